@@ -1,6 +1,6 @@
 """Numbers with bounds, for the signatures of parts: what a recipe or `--set` writes outside of them is refused with its line.
 
-    def __init__(self, *, rate: Share = 0.15, longest: Count = 10) -> None: ...
+    def __init__(self, *, rate: Share = 0.15, max_length: Count = 10) -> None: ...
 
 Only recipes are checked: a part built in Python takes what it is given. Not a number and infinity are never legal.
 """

@@ -1,4 +1,4 @@
-"""Arguments of networks and objectives that were renamed.
+"""Arguments of parts that were renamed.
 
 Recipes with an old name are refused: `cloze.assembly.schema` prints the `advice`. Checkpoints with old names still open:
 `cloze.interop.read` rewrites the arguments of the network with `translated`, `cloze.interop.heads` those of heads with
@@ -40,6 +40,7 @@ _BLOCKS = {
 _EMBEDDING_WIDTH = {"embedding_width": Now("embedding.width", "embedding: {table: {width: …}}")}
 _CHARACTERS = {"characters": Now("embedding", "embedding: {char_cnn: …}")}
 _INIT_STD = {"deviation": Now("init_std", "init_std: …")}
+_MAX_LENGTH = {"longest": Now("max_length", "max_length: …")}
 _MEMORY = {"reuse": Now("memory.reuse", "memory: {size: …, reuse: …}")}
 _RELATIVE = {
     "clamp": Now("positions.clamp", "positions: {relative: {clamp: …}}"),
@@ -97,7 +98,7 @@ RENAMED: Mapping[str, Mapping[str, Now]] = {
     "bilstm": _CHARACTERS,
     "window": _INIT_STD,
     "pair_attention": _INIT_STD,
-    "zen": {**_MAPS, **_ATTENTION_DROPOUT, "longest": Now("max_length", "max_length: …"), "deviation": _STD},
+    "zen": {**_MAPS, **_ATTENTION_DROPOUT, **_MAX_LENGTH, "deviation": _STD},
 }
 
 
@@ -108,6 +109,15 @@ OBJECTIVES: Mapping[str, Mapping[str, Now]] = {
         "sampled": Now("sampled_prediction.samples", "sampled_prediction: {samples: …}"),
         "most": Now("sampled_prediction.frequent", "sampled_prediction: {frequent: …}"),
     },
+    "span_boundary": _MAX_LENGTH,
+}
+
+#: The old arguments by kind and part. Checkpoints store those of networks and objectives.
+PARTS: Mapping[str, Mapping[str, Mapping[str, Now]]] = {
+    "network": RENAMED,
+    "objective": OBJECTIVES,
+    "edit": {"answer": _MAX_LENGTH, "close": _MAX_LENGTH},
+    "source": {"sentences": _MAX_LENGTH},
 }
 
 
@@ -117,7 +127,7 @@ def advice(kind: str, part: str, key: str) -> str | None:
     >>> advice("network", "transformer", "norm_epsilon")
     'It has a new name: write norm: {post: {epsilon: …}}.'
     """
-    now = {"network": RENAMED, "objective": OBJECTIVES}.get(kind, {}).get(part, {}).get(key)
+    now = PARTS.get(kind, {}).get(part, {}).get(key)
     if now is None:
         return None
     return f"It has a new name: write {now.write}." if now.path else f"It is gone: write {now.write}."
@@ -125,6 +135,8 @@ def advice(kind: str, part: str, key: str) -> str | None:
 
 def current_head(part: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The objective and the arguments of a head, translated from the names of earlier versions."""
+    if part == "span_boundary":
+        return part, {"max_length" if name == "longest" else name: value for name, value in arguments.items()}
     if part != "token_prediction":
         return part, dict(arguments)
     new = {"init_std" if name == "deviation" else name: value for name, value in arguments.items()}

@@ -76,7 +76,7 @@ def recipe_onto(
 
     if not isinstance(recipe, Mapping) and str(recipe) not in task_recipe_names():
         return load([])
-    lengths = fit_lengths(load_recipe(recipe), Reader.of(loaded).longest)
+    lengths = fit_lengths(load_recipe(recipe), Reader.of(loaded).max_length)
     plain = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
     facts = facts_of(loaded.recipe, rows=rows, width=width)

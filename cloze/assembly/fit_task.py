@@ -59,14 +59,14 @@ def fit_task(recipe: Recipe, facts: TaskFacts, *, kept: Collection[str] = ()) ->
     return [change for change in found if change.published != change.here and change.path not in kept]
 
 
-def fit_lengths(recipe: Recipe, longest: int | None) -> list[Change]:
+def fit_lengths(recipe: Recipe, max_length: int | None) -> list[Change]:
     """The rows of a task recipe, made no longer than a checkpoint reads; these come first, since longer rows are not legal."""
     sources = {f"{at}sources.{name}": source for at, one in _stages(recipe) for name, source in one.sources.items()}
     lengths = {f"{path}.length": source.arguments.get("length") for path, source in sources.items()}
     why = "the checkpoint reads no more tokens"
     return [
-        Change(path, length, longest, why)
-        for path, length in lengths.items() if length is not None and longest is not None and length > longest
+        Change(path, length, max_length, why)
+        for path, length in lengths.items() if length is not None and max_length is not None and length > max_length
     ]  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def command(
 
     loaded = load_checkpoint(checkpoint, device)
     reader = Reader.of(loaded, language=language, precision=as_dtype(precision, loaded.clock.seed.device))
-    framed = reader.encode(given, longest=length)
+    framed = reader.encode(given, max_length=length)
     cut = sum(row.cut > 0 for row in framed)
     if cut:
         lost, most = sum(row.cut for row in framed), max(map(len, framed))

@@ -13,7 +13,7 @@ _VALUES = {
     "--length": "length", "--patience": "task.patience", "--metric": "task.metric", "--dropout": "objectives[0].dropout",
     "--text": "corpus.text", "--text-b": "corpus.text_b", "--label": "corpus.label", "--format": "corpus.format",
     "--quoting": "corpus.quoting", "--columns": "corpus.columns", "--precision": "training.precision",
-    "--target": "corpus.label", "--prefix": "corpus.answer.prefix", "--target-length": "exercise[1].longest",
+    "--target": "corpus.label", "--prefix": "corpus.answer.prefix", "--target-length": "exercise[1].max_length",
     "--smoothing": "objectives[0].smoothing", "--masked": "exercise.mask.rate",
 }  # fmt: skip
 _STRUCTURE = {

@@ -19,14 +19,14 @@ from cloze.registry import register
 class Sentences(Source):
     """One sentence per row, for MASS and RoBERTa's sentence pairs (§4.2, SENTENCE-PAIR).
 
-    length: what the network sees; phases may set it instead. longest: sentences of more tokens are cut into pieces of this
+    length: what the network sees; phases may set it instead. max_length: sentences of more tokens are cut into pieces of this
     length, as those are that exceed the room; nothing is left out. languages: `{smooth: S}`, see `passages`; without it the
     languages come as they are. static: as in `passages`.
 
     The companion `next` is the next sentence in its document, `distractor` one sentence of another document.
 
     With one of the following a sentence is never cut: it is left out if it, or a companion asked for, has more than
-    `longest` tokens or does not fit in the room. companions: `next` and `previous`, the sentences around it, which every
+    `max_length` tokens or does not fit in the room. companions: `next` and `previous`, the sentences around it, which every
     row then has: the first or last of a document is no row of its own (Skip-thought, Kiros et al. 2015).
     across_documents: the sentences around it may be those of the neighbouring documents, as in the authors' code.
     bucket: `equal_length` makes every step of rows of one length, as the authors of Skip-thought and context2vec do; what
@@ -45,12 +45,12 @@ class Sentences(Source):
     lead: int | None = None
 
     def __init__(
-        self, *, length: Count | None = None, longest: Count | None = None, languages: dict[str, float] | None = None,
+        self, *, length: Count | None = None, max_length: Count | None = None, languages: dict[str, float] | None = None,
         static: bool = False, companions: Sequence[Companion] | None = None, across_documents: bool = False,
         bucket: Literal["equal_length"] | None = None,
     ) -> None:
-        if longest is not None and longest < 2:
-            raise RecipeError(f"sentences.longest: {longest} tokens; expected 2 or more.")
+        if max_length is not None and max_length < 2:
+            raise RecipeError(f"sentences.max_length: {max_length} tokens; expected 2 or more.")
         wrong = [name for name in companions or () if name not in ("next", "previous")]
         if wrong:
             raise RecipeError(f"sentences.companions: {wrong[0]!r}; expected next or previous.")
@@ -65,7 +65,7 @@ class Sentences(Source):
         if self.whole and languages is not None:
             raise RecipeError("sentences.languages: languages cannot be drawn together with companions or bucket.")
         self.length = length
-        self.longest = longest
+        self.max_length = max_length
         self.languages = languages
         self.smooth = mixing.smoothing(languages, "sentences")
         self.static = static
@@ -75,7 +75,7 @@ class Sentences(Source):
 
     def room(self, room: int) -> int:
         """The longest row if `room` tokens may come in."""
-        return room if self.longest is None else min(room, self.longest)
+        return room if self.max_length is None else min(room, self.max_length)
 
     def bind(
         self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,

@@ -24,7 +24,7 @@ _FIELDS = ("tokens", "length", "document", "sentence", "word_start")
 class OneByOne(Protocol):
     """What `BoundSingle` needs from its source, `Sentences`."""
 
-    longest: int | None
+    max_length: int | None
     companions: tuple[Companion, ...]
     across_documents: bool
     bucket: Literal["equal_length"] | None
@@ -88,10 +88,10 @@ class BoundSingle:
         """
         if room < 1:
             raise RecipeError(f"sentences: {room} tokens of room per row; expected 1 or more (is `length` too small?).")
-        longest = room if self.source.longest is None else min(room, self.source.longest)
+        max_length = room if self.source.max_length is None else min(room, self.source.max_length)
 
         def make() -> Plan:
-            cut = remember(self._cuts, longest, lambda: self._fitting(longest))
+            cut = remember(self._cuts, max_length, lambda: self._fitting(max_length))
             count = len(cut.start)
             if self.source.bucket is None:
                 return Plan(epoch, room, cut, rng.permutation(count, self.seed, self.entry, "order", epoch))
@@ -140,17 +140,17 @@ class BoundSingle:
         number = np.arange(total, dtype=np.int64) + np.repeat(first - (ends - counts), counts)
         return _Sentences(number, np.searchsorted(self.store.document_sentences, number, "right") - 1)
 
-    def _fitting(self, longest: int) -> Cuts:
-        """Rows whose sentence and companions all have at most `longest` tokens."""
+    def _fitting(self, max_length: int) -> Cuts:
+        """Rows whose sentence and companions all have at most `max_length` tokens."""
         sizes = np.diff(self.store.sentence_starts)
         number = self._all.number
-        fits = sizes[number] <= longest
+        fits = sizes[number] <= max_length
         for view in self.source.companions:
-            fits &= sizes[number + (1 if view == "next" else -1)] <= longest
+            fits &= sizes[number + (1 if view == "next" else -1)] <= max_length
         if self.part == "train" and not fits.any():
             raise CorpusError(
-                f"{self.store.path}: none of {len(number):,} sentences fits with its companions in {longest} tokens; the "
-                f"shortest has {int(sizes[number].min())}.\n  Raise sentences.length or sentences.longest."
+                f"{self.store.path}: none of {len(number):,} sentences fits with its companions in {max_length} tokens; the "
+                f"shortest has {int(sizes[number].min())}.\n  Raise sentences.length or sentences.max_length."
             )
         number, start = number[fits], self.store.sentence_starts[number[fits]]
         length = sizes[number]

@@ -50,7 +50,7 @@ def score_answers(
         if cut + source.cut and not truncate:
             raise UserError(
                 f"text {number}, {text[:40]!r}: {source.cut} of its {len(ids)} tokens and {cut} of the {len(asked_ids)} of its "
-                f"answer do not fit, this network reads at most {reader.longest} at once.\n  Shorten them, or give --truncate."
+                f"answer do not fit, this network reads at most {reader.max_length} at once.\n  Shorten them, or give --truncate."
             )
         made.append(_Row(source, asked))
         lost.append(cut + source.cut)

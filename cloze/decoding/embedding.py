@@ -41,7 +41,7 @@ def embed(
     """
     if pooling not in get_args(Pooling):
         raise UserError(f"unknown pooling {pooling!r}. {nearest(pooling, get_args(Pooling))}")
-    framed = [t if isinstance(t, Framed) else reader.encode([t], longest=length)[0] for t in texts]
+    framed = [t if isinstance(t, Framed) else reader.encode([t], max_length=length)[0] for t in texts]
     vectors: NDArray[np.float32] | None = None
     for index in by_length([len(row) for row in framed], rows=rows):
         made = _embed_batch(reader, [framed[i] for i in index], layer, pooling).cpu().numpy()

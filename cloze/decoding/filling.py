@@ -62,9 +62,9 @@ def _frame(reader: Reader, text: str) -> Framed:
             f"{text[:60]!r}: this network is asked for a token at the one before it, and none stands before the first {literal}."
             "\n  Put a word there."
         )
-    if reader.longest is not None and len(framed) > reader.longest:
+    if reader.max_length is not None and len(framed) > reader.max_length:
         raise UserError(
-            f"{text[:60]!r}…: {len(framed)} tokens; this network reads at most {reader.longest}. Shorten the text."
+            f"{text[:60]!r}…: {len(framed)} tokens; this network reads at most {reader.max_length}. Shorten the text."
         )
     return framed
 

@@ -58,17 +58,17 @@ class Form(ABC):
         self.reader = reader
 
     @abstractmethod
-    def source(self, ids: Ids, *, longest: int | None = None, room: int = 0) -> Framed:
-        """A text's ids as they are read, cut to `longest` tokens and so that `room` tokens can be written.
+    def source(self, ids: Ids, *, max_length: int | None = None, room: int = 0) -> Framed:
+        """A text's ids as they are read, cut to `max_length` tokens and so that `room` tokens can be written.
 
-        If both share a row, `longest` is that of the row, and a target gets at most half of it.
+        If both share a row, `max_length` is that of the row, and a target gets at most half of it.
         """
 
     @abstractmethod
-    def target(self, ids: Ids, *, most: int | None = None, longest: int | None = None) -> tuple[Ids, int]:
+    def target(self, ids: Ids, *, most: int | None = None, max_length: int | None = None) -> tuple[Ids, int]:
         """The tokens to write for a target's ids, end included, cut to `most`; and the number of ids that did not fit.
 
-        `longest` is that of `source`.
+        `max_length` is that of `source`.
         """
 
     @abstractmethod
@@ -76,8 +76,8 @@ class Form(ABC):
         """The texts written for the texts read."""
 
     @abstractmethod
-    def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:
-        """The edits that make targets of the companion `of` of a text, cut to `longest` tokens, as `source` and `target` lay
+    def lesson(self, *, of: str, max_length: int | None, set: str) -> Lesson:
+        """The edits that make targets of the companion `of` of a text, cut to `max_length` tokens, as `source` and `target` lay
         them out."""
 
     @abstractmethod
@@ -113,17 +113,17 @@ class ByDecoder(_AtOnce):
     first token of the template.
     """
 
-    def source(self, ids: Ids, *, longest: int | None = None, room: int = 0) -> Framed:
+    def source(self, ids: Ids, *, max_length: int | None = None, room: int = 0) -> Framed:
         """The template of a single text."""
-        return self.reader.single([ids], longest=least(longest, self.reader.longest))
+        return self.reader.single([ids], max_length=least(max_length, self.reader.max_length))
 
-    def target(self, ids: Ids, *, most: int | None = None, longest: int | None = None) -> tuple[Ids, int]:
+    def target(self, ids: Ids, *, most: int | None = None, max_length: int | None = None) -> tuple[Ids, int]:
         """The same template; closed by the end token if the template is not."""
-        bound = least(most, self.reader.longest)
+        bound = least(most, self.reader.max_length)
         if self._ends:
-            framed = self.reader.single([ids], longest=bound)
+            framed = self.reader.single([ids], max_length=bound)
             return framed.ids, framed.cut
-        framed = self.reader.single([ids], longest=None if bound is None else bound - 1)
+        framed = self.reader.single([ids], max_length=None if bound is None else bound - 1)
         return np.append(framed.ids, np.int32(end_id(self.reader))), framed.cut
 
     @property
@@ -167,12 +167,12 @@ class ByDecoder(_AtOnce):
         """The states of the decoder instead of the encoder's."""
         return {head.reads[0]: self.reader.states(batch, ("decoder_hidden",))["decoder_hidden"]}
 
-    def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:
+    def lesson(self, *, of: str, max_length: int | None, set: str) -> Lesson:
         """The encoder reads the text, the targets of the decoder are the companion."""
         template = self.reader.single.template
         answer = {
             "of": of, "frame": template if self._ends else f"{template} {end_role(self.reader)}",
-            "start": start_role(self.reader), "longest": least(longest, self.reader.longest), "set": set,
+            "start": start_role(self.reader), "max_length": least(max_length, self.reader.max_length), "set": set,
         }  # fmt: skip
         return Lesson([("answer", answer), ("frame", {"template": template})])
 
@@ -180,15 +180,15 @@ class ByDecoder(_AtOnce):
 class _InOneRow(Form):
     """The target follows the text, in the layout of a pair."""
 
-    def source(self, ids: Ids, *, longest: int | None = None, room: int = 0) -> Framed:
+    def source(self, ids: Ids, *, max_length: int | None = None, room: int = 0) -> Framed:
         """Everything of a pair before its second text."""
-        whole = least(longest, self.reader.longest)
+        whole = least(max_length, self.reader.max_length)
         left = None if whole is None else whole - min(room, self._half(whole))
-        return self.reader.writing.until_last([ids], longest=left)
+        return self.reader.writing.until_last([ids], max_length=left)
 
-    def target(self, ids: Ids, *, most: int | None = None, longest: int | None = None) -> tuple[Ids, int]:
+    def target(self, ids: Ids, *, most: int | None = None, max_length: int | None = None) -> tuple[Ids, int]:
         """The ids and the end token."""
-        whole = least(longest, self.reader.longest)
+        whole = least(max_length, self.reader.max_length)
         bound = least(most, None if whole is None else self._half(whole))
         kept = ids if bound is None else ids[: bound - 1]
         return np.append(kept, np.int32(end_id(self.reader))), len(ids) - len(kept)
@@ -197,11 +197,11 @@ class _InOneRow(Form):
         """The most tokens of a target in a row of `whole` tokens: half of what the template leaves."""
         return (whole - self.reader.writing.added + len(self.reader.writing.closing)) // 2
 
-    def _laid_out(self, of: str, longest: int | None, segments: list[int] | None) -> Edits:
+    def _laid_out(self, of: str, max_length: int | None, segments: list[int] | None) -> Edits:
         """The edits that append the companion, closed by the end token, and restrict targets to it."""
         before, _, _ = self.reader.writing.template.partition("{B}")
-        bound = least(longest, self.reader.longest)
-        close = {"of": of, "end": str(end_role(self.reader)), **({} if bound is None else {"longest": bound})}
+        bound = least(max_length, self.reader.max_length)
+        close = {"of": of, "end": str(end_role(self.reader)), **({} if bound is None else {"max_length": bound})}
         frame = {"template": f"{before}{{{of}}}", **({} if segments is None else {"segments": segments})}
         return [("close", close), ("frame", frame), ("only", {"of": of})]
 
@@ -229,12 +229,12 @@ class ByContinuing(_InOneRow, _AtOnce):
             self.reader.batch(joined), {f"targets/{kind}": answers, f"positions/{kind}": np.concatenate(positions)}, self.reader
         )
 
-    def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:
+    def lesson(self, *, of: str, max_length: int | None, set: str) -> Lesson:
         """One segment; every token of the companion is predicted at the token before it."""
         asked: Edits = [("mask", {"rate": 1.0}), ("predict", {"what": "masked", "shift": 1, "set": set})]
         own = self.reader.reading
         reading = {"pair": own.pair, "orders": list(own.orders)}
-        return Lesson([*self._laid_out(of, longest, [0, 0]), *asked], "left_to_right", reading)
+        return Lesson([*self._laid_out(of, max_length, [0, 0]), *asked], "left_to_right", reading)
 
     def joined(self, rows: Iterable[Pair]) -> list[Framed]:
         """Text and target as one, all of one segment, as for continuing a text; `part` is 1 for the target's tokens."""
@@ -263,11 +263,11 @@ class ByGaps(_InOneRow):
 
     share = 0.7
 
-    def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:
+    def lesson(self, *, of: str, max_length: int | None, set: str) -> Lesson:
         """Masked tokens of the companion, predicted at their positions."""
         segments = list(self.reader.reading.segments) or None
         asked: Edits = [("mask", {"rate": self.share}), ("corrupt", {}), ("predict", {"what": "masked", "set": set})]
-        return Lesson([*self._laid_out(of, longest, segments), *asked], "source_to_target")
+        return Lesson([*self._laid_out(of, max_length, segments), *asked], "source_to_target")
 
     def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
         """A [MASK] at the next position, which the predicted token replaces."""

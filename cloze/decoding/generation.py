@@ -20,7 +20,7 @@ from cloze.decoding.sequence import Manner, answer_text, answers, extend, first_
 from cloze.errors import UserError
 from cloze.rng import Draw, row_keys
 
-Stopped = Literal["end", "count", "longest"]
+Stopped = Literal["end", "count", "max_length"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def generate(
 
     Random numbers are addressed by (seed, number of the prompt, number of the token), so a continuation does not depend
     on the batch it was made in. A row stops at the end token [EOS], which is not part of the text. A prompt that fills
-    the network's `longest` is a `UserError`. `cache=False` reads everything again for each token, with the same result.
+    the network's `max_length` is a `UserError`. `cache=False` reads everything again for each token, with the same result.
     """
     if tokens < 1:
         raise UserError(f"{tokens} tokens: expected at least 1.")
@@ -96,7 +96,7 @@ def _answer(reader: Reader, head: Any, texts: Sequence[str], manner: Manner) -> 
 
 
 def _as_generated(reader: Reader, prompt: str, one: Written, tokens: int) -> Generated:
-    stopped: Stopped = "end" if one.ended else "count" if len(one.ids) == tokens else "longest"
+    stopped: Stopped = "end" if one.ended else "count" if len(one.ids) == tokens else "max_length"
     if answers(reader):
         text = answer_text(reader, one.ids)
     else:
@@ -121,7 +121,7 @@ class Lanes:
     def __init__(self, reader: Reader, head: Any, starts: Sequence[Ids], count: int) -> None:
         self.reader, self.head = reader, head
         self.lengths = np.array([len(start) for start in starts])
-        limit = self.lengths + count if reader.longest is None else np.minimum(self.lengths + count, reader.longest)
+        limit = self.lengths + count if reader.max_length is None else np.minimum(self.lengths + count, reader.max_length)
         self.limit = torch.from_numpy(limit).to(reader.device)
         self.count = count
         width = int(limit.max())
@@ -169,6 +169,6 @@ class Lanes:
             self.tokens.tolist(), self.lengths.tolist(), self.limit.tolist(), self.ended.tolist(), strict=True
         ):
             stop = min(limit, ended)
-            reason: Stopped = "end" if ended < limit else "count" if limit == length + self.count else "longest"
+            reason: Stopped = "end" if ended < limit else "count" if limit == length + self.count else "max_length"
             found.append((row[length:stop], reason))
         return found

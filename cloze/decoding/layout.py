@@ -106,10 +106,10 @@ class Layout:
         """What follows the last text."""
         return self._between[-1]
 
-    def until_last(self, texts: Sequence[Ids], *, longest: int | None = None) -> Framed:
+    def until_last(self, texts: Sequence[Ids], *, max_length: int | None = None) -> Framed:
         """Everything before the last text, as if it were yet to be written; the longest of `texts` loses its end."""
         tail = len(self.closing)
-        framed = self([*texts, np.zeros(0, np.int32)], longest=None if longest is None else longest + tail)
+        framed = self([*texts, np.zeros(0, np.int32)], max_length=None if max_length is None else max_length + tail)
         stop = len(framed) - tail
         return Framed(framed.ids[:stop], framed.segments[:stop], framed.part[:stop], framed.cut)
 
@@ -123,17 +123,17 @@ class Layout:
         """How many tokens the template inserts."""
         return sum(len(piece) for piece in self._between)
 
-    def __call__(self, texts: Sequence[Ids], *, longest: int | None = None) -> Framed:
-        """Lay out one example; when it exceeds `longest` tokens the longer text loses its end (ties: the second)."""
+    def __call__(self, texts: Sequence[Ids], *, max_length: int | None = None) -> Framed:
+        """Lay out one example; when it exceeds `max_length` tokens the longer text loses its end (ties: the second)."""
         if len(texts) != self.parts:
             raise UserError(f"the reading {self.template!r} takes {self.parts} texts, got {len(texts)}.")
         kept = list(texts)
-        if longest is not None:
-            if longest <= self.added:
+        if max_length is not None:
+            if max_length <= self.added:
                 raise UserError(
-                    f"a length of {longest} leaves no room for text: {self.template!r} itself takes {self.added} tokens."
+                    f"a length of {max_length} leaves no room for text: {self.template!r} itself takes {self.added} tokens."
                 )
-            kept = [text[:n] for text, n in zip(texts, _shares([len(t) for t in texts], longest - self.added), strict=True)]
+            kept = [text[:n] for text, n in zip(texts, _shares([len(t) for t in texts], max_length - self.added), strict=True)]
         ids, segments, part = [self._between[0]], [self._between_segments[0]], [np.full(len(self._between[0]), -1)]
         for number, text in enumerate(kept):
             ids += [text, self._between[number + 1]]

@@ -84,16 +84,16 @@ class Prompting(ABC):
     def _kept(self, length: int, texts: Sequence[Bools]) -> Bools:
         """Which of a prompt's tokens are read: those at the end of the longest text are dropped first."""
         kept = np.ones(length, bool)
-        if self.reader.longest is None:
+        if self.reader.max_length is None:
             return kept
-        excess = length - (self.reader.longest - self.reader.single.added - self.extra)
+        excess = length - (self.reader.max_length - self.reader.single.added - self.extra)
         if excess <= 0:
             return kept
         sizes = np.array([[int(text.sum()) for text in texts]])
         if sizes.sum() < excess:
             raise TaskError(
                 f"a prompt takes {length - int(sizes.sum())} tokens without the text that it asks about; this network reads at "
-                f"most {self.reader.longest}.\n  Use fewer --shots, or a shorter --template."
+                f"most {self.reader.max_length}.\n  Use fewer --shots, or a shorter --template."
             )
         for text, room in zip(texts, shares(sizes, int(sizes.sum()) - excess)[0], strict=True):
             kept[np.flatnonzero(text)[room:]] = False

@@ -163,7 +163,7 @@ class Reader:
         return self.reading.shift
 
     @property
-    def longest(self) -> int | None:
+    def max_length(self) -> int | None:
         """The most tokens the network can read, None if it has no limit."""
         found: int | None = self.network.max_length if "position_ids" in self.network.takes else None
         return found
@@ -174,14 +174,14 @@ class Reader:
         return next(self.network.parameters()).device
 
     def encode(
-        self, texts: Sequence[str], others: Sequence[str] | None = None, *, longest: int | None = None
+        self, texts: Sequence[str], others: Sequence[str] | None = None, *, max_length: int | None = None
     ) -> list[Framed]:
-        """Texts (or pairs of texts) as framed examples, cut to `longest` or to what the network can read."""
-        bound = min((n for n in (longest, self.longest) if n is not None), default=None)
+        """Texts (or pairs of texts) as framed examples, cut to `max_length` or to what the network can read."""
+        bound = min((n for n in (max_length, self.max_length) if n is not None), default=None)
         first = self.ids(texts)
         if others is None:
-            return self._spelled([self.single([a], longest=bound) for a in first], [texts])
-        framed = [self.pair([a, b], longest=bound) for a, b in zip(first, self.ids(others), strict=True)]
+            return self._spelled([self.single([a], max_length=bound) for a in first], [texts])
+        framed = [self.pair([a, b], max_length=bound) for a, b in zip(first, self.ids(others), strict=True)]
         return self._spelled(framed, [texts, others])
 
     def whole(self, texts: Sequence[str]) -> list[Framed]:

@@ -162,7 +162,7 @@ def _windows(
     before = len(reader.single.opening)
     frame = before, reader.single.added - before
     left_to_right = method == "log_probability"
-    made = windows.over(row, asked, text=text, frame=frame, longest=reader.longest, left_to_right=left_to_right)
+    made = windows.over(row, asked, text=text, frame=frame, max_length=reader.max_length, left_to_right=left_to_right)
     return [one for one in made if one.asked.any()]
 
 

@@ -130,7 +130,7 @@ class _Search:
         rows, self.start = tokens.shape
         device, count = tokens.device, beams.count
         self.end, self.beams = end, beams
-        self.longest = self.start + new
+        self.max_length = self.start + new
         self.running = tokens[:, None].expand(-1, count, -1)
         self.total = torch.zeros(rows, count, device=device)
         self.total[:, 1:] = _NEVER  # all beams begin alike: only the first may go on
@@ -149,7 +149,7 @@ class _Search:
         total, place = every.topk(2 * count)
         beam, token = place // vocabulary, place % vocabulary
         longer = torch.cat([_rows(self.running, beam), token[:, :, None]], dim=2)
-        stops = (token == self.end) | (longer.shape[2] >= self.longest)
+        stops = (token == self.end) | (longer.shape[2] >= self.max_length)
         left, chosen = (total + stops.float() * _NEVER).topk(count)
         self._keep(longer, total, stops)
         self.running, self.total = _rows(longer, chosen), left
@@ -165,7 +165,7 @@ class _Search:
         if self.beams.early is True:
             worth = worth + self.done.all(1, keepdim=True).float() * _NEVER
         worth = worth + (~self.open).float() * _NEVER + (~among).float() * _NEVER
-        fill = longer.new_full((*longer.shape[:2], self.longest - length), self.end)
+        fill = longer.new_full((*longer.shape[:2], self.max_length - length), self.end)
         self.worth, chosen = torch.cat([self.worth, worth], dim=1).topk(count)
         self.kept = _rows(torch.cat([self.kept, torch.cat([longer, fill], dim=2)], dim=1), chosen)
         self.done = torch.cat([self.done, among], dim=1).gather(1, chosen)
@@ -173,7 +173,7 @@ class _Search:
     def _judge(self, all_stop: bool) -> None:
         """Whether a running sequence can still win, and whether the search is over."""
         early, penalty = self.beams.early, self.beams.length_penalty
-        length = self.longest if early == "never" and penalty > 0 else self.running.shape[2]
+        length = self.max_length if early == "never" and penalty > 0 else self.running.shape[2]
         hope = self.total[:, :1] / (length - self.start) ** penalty
         worst = torch.where(self.done, self.worth.min(1, keepdim=True).values, _NEVER)
         self.open = self.open & (hope > worst).any(1, keepdim=True)

@@ -40,7 +40,7 @@ class Manner:
 
     def room(self, reader: Reader, taken: int) -> int:
         """How many tokens can follow `taken` ones."""
-        return self.tokens if reader.longest is None else min(self.tokens, reader.longest - taken)
+        return self.tokens if reader.max_length is None else min(self.tokens, reader.max_length - taken)
 
 
 def answers(reader: Reader) -> bool:
@@ -59,9 +59,9 @@ def first_ids(reader: Reader, prompt: str) -> Ids:
     ids = np.concatenate([reader.single.opening, ids])
     if not len(ids):
         ids = np.array([reader.tokenizer.role("[BOS]")], np.int32)
-    if reader.longest is not None and len(ids) >= reader.longest:
+    if reader.max_length is not None and len(ids) >= reader.max_length:
         raise UserError(
-            f"{prompt[:60]!r}…: {len(ids)} tokens; this network reads at most {reader.longest}. Shorten the prompt."
+            f"{prompt[:60]!r}…: {len(ids)} tokens; this network reads at most {reader.max_length}. Shorten the prompt."
         )
     return ids
 

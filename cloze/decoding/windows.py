@@ -33,11 +33,11 @@ class Windows:
     max_length: int | None = None
     stride: int | None = None
 
-    def size(self, longest: int | None) -> int | None:
-        """The tokens of a window for a network that reads at most `longest`; None: any number. Errors: a `UserError`."""
-        if self.max_length is not None and longest is not None and self.max_length > longest:
-            raise UserError(f"--max-length {self.max_length}: this network reads at most {longest} tokens. Give no more.")
-        found = longest if self.max_length is None else self.max_length
+    def size(self, limit: int | None) -> int | None:
+        """The tokens of a window for a network that reads at most `limit`; None: any number. Errors: a `UserError`."""
+        if self.max_length is not None and limit is not None and self.max_length > limit:
+            raise UserError(f"--max-length {self.max_length}: this network reads at most {limit} tokens. Give no more.")
+        found = limit if self.max_length is None else self.max_length
         if found is None and self.stride is not None:
             raise UserError(
                 f"--stride {self.stride}: this network reads a text of any length at once, so there are no windows.\n"
@@ -46,7 +46,7 @@ class Windows:
         return found
 
     def over(
-        self, row: Framed, asked: NDArray[np.bool_], *, text: int, frame: tuple[int, int], longest: int | None,
+        self, row: Framed, asked: NDArray[np.bool_], *, text: int, frame: tuple[int, int], max_length: int | None,
         left_to_right: bool,
     ) -> list[Window]:
         """The windows of one text. `row` is all of it, with `frame` tokens before and behind that every window repeats.
@@ -54,7 +54,7 @@ class Windows:
         From left to right a window scores what the windows before have not (the strided evaluation of a model of fixed length).
         Otherwise a token is scored in the window whose middle is nearest to it, so that it has context on both sides.
         """
-        size, (before, behind) = self.size(longest), frame
+        size, (before, behind) = self.size(max_length), frame
         if size is None or (len(row) <= size and self.stride is None):
             return [Window(text, row, asked)]
         room, body = size - before - behind, len(row) - before - behind

@@ -38,8 +38,8 @@ class Lesson(NamedTuple):
 class Form(Protocol):
     """How a checkpoint lays out a text and the text to write."""
 
-    def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:
-        """How it is trained to write the companion `of`, cut to `longest` tokens; `set` is the set of the targets."""
+    def lesson(self, *, of: str, max_length: int | None, set: str) -> Lesson:
+        """How it is trained to write the companion `of`, cut to `max_length` tokens; `set` is the set of the targets."""
         ...
 
 
@@ -60,7 +60,7 @@ class Answer(ByForm):
     Put it before the edits that change the text; after a `corrupt` without infill it uses the original tokens. `frame` is put
     around the target. The decoder reads the target shifted right, after `start`, a role; `start: previous` shows at every
     position the token that precedes it in the text (MASS). `positions: original` gives the decoder the positions of those tokens
-    in the text instead of 0, 1, 2, … `longest` cuts the target.
+    in the text instead of 0, 1, 2, … `max_length` cuts the target.
 
     `frame: reading` lets the checkpoint that the recipe starts from decide how the companion is written: by its decoder, in gaps
     after the text, or as a continuation of it; the edit is replaced by all that this needs.
@@ -68,14 +68,14 @@ class Answer(ByForm):
     Gives `decoder_tokens` (B, T), `decoder_length`, `targets/<set>` and `decoder_positions/<set>` (B, T), -1 for none.
     """
 
-    described: ClassVar[Mapping[str, str]] = MappingProxyType({"longest": "target_length"})
+    described: ClassVar[Mapping[str, str]] = MappingProxyType({"max_length": "target_length"})
 
     what: Literal["whole", "masked", "spans"] = "whole"
     frame: str = "{A} [EOS]"
     start: str = "[PAD]"
     positions: Literal["counted", "original"] = "counted"
     of: str | None = None
-    longest: Count | None = None
+    max_length: Count | None = None
     set: str = "main"
     tokenizer: Given[TokenFacts | None] = None
     _around: tuple[Ids, Ids] | None = field(default=None, repr=False, compare=False)
@@ -116,7 +116,7 @@ class Answer(ByForm):
 
     def chosen(self, form: Callable[[], Form]) -> Lesson | None:
         """The edits that replace this one once the checkpoint is known; None if it stays."""
-        return form().lesson(of=str(self.of), longest=self.longest, set=self.set) if self.frame == OWN else None
+        return form().lesson(of=str(self.of), max_length=self.max_length, set=self.set) if self.frame == OWN else None
 
     def _read(self, facts: TokenFacts) -> tuple[Ids, Ids]:
         """The ids before and after the target."""
@@ -137,8 +137,8 @@ class Answer(ByForm):
         row, slot, ids = self._listed(source, facts)
         before, after = self._around or ((), ())
         number = np.bincount(row, minlength=source.count)
-        if self.longest is not None:
-            room = max(self.longest - len(before) - len(after), 0)
+        if self.max_length is not None:
+            room = max(self.max_length - len(before) - len(after), 0)
             kept = slot < room
             row, slot, ids, number = row[kept], slot[kept], ids[kept], np.minimum(number, room)
         length = number + len(before) + len(after)
@@ -207,7 +207,7 @@ class Answer(ByForm):
 
     def at(self, length: int) -> Answer:
         """The same edit; a companion is cut to the length that the text may have."""
-        if self.of is None or self.longest is not None:
+        if self.of is None or self.max_length is not None:
             return self
         around = sum(kind != "part" for kind, _ in split_template(self.frame))
-        return replace(self, longest=length + around)
+        return replace(self, max_length=length + around)

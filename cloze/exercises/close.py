@@ -20,15 +20,15 @@ from cloze.rows import Rows
 @register("edit", "close")
 @dataclass(frozen=True)
 class Close(Edit):
-    """Cut a companion to `longest` tokens, the last of which is `end`, a role.
+    """Cut a companion to `max_length` tokens, the last of which is `end`, a role.
 
-    The row's own text and the companion share the row: the text gets what `longest` leaves, but at least half.
+    The row's own text and the companion share the row: the text gets what `max_length` leaves, but at least half.
     """
 
-    described: ClassVar[Mapping[str, str]] = MappingProxyType({"longest": "target_length"})
+    described: ClassVar[Mapping[str, str]] = MappingProxyType({"max_length": "target_length"})
 
     of: str = "target"
-    longest: Count = 64
+    max_length: Count = 64
     end: str = "[SEP]"
     tokenizer: Given[TokenFacts | None] = field(default=None, repr=False, compare=False)
 
@@ -42,19 +42,19 @@ class Close(Edit):
 
     def at(self, length: int) -> Close:
         """The same edit for rows whose texts have at most `length` tokens together."""
-        return replace(self, longest=self._most(length))
+        return replace(self, max_length=self._most(length))
 
     def room(self, length: int) -> int:
         """The tokens left for the row's own text."""
         return length - self._most(length)
 
     def _most(self, length: int) -> int:
-        return max(1, min(self.longest, length // 2))
+        return max(1, min(self.max_length, length // 2))
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         end = needed(self.tokenizer, "close").role(self.end)
         tokens = rows[f"{self.of}.tokens"]
-        length = np.minimum(rows[f"{self.of}.length"], self.longest - 1)
+        length = np.minimum(rows[f"{self.of}.length"], self.max_length - 1)
         closed = np.zeros((len(tokens), int(length.max(initial=0)) + 1), tokens.dtype)
         shared = min(tokens.shape[1], closed.shape[1])
         closed[:, :shared] = tokens[:, :shared]

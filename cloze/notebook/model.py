@@ -210,7 +210,7 @@ class Model:
         self._require("embed", self._require_states)
         reader = Reader.of(self.checkpoint, language=language)
         given, alone = _several(texts)
-        framed = reader.encode(given, longest=length)
+        framed = reader.encode(given, max_length=length)
         if cut := sum(row.cut > 0 for row in framed):
             most = max(map(len, framed))
             warnings.warn(f"{cut} of {len(given)} texts have more than {most} tokens and lost their end.", stacklevel=2)

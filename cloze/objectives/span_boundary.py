@@ -23,7 +23,7 @@ class SpanBoundary(Classify):
     """
 
     def __init__(
-        self, head: VocabularyHead, *, set: str, width: int, position_width: int, longest: int, transform: Transform,
+        self, head: VocabularyHead, *, set: str, width: int, position_width: int, max_length: int, transform: Transform,
         norm_epsilon: float,
     ) -> None:
         super().__init__(head, set=set)
@@ -31,7 +31,7 @@ class SpanBoundary(Classify):
         self.at = (self.target_positions, self.right)
         self.takes = frozenset({self.targets, self.target_positions, self.right, self.offsets})
         self.transform = transform
-        self.positions = nn.Embedding(longest, position_width)
+        self.positions = nn.Embedding(max_length, position_width)
         draw(self.positions.weight, "truncated", 0.02)
         self.join = dense(2 * width + position_width, width)
         self.norm = nn.LayerNorm(width, eps=norm_epsilon)
@@ -49,7 +49,7 @@ class SpanBoundary(Classify):
 def span_boundary(
     *,
     set: str = "boundary",
-    longest: Count = 15,
+    max_length: Count = 15,
     position_width: Width = 200,
     transform: Transform = "gelu",
     tie: bool = True,
@@ -59,7 +59,7 @@ def span_boundary(
     vocab_size: Given[int],
     table: Given[nn.Embedding | None] = None,
 ) -> SpanBoundary:
-    """The span boundary objective (Joshi et al., SpanBERT, 2020, §3.2), with at most `longest` targets in a span.
+    """The span boundary objective (Joshi et al., SpanBERT, 2020, §3.2), with at most `max_length` targets in a span.
 
     h1 = norm(f(W1 [left; right; position])), h2 = norm(f(W2 h1)), scores = h2 · table + bias. Parameters: `positions.*`,
     `join.*`, `norm.*`, `head.dense.*`, `head.norm.*`, `head.bias`, `head.output.weight` if not tied.
@@ -71,6 +71,6 @@ def span_boundary(
         norm_epsilon=norm_epsilon,
     )
     return SpanBoundary(
-        head, set=set, width=width, position_width=position_width, longest=longest, transform=transform,
+        head, set=set, width=width, position_width=position_width, max_length=max_length, transform=transform,
         norm_epsilon=norm_epsilon,
     )

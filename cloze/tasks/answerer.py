@@ -109,7 +109,7 @@ class Answerer(Learner):
         spelt, rows = iter([np.asarray(encoded.ids, np.int32) for encoded in every]), []
         for source, references in zip(self._asked(examples), examples.targets, strict=True):
             ids = [next(spelt) for _ in references]
-            target, lost = self._form.target(ids[0], most=self.target_length, longest=self.length)
+            target, lost = self._form.target(ids[0], most=self.target_length, max_length=self.length)
             rows.append(Pair(source, target, tuple(tokenizer.decode(one, skip_special=False) for one in ids), lost))
         return rows
 
@@ -179,7 +179,7 @@ class Answerer(Learner):
 
     def _asked(self, examples: Texts) -> list[Framed]:
         ids = self.reader.ids([self.task.prefix + text for text in examples.texts])
-        return [self._form.source(one, longest=self.length, room=self.target_length) for one in ids]
+        return [self._form.source(one, max_length=self.length, room=self.target_length) for one in ids]
 
     def _texts(self, sources: Sequence[Framed], size: int, report: Report) -> list[tuple[str, bool]]:
         rows = max(1, size // (self.task.search.count if self.task.search else 1))
@@ -200,8 +200,8 @@ def load(loaded: Checkpoint, task: Any, described: Mapping[str, Any], precision:
     reader = answering(loaded, Reader.of(loaded, precision=precision))
     read = None if has_decoder(reader) else loaded.reads.get(name)
     head = bound(loaded.heads[name], read)
-    longest = int(described.get("target_length") or USUAL_LENGTH)
-    return Answerer(reader, head, task, length=described.get("length"), target_length=longest)
+    max_length = int(described.get("target_length") or USUAL_LENGTH)
+    return Answerer(reader, head, task, length=described.get("length"), target_length=max_length)
 
 
 def writing_form(loaded: Checkpoint) -> Form:

@@ -23,13 +23,13 @@ class Best(NamedTuple):
     score: float
 
 
-def best_span(first: Float, last: Float, longest: int, begins: NDArray[np.bool_] | None = None) -> Best | None:
-    """The span of at most `longest` tokens with the highest sum of scores; of equals the earliest, then the shortest.
+def best_span(first: Float, last: Float, max_length: int, begins: NDArray[np.bool_] | None = None) -> Best | None:
+    """The span of at most `max_length` tokens with the highest sum of scores; of equals the earliest, then the shortest.
 
     `first` and `last` (L,) are the scores of each token as the first and as the last of the span; `begins` (L,) says where it may
     begin. None where it may begin nowhere.
     """
-    width = min(longest, len(last))
+    width = min(max_length, len(last))
     if not width:
         return None
     reach = np.lib.stride_tricks.sliding_window_view(np.append(last, np.full(width - 1, -np.inf, last.dtype)), width)

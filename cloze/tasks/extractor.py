@@ -91,16 +91,16 @@ class Found(Prediction):
 class Extractor(Learner):
     """A reader with a head for spans.
 
-    `stride` and `length` are those of the windows over a context; `longest` is the most tokens of an answer. `threshold`: the
-    margin above which no answer is given, chosen on the dev questions; None: always an answer.
+    `stride` and `length` are those of the windows over a context. An answer has at most `max_answer_length` tokens. `threshold`
+    is the margin above which no answer is given, chosen on the dev questions; None: always an answer.
     """
 
     def __init__(
-        self, reader: Reader, head: nn.Module, task: Any, *, length: int | None, stride: int, longest: int,
+        self, reader: Reader, head: nn.Module, task: Any, *, length: int | None, stride: int, max_answer_length: int,
         threshold: float | None,
     ) -> None:
         super().__init__(reader, head, task, length=length)
-        self.stride, self.longest, self.threshold = stride, longest, threshold
+        self.stride, self.max_answer_length, self.threshold = stride, max_answer_length, threshold
 
     def encode(self, examples: Questions) -> list[QuestionRow]:
         """The questions as the network reads them, in the windows that it was trained on."""
@@ -124,7 +124,7 @@ class Extractor(Learner):
 
     def _room(self, lengths: Int64) -> int:
         """How many tokens of texts fit into a row."""
-        layout, bounds = self.reader.pair, [n for n in (self.length, self.reader.longest) if n is not None]
+        layout, bounds = self.reader.pair, [n for n in (self.length, self.reader.max_length) if n is not None]
         if not bounds:
             return int(lengths.sum(1).max(initial=1))
         if min(bounds) <= layout.added:
@@ -183,7 +183,7 @@ class Extractor(Learner):
             nothing = float(first[summary] + last[summary])
             if nothing < none:
                 none, silence = nothing, float(np.exp(nothing - total))
-            best = best_span(first[window.columns], last[window.columns], self.longest, window.begins)
+            best = best_span(first[window.columns], last[window.columns], self.max_answer_length, window.begins)
             if best is not None and (answer is None or best.score > answer[0]):
                 answer = best.score, window.begin + best.first, window.begin + best.last, float(np.exp(best.score - total))
         if answer is None:  # an empty context

@@ -117,7 +117,7 @@ class Chooser(SummaryLearner):
         """The rows of each example, a tuple."""
         counts = np.cumsum([0, *(len(choices) for choices in examples.choices)]).tolist()
         first = [text for text, choices in zip(examples.texts, examples.choices, strict=True) for _ in choices]
-        framed = self.reader.encode(first, [one for choices in examples.choices for one in choices], longest=self.length)
+        framed = self.reader.encode(first, [one for choices in examples.choices for one in choices], max_length=self.length)
         return [tuple(framed[begin:end]) for begin, end in pairwise(counts)]
 
     def scores(self, rows: Sequence[Framed]) -> torch.Tensor:

@@ -53,7 +53,7 @@ class QuestionAnswering(Unsearched):
             raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
         return Extractor(
             Reader.of(loaded, precision=precision), loaded.heads[name], self, length=described.get("length"),
-            stride=described.get("stride") or 128, longest=described.get("longest") or 30,
+            stride=described.get("stride") or 128, max_answer_length=described.get("longest") or 30,
             threshold=(described.get("dev") or {}).get("threshold"),
         )
 

@@ -74,7 +74,7 @@ class Regressor(SummaryLearner):
         """The examples as the network reads them, with numbers."""
         framed, swapped = self.encode(examples), [None] * len(examples)
         if self.orders and examples.others is not None:
-            swapped = self.reader.encode(examples.others, examples.texts, longest=self.length)  # type: ignore[assignment]
+            swapped = self.reader.encode(examples.others, examples.texts, max_length=self.length)  # type: ignore[assignment]
         return [Rated(*one) for one in zip(framed, numbers, swapped, strict=True)]
 
     def answered(self, examples: AnsweredTexts[float]) -> list[Rated]:

@@ -113,7 +113,7 @@ class Retriever(Learner):
 
     @torch.inference_mode()
     def _vectors(self, reader: Reader, head: Any, texts: Sequence[str], size: int, report: Report) -> Vectors:
-        framed = reader.encode(texts, longest=self.length)
+        framed = reader.encode(texts, max_length=self.length)
         found: NDArray[np.float32] | None = None
         with evaluating(self):
             for index in by_length([len(row) for row in framed], rows=size):
@@ -181,8 +181,8 @@ class Retriever(Learner):
         """Metrics on queries with their passages: each is looked for among the passages of the file."""
         rows = self.answered(examples)
         judged = self.judge(rows, size=size, report=report)
-        framed = self.exact.encode([row.query for row in rows], longest=self.length)
-        framed += self.passage_reader.encode([row.passage for row in rows], longest=self.length)
+        framed = self.exact.encode([row.query for row in rows], max_length=self.length)
+        framed += self.passage_reader.encode([row.passage for row in rows], max_length=self.length)
         remark = cut_remark([one.cut for one in framed], self.length)
         return Evaluation(len(rows), self.metrics(judged), None, () if remark is None else (remark,), judged=judged)
 

@@ -160,7 +160,8 @@ class SpanClassifier(Learner):
         texts = [one.text for one in examples.each]
         spelled = self.reader.tokenizer.encode_spelled(texts)
         made = []
-        for number, (one, framed) in enumerate(zip(examples.each, self.reader.encode(texts, longest=self.length), strict=True)):
+        rows = self.reader.encode(texts, max_length=self.length)
+        for number, (one, framed) in enumerate(zip(examples.each, rows, strict=True)):
             if len(one.spans) != self.head.spans:
                 raise TaskError(
                     f"{examples.path}:{one.line}: {len(one.spans)} spans; this model was trained with {self.head.spans} per text."

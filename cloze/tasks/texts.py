@@ -135,7 +135,7 @@ class SummaryLearner(Learner):
 
     def encode(self, examples: AnsweredTexts[Any]) -> list[Framed]:
         """The examples as the network reads them."""
-        return self.reader.encode(examples.texts, examples.others, longest=self.length)
+        return self.reader.encode(examples.texts, examples.others, max_length=self.length)
 
     def scores(self, rows: Sequence[Framed]) -> Tensor:
         """Scores (B, C) of framed rows in fp32."""

@@ -26,15 +26,15 @@ class WordWindow(NamedTuple):
     words: Positions
 
 
-def word_windows(reader: Reader, texts: Sequence[Sequence[str]], longest: int | None) -> list[list[WordWindow]]:
+def word_windows(reader: Reader, texts: Sequence[Sequence[str]], max_length: int | None) -> list[list[WordWindow]]:
     """The windows of texts that are given as words; each word is asked once, at its first token (Devlin et al., 2019, §5.3).
 
-    A text that does not fit into `longest` tokens, or into what the network reads, has several windows that overlap by half; a
+    A text that does not fit into `max_length` tokens, or into what the network reads, has several windows that overlap by half; a
     word is asked where it has the most context. A word of which the tokenizer leaves no token is in none.
     """
     joined = [" ".join(words) for words in texts]
     rows, found = reader.whole(joined), reader.tokenizer.encode_spelled(joined)
-    bound = min((n for n in (longest, reader.longest) if n is not None), default=None)
+    bound = min((n for n in (max_length, reader.max_length) if n is not None), default=None)
     before = len(reader.single.opening)
     frame = (before, reader.single.added - before)
     made = []
@@ -44,7 +44,7 @@ def word_windows(reader: Reader, texts: Sequence[Sequence[str]], longest: int | 
         asked = np.zeros(len(row), bool)
         asked[column[column >= 0]] = True
         windows = Windows().over(
-            row, asked, text=number, frame=frame, longest=bound, left_to_right=reader.order == "left_to_right"
+            row, asked, text=number, frame=frame, max_length=bound, left_to_right=reader.order == "left_to_right"
         )
         counts = [int(window.asked.sum()) for window in windows]
         parts = np.split(np.flatnonzero(column >= 0), np.cumsum(counts)[:-1])

@@ -1,4 +1,4 @@
-"""Arguments of networks that have new names: recipes are refused with them, checkpoints of earlier versions are translated."""
+"""Arguments of parts that have new names: recipes are refused with them, checkpoints of earlier versions are translated."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from cloze.assembly.load import load_recipe
 from cloze.assembly.schema import part_slots
 from cloze.errors import RecipeError
+from cloze.exercises.units.lengths import odds_of
 from cloze.interop.arguments import derived, flat
-from cloze.renamed import RENAMED, translated
+from cloze.renamed import PARTS, current_head, translated
 
 
 @pytest.mark.parametrize(("path", "write"), [
@@ -24,9 +25,27 @@ def test_an_old_name_is_refused_with_what_to_write(path: str, write: str) -> Non
     assert f"It has a new name: write {write}." in str(refused.value)
 
 
-@pytest.mark.parametrize("network", RENAMED)
-def test_no_old_name_is_an_argument_today(network: str) -> None:
-    assert not RENAMED[network].keys() & part_slots("network", network).keys()
+@pytest.mark.parametrize(("recipe", "path"), [
+    ("skip-thought", "sources.main.sentences.longest=29"),
+    ("spanbert", "objectives[1].span_boundary.longest=15"),
+])  # fmt: skip
+def test_an_old_name_of_a_source_or_an_objective_is_refused_with_the_new_one(recipe: str, path: str) -> None:
+    with pytest.raises(RecipeError, match="It has a new name: write max_length: …"):
+        load_recipe(recipe, overrides=[path])
+
+
+def test_the_old_name_of_a_maximum_length_of_spans_is_refused_with_the_names_of_today() -> None:
+    with pytest.raises(RecipeError, match="lengths.geometric: expected max_length, p, got longest, p"):
+        odds_of({"geometric": {"p": 0.2, "longest": 10}})
+
+
+@pytest.mark.parametrize(("kind", "part"), [(kind, part) for kind, parts in PARTS.items() for part in parts])
+def test_no_old_name_is_an_argument_today(kind: str, part: str) -> None:
+    assert not PARTS[kind][part].keys() & part_slots(kind, part).keys()
+
+
+def test_a_head_of_an_earlier_checkpoint_keeps_its_meaning() -> None:
+    assert current_head("span_boundary", {"longest": 9, "tie": True}) == ("span_boundary", {"max_length": 9, "tie": True})
 
 
 def test_a_part_that_the_network_does_not_have_is_refused_with_those_it_has() -> None:

@@ -131,7 +131,7 @@ def test_the_tokenizer_learns_from_smoothed_shares() -> None:
 
 
 def test_sentences_come_one_by_one(store: Store) -> None:
-    bound = Sentences(longest=6).bind(store, seed=1, entry="main")
+    bound = Sentences(max_length=6).bind(store, seed=1, entry="main")
     plan = bound.plan(0, 64)
     rows = bound.read(plan, np.argsort(plan.order), frozenset({"language", "next.tokens", "distractor.tokens", "sentence"}))
     assert np.concatenate([rows["tokens"][i, : rows["length"][i]] for i in range(len(plan))]).tolist() == store.tokens.tolist()
@@ -146,4 +146,4 @@ def test_sentences_come_one_by_one(store: Store) -> None:
     assert set(rows["distractor.length"].tolist()) <= set(sizes.tolist())
     assert not rows["sentence"].any()
     with pytest.raises(RecipeError, match="expected 2 or more"):
-        Sentences(longest=1)
+        Sentences(max_length=1)

@@ -47,7 +47,7 @@ def test_unknown_words_are_spelled_where_they_stand(reader: Reader) -> None:
 def test_unknown_words_of_pairs_and_of_texts_that_are_cut(reader: Reader) -> None:
     (row,) = reader.encode(["zebra the"], ["cat yak"])
     assert row.characters is not None and row.characters.any(1).tolist() == [False, True, False, False, False, True, False]
-    (cut,) = reader.encode(["zebra the cat yak"], longest=4)
+    (cut,) = reader.encode(["zebra the cat yak"], max_length=4)
     assert cut.characters is not None and cut.characters.any(1).tolist() == [False, True, False, False]
 
 

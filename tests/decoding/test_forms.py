@@ -83,7 +83,7 @@ def test_the_form_is_chosen_by_what_a_reader_can_do(filling: Any, continuing: An
 
 def lesson_rows(form: Any, rows: list[Any], epoch: int = 0, **changes: Any) -> Any:
     """What a form's lesson makes of texts and targets, as many as there are rows."""
-    edits = [*form.lesson(of="target", longest=12, set="main").edits, ("order", {"kind": "source_to_target"})]
+    edits = [*form.lesson(of="target", max_length=12, set="main").edits, ("order", {"kind": "source_to_target"})]
     facts = TokenFacts.of(form.reader.tokenizer)
     made = [
         Placed(build(lookup("edit", name), {**given, **changes.get(name, {})}, {"tokenizer": facts})) for name, given in edits
@@ -198,7 +198,7 @@ def test_what_does_not_fit_is_refused_or_on_demand_cut_and_counted(request: pyte
     (one,) = score_answers(reader, head, ["cat " * 80], ["dog " * 80], truncate=True)
     with pytest.raises(UserError, match=r"text 2, 'cat cat .*do not fit.*\n  Shorten them, or give --truncate"):
         score_answers(reader, head, ["rain", "cat " * 80], ["cat", "dog"])
-    assert one.cut > 60 and np.isfinite(one.score) and one.tokens <= reader.longest
+    assert one.cut > 60 and np.isfinite(one.score) and one.tokens <= reader.max_length
 
 
 @pytest.mark.parity

@@ -92,10 +92,10 @@ def test_what_is_predicted_inside_a_prompt_ends_nothing(gpt2: Any, monkeypatch: 
     assert short.stopped == "end" and made == alone and alone.ids
 
 
-def test_the_networks_longest_is_respected(gpt2: Any) -> None:
+def test_the_networks_max_length_is_respected(gpt2: Any) -> None:
     reader, head = gpt2
     (made,) = generate(reader, head, ["The cat"], tokens=500, seed=1)
     start = len(reader.tokenizer.encode("The cat").ids)
-    assert made.stopped == "longest" and start + len(made.ids) == 64
+    assert made.stopped == "max_length" and start + len(made.ids) == 64
     with pytest.raises(UserError, match="reads at most 64"):
         generate(reader, head, ["cat " * 100])

@@ -46,15 +46,15 @@ def test_an_empty_text_keeps_the_tokens_around_it() -> None:
 
 def test_the_longer_text_is_cut_first() -> None:
     layout = Layout("[CLS] {A} [SEP] {B} [SEP]", Words())
-    framed = layout([ids(10, 11, 12, 13), ids(20, 21)], longest=7)
+    framed = layout([ids(10, 11, 12, 13), ids(20, 21)], max_length=7)
     assert framed.ids.tolist() == [1, 10, 11, 2, 20, 21, 2] and framed.cut == 2
-    framed = layout([ids(10, 11, 12, 13), ids(20, 21, 22, 23)], longest=8)
+    framed = layout([ids(10, 11, 12, 13), ids(20, 21, 22, 23)], max_length=8)
     assert framed.ids.tolist() == [1, 10, 11, 12, 2, 20, 21, 2]  # of equals the second gives way
 
 
 def test_a_length_without_room_is_an_error_that_says_so() -> None:
     with pytest.raises(UserError, match="leaves no room"):
-        Layout("[CLS] {A} [SEP]", Words())([ids(10)], longest=2)
+        Layout("[CLS] {A} [SEP]", Words())([ids(10)], max_length=2)
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=3), st.integers(0, 60))

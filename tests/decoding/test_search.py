@@ -153,7 +153,7 @@ def test_prompts_of_several_lengths_are_continued_by_beams(checkpoint: Make) -> 
     assert [one.ids for one in together] == [one.ids for one in alone]
     special = set(reader.tokenizer.special_ids.tolist())
     assert all(special.isdisjoint(one.ids) for one in together)
-    assert {one.stopped for one in together} <= {"end", "longest"}
+    assert {one.stopped for one in together} <= {"end", "max_length"}
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:

@@ -269,7 +269,7 @@ def infoword(facts):
     return Exercise([
         Placed(Frame("[CLS] {A} [SEP]", tokenizer=facts)), Placed(Copy("hole")), Placed(Mask()), Placed(Corrupt(tokenizer=facts)),
         Placed(Predict()),
-        Placed(Mask(unit="ngram", lengths={"geometric": {"p": 0.2, "longest": 10}}, count=1), "hole"),
+        Placed(Mask(unit="ngram", lengths={"geometric": {"p": 0.2, "max_length": 10}}, count=1), "hole"),
         Placed(Cut(to="ngram", of="hole")), Placed(Corrupt(mask=1.0, random=0, keep=0, tokenizer=facts), "hole"),
         Placed(Frame("[CLS] {A} [SEP]", tokenizer=facts), "ngram"),
     ], 42)

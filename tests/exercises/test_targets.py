@@ -44,16 +44,16 @@ def test_over_the_epochs_every_reference_is_drawn_as_often() -> None:
 
 def test_a_closed_text_ends_with_its_end_and_leaves_the_row_its_half() -> None:
     first = Reference(take="first")(several(), draw(3))
-    assert texts(Close(longest=8, tokenizer=FACTS)(first, draw(3))) == [[20, 21, 3], [30, 31, 32, 3], [3]]
-    assert texts(Close(longest=3, tokenizer=FACTS)(first, draw(3))) == [[20, 21, 3], [30, 31, 3], [3]]
-    assert (Close(longest=8).at(10).longest, Close(longest=8).room(10)) == (5, 5)
-    assert (Close(longest=4).at(10).longest, Close(longest=4).room(10)) == (4, 6)
-    assert texts(Close(longest=8, tokenizer=FACTS).at(2)(first, draw(3))) == [[3], [3], [3]]
+    assert texts(Close(max_length=8, tokenizer=FACTS)(first, draw(3))) == [[20, 21, 3], [30, 31, 32, 3], [3]]
+    assert texts(Close(max_length=3, tokenizer=FACTS)(first, draw(3))) == [[20, 21, 3], [30, 31, 3], [3]]
+    assert (Close(max_length=8).at(10).max_length, Close(max_length=8).room(10)) == (5, 5)
+    assert (Close(max_length=4).at(10).max_length, Close(max_length=4).room(10)) == (4, 6)
+    assert texts(Close(max_length=8, tokenizer=FACTS).at(2)(first, draw(3))) == [[3], [3], [3]]
 
 
-@pytest.mark.parametrize("longest", [2, 4])
-def test_only_the_tokens_of_the_companion_can_be_chosen(longest: int) -> None:
-    closed = Close(longest=longest, tokenizer=FACTS)(Reference(take="first")(several(), draw(3)), draw(3))
+@pytest.mark.parametrize("max_length", [2, 4])
+def test_only_the_tokens_of_the_companion_can_be_chosen(max_length: int) -> None:
+    closed = Close(max_length=max_length, tokenizer=FACTS)(Reference(take="first")(several(), draw(3)), draw(3))
     rows = Only()(Frame("{A} [SEP] {target}", tokenizer=FACTS, keeps_empty=True)(closed, draw(3)), draw(3))
     free = [ids[:n][~special[:n]].tolist() for ids, n, special in zip(
         rows["tokens"], rows["length"], rows["special"], strict=True)]  # fmt: skip

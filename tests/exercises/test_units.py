@@ -85,7 +85,7 @@ def framed_text(rows):
 
 
 def test_geometric_lengths_are_those_of_spanbert(draw):
-    odds = odds_of({"geometric": {"p": 0.2, "longest": 10}})
+    odds = odds_of({"geometric": {"p": 0.2, "max_length": 10}})
     published = [0.2241, 0.1792, 0.1434, 0.1147, 0.0918, 0.0734, 0.0587, 0.0470, 0.0376, 0.0301]
     assert np.abs(odds[1:] - published).max() < 5e-5 and odds[0] == 0
     assert abs((odds * np.arange(11)).sum() - 3.797) < 5e-4
@@ -97,7 +97,7 @@ def test_geometric_lengths_are_those_of_spanbert(draw):
 
 def test_inverse_lengths_are_those_of_albert_and_xlnet():
     assert np.allclose(odds_of({"inverse": 3}), [0, 6 / 11, 3 / 11, 2 / 11])
-    assert np.abs(odds_of({"inverse": {"longest": 5}})[1:] - [0.438, 0.219, 0.146, 0.1095, 0.0876]).max() < 5e-4
+    assert np.abs(odds_of({"inverse": {"max_length": 5}})[1:] - [0.438, 0.219, 0.146, 0.1095, 0.0876]).max() < 5e-4
 
 
 def test_lengths_may_be_listed_and_poisson_ones_may_be_zero():

@@ -19,7 +19,7 @@ def build(**changed: Any) -> SpanBoundary:
     torch.manual_seed(0)
     table = nn.Embedding(VOCABULARY, WIDTH)
     objective = span_boundary(
-        longest=4, position_width=3, width=WIDTH, vocab_size=VOCABULARY, table=table, **changed
+        max_length=4, position_width=3, width=WIDTH, vocab_size=VOCABULARY, table=table, **changed
     ).double()
     table.double()
     for parameter in objective.parameters():

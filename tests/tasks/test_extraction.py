@@ -16,15 +16,15 @@ scores = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=8)
 
 @settings(deadline=None)
 @given(scores, st.integers(1, 10), st.randoms(use_true_random=False), st.booleans())
-def test_the_best_span_is_the_best_of_all(first: list[float], longest: int, chance: object, limited: bool) -> None:
+def test_the_best_span_is_the_best_of_all(first: list[float], max_length: int, chance: object, limited: bool) -> None:
     generator = np.random.default_rng(chance.randrange(1 << 30))  # type: ignore[attr-defined]
     last = generator.integers(-3, 4, len(first)).astype(np.float32)
     begins = generator.random(len(first)) < 0.5 if limited else None
     spans = [
-        (first[i] + float(last[j]), -i, -j) for i in range(len(first)) for j in range(i, min(i + longest, len(first)))
+        (first[i] + float(last[j]), -i, -j) for i in range(len(first)) for j in range(i, min(i + max_length, len(first)))
         if begins is None or begins[i]
     ]  # fmt: skip
-    found = best_span(np.array(first, np.float32), last, longest, begins)
+    found = best_span(np.array(first, np.float32), last, max_length, begins)
     if not spans:
         assert found is None
         return

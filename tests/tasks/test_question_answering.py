@@ -124,7 +124,7 @@ def test_what_is_measured_is_framed_and_asked_as_what_is_trained(
         reader = Reader.of(loaded)
         reader = Reader(reader.network, reader.tokenizer, recipe.reading, reader.order)
         head = SpanExtraction(width=16, clock=Clock())
-        learner = Extractor(reader, head, None, length=16, stride=4, longest=5, threshold=None)
+        learner = Extractor(reader, head, None, length=16, stride=4, max_answer_length=5, threshold=None)
         rows = learner.answered(read_questions(files[1]))
         batch = reader.batch([window.framed for row in rows for window in row.windows])
         assert part.arrays["tokens"].tolist() == batch["tokens"].tolist()
@@ -165,7 +165,7 @@ def test_transformers_scores_the_same_tokens(folder: Callable[[str], Path], file
     loaded = load_checkpoint(place)
     reading = Reading("{A}", "{A} {B}", "last") if system == "gpt2" else loaded.reading
     reader = Reader(loaded.network, loaded.tokenizer, reading, loaded.order)
-    learner = Extractor(reader, loaded.heads["answer"], None, length=16, stride=4, longest=5, threshold=None).eval()
+    learner = Extractor(reader, loaded.heads["answer"], None, length=16, stride=4, max_answer_length=5, threshold=None).eval()
     batch = reader.batch([learner.encode(read_questions(files[1]))[0].windows[0].framed])
     kinds = {"token_type_ids": batch["segments"]} if system in ("bert", "electra") else {}
     with torch.inference_mode():
@@ -188,6 +188,6 @@ def test_answers_are_needed_where_something_is_measured(folder: Callable[[str], 
     path = tmp_path / "q.jsonl"
     path.write_text('{"question": "who", "context": "the cat"}\n')
     learner = Extractor(Reader.of(load_checkpoint(folder("bert"))), SpanExtraction(width=16, clock=Clock()), None, length=None,
-                        stride=8, longest=5, threshold=None)  # fmt: skip
+                        stride=8, max_answer_length=5, threshold=None)  # fmt: skip
     with pytest.raises(TaskError, match=r"q\.jsonl:1: no answers; expected them for every question"):
         learner.answered(read_questions(path, labelled=False))

@@ -34,7 +34,7 @@ Folder = Callable[[str], Path]
 WORDS = ("cat", "cheese", "dog", "garden")
 ROWS = [(f"{a} {b}", f"{b} {a}") for a in WORDS for b in WORDS if a < b]
 VALUES = ["training.batch=6", "training.epochs=60", "training.evaluate_every=0.5", "task.patience=0", "length=32",
-          "exercise[1].longest=12", "network.dropout=0", "training.rate.peak=0.01"]  # fmt: skip
+          "exercise[1].max_length=12", "network.dropout=0", "training.rate.peak=0.01"]  # fmt: skip
 SHORT = [*VALUES, "training.epochs=2", "training.batch=3"]
 
 
@@ -155,7 +155,7 @@ def test_what_is_trained_is_laid_out_as_what_is_measured(start: Folder, tmp_path
     texts = [("cat dog night mice garden river", "cheese cat dog night mice garden"), ("cat", "dog"), ("", "night")]
     rows.write_text("".join(json.dumps({"text": a, "target": b}) + "\n" for a, b in texts))
     loaded = load_checkpoint(start(name))
-    recipe = recipe_onto("text_to_text", loaded, overrides=["length=14", "exercise[1].longest=6", "training.batch=2"])
+    recipe = recipe_onto("text_to_text", loaded, overrides=["length=14", "exercise[1].max_length=6", "training.batch=2"])
     source = built(recipe.sources["main"])
     store = source.build_store([rows], loaded.tokenizer, tmp_path / "store", known=None, report=quiet)
     step = build_step(recipe, vocab_size=loaded.tokenizer.size)
@@ -286,7 +286,7 @@ def test_the_epoch_of_least_loss_is_kept(
 def test_finetune_evaluate_predict_follow_each_other(
     cloze: Any, tuned: Callable[[str], Any], writer: Folder, rows: Path, tmp_path: Path
 ) -> None:
-    line = ["finetune", writer("t5"), "--task", "text_to_text", "--set", "exercise[1].longest=12"]
+    line = ["finetune", writer("t5"), "--task", "text_to_text", "--set", "exercise[1].max_length=12"]
     for value in ("length=32", "training.epochs=1", "training.batch=6"):
         line += ["--set", value]
     line += ["--train", rows, "--dev", rows, "--test", rows, "--device", "cpu"]
@@ -339,7 +339,7 @@ TRAIN = ["finetune", "{t5}", "--train", "{rows}", "--dev", "{rows}", "--out", "{
     ("line", "message"),
     [
         ([*TRAIN, "--set", "corpus.label=targt"], "no column 'targt'; it has: text, target"),
-        ([*TRAIN, "--set", "exercise[1].longest=0"], "got 0, expected a whole number of 1 or more"),
+        ([*TRAIN, "--set", "exercise[1].max_length=0"], "got 0, expected a whole number of 1 or more"),
         ([*TRAIN, "--set", "objectives[0].smoothing=1.0"], "got 1.0, expected a number from 0 to below 1"),
         ([*TRAIN, "--set", "task.metric=accuracy"], "unknown metric 'accuracy'"),
         ([*TRAIN, "--optimizer", "adafactor"], "--show > mine.yaml"),

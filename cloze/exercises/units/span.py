@@ -12,7 +12,7 @@ from cloze.exercises.units.question import Question, columns_of, numbered
 from cloze.rng import below
 
 #: SpanBERT's.
-LENGTHS = {"geometric": {"p": 0.2, "longest": 10.0}}
+LENGTHS = {"geometric": {"p": 0.2, "max_length": 10.0}}
 
 
 def choose(question: Question) -> dict[str, NDArray[Any]]:
