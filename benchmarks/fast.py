@@ -54,8 +54,8 @@ def switches() -> list[Switch]:
     """The fast functions, each by the decision that selects it."""
     from cloze.networks import encoder_decoder
     from cloze.networks.blocks import dropout
-    from cloze.networks.blocks.attention import Reading
-    from cloze.networks.blocks.feed_forward import Feeding
+    from cloze.networks.blocks.attention import AttentionCall
+    from cloze.networks.blocks.feed_forward import FeedForwardCall
     from cloze.networks.fast import activation, softmax
     from cloze.networks.fast.choose import FAST
     from cloze.objectives import cross_entropy
@@ -65,10 +65,10 @@ def switches() -> list[Switch]:
         """The conditions of the parts in `FAST`, as attributes."""
 
         def __getattr__(self, name: str) -> Any:
-            return FAST[{"attention": Reading, "feed_forward": Feeding}[name]].fits
+            return FAST[{"attention": AttentionCall, "feed_forward": FeedForwardCall}[name]].fits
 
         def __setattr__(self, name: str, fits: Any) -> None:
-            part = {"attention": Reading, "feed_forward": Feeding}[name]
+            part = {"attention": AttentionCall, "feed_forward": FeedForwardCall}[name]
             FAST[part] = FAST[part]._replace(fits=fits)
 
     return [

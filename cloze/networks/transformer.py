@@ -1,6 +1,6 @@
 """The Transformer of BERT, GPT, ALBERT, XLM, NEZHA, ModernBERT and others: one network with different arguments.
 
-`forward` is the way of a batch: embeddings, the inputs of attention (`blocks/sight.py`), the stack of layers
+`forward` is the way of a batch: embeddings, the inputs of attention (`blocks/layer_inputs.py`), the stack of layers
 (`blocks/stack.py`), and the states that objectives read.
 """
 
@@ -23,11 +23,11 @@ from cloze.networks.blocks.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.feed_forward import FeedForward, StackedGate
 from cloze.networks.blocks.initial import initialise, initialise_apart
 from cloze.networks.blocks.layer import Layer
+from cloze.networks.blocks.layer_inputs import LayerInputs
 from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.norm_place import Post, Pre
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.sharing import share_weights
-from cloze.networks.blocks.sight import Sights
 from cloze.networks.blocks.stack import Cache, Stack, each_layer, seed_kernels
 from cloze.networks.clock import Clock
 from cloze.networks.cost import CONSTANT, TRAINED, shown
@@ -104,7 +104,7 @@ class Transformer(Network):
         rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
         table = embedding if isinstance(embedding, choices.Table) else choices.Table()
         self.embedding_width, self.inputs = table.width or width, table.inputs or {}
-        self.sights = Sights(layers=layers, head_width=width // heads, positions=positions, band=attention.band)
+        self.layer_inputs = LayerInputs(layers=layers, head_width=width // heads, positions=positions, band=attention.band)
         self.embeddings = Embeddings(
             vocab_size=vocab_size, width=self.embedding_width, positions=positions, segments=segments, norm=norm,
             inputs=self.inputs,
@@ -191,7 +191,7 @@ class Transformer(Network):
         seed_kernels(self.layers, self.clock, tokens.device)
         record = Record.of(want)
         given = each_layer(
-            self.sights(tokens, position_ids=position_ids, order=order, block=block, past=past),
+            self.layer_inputs(tokens, position_ids=position_ids, order=order, block=block, past=past),
             caches=None if cache is None else cache.layers, gates=gates, record=record,
         )
         x = self.embeddings(tokens, position_ids, segments, vectors, inputs, characters)
@@ -224,7 +224,7 @@ class Transformer(Network):
         inward = 2 if self.layers and isinstance(self.layers[0].feed_forward, StackedGate) else 1
         dense = len(self.layers) * (4 * self.width**2 + (1 + inward) * self.width * self.inner)
         dense += 0 if self.project is None else self.embedding_width * self.width
-        where = self.sights.positions
+        where = self.layer_inputs.positions
         distances = 2 * self.width * (2 * where.limit + 1) if isinstance(where, choices.Functional) else 0
         far = CONSTANT * len(self.layers) * distances  # from vectors of distances, which are not trained
         return TRAINED * dense + 2 * TRAINED * self.width * len(self.layers) * length + far

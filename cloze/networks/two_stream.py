@@ -13,7 +13,7 @@ from cloze.bounds import BelowOne, Depth, NonNegative, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks import choices
 from cloze.networks.blocks.around import Around
-from cloze.networks.blocks.attention import AttentionInputs, Projected, Record
+from cloze.networks.blocks.attention import AttentionInputs, QueryKeyValue, Record
 from cloze.networks.blocks.distances import Distances, LearnedDistances, StepDropout
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings
@@ -50,7 +50,7 @@ class QueryStream(Around):
         content, at = layer.attention.project(x, given), self.given.at
         assert at is not None and isinstance(content.relation, LearnedDistances)
         query = layer.attention.project_queries(self.rows, at)
-        projected = Projected(query, content.key, content.value, replace(content.relation, view=self.distances))
+        projected = QueryKeyValue(query, content.key, content.value, replace(content.relation, view=self.distances))
         drops = Drops(*layer.query_drops.values())
         self.rows = layer(self.rows, replace(self.given, projected=projected), drops=drops)
         return replace(given, projected=content)

@@ -73,10 +73,10 @@ def test_through_any_depth_a_token_reaches_exactly_what_bands_let_it(layers: int
 
 def test_dense_layers_stand_at_the_stated_depths() -> None:
     network = build(5, **{"attention.band.width": 2, "attention.band.dense_every": 2})
-    assert [network.sights.banded(layer) for layer in range(5)] == [False, True, False, True, False]
+    assert [network.layer_inputs.banded(layer) for layer in range(5)] == [False, True, False, True, False]
     assert [build(4, **{"attention.band.width": 2,
-        "attention.band.dense_every": 3}).sights.banded(layer) for layer in range(4)] == [False, True, True, False]
-    assert all(build(3, **{"attention.band.width": 2}).sights.banded(layer) for layer in range(3))
+        "attention.band.dense_every": 3}).layer_inputs.banded(layer) for layer in range(4)] == [False, True, True, False]
+    assert all(build(3, **{"attention.band.width": 2}).layer_inputs.banded(layer) for layer in range(3))
     for place in range(9):
         change = moved(network, place, 9, order="left_to_right")
         assert change[:place].eq(0).all() and change[place:].gt(0).all()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cloze.errors import RecipeError
 from cloze.networks import Cache, Clock, Transformer
-from cloze.networks.blocks.attention import Attention, AttentionInputs, Projected
+from cloze.networks.blocks.attention import Attention, AttentionInputs, QueryKeyValue
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.functional import functional
 from cloze.networks.blocks.rotary import rotation
@@ -59,7 +59,7 @@ def test_attention_divides_what_it_asks_of_keys_and_of_distances_alike() -> None
     scores = torch.einsum("bhid,bhijd->bhij", query, key[:, :, None] + vectors) / 4**0.5
     expected = torch.einsum("bhij,bhijd->bhid", scores.softmax(3), value[:, :, None] + vectors)
     attention = Attention(width=12, heads=3, dropout=Dropout(0.0, Clock()))
-    found = attention._attend(Projected(query, key, value, relative), AttentionInputs(Visibility("all")), attention.dropout)
+    found = attention._attend(QueryKeyValue(query, key, value, relative), AttentionInputs(Visibility("all")), attention.dropout)
     torch.testing.assert_close(found, expected)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cloze.networks import Clock
-from cloze.networks.blocks.attention import Attention, AttentionInputs, Projected
+from cloze.networks.blocks.attention import Attention, AttentionInputs, QueryKeyValue
 from cloze.networks.blocks.buckets import Bias
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.kernels import attend_by_kernel
@@ -37,6 +37,6 @@ def test_kernels_give_what_plain_attention_gives(seen: Visibility, biased: bool,
     attention = Attention(width=12, heads=3, dropout=dropout, scale=scale)
     query, key, value = drawn(2, 3, 5, 4), drawn(3, 2, 5, 4).transpose(0, 1), drawn(2, 3, 5, 4) + 1
     relation = Bias(drawn(1, 3, 5, 5)) if biased else NONE
-    plain = attention._attend(Projected(query, key, value, relation), AttentionInputs(seen), dropout)
+    plain = attention._attend(QueryKeyValue(query, key, value, relation), AttentionInputs(seen), dropout)
     made = attend_by_kernel(query, key, value, replace(seen), relation.bias, attention.scale, dropout)
     torch.testing.assert_close(made, plain)

@@ -28,7 +28,7 @@ from cloze.networks.blocks.visibility import Visibility
 STATES = ("scores", "attention", "queries", "keys", "values")
 
 
-class Projected(NamedTuple):
+class QueryKeyValue(NamedTuple):
     """Queries (B, H, Lq, W), keys and values (B, H, Lk, W), and the relation bound to the parameters of this layer."""
 
     query: Tensor
@@ -56,7 +56,7 @@ class AttentionInputs:
     cache: list[Tensor] | None = None
     source: Tensor | None = None
     source_rows: Selected | None = None
-    projected: Projected | None = None
+    projected: QueryKeyValue | None = None
     gates: Tensor | None = None
     record: Record | None = None
 
@@ -140,7 +140,7 @@ class Attention(nn.Module):
         output: Tensor = self.out(context if given.query_tokens is None else given.query_tokens.collect(context))
         return output
 
-    def project(self, x: Tensor, given: AttentionInputs) -> Projected:
+    def project(self, x: Tensor, given: AttentionInputs) -> QueryKeyValue:
         """Queries, keys and values after rotation; the keys and values of a memory or a cache come first."""
         relation, cache, maps = given.relation.bind(self), given.cache, self.projecting
         if given.source is None and given.at is None:
@@ -148,7 +148,7 @@ class Attention(nn.Module):
         else:
             query = self.project_queries(given.take(x), given.query_tokens)
             if given.source is not None and cache:
-                return Projected(query, cache[0], cache[1], relation)
+                return QueryKeyValue(query, cache[0], cache[1], relation)
             read, rows = (x, given.rows) if given.source is None else (given.source, given.source_rows)
             key, value = self._heads(maps.memory(self, read), 2, rows)
         query, key = relation.rotate(query, key)
@@ -156,7 +156,7 @@ class Attention(nn.Module):
             if cache:
                 key, value = torch.cat([cache[0], key], dim=2), torch.cat([cache[1], value], dim=2)
             cache[:] = [key, value]
-        return Projected(query, key, value, relation)
+        return QueryKeyValue(query, key, value, relation)
 
     def project_queries(self, x: Tensor, tokens: Selected | None) -> Tensor:
         """Only the queries, (B, H, Lq, W), of x (B, L, D), or of the states (M, D) of `tokens`."""
@@ -176,7 +176,7 @@ class Attention(nn.Module):
         block = x if rows is None else rows.lay_out(x)
         return block.unflatten(-1, (kinds, self.heads, self.head_width)).permute(2, 0, 3, 1, 4).unbind(0)
 
-    def _attend(self, projected: Projected, given: AttentionInputs, dropout: Dropout) -> Tensor:
+    def _attend(self, projected: QueryKeyValue, given: AttentionInputs, dropout: Dropout) -> Tensor:
         """The heads' outputs, (B, H, Lq, W)."""
         query, key, value, relation = projected
         if query.device.type == "cuda" and relation.by_kernel and given.gates is None and given.record is None:
@@ -200,7 +200,7 @@ class Attention(nn.Module):
 
 
 @dataclass(frozen=True)
-class Reading:
+class AttentionCall:
     """Attention with the inputs of one call: a function of x, which `Layer` puts into a residual connection."""
 
     attention: Attention

@@ -74,7 +74,7 @@ class StackedGate(FeedForward):
 
 
 @dataclass(frozen=True)
-class Feeding:
+class FeedForwardCall:
     """A feed-forward with the inputs of one call: a function of x, which `Layer` puts into a residual connection.
 
     `host` is the layer that holds the maps.

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from cloze.networks.blocks.attention import Attention, AttentionInputs, Reading
+from cloze.networks.blocks.attention import Attention, AttentionCall, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout
-from cloze.networks.blocks.feed_forward import FeedForward, Feeding
+from cloze.networks.blocks.feed_forward import FeedForward, FeedForwardCall
 from cloze.networks.blocks.norm_place import NormPlace
 from cloze.networks.fast.choose import choose
 
@@ -87,15 +87,16 @@ class Layer(nn.Module):
         `across`: the inputs of a decoder's attention to its source. `drops`: the dropouts of a second stream.
         """
         drops = self.drops if drops is None else drops
-        x = self._residual(x, Reading(self.attention, given, drops.probabilities), self.attention_norm, drops.attention, given)
+        attention = AttentionCall(self.attention, given, drops.probabilities)
+        x = self._residual(x, attention, self.attention_norm, drops.attention, given)
         if self.crossing is not None and across is not None:
-            reading = Reading(self.crossing, across, self.crossing.dropout)
-            x = self._residual(x, reading, self.crossing_norm, self.crossing_dropout, across)
-        feeding = Feeding(self.feed_forward, self, drops.active, given.positions)
-        return self._residual(x, feeding, self.inner_norm, drops.inner, given)
+            crossing = AttentionCall(self.crossing, across, self.crossing.dropout)
+            x = self._residual(x, crossing, self.crossing_norm, self.crossing_dropout, across)
+        feed_forward = FeedForwardCall(self.feed_forward, self, drops.active, given.positions)
+        return self._residual(x, feed_forward, self.inner_norm, drops.inner, given)
 
     def _residual(
-        self, x: Tensor, change: Reading | Feeding, norm: nn.Module, dropout: Dropout, given: AttentionInputs
+        self, x: Tensor, change: AttentionCall | FeedForwardCall, norm: nn.Module, dropout: Dropout, given: AttentionInputs
     ) -> Tensor:
         """x plus `change` of it, with norm and dropout: by a fast function where one supports the call."""
         fast = choose(x, change, norm, dropout, self.place)

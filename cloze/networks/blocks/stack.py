@@ -1,7 +1,7 @@
 """The stack of every Transformer: runs the layers in order and calls the objects around them.
 
 Such objects are adapters, n-grams, entities or a second stream (`around.py`). A network makes the states that enter the stack
-(`embeddings.py`) and the inputs of attention of each layer (`sight.py`).
+(`embeddings.py`) and the inputs of attention of each layer (`layer_inputs.py`).
 """
 
 from __future__ import annotations

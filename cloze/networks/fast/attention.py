@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from cloze.networks.blocks.attention import Attention, AttentionInputs, Reading
+from cloze.networks.blocks.attention import Attention, AttentionCall, AttentionInputs
 from cloze.networks.blocks.buckets import Bias
 from cloze.networks.blocks.dropout import Dropout, keep_
 from cloze.networks.blocks.linear import untouched
@@ -22,7 +22,7 @@ from cloze.networks.blocks.projections import Across, Stacked
 from cloze.networks.blocks.relation import NONE
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.fast.residual import (
-    Half,
+    Residual,
     add_residual,
     add_residual_backward,
     bias_gradient,
@@ -38,9 +38,9 @@ from cloze.networks.fast.residual import (
 from cloze.networks.fast.softmax import soften
 
 
-def fits(reading: Reading, norm: nn.Module, place: NormPlace, x: Tensor) -> bool:
+def fits(call: AttentionCall, norm: nn.Module, place: NormPlace, x: Tensor) -> bool:
     """Whether the function supports the norm, the attention and all of its inputs."""
-    attention, given = reading.attention, reading.given
+    attention, given = call.attention, call.given
     if type(attention) is not Attention or not untouched(attention):
         return False
     if type(given.relation) is not Bias and given.relation is not NONE or given.seen.may_see_nothing:
@@ -55,35 +55,35 @@ def fits(reading: Reading, norm: nn.Module, place: NormPlace, x: Tensor) -> bool
     return type(maps) is Across and supported(norm, place, attention.query, attention.memory, attention.out)
 
 
-def attention(x: Tensor, reading: Reading, norm: Any, dropout: Dropout, place: NormPlace) -> Tensor:
+def attention(x: Tensor, call: AttentionCall, norm: Any, dropout: Dropout, place: NormPlace) -> Tensor:
     """The residual connection around attention: states (B, L, D) or rows (M, D)."""
-    module, given = reading.attention, reading.given
-    rows, source, weights = _operands(x, reading, norm, place)
+    module, given = call.attention, call.given
+    rows, source, weights = _operands(x, call, norm, place)
     query_tokens = given.query_tokens
     batch, queries = x.shape[:2] if query_tokens is None else (query_tokens.batch, query_tokens.across)
     key_tokens = given.rows if given.source is None else given.source_rows
     keys = key_tokens.across if key_tokens is not None else (x if given.source is None else given.source).shape[1]
     keep, scale = None, 1.0
-    if reading.dropout.active:
+    if call.dropout.active:
         columns = None if given.at is None else given.at.columns
         length = queries if given.at is None else given.at.length
-        keep = reading.dropout.keep_scores(batch, module.heads, length, keys, x.device, columns)
-        scale = reading.dropout.scale
+        keep = call.dropout.keep_scores(batch, module.heads, length, keys, x.device, columns)
+        scale = call.dropout.scale
     output = Attend.apply(
         rows, source, *weights, module.out.weight, module.out.bias, norm.weight, offset_of(norm),
         _added(given, x.dtype, keys),
         Sequences(batch, queries, keys, module.heads, module.scale, keep, scale, query_tokens, key_tokens),
-        Half.of(norm, place, dropout, x.shape if given.at is None else rows.shape, given.positions),
+        Residual.of(norm, place, dropout, x.shape if given.at is None else rows.shape, given.positions),
     )
     return output.view(x.shape if given.at is None else output.shape)
 
 
-def _operands(x: Tensor, reading: Reading, norm: Any, place: NormPlace) -> tuple[Tensor, Tensor | None, list[Tensor | None]]:
+def _operands(x: Tensor, call: AttentionCall, norm: Any, place: NormPlace) -> tuple[Tensor, Tensor | None, list[Tensor | None]]:
     """The rows that have queries; the rows that have keys, if these differ; weights and biases of queries and of keys and values.
 
     A `None` for the rows of keys, and for their weight, means that one product gives queries, keys and values.
     """
-    module, given = reading.attention, reading.given
+    module, given = call.attention, call.given
     rows = x.reshape(-1, x.shape[-1])
     if given.source is not None:
         source = given.source.to(x.dtype)
@@ -134,10 +134,10 @@ class Attend(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, source: Tensor | None, w: Tensor, b: Tensor | None, w_memory: Tensor | None,
         b_memory: Tensor | None, w_out: Tensor, b_out: Tensor | None, gain: Tensor, offset: Tensor | None,
-        added: Tensor | None, sizes: Sequences, half: Half,
+        added: Tensor | None, sizes: Sequences, residual: Residual,
     ) -> Tensor:
         with torch.autocast("cpu", enabled=False):
-            read, mean, spread = norm_before(x, gain, offset, half)
+            read, mean, spread = norm_before(x, gain, offset, residual)
             dtype, inside = x.dtype, w_out.shape[1]
             w_cast = _scaled_queries(w, inside, sizes.score_scale).to(dtype)
             b_cast = None if b is None else _scaled_queries(b, inside, sizes.score_scale).to(dtype)
@@ -153,13 +153,13 @@ class Attend(torch.autograd.Function):
             scores = torch.bmm(query, key.transpose(1, 2))
             probabilities, used = soften(scores, added, sizes.keep, sizes.heads)
             context = _merge_heads(torch.bmm(used, value)[None], sizes, sizes.query_tokens)
-            out_cast, b_cast = cast_output(w_out, b_out, sizes.scale, half, dtype)
-            y, normed, mean, spread = add_residual(x, linear(context, out_cast, b_cast), gain, offset, half, mean, spread)
+            out_cast, b_cast = cast_output(w_out, b_out, sizes.scale, residual, dtype)
+            y, normed, mean, spread = add_residual(x, linear(context, out_cast, b_cast), gain, offset, residual, mean, spread)
         ctx.save_for_backward(
             normed, read, source, mean, spread, query, key, value, probabilities, used, context, w, w_cast, b, w_memory,
             memory_cast, b_memory, w_out, out_cast, b_out, gain, offset, added,
         )
-        ctx.sizes, ctx.half = sizes, half
+        ctx.sizes, ctx.residual = sizes, residual
         return y
 
     @staticmethod
@@ -170,10 +170,10 @@ class Attend(torch.autograd.Function):
             memory_cast, b_memory, w_out, out_cast, b_out, gain, offset, added,
         ) = ctx.saved_tensors
         sizes: Sequences = ctx.sizes
-        half: Half = ctx.half
-        gradient, through, d_gain, d_offset = add_residual_backward(gradient, normed, mean, spread, gain, offset, half)
-        d_w_out = weight_gradient(through, context, w_out, half.scale * sizes.scale)
-        d_b_out = optional_bias_gradient(through, b_out, half.scale)
+        residual: Residual = ctx.residual
+        gradient, through, d_gain, d_offset = add_residual_backward(gradient, normed, mean, spread, gain, offset, residual)
+        d_w_out = weight_gradient(through, context, w_out, residual.scale * sizes.scale)
+        d_b_out = optional_bias_gradient(through, b_out, residual.scale)
         d_context = _split_heads(_context_gradient(through, out_cast, sizes), 1, sizes.queries, sizes, sizes.query_tokens)[0]
         d_scores, d_projected, d_memory = _attention_backward(
             d_context, query, key, value, probabilities, used, source is None, sizes
@@ -181,7 +181,7 @@ class Attend(torch.autograd.Function):
         inside = w_out.shape[1]
         d_w = _query_gradient(weight_gradient(d_projected, read, w, 1.0), inside, sizes.score_scale)
         d_b = None if b is None else _query_gradient(bias_gradient(d_projected, b, 1.0), inside, sizes.score_scale)
-        if half.pre:
+        if residual.pre:
             d_x, d_gain, d_offset = norm_before_backward(d_projected @ w_cast, gradient, normed, mean, spread, gain, offset)
         else:
             d_x = gradient.addmm_(d_projected, w_cast)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from cloze.networks.blocks.attention import Reading
+from cloze.networks.blocks.attention import AttentionCall
 from cloze.networks.blocks.dropout import Dropout
-from cloze.networks.blocks.feed_forward import Feeding
+from cloze.networks.blocks.feed_forward import FeedForwardCall
 from cloze.networks.blocks.linear import untouched
 from cloze.networks.blocks.locked import LockedDropout
 from cloze.networks.blocks.norm_place import NormPlace
@@ -26,15 +26,15 @@ class Fast(NamedTuple):
 
 #: By the type of the plain part, which defines what is computed.
 FAST: dict[type, Fast] = {
-    Reading: Fast(attention.attention, attention.fits),
-    Feeding: Fast(feed_forward.feed_forward, feed_forward.fits),
+    AttentionCall: Fast(attention.attention, attention.fits),
+    FeedForwardCall: Fast(feed_forward.feed_forward, feed_forward.fits),
 }
 #: The dropouts whose masks the functions apply themselves.
 DROPOUTS = (Dropout, LockedDropout)
 
 
 def choose(
-    x: Tensor, part: Reading | Feeding, norm: nn.Module, dropout: Dropout, place: NormPlace
+    x: Tensor, part: AttentionCall | FeedForwardCall, norm: nn.Module, dropout: Dropout, place: NormPlace
 ) -> Callable[..., Tensor] | None:
     """The fast function for the residual connection around `part`; None: call the plain modules.
 

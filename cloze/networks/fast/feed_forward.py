@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from cloze.networks.blocks.dropout import Dropout, keep_
-from cloze.networks.blocks.feed_forward import FeedForward, Feeding
+from cloze.networks.blocks.feed_forward import FeedForward, FeedForwardCall
 from cloze.networks.blocks.norm_place import NormPlace
 from cloze.networks.fast.activation import activate, activate_backward
 from cloze.networks.fast.residual import (
-    Half,
+    Residual,
     add_residual,
     add_residual_backward,
     cast_output,
@@ -27,22 +27,22 @@ from cloze.networks.fast.residual import (
 )
 
 
-def fits(feeding: Feeding, norm: nn.Module, place: NormPlace, x: Tensor) -> bool:
+def fits(call: FeedForwardCall, norm: nn.Module, place: NormPlace, x: Tensor) -> bool:
     """Whether the function supports the norm, the maps and the kind of feed-forward."""
-    host = feeding.host
-    return type(feeding.kind) is FeedForward and supported(norm, place, host.inner, host.outer)
+    host = call.host
+    return type(call.kind) is FeedForward and supported(norm, place, host.inner, host.outer)
 
 
-def feed_forward(x: Tensor, feeding: Feeding, norm: Any, dropout: Dropout, place: NormPlace) -> Tensor:
+def feed_forward(x: Tensor, call: FeedForwardCall, norm: Any, dropout: Dropout, place: NormPlace) -> Tensor:
     """The residual connection around a plain feed-forward: states (B, L, D) or rows (M, D)."""
-    host, between, keep, positions = feeding.host, feeding.dropout, None, feeding.positions
+    host, between, keep, positions = call.host, call.dropout, None, call.positions
     if between.active:
         shape = (*x.shape[:-1], host.inner.out_features)
         keep = between.keep_hidden(shape, x.device, positions).view(-1, shape[-1])
     rows = Feed.apply(
         x.reshape(-1, x.shape[-1]), host.inner.weight, host.inner.bias, host.outer.weight, host.outer.bias, norm.weight,
-        offset_of(norm), feeding.kind.activation, keep, between.scale if keep is not None else 1.0,
-        Half.of(norm, place, dropout, x.shape, positions),
+        offset_of(norm), call.kind.activation, keep, between.scale if keep is not None else 1.0,
+        Residual.of(norm, place, dropout, x.shape, positions),
     )
     return rows.view(x.shape)
 
@@ -54,23 +54,23 @@ class Feed(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor | None, gain: Tensor,
-        offset: Tensor | None, activation: str, keep: Tensor | None, scale: float, half: Half,
+        offset: Tensor | None, activation: str, keep: Tensor | None, scale: float, residual: Residual,
     ) -> Tensor:
         with torch.autocast("cpu", enabled=False):
-            read, mean, spread = norm_before(x, gain, offset, half)
+            read, mean, spread = norm_before(x, gain, offset, residual)
             dtype = x.dtype
             w1_cast = w1.to(dtype)
             hidden = linear(read, w1_cast, None if b1 is None else b1.to(dtype))
             active = hidden.relu_() if activation == "relu" else activate(hidden, activation)
             if keep is not None:
                 keep_(active, keep)
-            w2_cast, b2_cast = cast_output(w2, b2, scale, half, dtype)
-            y, normed, mean, spread = add_residual(x, linear(active, w2_cast, b2_cast), gain, offset, half, mean, spread)
+            w2_cast, b2_cast = cast_output(w2, b2, scale, residual, dtype)
+            y, normed, mean, spread = add_residual(x, linear(active, w2_cast, b2_cast), gain, offset, residual, mean, spread)
         before = None if activation == "relu" else hidden  # the backward pass of a ReLU needs only its output
         ctx.save_for_backward(
             normed, read, mean, spread, before, active, keep, w1, w1_cast, b1, w2, w2_cast, b2, gain, offset
         )
-        ctx.activation, ctx.scale, ctx.half = activation, scale, half
+        ctx.activation, ctx.scale, ctx.residual = activation, scale, residual
         return y
 
     @staticmethod
@@ -79,16 +79,16 @@ class Feed(torch.autograd.Function):
         (
             normed, read, mean, spread, hidden, active, keep, w1, w1_cast, b1, w2, w2_cast, b2, gain, offset
         ) = ctx.saved_tensors
-        half: Half = ctx.half
-        scale = ctx.scale * half.scale
-        gradient, through, d_gain, d_offset = add_residual_backward(gradient, normed, mean, spread, gain, offset, half)
-        d_w2, d_b2 = weight_gradient(through, active, w2, scale), optional_bias_gradient(through, b2, half.scale)
+        residual: Residual = ctx.residual
+        scale = ctx.scale * residual.scale
+        gradient, through, d_gain, d_offset = add_residual_backward(gradient, normed, mean, spread, gain, offset, residual)
+        d_w2, d_b2 = weight_gradient(through, active, w2, scale), optional_bias_gradient(through, b2, residual.scale)
         d_active = through @ w2_cast
         if hidden is not None and keep is not None:
             keep_(d_active, keep)
         d_hidden = activate_backward(d_active, active if hidden is None else hidden, ctx.activation)
         d_w1, d_b1 = weight_gradient(d_hidden, read, w1, 1.0), optional_bias_gradient(d_hidden, b1)
-        if half.pre:
+        if residual.pre:
             d_x, d_gain, d_offset = norm_before_backward(d_hidden @ w1_cast, gradient, normed, mean, spread, gain, offset)
         else:
             d_x = gradient.addmm_(d_hidden, w1_cast)

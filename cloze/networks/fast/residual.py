@@ -1,7 +1,7 @@
 """What the two fast functions of a layer share: norm, output map and residual connection, forward and backward.
 
-`attention.py` and `feed_forward.py` each compute one half of a layer in these steps: `norm_before`, linear maps and the half's
-own function, `cast_output` and `linear`, `add_residual`; backward in reverse. They compute what the plain modules do and add what
+`attention.py` and `feed_forward.py` each compute one residual connection of a layer in these steps: `norm_before`, linear maps and
+their own function, `cast_output` and `linear`, `add_residual`; backward in reverse. They compute what the plain modules do and add what
 eager autograd cannot: dropout and softmax scales are folded into weights, which are cast once for forward and backward; results
 are written in place; the residual's gradient is accumulated by the matrix product that produces it; a ReLU keeps one tensor, its
 output, for the backward pass. On a 4x256 encoder a training step then takes little more time than its matrix products. Any
@@ -25,8 +25,8 @@ from cloze.networks.blocks.norm import RootMeanSquare
 from cloze.networks.blocks.norm_place import NormPlace
 
 
-class Half(NamedTuple):
-    """The residual connection of one half: norm before (`pre`) or after, its epsilon, and dropout of what is added.
+class Residual(NamedTuple):
+    """One residual connection: norm before (`pre`) or after, its epsilon, and dropout of what is added.
 
     `keep` is the dropout mask (None: no dropout), `scale` what it multiplies the kept numbers with.
     """
@@ -37,7 +37,7 @@ class Half(NamedTuple):
     scale: float
 
     @classmethod
-    def of(cls, norm: nn.Module, place: NormPlace, dropout: Dropout, shape: torch.Size, positions: Positions | None) -> Half:
+    def of(cls, norm: nn.Module, place: NormPlace, dropout: Dropout, shape: torch.Size, positions: Positions | None) -> Residual:
         """For states of this shape, or for the rows at `positions`."""
         epsilon = norm.eps
         assert isinstance(epsilon, float)  # `supported` has checked it: a norm of this package or of torch
@@ -87,15 +87,17 @@ def _cast(weight: Tensor, dtype: torch.dtype, scale: float) -> Tensor:
     return weight.to(dtype) if scale == 1.0 else (weight * scale).to(dtype)
 
 
-def norm_before(x: Tensor, gain: Tensor, offset: Tensor | None, half: Half) -> tuple[Tensor, Tensor | None, Tensor | None]:
+def norm_before(
+    x: Tensor, gain: Tensor, offset: Tensor | None, residual: Residual
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The input of the linear maps, x or its norm with `pre`, and the statistics of the norm."""
-    if not half.pre:
+    if not residual.pre:
         return x, None, None
     if offset is not None:
-        return _norm(x, gain, offset, half.epsilon)
+        return _norm(x, gain, offset, residual.epsilon)
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     mean = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=wide).square_().div_(x.shape[1])
-    spread = mean.add_(half.epsilon).rsqrt_().to(x.dtype)
+    spread = mean.add_(residual.epsilon).rsqrt_().to(x.dtype)
     return (x * spread).mul_(gain.to(x.dtype)), None, spread
 
 
@@ -137,34 +139,35 @@ def _adds_bias() -> bool:
 
 
 def cast_output(
-    w: Tensor, b: Tensor | None, scale: float, half: Half, dtype: torch.dtype
+    w: Tensor, b: Tensor | None, scale: float, residual: Residual, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor | None]:
     """Weight and bias of the map into the residual, cast to `dtype` and multiplied by the scale of the dropout of its output;
     the weight also by `scale`, that of the dropout of its input."""
-    return _cast(w, dtype, scale * half.scale), None if b is None else _cast(b, dtype, half.scale)
+    return _cast(w, dtype, scale * residual.scale), None if b is None else _cast(b, dtype, residual.scale)
 
 
 def add_residual(
-    x: Tensor, changed: Tensor, gain: Tensor, offset: Tensor | None, half: Half, mean: Tensor | None, spread: Tensor | None
+    x: Tensor, changed: Tensor, gain: Tensor, offset: Tensor | None, residual: Residual,
+    mean: Tensor | None, spread: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Dropout, the sum and a norm after it, if there is one: the output, the input of the norm, and its statistics."""
-    if half.keep is not None:
-        keep_(changed, half.keep)
+    if residual.keep is not None:
+        keep_(changed, residual.keep)
     y = changed.add_(x)
-    if half.pre:
+    if residual.pre:
         return y, x, mean, spread
     assert offset is not None  # a norm after is a layer norm
-    after, mean, spread = _norm(y, gain, offset, half.epsilon)
+    after, mean, spread = _norm(y, gain, offset, residual.epsilon)
     return after, y, mean, spread
 
 
 def add_residual_backward(
-    gradient: Tensor, normed: Tensor, mean: Tensor, spread: Tensor, gain: Tensor, offset: Tensor, half: Half
+    gradient: Tensor, normed: Tensor, mean: Tensor, spread: Tensor, gain: Tensor, offset: Tensor, residual: Residual
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """The backward pass of `add_residual`: the gradients of x, of `changed` (without its scale), of gain and of offset."""
     d_gain = d_offset = None
     gradient = gradient.contiguous()
-    if not half.pre:
+    if not residual.pre:
         gradient, d_gain, d_offset = _norm_backward(gradient, normed, mean, spread, gain, offset)
-    through = gradient if half.keep is None else kept(gradient, half.keep)
+    through = gradient if residual.keep is None else kept(gradient, residual.keep)
     return gradient, through, d_gain, d_offset

@@ -19,7 +19,7 @@ from cloze.networks.choices import Band, Functional, Rotary
 
 
 @dataclass(frozen=True)
-class Sights:
+class LayerInputs:
     """Makes the inputs of attention of all layers. `band` restricts some of them to a neighbourhood; `positions` may enter
     attention, as rotations or as vectors of distances."""
 
