@@ -1,11 +1,11 @@
 """What the two fast functions of a layer share: norm, output map and residual connection, forward and backward.
 
-`attention.py` and `feed_forward.py` each compute one residual connection of a layer in these steps: `norm_before`, linear
-maps and their own function, `cast_output` and `linear`, `add_residual`; backward in reverse. They compute what the plain modules
-do and add what eager autograd cannot: dropout and softmax scales are folded into weights, which are cast once for forward and backward; results
-are written in place; the residual's gradient is accumulated by the matrix product that produces it; a ReLU keeps one tensor, its
-output, for the backward pass. On a 4x256 encoder a training step then takes little more time than its matrix products. Any
-floating dtype works (the tests use float64); training uses bfloat16 with float32 weights and statistics.
+`attention.py` and `feed_forward.py` each compute one residual connection of a layer in these steps: `norm_before`, linear maps
+and their own function, `cast_output` and `linear`, `add_residual`; backward in reverse. They compute what the plain modules do
+and add what eager autograd cannot: dropout and softmax scales are folded into weights, which are cast once for forward and
+backward; results are written in place; the residual's gradient is accumulated by the matrix product that produces it; a ReLU
+keeps one tensor, its output, for the backward pass. On a 4x256 encoder a training step then takes little more time than its
+matrix products. Any floating dtype works (the tests use float64); training uses bfloat16 with float32 weights and statistics.
 
 Differs: under bfloat16 the residual stream and inverse root mean squares are bfloat16, where autocast alone would keep
 them in float32.
