@@ -169,6 +169,21 @@ def as_data(value: Any, kind: str | None = None) -> Any:
     return {next(name for name, builder in _builders[kind].items() if builder is type(value)): fields}
 
 
+def inherited(value: Any, parameter: inspect.Parameter) -> Any:
+    """The value of a part or section, as data, with what it leaves out from the parameter's default if that is the same part.
+
+    `positions: relative` of a network whose default is `RelativeDistances(untie=True)` is `{"relative": {"untie": True, …}}`.
+    """
+    kind = next((mark.kind for mark in marks(parameter.annotation) if isinstance(mark, PartMark)), None)
+    default = as_data(parameter.default, kind)
+    if kind is None:
+        both = isinstance(value, Mapping) and isinstance(default, Mapping)
+        return {**default, **value} if both and section_of(parameter.annotation) is not None else value
+    part = {value: {}} if isinstance(value, str) else value
+    own = default if isinstance(default, Mapping) else {}
+    return {name: {**own.get(name, {}), **(inner or {})} for name, inner in part.items()} if isinstance(part, Mapping) else value
+
+
 def arguments_as_data(arguments: Mapping[str, Any], builder: Callable[..., Any]) -> dict[str, Any]:
     """Arguments of a builder with parts and sections as data: what `cloze.assembly.given.build` takes."""
     found = {name: mark_of(p) for name, p in parameters(builder).items()}

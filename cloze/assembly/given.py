@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from cloze.assembly.parts import builder_of
 from cloze.errors import RecipeError
-from cloze.registry import GivenMark, LiveMark, PartMark, lookup, mark_of, parameters, section_of
+from cloze.registry import GivenMark, LiveMark, PartMark, inherited, lookup, mark_of, parameters, section_of
 
 #: The legal names of `Given` parameters, and what each receives.
 MEANINGS: Mapping[str, str] = {
@@ -54,12 +54,10 @@ def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: 
 
 def _made(parameter: inspect.Parameter, value: Any, available: Mapping[str, Any]) -> Any:
     """An argument as its builder takes it: parts, sections and schedules built, any other value unchanged."""
-    mark, section = mark_of(parameter), section_of(parameter.annotation)
+    mark, section, value = mark_of(parameter), section_of(parameter.annotation), inherited(value, parameter)
     if section is not None and isinstance(value, Mapping):
         return build(section, value, available)
     kind = mark.kind if isinstance(mark, PartMark) else "schedule" if isinstance(mark, LiveMark) else None
-    if isinstance(mark, PartMark) and isinstance(value, str):
-        value = {value: {}}
     if kind is None or not isinstance(value, Mapping):
         return value
     ((name, arguments),) = value.items()

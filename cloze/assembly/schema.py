@@ -116,12 +116,13 @@ def part_slots(kind: str, name: str) -> dict[str, Slot]:
 
 
 def expand_part(
-    kind: str, node: Node, path: str, faults: Faults, reserved: frozenset[str] = frozenset(), known: Sequence[str] | None = None
+    kind: str, node: Node, path: str, faults: Faults, reserved: frozenset[str] = frozenset(), known: Sequence[str] | None = None,
+    default: Any = None,
 ) -> None:
     """Rewrite a part in place as `{name: {argument: node}}`, and set `Node.part` to its kind.
 
     Keys in `reserved` belong to assembly, not to the part (a network's `from`); they remain next to the name. `known` are the
-    legal names, by default all of the kind.
+    legal names, by default all of the kind. What the part leaves out comes from `default` if that is the same part.
     """
     if isinstance(node.value, str):
         name, inner = node.value, Node({}, node.where)
@@ -149,6 +150,7 @@ def expand_part(
         inner = Node({first: inner}, inner.where, {first: inner.where})
     node.put(name, inner)
     node.part = kind
+    _inherit(inner, default.get(name) if isinstance(default, Mapping) else None)
     expand_arguments(accepted, inner, f"{path}.{name}", faults)
 
 
@@ -162,11 +164,19 @@ def expand_arguments(accepted: Slots, node: Node, path: str, faults: Faults) -> 
     for given, value in node.items():
         p = accepted.get(str(given))
         if p is not None and p.part and not (value.value is None and p.default is None):
-            expand_part(p.part, value, f"{path}.{given}", faults, known=p.choices)
+            expand_part(p.part, value, f"{path}.{given}", faults, known=p.choices, default=p.default)
         elif p is not None and p.section and value.is_mapping:
+            _inherit(value, p.default)
             expand_arguments(p.section, value, f"{path}.{given}", faults)
         elif p is not None and p.live and value.is_mapping:
             expand_part("schedule", value, f"{path}.{given}", faults)
+
+
+def _inherit(node: Node, default: Any) -> None:
+    """Put the arguments of `default` that a part or section leaves out."""
+    for key, value in default.items() if isinstance(default, Mapping) else ():
+        if key not in node.value:
+            node.put(key, from_data(value, node.where))
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cloze.errors import RecipeError
-from cloze.registry import PartMark, as_data, lookup, mark_of, parameters, section_of
+from cloze.registry import PartMark, as_data, inherited, lookup, mark_of, parameters, section_of
 
 Flat = Mapping[str, Any]
 
@@ -80,7 +80,7 @@ def _flat(builder: Callable[..., Any], arguments: Mapping[str, Any], prefix: str
         kind = mark.kind if isinstance(mark, PartMark) else None
         if name not in arguments and slot.default is slot.empty:
             continue
-        value = arguments.get(name, as_data(slot.default, kind))
+        value = inherited(arguments[name], slot) if name in arguments else as_data(slot.default, kind)
         if kind is not None and value is not None:
             chosen, inner = _part(value, path)
             yield path, chosen

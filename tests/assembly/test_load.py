@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,12 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cloze.assembly.build import plain
 from cloze.assembly.canonical import to_yaml
 from cloze.assembly.check import check_recipe
 from cloze.assembly.document import read_yaml
+from cloze.assembly.given import build
 from cloze.assembly.load import load_recipe, phase_recipes, recipe_from_data, recipe_names
 from cloze.assembly.paths import split
 from cloze.assembly.recipe import NetworkSpec
+from cloze.interop.arguments import flat
+from cloze.networks.clock import Clock
+from cloze.registry import lookup
 
 from .conftest import MINE, Write, message_of
 
@@ -40,6 +46,25 @@ def test_defaults_come_from_the_signature(write: Write) -> None:
     mask = load_recipe(write()).entries["main"].exercise[1].part
     assert mask.arguments["rounding"] == "nearest" and mask.arguments["most"] is None
     assert (mask.path, str(mask.where)) == ("exercise[1].mask", "mine.yaml:7")
+
+
+@pytest.mark.parametrize(("network", "written", "expected"), [
+    ("transformer_xl", {"feed_forward": {"plain": {"inner": 12}}}, {"feed_forward.activation": "relu"}),
+    ("transformer_xl", {"dropout": {"hidden": 0.3}}, {"dropout.attention": 0.0}),
+    ("two_stream", {"positions": "relative"}, {"positions.untie": True, "feed_forward.activation": "gelu"}),
+])  # fmt: skip
+def test_what_a_part_or_section_leaves_out_comes_from_the_default_of_its_network(
+    network: str, written: dict[str, Any], expected: dict[str, Any], write: Write
+) -> None:
+    arguments = {"layers": 1, "width": 8, "heads": 2, **written}
+    recipe = load_recipe(write(("{transformer: {layers: 2, width: 64, heads: 2}}", json.dumps({network: arguments}))))
+    part = recipe.networks["main"].part
+    assert part is not None
+    for known in (plain(part.arguments), arguments):
+        assert expected.items() <= flat(known, network).items()
+    made = build(lookup("network", network), arguments, {"vocab_size": 9, "clock": Clock()})
+    own = made.content_bias is None, made.layers[0].feed_forward.activation, made.layers[0].attention.dropout.rate
+    assert own == ((True, "gelu", 0.1) if network == "two_stream" else (False, "relu", 0.0))
 
 
 @pytest.mark.parametrize("name", recipe_names())
