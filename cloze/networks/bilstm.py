@@ -159,6 +159,11 @@ class BiLSTM(Network):
         """The token table; none where words are read by their characters."""
         return {} if self.embeddings.tokens is None else {"tokens": self.embeddings.tokens}
 
+    @property
+    def layer_widths(self) -> list[int]:
+        """The widths of the layers' outputs, which adapters read."""
+        return [self.direction_width] * len(self.layers)
+
     def depth_groups(self) -> list[nn.Module]:
         """What reads words first, then the layers in order."""
         return [self.embeddings, *self.layers]

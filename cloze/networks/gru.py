@@ -108,6 +108,11 @@ class GRU(Network):
         """The table of words."""
         return {"tokens": self.embeddings.tokens}
 
+    @property
+    def layer_widths(self) -> list[int]:
+        """The widths of the layers' outputs, which adapters read."""
+        return [self.width]
+
     def depth_groups(self) -> list[nn.Module]:
         """The table first, then the directions together."""
         return [self.embeddings, nn.ModuleList(self.layers)]
@@ -151,8 +156,7 @@ class GRU(Network):
             state = condition
         lengths = lengths_of(block, "gru")
         made = [layer(x, state, lengths) for layer in self.layers]
-        hidden, summary = (torch.cat(parts, -1) for parts in zip(*made, strict=True))
-        hidden = after_layer(self.around, 0, hidden)
+        hidden, summary = (after_layer(self.around, 0, torch.cat(parts, -1)) for parts in zip(*made, strict=True))
         states = {"hidden": hidden, "layers": hidden[None], "summary": summary}
         return {name: state for name, state in states.items() if name in want}
 

@@ -154,6 +154,11 @@ class LSTM(Network):
         """The token table, for heads that tie to it; none where words are read by their characters."""
         return {} if self.embeddings.tokens is None else {"tokens": self.embeddings.tokens}
 
+    @property
+    def layer_widths(self) -> list[int]:
+        """The widths of the layers' outputs, which adapters read."""
+        return [layer.width for layer in self.layers]
+
     def depth_groups(self) -> list[nn.Module]:
         """Inputs first, then the layers in order."""
         return [self.embeddings, *self.layers]

@@ -65,6 +65,11 @@ class Network(nn.Module):
         """Embeddings first, then the layers in order: the units of sharding, freezing, layer-wise rates and probes."""
         raise NotImplementedError
 
+    @property
+    def layer_widths(self) -> Sequence[int]:
+        """The widths of the layers' outputs in a network without `Layer`s that calls `around`: what adapters there read."""
+        return ()
+
     def cache(self) -> Any:
         """An empty cache for reading a text piece by piece; None: the usual one of attention, with an entry per layer."""
         return None

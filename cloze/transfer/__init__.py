@@ -9,6 +9,7 @@ Contracts: tests/contracts/test_changes.py (every change on every network); test
 have their ratios at every step; the same on every network).
 """
 
+from cloze.transfer.adapters import Adapters, PfeifferAdapters
 from cloze.transfer.arguments import Arguments
 from cloze.transfer.change import Change, Shape, Transition
 from cloze.transfer.encoder import encoder_only
@@ -21,7 +22,7 @@ from cloze.transfer.unfreezing import Chain, Gradual, Sequential
 from cloze.transfer.vocabulary import Vocabulary, matched_rows, transfer_rows
 
 __all__ = [
-    "Arguments", "Chain", "Change", "Divide", "Factors", "Gradual", "Heads", "KeepLayers", "LoRA", "Magnitude", "Sequential",
-    "Shape", "Transition", "Vocabulary", "encoder_only", "expand_vocabulary", "linear_map", "matched_rows", "stacks_of",
-    "transfer_rows",
+    "Adapters", "Arguments", "Chain", "Change", "Divide", "Factors", "Gradual", "Heads", "KeepLayers", "LoRA", "Magnitude",
+    "PfeifferAdapters", "Sequential", "Shape", "Transition", "Vocabulary", "encoder_only", "expand_vocabulary", "linear_map",
+    "matched_rows", "stacks_of", "transfer_rows",
 ]

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.bounds import Positive, Width
-from cloze.networks.blocks.computed import compute_weight, is_added
+from cloze.networks.blocks.computed import compute_weight
 from cloze.registry import register
 from cloze.transfer.change import Change
-from cloze.transfer.maps import chosen_maps
+from cloze.transfer.maps import chosen_maps, freeze
 
 
 class LowRank(nn.Module):
@@ -58,9 +58,8 @@ class LoRA(Change):
     def apply(self, network: Any) -> None:
         """Freeze the network and add an update to every chosen map."""
         chosen = chosen_maps(network, self.on, of="lora")
-        for name, parameter in network.named_parameters():
-            if not is_added(name):
-                parameter.requires_grad_(False)
+        freeze(network)
         alpha = 2.0 * self.rank if self.alpha is None else self.alpha
         for linear, rows in chosen:
-            compute_weight(linear, "lora", LowRank(linear.weight, rank=self.rank, alpha=alpha, rows=rows))
+            own = next(linear.parameters())  # not the computed weight
+            compute_weight(linear, "lora", LowRank(own, rank=self.rank, alpha=alpha, rows=rows))

@@ -46,6 +46,13 @@ def chosen_maps(network: Any, on: Sequence[str] | None, *, of: str) -> list[tupl
     return chosen
 
 
+def freeze(network: nn.Module) -> None:
+    """Freeze all of a network but what changes have added."""
+    for name, parameter in network.named_parameters():
+        if not is_added(name):
+            parameter.requires_grad_(False)
+
+
 def _rows(name: str, module: nn.Linear, wanted: str) -> slice | None:
     """The rows of a map that are meant by `wanted`, None if it is not."""
     if f".{name}".endswith(f".{wanted}"):

@@ -14,7 +14,7 @@ class Around:
     """An object that a stack calls around every layer; this one does nothing.
 
     A network calls the objects in its `around` in every pass (modules with parameters, such as adapters), and those that
-    `forward` is given for one pass. Recurrent networks call only `after`.
+    `forward` is given for one pass. Recurrent networks call only `after`, a GRU also for its last states.
 
     `per_token`: what it does to a token depends on no other token, so that the last layer may compute only some tokens.
     """

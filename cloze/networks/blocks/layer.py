@@ -35,6 +35,9 @@ class Layer(nn.Module):
     the maps of `feed_forward` (`inner`, `outer`, …) and `inner_norm`. `norm` and `dropout` are called once for each norm and
     dropout of the layer; `place` is post-norm or pre-norm. Without `first_norm` attention reads its input without a norm, as in
     ModernBERT, whose embeddings end with one.
+
+    A module in `around` replaces `place` for one residual connection: `attention`, `crossing` or `inner`. It has the method
+    `around` of a `NormPlace`; adapters are such modules.
     """
 
     inner: nn.Linear
@@ -56,6 +59,7 @@ class Layer(nn.Module):
     ) -> None:
         super().__init__()
         self.place, self.feed_forward = place, feed_forward
+        self.around = nn.ModuleDict()
         self.lends = False  # whether other layers share linear maps of this one
         self.attention = attention
         self.attention_norm = norm() if first_norm else nn.Identity()
@@ -88,18 +92,21 @@ class Layer(nn.Module):
         """
         drops = self.drops if drops is None else drops
         attention = AttentionCall(self.attention, given, drops.probabilities)
-        x = self._residual(x, attention, self.attention_norm, drops.attention, given)
+        x = self._residual("attention", x, attention, drops.attention, given)
         if self.crossing is not None and across is not None:
             crossing = AttentionCall(self.crossing, across, self.crossing.dropout)
-            x = self._residual(x, crossing, self.crossing_norm, self.crossing_dropout, across)
+            x = self._residual("crossing", x, crossing, self.crossing_dropout, across)
         feed_forward = FeedForwardCall(self.feed_forward, self, drops.active, given.positions)
-        return self._residual(x, feed_forward, self.inner_norm, drops.inner, given)
+        return self._residual("inner", x, feed_forward, drops.inner, given)
 
     def _residual(
-        self, x: Tensor, change: AttentionCall | FeedForwardCall, norm: nn.Module, dropout: Dropout, given: AttentionInputs
+        self, name: str, x: Tensor, change: AttentionCall | FeedForwardCall, dropout: Dropout, given: AttentionInputs
     ) -> Tensor:
         """x plus `change` of it, with norm and dropout: by a fast function where one supports the call."""
-        fast = choose(x, change, norm, dropout, self.place)
+        norm = getattr(self, f"{name}_norm")
+        place: Any = self.around[name] if name in self.around else self.place  # noqa: SIM401  a ModuleDict has no `get`
+        fast = choose(x, change, norm, dropout, place)
         if fast is not None:
-            return fast(x, change, norm, dropout, self.place)
-        return self.place.around(x, change, norm, lambda output: dropout(output, given.positions), given.take)
+            return fast(x, change, norm, dropout, place)
+        made: Tensor = place.around(x, change, norm, lambda output: dropout(output, given.positions), given.take)
+        return made

@@ -12,7 +12,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.feed_forward import FeedForwardCall
 from cloze.networks.blocks.linear import untouched
 from cloze.networks.blocks.locked import LockedDropout
-from cloze.networks.blocks.norm_place import NormPlace
+from cloze.networks.blocks.norm_place import NormPlace, Post, Pre
 from cloze.networks.fast import attention, feed_forward
 from cloze.networks.fast.switch import usable
 
@@ -31,6 +31,8 @@ FAST: dict[type, Fast] = {
 }
 #: The dropouts whose masks the functions apply themselves.
 DROPOUTS = (Dropout, LockedDropout)
+#: The places of norms that the functions know; an adapter in a residual connection is another one.
+PLACES = (Post, Pre)
 
 
 def choose(
@@ -39,9 +41,11 @@ def choose(
     """The fast function for the residual connection around `part`; None: call the plain modules.
 
     Fast functions need states on a CPU, in the dtype of matrix products and outside of torch.compile. A hook, a replaced module,
-    a cache, gates, recorded states or an unknown norm need the plain modules.
+    a cache, gates, recorded states, an adapter or an unknown norm need the plain modules.
     """
-    if not usable(x) or any(type(each) not in DROPOUTS or not untouched(each) for each in (dropout, part.dropout)):
+    if type(place) not in PLACES or not usable(x):
+        return None
+    if any(type(each) not in DROPOUTS or not untouched(each) for each in (dropout, part.dropout)):
         return None
     fast = FAST[type(part)]
     return fast.function if fast.fits(part, norm, place, x) else None
