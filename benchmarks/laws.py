@@ -126,11 +126,11 @@ def kind_and_size(recipe: str, size: str, values: tuple[str, ...], vocab: int, n
     if loaded.networks != stands.networks or loaded.entries != stands.entries:  # another system than the recipe's
         return None
     step = build_step(loaded, vocab_size=vocab, device="meta")
-    for entry, spec in loaded.turns.items():
-        for turn, objective in spec.objectives():
-            kind = kind_of(loaded, spec, turn, objective) if label_of(loaded, entry, objective) == name else None
+    for entry, spec in loaded.step_entries.items():
+        for pass_, objective in spec.objectives():
+            kind = kind_of(loaded, spec, pass_, objective) if label_of(loaded, entry, objective) == name else None
             if kind is not None:
-                return kind, float(without_tables(step.networks[turn.network].parameters(), vocab))
+                return kind, float(without_tables(step.networks[pass_.network].parameters(), vocab))
     return None
 
 

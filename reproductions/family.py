@@ -241,7 +241,7 @@ class Trained:
 
 def feeds_of(recipe: Recipe, step: Step, store: Store, *, seed: int) -> Mapping[str, Any]:
     """The examples of every turn over the whole of a store."""
-    from cloze.assembly.build import build_feed, first_length, in_turns, odds_of
+    from cloze.assembly.build import build_feed, first_length, odds_of, step_feeds
     from cloze.exercises import TokenFacts
 
     facts, length = TokenFacts.of(store.tokenizer()), first_length(recipe)
@@ -249,7 +249,7 @@ def feeds_of(recipe: Recipe, step: Step, store: Store, *, seed: int) -> Mapping[
         name: build_feed(recipe, entry, store, step, facts, length=length, seed=seed, share=0.0)
         for name, entry in recipe.entries.items()
     }
-    return in_turns(recipe, feeds, odds_of(recipe, dict.fromkeys(recipe.sources, store)), seed=seed)
+    return step_feeds(recipe, feeds, odds_of(recipe, dict.fromkeys(recipe.sources, store)), seed=seed)
 
 
 def measure_sop(run: Trained, chosen: Choice) -> dict[str, Any]:

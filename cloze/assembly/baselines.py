@@ -34,7 +34,7 @@ def baselines(recipe: Recipe, data: Data, store: Store) -> dict[str, Baseline]:
     """
     text: Entropy | None = None
     found: dict[str, Baseline] = {}
-    for name, entry in recipe.turns.items():
+    for name, entry in recipe.step_entries.items():
         asked = [(run, objective) for run in entry.passes for objective in run.objectives if objective.set is not None]
         most = _ROWS if recipe.task is None else min(_ROWS, data.items(name))
         counted = _counted(_training(data, name, most), asked)
@@ -60,7 +60,7 @@ def baselines(recipe: Recipe, data: Data, store: Store) -> dict[str, Baseline]:
 
 def label_of(recipe: Recipe, entry: str, objective: ObjectiveSpec) -> str:
     """The name of an objective in the log: its own, behind that of its entry where there are several."""
-    return objective.name if len(recipe.turns) == 1 else f"{entry}/{objective.name}"
+    return objective.name if len(recipe.step_entries) == 1 else f"{entry}/{objective.name}"
 
 
 def _training(data: Data, entry: str, most: int) -> Iterator[MicroBatch]:

@@ -98,7 +98,7 @@ def build_step(
         tie(networks, recipe.tie)
         objectives: dict[str, nn.Module] = {}
         rewriters: dict[str, nn.Module] = {}
-        for entry in recipe.turns.values():
+        for entry in recipe.step_entries.values():
             for run in entry.passes:
                 for objective in run.objectives:
                     _add_objective(recipe, run, objective, networks[run.network], available, objectives)
@@ -107,7 +107,7 @@ def build_step(
                         rewriters.setdefault(f"{run.name}:{name}", built(take.part, {"clock": clock}))
         entries = {
             name: [_pass(recipe, entry, run, objectives, rewriters) for run in entry.passes]
-            for name, entry in recipe.turns.items()
+            for name, entry in recipe.step_entries.items()
         }
         step = Step(networks=networks, objectives=objectives, rewriters=rewriters, entries=entries, clock=clock)
     name_dropouts(step)
@@ -120,7 +120,7 @@ def build_step(
 def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -> dict[str, Any]:
     """What networks and objectives get to know of the text: `counts` and `spellings`, computed only if a part needs them."""
     specs = [network.part for network in recipe.networks.values() if network.part is not None]
-    specs += [o.part for entry in recipe.turns.values() for _, o in entry.objectives()]
+    specs += [o.part for entry in recipe.step_entries.values() for _, o in entry.objectives()]
     specs += [v for spec in specs for v in spec.arguments.values() if isinstance(v, PartSpec)]
     needed = {name for spec in specs for name in wanted(lookup(spec.kind, spec.name))}
     return {
@@ -195,7 +195,7 @@ def edits_of(
     if "counts" in needed:
         available["counts"] = store.counts()
     edits = [Placed(built(spec.part, available), spec.view) for spec in entry.exercise]
-    mixed = any(turn.order == "mixed" for turn in recipe.turns.values())  # rows of one batch have different orders
+    mixed = any(entry.order == "mixed" for entry in recipe.step_entries.values())  # rows of one batch have different orders
     if mixed or not isinstance(entry.order, str) or entry.order not in CONSTANT:
         order: Any = Order(entry.order) if isinstance(entry.order, str) else built(entry.order, available)  # type: ignore[arg-type]
         edits += [Placed(order, view) for view in dict.fromkeys(run.view for run in entry.passes)]
@@ -244,7 +244,7 @@ def build_data(
     recipe: Recipe, stores: Mapping[str, Store], step: Step, tokenizer: Tokenizer, *, seed: int, rank: int = 0,
     ranks: int = 1, compiled: bool = False, tables: Mapping[str, Any] | None = None,
 ) -> Data:
-    """The training and held-out examples of every entry that takes turns in the mixture, for one rank."""
+    """The training and held-out examples of every entry of the mixture, for one rank."""
     facts = TokenFacts.of(tokenizer)
     length = first_length(recipe)
     made: dict[str, dict[str, Feed]] = {"train": {}, "held_out": {}}
@@ -256,20 +256,20 @@ def build_data(
             )
             if part == "train" or feed.rows(0):
                 made[part][name] = feed
-    feeds = {part: in_turns(recipe, entries, odds_of(recipe, stores), seed=seed) for part, entries in made.items()}
+    feeds = {part: step_feeds(recipe, entries, odds_of(recipe, stores), seed=seed) for part, entries in made.items()}
     return Data(
         feeds["train"], batch=first_batch(recipe), micro_batch=recipe.training.micro_batch, rank=rank, ranks=ranks,
         workers=recipe.training.workers, held_out=feeds["held_out"],
     )
 
 
-def in_turns(
+def step_feeds(
     recipe: Recipe, feeds: Mapping[str, Feed], odds: Mapping[str, float], *, seed: int
 ) -> Mapping[str, Feed | MixedFeed]:
-    """The feeds by turn of the mixture; entries that share batches become one `MixedFeed`."""
-    if recipe.turns is recipe.entries or not feeds:
+    """The feed of each of `recipe.step_entries`; entries that share batches become one `MixedFeed`."""
+    if recipe.step_entries is recipe.entries or not feeds:
         return feeds
-    return {name: MixedFeed(feeds, odds, seed=seed) for name in recipe.turns}
+    return {name: MixedFeed(feeds, odds, seed=seed) for name in recipe.step_entries}
 
 
 def odds_of(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, float]:
@@ -282,7 +282,7 @@ def odds_of(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, float]:
 
     def odds(entry: EntrySpec) -> float:
         said = {"by_size": 1.0} if entry.odds == "by_size" else entry.odds
-        return float(stores[entry.source].turns(batch) ** said["by_size"] if isinstance(said, Mapping) else said)
+        return float(stores[entry.source].mixture_size(batch) ** said["by_size"] if isinstance(said, Mapping) else said)
 
     return {name: odds(entry) for name, entry in recipe.entries.items() if entry.source in stores}
 

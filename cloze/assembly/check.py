@@ -228,7 +228,7 @@ def _check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checke
         for name, network in networks.items():
             checked.networks[name] = 0 if network is None else sum(p.numel() for p in network.parameters())
             seen |= set() if network is None else {id(p) for p in network.parameters()}
-        for name, entry in recipe.turns.items():
+        for name, entry in recipe.step_entries.items():
             # Entries that share batches share their objectives: it is enough that one of them asks.
             fields_of = available.get(name) or frozenset().union(*available.values())
             _check_entry(recipe, entry, networks, given, fields_of, checked, seen, faults)

@@ -65,7 +65,7 @@ def fit_words(recipe: Recipe, facts: Facts) -> Iterator[Change]:
 
 
 def _objectives(recipe: Recipe) -> set[str]:
-    return {objective.part.name for entry in recipe.turns.values() for _, objective in entry.objectives()}
+    return {objective.part.name for entry in recipe.step_entries.values() for _, objective in entry.objectives()}
 
 
 def _plain(number: float | None) -> float | None:

@@ -124,14 +124,14 @@ def _vectors(recipe: Recipe) -> tuple[str, ...]:
 
 def prospects_of(recipe: Recipe, run: Run, tokens: float | None, *, vocab_size: int) -> Iterator[Prospect]:
     """What to expect of every objective that has a baseline, after so many tokens."""
-    for entry, spec in recipe.turns.items():
-        for turn, objective in spec.objectives():
+    for entry, spec in recipe.step_entries.items():
+        for pass_, objective in spec.objectives():
             name = label_of(recipe, entry, objective)
             baseline = run.baselines.get(name)
             if baseline is None:
                 continue
-            kind = kind_of(recipe, spec, turn, objective)
-            many = without_tables(run.step.networks[turn.network].parameters(), vocab_size)
+            kind = kind_of(recipe, spec, pass_, objective)
+            many = without_tables(run.step.networks[pass_.network].parameters(), vocab_size)
             found = Prospect(name, kind, many, baseline, None)
             yield found if kind is None or tokens is None else found.after(tokens)
 
@@ -202,7 +202,7 @@ def cost_per_token(recipe: Recipe, vocab_size: int) -> float:
     """FLOPs for a token, about: those of the networks, and of the output over the vocabulary for the tokens that are asked."""
     step = build_step(recipe, vocab_size=vocab_size, device="meta")
     total = 0.0
-    for name, entry in recipe.turns.items():
+    for name, entry in recipe.step_entries.items():
         asked = [edit.part.arguments.get("what") for edit in entry.exercise if edit.part.name == "predict"]
         share = 1.0 if "next" in asked else _MASKED
         for run in entry.passes:

@@ -15,7 +15,7 @@ from cloze.assembly.answers import with_classes
 from cloze.assembly.baselines import baselines
 from cloze.assembly.beginning import borrowed_parts, load_origins
 from cloze.assembly.binding import bound_paths, make_tables, open_stores
-from cloze.assembly.build import build_data, build_step, built, first_length, in_turns, odds_of
+from cloze.assembly.build import build_data, build_step, built, first_length, odds_of, step_feeds
 from cloze.assembly.corpora import open_held_out, open_records
 from cloze.assembly.fitted import Fitted
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
@@ -82,7 +82,7 @@ def prepare(
     )
     if aside:
         put_aside(data, loaded, aside, chosen, step, seed=seed, compiled=compiled, tables=tables)
-    for entry in loaded.turns:  # what cannot be made into examples is found out before anything is written
+    for entry in loaded.step_entries:  # what cannot be made into examples is found out before anything is written
         data.next(entry, Cursor())
         next(iter(data.held_out(entry)), None)
     if told is not None and aside:
@@ -209,7 +209,7 @@ def put_aside(
         )
         for name, entry in recipe.entries.items() if entry.source in aside
     }
-    data.held_out_feeds = dict(in_turns(recipe, feeds, odds_of(recipe, aside), seed=seed))
+    data.held_out_feeds = dict(step_feeds(recipe, feeds, odds_of(recipe, aside), seed=seed))
 
 
 def training_of(recipe: Recipe) -> Training:

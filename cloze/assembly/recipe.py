@@ -301,9 +301,12 @@ class Recipe:
         return bool(follows or follows_losses(builder_of(rate.kind, rate.name)))
 
     @property
-    def turns(self) -> Mapping[str, EntrySpec]:
-        """The entries as steps take them. Entries that share batches (`mixing: row`) are one turn: their passes are the
-        same, their objectives united, each asked of the rows that have answers for it."""
+    def step_entries(self) -> Mapping[str, EntrySpec]:
+        """The entries from which a step takes its batch.
+
+        With `mixing: row` all entries share batches, so they are combined into one: they have the same passes, and the combined
+        entry has the objectives of all of them. An objective is computed on the rows that have targets for it.
+        """
         if self.mixing != "row" or len(self.entries) == 1:
             return self.entries
         first = next(iter(self.entries.values()))

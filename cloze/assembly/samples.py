@@ -37,7 +37,7 @@ class Speaker(NamedTuple):
 
 def speaker(recipe: Recipe, step: Step) -> Speaker | None:
     """The first pass that predicts tokens of the text it reads, if there is one."""
-    for name, entry in recipe.turns.items():
+    for name, entry in recipe.step_entries.items():
         order = entry.order if isinstance(entry.order, str) and entry.order != "mixed" else "open"
         for run, wired in zip(entry.passes, step.entries[name], strict=True):
             network: Any = step.networks[run.network]

@@ -38,19 +38,19 @@ class Deck:
         """The entry that the step with this number (from 0) takes."""
         if len(self.names) == 1:
             return self.names[0]
-        turn, place = divmod(step, len(self.cards))
-        if turn != self._round:
-            self._order = permutation(len(self.cards), self.seed, "deck", turn)
-            self._round = turn
+        round_, place = divmod(step, len(self.cards))
+        if round_ != self._round:
+            self._order = permutation(len(self.cards), self.seed, "deck", round_)
+            self._round = round_
         return self.names[int(self.cards[self._order[place]])]
 
     def entries(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For each of many steps or rows, ascending: the entry's index in `names`, and how often it came before."""
         size, kinds = len(self.cards), len(self.names)
-        turns = numbers // size
-        first, last = int(turns[0]), int(turns[-1])
+        round_of = numbers // size
+        first, last = int(round_of[0]), int(round_of[-1])
         rounds = range(first, last + 1)
-        cards = np.concatenate([self.cards[permutation(size, self.seed, "deck", turn)] for turn in rounds])
+        cards = np.concatenate([self.cards[permutation(size, self.seed, "deck", round_)] for round_ in rounds])
         seen = np.cumsum(cards[:, None] == np.arange(kinds), axis=0)
         place = numbers - first * size
         entry = cards[place]

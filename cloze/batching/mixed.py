@@ -90,20 +90,20 @@ class MixedFeed:
         series = np.concatenate([np.full(len(rows), series) for series, rows in runs])
         number = np.concatenate([rows for _, rows in runs])
         entry, nth = self.deck.entries(number)
-        blocks, turns = [], []
+        blocks, places = [], []
         for place, (name, feed) in enumerate(self.feeds.items()):
             mine = np.flatnonzero(entry == place)
             if not len(mine):  # it has no row here, but its fields must be present, empty
                 blocks.append(self._nothing(name, feed))
-                turns.append(mine)
+                places.append(mine)
                 continue
             epoch, row = self._addresses(name, feed, series[mine], nth[mine])
             for one in np.unique(epoch):
                 chosen = epoch == one
                 block, _ = feed.examples(int(one), row[chosen])
                 blocks.append(block)
-                turns.append(mine[chosen])
-        back = np.argsort(np.concatenate(turns), kind="stable")
+                places.append(mine[chosen])
+        back = np.argsort(np.concatenate(places), kind="stable")
         return self._first.laid_out(Rows.united(blocks).take(back), None, sizes)
 
     def _nothing(self, name: str, feed: Feed) -> Rows:

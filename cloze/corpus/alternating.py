@@ -115,8 +115,8 @@ class BoundAlternating:
             return Plan(epoch, room, cuts, rng.permutation(len(start), self.seed, self.entry, "order", epoch))
         sides = np.sort(self._sides[shown.opens], axis=1)
         kinds = np.repeat(256 * sides[:, 0] + sides[:, 1], pieces)
-        turns = mixing.turns(kinds, self.source.smooth, epoch, self.seed, self.entry)
-        return Plan(epoch, room, cuts, turns.order, turns.turn)
+        drawn = mixing.resample(kinds, self.source.smooth, epoch, self.seed, self.entry)
+        return Plan(epoch, room, cuts, drawn.order, drawn.repeat)
 
     @property
     def _sides(self) -> Int64:

@@ -143,9 +143,9 @@ class CellPlan:
 
     def cells(self, items: Int64) -> Int64:
         """The cells of some items of the epoch."""
-        turn = np.searchsorted(self.ends, items, "right") - 1
-        sizes = self.ends[turn + 1] - self.ends[turn]
-        return self.starts[turn] + shuffled(items - self.ends[turn], sizes, self.keys[turn])
+        block = np.searchsorted(self.ends, items, "right") - 1
+        sizes = self.ends[block + 1] - self.ends[block]
+        return self.starts[block] + shuffled(items - self.ends[block], sizes, self.keys[block])
 
 
 def shuffled(index: Int64, size: Int64, key: NDArray[np.uint64]) -> Int64:

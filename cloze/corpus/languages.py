@@ -44,21 +44,21 @@ def smoothing(languages: Mapping[str, float] | None, source: str) -> float | Non
     return smooth
 
 
-class Turns(NamedTuple):
+class Resampled(NamedTuple):
     """An epoch of rows drawn by language: the row and the number of its earlier occurrences, (N,) each, in order."""
 
     order: Int64
-    turn: Int64
+    repeat: Int64
 
 
-def turns(group: NDArray[np.integer], smooth: float, epoch: int, *address: int | str) -> Turns:
+def resample(group: NDArray[np.integer], smooth: float, epoch: int, *address: int | str) -> Resampled:
     """One epoch: as many rows as there are, with smoothed shares of the groups; a pure function of its arguments.
 
     `group` (N,) is the group of each row. A group's rows come in rounds, each a random order of all its rows. An epoch continues
     the round of the previous epoch, so that no row repeats before all others of its group have occurred.
     """
     if not len(group):  # nothing is held out of so small a corpus
-        return Turns(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+        return Resampled(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     number = np.unique(group, return_inverse=True)[1]
     counts = np.bincount(number)
     quota = _whole(shares(counts, smooth) * len(group), len(group))
@@ -66,13 +66,13 @@ def turns(group: NDArray[np.integer], smooth: float, epoch: int, *address: int |
     rows, rounds = [], []
     for which, (mine, take) in enumerate(zip(members, quota.tolist(), strict=True)):
         place = epoch * take + np.arange(take)
-        turn = place // len(mine)
-        for t in np.unique(turn).tolist():
+        repeat = place // len(mine)
+        for t in np.unique(repeat).tolist():
             order = rng.permutation(len(mine), *address, "round", which, t)
-            rows.append(mine[order[place[turn == t] % len(mine)]])
-        rounds.append(turn)
+            rows.append(mine[order[place[repeat == t] % len(mine)]])
+        rounds.append(repeat)
     mixed = rng.permutation(len(group), *address, "order", epoch)
-    return Turns(np.concatenate(rows)[mixed], np.concatenate(rounds)[mixed])
+    return Resampled(np.concatenate(rows)[mixed], np.concatenate(rounds)[mixed])
 
 
 def language_folders(paths: Sequence[str | Path]) -> dict[str, list[str]]:

@@ -122,8 +122,8 @@ class BoundPairs:
             if self.source.smooth is None:
                 return Plan(epoch, room, cut, rng.permutation(len(both), self.seed, self.entry, "order", epoch))
             sides = np.sort(self.store.document_languages[stretch.documents].astype(np.int64), axis=1)
-            turns = mixing.turns(256 * sides[:, 0] + sides[:, 1], self.source.smooth, epoch, self.seed, self.entry)
-            return Plan(epoch, room, cut, turns.order, turns.turn)
+            drawn = mixing.resample(256 * sides[:, 0] + sides[:, 1], self.source.smooth, epoch, self.seed, self.entry)
+            return Plan(epoch, room, cut, drawn.order, drawn.repeat)
 
         return remember(self._plans, (epoch, room), make)
 

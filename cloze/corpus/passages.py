@@ -183,8 +183,8 @@ class BoundPassages:
             cut = remember(self._cuts, (cut_epoch, room), lambda: self._cut(cut_epoch, room))
             if self.source.smooth is not None:
                 group = self.store.document_languages[cut.document]
-                turns = mixing.turns(group, self.source.smooth, epoch, self.seed, self.entry)
-                return Plan(epoch, room, cut, turns.order, turns.turn)
+                drawn = mixing.resample(group, self.source.smooth, epoch, self.seed, self.entry)
+                return Plan(epoch, room, cut, drawn.order, drawn.repeat)
             order = rng.permutation(len(cut.start), self.seed, self.entry, "order", epoch)
             return Plan(epoch, room, cut, order)
 

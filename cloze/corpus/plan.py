@@ -73,9 +73,10 @@ class Arranged(Generic[AnyCut]):
 
 @dataclass(frozen=True)
 class Plan(Arranged[Cuts]):
-    """One epoch of passages. `turn` counts, where languages are drawn at smoothed rates, how often an item's has come before."""
+    """One epoch of passages. If languages are drawn at smoothed rates, `repeat` counts the earlier occurrences of each item's
+    passage."""
 
-    turn: Int64 | None = None
+    repeat: Int64 | None = None
 
     @property
     def stop(self) -> Int64:
@@ -88,9 +89,9 @@ class Plan(Arranged[Cuts]):
         return self.passages.document
 
     def address(self, items: Int64, static: bool) -> Int64:
-        """What tells items apart, whatever their place in the epoch: the passage, and unless `static` its turn."""
+        """What tells items apart, whatever their place in the epoch: the passage and, unless `static`, its repeat."""
         passage = self.order[items]
-        return passage if self.turn is None or static else passage + len(self.passages.start) * self.turn[items]
+        return passage if self.repeat is None or static else passage + len(self.passages.start) * self.repeat[items]
 
 
 @dataclass(frozen=True)

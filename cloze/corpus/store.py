@@ -151,7 +151,7 @@ class Store:
         wide = np.asarray(index, dtype=np.int64)
         return ((self.word_bits[wide >> 3] >> (wide & 7).astype(np.uint8)) & 1).astype(np.bool_)
 
-    def turns(self, batch: int) -> int:
+    def mixture_size(self, batch: int) -> int:
         """Its size in a mixture, for batches of so many examples: its tokens."""
         return len(self.tokens)
 

@@ -162,28 +162,28 @@ class InGaps(_InPlace):
     def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
         """One pass for each token of an answer."""
         sums = np.zeros(len(candidates))
-        for turn in range(max((len(one.asked) for one in candidates), default=0)):
-            left = [number for number, one in enumerate(candidates) if len(one.asked) > turn]
+        for step in range(max((len(one.asked) for one in candidates), default=0)):
+            left = [number for number, one in enumerate(candidates) if len(one.asked) > step]
             for index in by_length([len(candidates[i].source) for i in left], rows=size):
                 some = [left[i] for i in index]
-                sums[some] += self._asked([candidates[i] for i in some], turn)
-                report(sum(len(candidates[i].asked) == turn + 1 for i in some))
+                sums[some] += self._asked([candidates[i] for i in some], step)
+                report(sum(len(candidates[i].asked) == step + 1 for i in some))
         return sums
 
-    def _asked(self, some: Sequence[Candidate], turn: int) -> NDArray[np.float64]:
+    def _asked(self, some: Sequence[Candidate], step: int) -> NDArray[np.float64]:
         mask = self.reader.tokenizer.role("[MASK]")
         rows = []
         for one in some:
             ids, spelled = one.source.ids.copy(), one.source.characters
-            ids[one.asked[turn:]] = mask
+            ids[one.asked[step:]] = mask
             if spelled is not None:  # a masked word has no characters
                 spelled = spelled.copy()
-                spelled[one.asked[turn:]] = 0
+                spelled[one.asked[step:]] = 0
             rows.append(replace(one.source, ids=ids, characters=spelled))
         batch = self.reader.batch(rows)
         width = batch["tokens"].shape[1]
-        positions = torch.tensor([row * width + int(one.asked[turn]) for row, one in enumerate(some)], device=self.reader.device)
-        targets = torch.tensor([int(one.target[turn]) for one in some], device=self.reader.device)
+        positions = torch.tensor([row * width + int(one.asked[step]) for row, one in enumerate(some)], device=self.reader.device)
+        targets = torch.tensor([int(one.target[step]) for one in some], device=self.reader.device)
         read, at = self.reader.asking(self.head, batch, positions)
         states = self.reader.states(read, self.head.reads, positions=at)
         return log_probabilities(self.reader, self.head, states, read, at, targets).double().cpu().numpy()

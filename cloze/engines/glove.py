@@ -135,10 +135,10 @@ class GloveTrainer:
 def _jobs(plan: CellPlan, low: int, high: int) -> Job:
     """Items `low` … `high` as parts of pieces: (first cell, cells of the piece, from, to), and the pieces' keys."""
     first, last = np.searchsorted(plan.ends, [low, max(high - 1, low)], "right") - 1
-    turns = np.arange(first, last + 1)
-    begins, ends = plan.ends[turns], plan.ends[turns + 1]
+    blocks = np.arange(first, last + 1)
+    begins, ends = plan.ends[blocks], plan.ends[blocks + 1]
     inner = np.maximum(low, begins) - begins, np.minimum(high, ends) - begins
-    return np.stack([plan.starts[turns], ends - begins, *inner], axis=1), plan.keys[turns]
+    return np.stack([plan.starts[blocks], ends - begins, *inner], axis=1), plan.keys[blocks]
 
 
 def _view(tensor: Tensor) -> NDArray[np.float32]:

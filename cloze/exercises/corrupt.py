@@ -179,9 +179,9 @@ class Corrupt(Edit):
     ) -> NDArray[np.int32]:
         """The token for each empty span, listed row by row: a fixed number per row is random."""
         number = np.bincount(row)
-        turn = np.lexsort((draw.bits_at("corrupt.empty", row, column), row))
+        order = np.lexsort((draw.bits_at("corrupt.empty", row, column), row))
         place = np.empty(len(row), np.int64)
-        place[turn] = slots(number)
+        place[order] = slots(number)
         shown = np.full(len(row), facts.role("[MASK]"), np.int32)
         swap = place < np.ceil(number * self.random - 1e-9)[row]
         shown[swap] = self._any(draw.bits_at("corrupt.empty.random", row[swap], column[swap]))

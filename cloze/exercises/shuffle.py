@@ -58,11 +58,11 @@ class Shuffle(Edit):
         number = np.maximum(np.rint(self.rate * np.count_nonzero(text, axis=1) / self.size), 1).astype(np.int64)
         row, start, stretch = self._stretches(number, text & ~rows["masked"], draw)
         column = start[:, None] + np.arange(self.size)
-        turn = np.argsort(
+        order = np.argsort(
             draw.bits_at("shuffle.order", np.repeat(row, self.size), column.ravel()).reshape(column.shape), axis=1, kind="stable"
         )
         shown, marks = tokens.copy(), np.zeros((count, width), np.int32)
-        shown[row[:, None], column] = tokens[row[:, None], np.take_along_axis(column, turn, axis=1)]
+        shown[row[:, None], column] = tokens[row[:, None], np.take_along_axis(column, order, axis=1)]
         marks[row[:, None], column] = stretch[:, None]
         original = rows.get("original", tokens)
         return rows.having_all({"tokens": shown, "original": original, "layers/shuffled": marks})
@@ -75,12 +75,12 @@ class Shuffle(Edit):
             fits[:, : width - self.size + 1] = np.lib.stride_tricks.sliding_window_view(free, self.size, axis=1).all(axis=2)
         keys = keyed(fits, draw.bits("shuffle", width))
         found: list[Stretches] = []
-        for turn in range(int(number.max(initial=0))):
+        for order in range(int(number.max(initial=0))):
             start = np.argmin(keys, axis=1)
-            good = np.flatnonzero((keys[np.arange(count), start] != NEVER) & (turn < number))
+            good = np.flatnonzero((keys[np.arange(count), start] != NEVER) & (order < number))
             if not len(good):
                 break
-            found.append((good, start[good], np.full(len(good), turn + 1)))
+            found.append((good, start[good], np.full(len(good), order + 1)))
             near = np.clip(start[good][:, None] + np.arange(1 - self.size, self.size), 0, width - 1)
             keys[good[:, None], near] = NEVER
         if not found:

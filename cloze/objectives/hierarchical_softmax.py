@@ -32,9 +32,9 @@ class HierarchicalSoftmax(OutputWords):
     targets they cost nothing. Differs: word2vec puts its sentence end at the top of the tree whatever its count; here the tree
     is optimal.
 
-    Reads `hidden`, or another state by `read:` (`context` for CBOW). Metric `correct`: targets for which every turn is the
-    more probable one. Parameters: `head.weight` (V - 1, D), one row per inner node, zero at first, so that each turn costs ln
-    2.
+    Reads `hidden`, or another state by `read:` (`context` for CBOW). Metric `correct`: targets for which every branch of the
+    path is the more probable one. Parameters: `head.weight` (V - 1, D), one row per inner node, zero at first, so that each
+    branch costs ln 2.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class HierarchicalSoftmax(OutputWords):
         return TRAINED * batch[self.target_positions].shape[0] * depth * self.head.weight.shape[1]
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """(M, depth): the score of every correct turn, infinite after the end of a path."""
+        """(M, depth): the score of every correct branch, infinite after the end of a path."""
         targets = batch[self.targets].long()
         paths = self._walks(targets.device)
         points, signs = paths.points[targets].long(), paths.signs[targets]

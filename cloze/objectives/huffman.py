@@ -46,13 +46,13 @@ def huffman(counts: NDArray[np.int64]) -> Codes:
     lengths = np.zeros(len(counts), np.int32)
     points, bits = np.full((len(counts), depth), -1, np.int32), np.full((len(counts), depth), -1, np.int8)
     if depth:
-        up, turns = np.stack([s[0] for s in steps], 1), np.stack([s[1] for s in steps], 1)
+        up, branches = np.stack([s[0] for s in steps], 1), np.stack([s[1] for s in steps], 1)
         own = (up >= 0).sum(1)
         back = own[:, None] - 1 - np.arange(depth)  # the path from the root is the climb read backwards
         inside = back >= 0
         lengths[words] = own
         points[words] = np.where(inside, np.take_along_axis(up, np.maximum(back, 0), 1), -1)
-        bits[words] = np.where(inside, np.take_along_axis(turns, np.maximum(back, 0), 1), -1)
+        bits[words] = np.where(inside, np.take_along_axis(branches, np.maximum(back, 0), 1), -1)
     return Codes(points, bits, lengths)
 
 

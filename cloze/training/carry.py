@@ -38,9 +38,9 @@ class Carries:
         if first not in known:
             passes: dict[str, dict[str, Tensor]] = {}
             for name, tensor in self._saved.items():
-                whose, turn, key = name.split(":")
+                whose, pass_name, key = name.split(":")
                 if whose == entry:
-                    passes.setdefault(turn, {})[key] = tensor[first : first + lanes].to(device)
+                    passes.setdefault(pass_name, {})[key] = tensor[first : first + lanes].to(device)
             known[first] = Carry(dict(passes))
         return known[first]
 
@@ -49,10 +49,10 @@ class Carries:
         gathered = {name: tensor for name, tensor in self._saved.items() if name.split(":")[0] not in self._now}
         for entry, known in self._now.items():
             parts = [known[first].passes for first in sorted(known)]
-            for turn, tensors in parts[0].items():
+            for pass_name, tensors in parts[0].items():
                 for key in tensors:
-                    own = torch.cat([part[turn][key] for part in parts]).cpu()
-                    gathered[f"{entry}:{turn}:{key}"] = own if world == 1 else _of_all_ranks(own, world)
+                    own = torch.cat([part[pass_name][key] for part in parts]).cpu()
+                    gathered[f"{entry}:{pass_name}:{key}"] = own if world == 1 else _of_all_ranks(own, world)
         return gathered
 
 

@@ -94,7 +94,7 @@ class Session:
         self._set_phase(self.progress.phase)
         self.matrix_rate = matrix_rate(ranks.device, self.precision)
         self.started = time.perf_counter() - self.progress.spent.seconds
-        objectives = [w for passes in self.model.entries.values() for turn in passes for w in turn.objectives]
+        objectives = [w for passes in self.model.entries.values() for pass_ in passes for w in pass_.objectives]
         self.alone = len([w for w in objectives if w.weight != 0]) == 1
         self.meter = Meter(self.alone)
         self.log: Log | None = None
@@ -206,7 +206,7 @@ class Session:
 
     def names(self, entry: str) -> list[str]:
         """The log names of an entry's objectives."""
-        return [self.name(entry, w.name) for turn in self.model.entries[entry] for w in turn.objectives]
+        return [self.name(entry, w.name) for pass_ in self.model.entries[entry] for w in pass_.objectives]
 
     def flops(self, entry: str, micro: MicroBatch) -> float:
         """Forward and backward of a micro-batch, networks and heads."""

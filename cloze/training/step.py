@@ -68,11 +68,11 @@ class Pass:
     grad: bool = True
 
 
-class _Wired(NamedTuple):
-    """A pass, `turn`, with its names resolved: the states that somebody reads (`want`), the heads whose scores others read
-    (`scored`), and whether the network may compute its last state only at the positions that objectives read."""
+class _ResolvedPass(NamedTuple):
+    """A pass with its names resolved: the states that are read (`want`), the heads whose scores other parts read (`scored`), and
+    whether the network may compute its last state only at the positions that objectives read."""
 
-    turn: Pass
+    pass_: Pass
     want: frozenset[str]
     scored: frozenset[str]
     only_positions: bool
@@ -99,7 +99,7 @@ class Step(nn.Module):
         self.rewriters = nn.ModuleDict(rewriters or {})
         self.entries = {name: tuple(passes) for name, passes in entries.items()}
         self.clock = clock
-        self._wired = {name: self._wire(passes) for name, passes in self.entries.items()}
+        self._resolved_passes = {name: self._wire(passes) for name, passes in self.entries.items()}
         self._freeze()
 
     @property
@@ -109,7 +109,7 @@ class Step(nn.Module):
 
     def comparing(self, entry: str) -> list[Any]:
         """The objectives of an entry that compare all rows of a step, whatever pieces it is divided into (`scope: step`)."""
-        weighted = [one for turn in self.entries[entry] for one in turn.objectives if one.weight != 0]
+        weighted = [one for pass_ in self.entries[entry] for one in pass_.objectives if one.weight != 0]
         found = {one.objective: self._objective(one) for one in weighted}
         return [objective for objective in found.values() if objective.scope == "step"]
 
@@ -121,16 +121,16 @@ class Step(nn.Module):
     def forward(self, entry: str, batch: Batch, carry: Carry | None = None) -> dict[str, Loss]:
         """Run the passes of an entry on one micro-batch: objective name → loss sums. `carry` is read and replaced."""
         losses: dict[str, Loss] = {}
-        self._run_passes(self._wired[entry], batch, losses, carry)
+        self._run_passes(self._resolved_passes[entry], batch, losses, carry)
         return losses
 
     @torch.no_grad()
     def run(self, entry: str, batch: Batch, want: frozenset[str]) -> dict[str, Tensor]:
         """States by `pass.state` and scores by `pass.objective`, without losses or gradients."""
         passes = [
-            wired._replace(want=wired.want | mine, scored=wired.scored | mine, only_positions=False)
-            for wired in self._wired[entry]
-            for mine in [frozenset(name.partition(".")[2] for name in want if name.startswith(wired.turn.name + "."))]
+            resolved._replace(want=resolved.want | mine, scored=resolved.scored | mine, only_positions=False)
+            for resolved in self._resolved_passes[entry]
+            for mine in [frozenset(name.partition(".")[2] for name in want if name.startswith(resolved.pass_.name + "."))]
         ]
         states = self._run_passes(passes, batch, None, None)
         return {name: states[name] for name in want}
@@ -138,31 +138,31 @@ class Step(nn.Module):
     def count(self, entry: str, batch: Batch) -> dict[str, float]:
         """The sum of target weights of every objective of an entry; the batch is still on the CPU."""
         counts: dict[str, float] = {}
-        for turn in self.entries[entry]:
-            seen = batch.view(turn.view)
-            counts.update({w.name: float(self._objective(w).count(seen)) for w in turn.objectives})
+        for pass_ in self.entries[entry]:
+            seen = batch.view(pass_.view)
+            counts.update({w.name: float(self._objective(w).count(seen)) for w in pass_.objectives})
         return counts
 
     def weights(self, entry: str, share: float) -> dict[str, float]:
         """The objectives' weights when `share` of the budget is spent."""
-        return {w.name: w.weight_at(share) for turn in self.entries[entry] for w in turn.objectives}
+        return {w.name: w.weight_at(share) for pass_ in self.entries[entry] for w in pass_.objectives}
 
     def flops(self, entry: str, batch: Batch) -> float:
         """Floating-point operations of the entry's networks and heads for a batch, forward and backward; a third without
         gradient. The batch is still on the CPU."""
         total = 0.0
-        for wired in self._wired[entry]:
-            turn = wired.turn
-            fields = self._known(turn, batch)
-            positions = self._positions(turn, fields) if wired.only_positions else None
+        for resolved in self._resolved_passes[entry]:
+            pass_ = resolved.pass_
+            fields = self._known(pass_, batch)
+            positions = self._positions(pass_, fields) if resolved.only_positions else None
             cost = 0.0
-            if self._reads_own(wired):
-                cost = network_flops(self._network(turn), fields, want=wired.want, positions=positions)
-            for weighted in turn.objectives:
+            if self._reads_own(resolved):
+                cost = network_flops(self._network(pass_), fields, want=resolved.want, positions=positions)
+            for weighted in pass_.objectives:
                 objective = self._objective(weighted)
-                if (weighted.weight != 0 or weighted.name in wired.scored):
+                if (weighted.weight != 0 or weighted.name in resolved.scored):
                     cost += objective.flops(fields)
-            total += cost * (1.0 if turn.grad else 1 / 3)
+            total += cost * (1.0 if pass_.grad else 1 / 3)
         return total
 
     def flops_per_token(self, entry: str, length: int) -> float:
@@ -172,43 +172,43 @@ class Step(nn.Module):
         positions = torch.arange(0, length, 7)  # one token in seven, about as many as masking selects
         return sum(
             network_flops(
-                self._network(wired.turn), {"tokens": tokens, "decoder_tokens": tokens}, want=wired.want,
-                positions=positions if wired.only_positions else None,
-            ) / length * (1.0 if wired.turn.grad else 1 / 3)
-            for wired in self._wired[entry] if self._reads_own(wired)
+                self._network(resolved.pass_), {"tokens": tokens, "decoder_tokens": tokens}, want=resolved.want,
+                positions=positions if resolved.only_positions else None,
+            ) / length * (1.0 if resolved.pass_.grad else 1 / 3)
+            for resolved in self._resolved_passes[entry] if self._reads_own(resolved)
         )
 
-    def _known(self, turn: Pass, batch: Batch) -> Batch:
+    def _known(self, pass_: Pass, batch: Batch) -> Batch:
         """The fields of the pass's view, and those that it takes from other views."""
-        seen = batch.view(turn.view)
-        taken = [(name, path.rpartition(".")) for name, path in turn.take.items() if isinstance(path, str)]
+        seen = batch.view(pass_.view)
+        taken = [(name, path.rpartition(".")) for name, path in pass_.take.items() if isinstance(path, str)]
         views = {name: (batch.view(view or "main"), plain) for name, (view, _, plain) in taken}
         return Batch({**seen, **{name: view[plain] for name, (view, plain) in views.items() if plain in view}}, checked=True)
 
     def _freeze(self) -> None:
         """Turn off gradients of parts that only passes without gradient run; with several processes DDP would wait for them."""
-        runs = [wired for passes in self._wired.values() for wired in passes if wired.turn.grad]
-        read = {id(self._network(run.turn)) for run in runs if self._reads_own(run)}
-        unread = {id(self._network(run.turn)) for run in runs} - read
-        parts = [part for run in runs for part in self._parts(run.turn) if id(part) not in unread]
+        runs = [resolved for passes in self._resolved_passes.values() for resolved in passes if resolved.pass_.grad]
+        read = {id(self._network(run.pass_)) for run in runs if self._reads_own(run)}
+        unread = {id(self._network(run.pass_)) for run in runs} - read
+        parts = [part for run in runs for part in self._parts(run.pass_) if id(part) not in unread]
         trained = {id(parameter) for part in parts for parameter in part.parameters()}
         for parameter in self.parameters():
             if id(parameter) not in trained:
                 parameter.requires_grad_(False)
 
-    def _parts(self, turn: Pass) -> list[nn.Module]:
+    def _parts(self, pass_: Pass) -> list[nn.Module]:
         """The parts of a pass: its network, its heads and its rewriters."""
-        rewriters = [self._rewriter(take) for take in turn.take.values() if isinstance(take, Rewrite)]
-        return [self._network(turn), *map(self._objective, turn.objectives), *rewriters]
+        rewriters = [self._rewriter(take) for take in pass_.take.values() if isinstance(take, Rewrite)]
+        return [self._network(pass_), *map(self._objective, pass_.objectives), *rewriters]
 
-    def _reads_own(self, wired: _Wired) -> bool:
+    def _reads_own(self, resolved: _ResolvedPass) -> bool:
         """Whether a pass runs its network: some state of it is read."""
-        return bool(wired.want & self._network(wired.turn).gives.keys())
+        return bool(resolved.want & self._network(resolved.pass_).gives.keys())
 
     # torch types a module's attributes as tensors or modules; these parts implement protocols.
 
-    def _network(self, turn: Pass) -> Any:
-        return self.networks[turn.network]
+    def _network(self, pass_: Pass) -> Any:
+        return self.networks[pass_.network]
 
     def _objective(self, weighted: Weighted) -> Any:
         return self.objectives[weighted.objective]
@@ -217,64 +217,66 @@ class Step(nn.Module):
         return self.rewriters[take.rewriter]
 
     def _run_passes(
-        self, passes: Sequence[_Wired], batch: Batch, losses: dict[str, Loss] | None, carry: Carry | None
+        self, passes: Sequence[_ResolvedPass], batch: Batch, losses: dict[str, Loss] | None, carry: Carry | None
     ) -> dict[str, Tensor]:
         """Run the passes in order; returns their states and scores. Fills `losses` unless it is None."""
         states: dict[str, Tensor] = {}
-        for wired in passes:
-            turn = wired.turn
-            network = self._network(turn)
-            with nullcontext() if turn.grad else _frozen(self._parts(turn)):
-                fields = self._fields(turn, batch, states)
-                want = wired.want & network.gives.keys()
-                own = self._run_network(wired, want, fields, carry) if want else {}
-                states.update({f"{turn.name}.{name}": state for name, state in own.items()})
-                self._run_objectives(wired, fields, states, losses)
+        for resolved in passes:
+            pass_ = resolved.pass_
+            network = self._network(pass_)
+            with nullcontext() if pass_.grad else _frozen(self._parts(pass_)):
+                fields = self._fields(pass_, batch, states)
+                want = resolved.want & network.gives.keys()
+                own = self._run_network(resolved, want, fields, carry) if want else {}
+                states.update({f"{pass_.name}.{name}": state for name, state in own.items()})
+                self._run_objectives(resolved, fields, states, losses)
         return states
 
-    def _run_network(self, wired: _Wired, want: frozenset[str], fields: Batch, carry: Carry | None) -> dict[str, Tensor]:
+    def _run_network(
+        self, resolved: _ResolvedPass, want: frozenset[str], fields: Batch, carry: Carry | None
+    ) -> dict[str, Tensor]:
         """The wanted states of a pass's network."""
-        turn, network = wired.turn, self._network(wired.turn)
-        given = routed(network, fields, turn.order)
+        pass_, network = resolved.pass_, self._network(resolved.pass_)
+        given = routed(network, fields, pass_.order)
         carrying = carry is not None and network.carries and "restarts" in given
         if carry is not None and carrying:  # rows without `restarts` have no memory
-            given["carry"] = carry.passes.get(turn.name)
+            given["carry"] = carry.passes.get(pass_.name)
             want |= {"carry"}
-        if wired.only_positions:
-            given["positions"] = self._positions(turn, fields)
+        if resolved.only_positions:
+            given["positions"] = self._positions(pass_, fields)
         states = dict(network(want=want, **given))
         if carry is not None and carrying:
-            carry.passes[turn.name] = states.pop("carry")
+            carry.passes[pass_.name] = states.pop("carry")
         return states
 
     def _run_objectives(
-        self, wired: _Wired, fields: Batch, states: dict[str, Tensor], losses: dict[str, Loss] | None
+        self, resolved: _ResolvedPass, fields: Batch, states: dict[str, Tensor], losses: dict[str, Loss] | None
     ) -> None:
         """Add the losses of a pass's objectives to `losses`, and scores that somebody reads to `states`."""
-        for weighted in wired.turn.objectives:
+        for weighted in resolved.pass_.objectives:
             objective = self._objective(weighted)
-            scored, has_loss = weighted.name in wired.scored, losses is not None and weighted.weight != 0
+            scored, has_loss = weighted.name in resolved.scored, losses is not None and weighted.weight != 0
             if not (scored or has_loss):
                 continue
-            readings = _readings(wired.turn, objective.reads, weighted.read, states)
+            readings = _readings(resolved.pass_, objective.reads, weighted.read, states)
             if not scored and losses is not None:  # nobody reads the scores, so they need not exist all at once
                 losses[weighted.name] = objective(readings, fields)
                 continue
             scores = objective.scores(readings, fields)
-            states[f"{wired.turn.name}.{weighted.name}"] = scores
+            states[f"{resolved.pass_.name}.{weighted.name}"] = scores
             if losses is not None and has_loss:
                 losses[weighted.name] = objective.loss(scores, fields)
 
-    def _fields(self, turn: Pass, batch: Batch, states: dict[str, Tensor]) -> Batch:
+    def _fields(self, pass_: Pass, batch: Batch, states: dict[str, Tensor]) -> Batch:
         """The fields of the pass's view, with those that `take` supplies."""
-        seen = batch.view(turn.view)
-        if not turn.take:
+        seen = batch.view(pass_.view)
+        if not pass_.take:
             return seen
         taken: dict[str, Tensor] = {}
-        for name, source in turn.take.items():
+        for name, source in pass_.take.items():
             if isinstance(source, Rewrite):
                 rewriter = self._rewriter(source)
-                readings = _readings(turn, rewriter.reads, source.read, states)
+                readings = _readings(pass_, rewriter.reads, source.read, states)
                 taken.update(rewriter(readings, seen))
             elif source in states:
                 taken[name] = states[source]
@@ -285,11 +287,11 @@ class Step(nn.Module):
                     taken[name] = found[plain]
         return Batch({**seen, **taken}, checked=True)
 
-    def _positions(self, turn: Pass, fields: Batch) -> Tensor | None:
+    def _positions(self, pass_: Pass, fields: Batch) -> Tensor | None:
         """The flat positions that the objectives read; None if the network had better compute all positions."""
-        state = _positions_state(self._network(turn))
-        names = {name for w in turn.objectives if self._reads(w, state) for name in self._objective(w).at}
-        if not any(self._reads(w, state) for w in turn.objectives):  # the last layer is read only at summaries
+        state = _positions_state(self._network(pass_))
+        names = {name for w in pass_.objectives if self._reads(w, state) for name in self._objective(w).at}
+        if not any(self._reads(w, state) for w in pass_.objectives):  # the last layer is read only at summaries
             read = sequence(fields)
             return None if read is None else torch.zeros(0, dtype=torch.long, device=fields[read].device)
         if not names or any(name not in fields for name in names):
@@ -302,51 +304,51 @@ class Step(nn.Module):
         reads = self._objective(weighted).reads
         return any(weighted.read.get(name, name) == state for name in reads)
 
-    def _wire(self, passes: Sequence[Pass]) -> tuple[_Wired, ...]:
+    def _wire(self, passes: Sequence[Pass]) -> tuple[_ResolvedPass, ...]:
         """Resolve every reading: which states each network must compute, and which heads' scores are read later."""
-        want: dict[str, set[str]] = {turn.name: set() for turn in passes}
+        want: dict[str, set[str]] = {pass_.name: set() for pass_ in passes}
         outside: set[str] = set()
-        for place, turn in enumerate(passes):
+        for place, pass_ in enumerate(passes):
             earlier = {before.name: before for before in passes[:place]}
-            sources = [(path, turn) for path in turn.take.values() if isinstance(path, str)]
-            for take in turn.take.values():
+            sources = [(path, pass_) for path in pass_.take.values() if isinstance(path, str)]
+            for take in pass_.take.values():
                 if isinstance(take, Rewrite):
                     reads = self._rewriter(take).reads
-                    sources += [(take.read.get(name, name), turn) for name in reads]
+                    sources += [(take.read.get(name, name), pass_) for name in reads]
             outside.update(path for path, _ in sources)
-            for weighted in turn.objectives:
+            for weighted in pass_.objectives:
                 bound = [weighted.read.get(name, name) for name in self._objective(weighted).reads]
                 outside.update(path for path in bound if "." in path)
-                want[turn.name].update(path for path in bound if "." not in path)
+                want[pass_.name].update(path for path in bound if "." not in path)
             for path, _ in sources:
-                self._check_source(path, turn, earlier)
+                self._check_source(path, pass_, earlier)
         for path in outside:
             source, _, state = path.partition(".")  # the name of a head may have a dot
             if source in want:
                 want[source].add(state)
-        return tuple(self._resolved(turn, frozenset(want[turn.name]), outside) for turn in passes)
+        return tuple(self._resolved(pass_, frozenset(want[pass_.name]), outside) for pass_ in passes)
 
-    def _resolved(self, turn: Pass, want: frozenset[str], outside: set[str]) -> _Wired:
-        network = self._network(turn)
-        heads = {weighted.name for weighted in turn.objectives}
+    def _resolved(self, pass_: Pass, want: frozenset[str], outside: set[str]) -> _ResolvedPass:
+        network = self._network(pass_)
+        heads = {weighted.name for weighted in pass_.objectives}
         unknown = want - network.gives.keys() - heads
         if unknown:
             raise RecipeError(
-                f"pass {turn.name!r}: {', '.join(sorted(unknown))} is read, but network {turn.network!r} "
+                f"pass {pass_.name!r}: {', '.join(sorted(unknown))} is read, but network {pass_.network!r} "
                 f"({type(network).__name__}) gives: {', '.join(sorted(network.gives))}."
             )
         state = _positions_state(network)
-        alone = f"{turn.name}.{state}" not in outside and all(
-            self._objective(w).at or not self._reads(w, state) for w in turn.objectives
+        alone = f"{pass_.name}.{state}" not in outside and all(
+            self._objective(w).at or not self._reads(w, state) for w in pass_.objectives
         )
-        return _Wired(turn, want, frozenset(want & heads), alone and takes_positions(network))
+        return _ResolvedPass(pass_, want, frozenset(want & heads), alone and takes_positions(network))
 
-    def _check_source(self, path: str, turn: Pass, earlier: Mapping[str, Pass]) -> None:
+    def _check_source(self, path: str, pass_: Pass, earlier: Mapping[str, Pass]) -> None:
         source, _, _ = path.rpartition(".")
         later = {other.name for passes in self.entries.values() for other in passes} - earlier.keys()
         if source in later:
             raise RecipeError(
-                f"pass {turn.name!r} reads {path!r}, but pass {source!r} does not come before it. "
+                f"pass {pass_.name!r} reads {path!r}, but pass {source!r} does not come before it. "
                 "A pass reads earlier passes only."
             )
 
@@ -357,10 +359,10 @@ def _positions_state(network: Any) -> str:
 
 
 def _readings(
-    turn: Pass, reads: Sequence[str], bound: Mapping[str, str], states: Mapping[str, Tensor]
+    pass_: Pass, reads: Sequence[str], bound: Mapping[str, str], states: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     paths = {name: bound.get(name, name) for name in reads}
-    return {name: states[path if "." in path else f"{turn.name}.{path}"] for name, path in paths.items()}
+    return {name: states[path if "." in path else f"{pass_.name}.{path}"] for name, path in paths.items()}
 
 
 @contextmanager

@@ -58,7 +58,8 @@ def test_a_network_that_was_not_measured_has_twice_the_range_and_an_exercise_tha
 )
 def test_objectives_are_told_apart_by_exercise_and_network(recipe: str, kinds: list[tuple[str, str] | None]) -> None:
     loaded = load_recipe(recipe)
-    found = [kind_of(loaded, entry, run, objective) for entry in loaded.turns.values() for run, objective in entry.objectives()]
+    entries = loaded.step_entries.values()
+    found = [kind_of(loaded, entry, run, objective) for entry in entries for run, objective in entry.objectives()]
     assert found[: len(kinds)] == kinds
 
 

@@ -45,12 +45,12 @@ def test_rows_of_three_orders_are_trained_in_one_batch(write: Write, little_text
 
 def test_the_entries_become_one_turn_whose_objectives_are_united(write: Write) -> None:
     recipe = load_recipe(write(text=MIXED))
-    assert list(recipe.turns) == ["main"] and recipe.turns["main"].order == "mixed"
-    assert [o.name for o in recipe.turns["main"].passes[0].objectives] == ["token_prediction", "relation_prediction"]
+    assert list(recipe.step_entries) == ["main"] and recipe.step_entries["main"].order == "mixed"
+    assert [o.name for o in recipe.step_entries["main"].passes[0].objectives] == ["token_prediction", "relation_prediction"]
 
 
 def test_odds_by_size_are_the_tokens_of_an_entrys_corpus(write: Write) -> None:
-    text = SimpleNamespace(turns=lambda batch: Store.turns(SimpleNamespace(tokens=range(900)), batch))
+    text = SimpleNamespace(step_entries=lambda batch: Store.step_entries(SimpleNamespace(tokens=range(900)), batch))
     for odds, shares in (("by_size", 900.0), ("{by_size: 0.5}", 30.0)):
         path = write(("  forwards: {odds: 1,", f"  forwards: {{odds: {odds},"), text=MIXED)
         assert odds_of(load_recipe(path), {"main": text}) == {"both_sides": 2.0, "forwards": shares, "backwards": 1.0}

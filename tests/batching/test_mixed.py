@@ -34,7 +34,7 @@ def test_every_round_deals_rows_in_exact_proportion_and_counts_each_entrys_own_r
     deck = Deck({"a": 2, "b": 1}, seed=1)
     entry, nth = deck.entries(np.arange(30))
     assert np.bincount(entry.reshape(10, 3).ravel()).tolist() == [20, 10]
-    assert all((np.bincount(turn, minlength=2) == [2, 1]).all() for turn in entry.reshape(10, 3))
+    assert all((np.bincount(round_, minlength=2) == [2, 1]).all() for round_ in entry.reshape(10, 3))
     assert nth[entry == 0].tolist() == list(range(20)) and nth[entry == 1].tolist() == list(range(10))
     later, later_nth = deck.entries(np.arange(11, 17))
     assert later.tolist() == entry[11:17].tolist() and later_nth.tolist() == nth[11:17].tolist()

@@ -48,7 +48,7 @@ class System:
     def batches(self, step: Step) -> dict[str, Batch]:
         """The first batch of every turn."""
         data = build_data(self.recipe, self.stores, step, self.tokenizer, seed=0, tables=self.tables)
-        return {turn: data.next(turn, Cursor())[0][0].batch for turn in self.recipe.turns}
+        return {entry: data.next(entry, Cursor())[0][0].batch for entry in self.recipe.step_entries}
 
     def feed(self, entry: EntrySpec, step: Step, length: int = LENGTH) -> Feed:
         """All examples of an entry."""

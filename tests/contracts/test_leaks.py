@@ -40,10 +40,10 @@ def test_a_changed_token_moves_only_what_may_see_it(name: str, system: Callable[
     opened = system(name, *deeper(name))
     step = opened.step().double()
     tested: set[tuple[bool, ...]] = set()
-    for turn, batch in opened.batches(step).items():
-        for run in step.entries[turn]:
+    for entry, batch in opened.batches(step).items():
+        for run in step.entries[entry]:
             if any(str(source).rpartition(".")[0] in step.networks for source in run.take.values()):
-                print(f"{turn}: pass {run.name} reads another pass instead of tokens; nothing to change in it")
+                print(f"{entry}: pass {run.name} reads another pass instead of tokens; nothing to change in it")
                 continue
             tested |= check_pass(step, run, batch)
     assert len(tested) >= len({str(entry.order) for entry in opened.recipe.entries.values()})

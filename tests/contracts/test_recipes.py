@@ -46,11 +46,11 @@ def chance(objective: ObjectiveSpec, vocabulary: int, rows: int) -> float:
 def test_an_untrained_system_starts_at_chance(name: str, system: Callable[..., Any]) -> None:
     opened = system(name)
     step = opened.step()
-    for turn, batch in opened.batches(step).items():
-        counts = step.count(turn, batch)
+    for entry, batch in opened.batches(step).items():
+        counts = step.count(entry, batch)
         with torch.no_grad():
-            losses = step(turn, batch)
-        for run, objective in opened.recipe.turns[turn].objectives():
+            losses = step(entry, batch)
+        for run, objective in opened.recipe.step_entries[entry].objectives():
             if objective.weight == 0:  # it is only read by others
                 assert objective.name not in losses
                 continue
@@ -62,7 +62,7 @@ def test_an_untrained_system_starts_at_chance(name: str, system: Callable[..., A
             guess = chance(objective, opened.tokenizer.size, len(batch["tokens"]))
             if wide(opened.recipe, run, objective):
                 hold = assert_wide if objective.part.arguments.get("tie") else assert_wide_of_its_own
-                hold(step, turn, batch, f"{run.name}.{objective.name}", loss, opened.tokenizer.size)
+                hold(step, entry, batch, f"{run.name}.{objective.name}", loss, opened.tokenizer.size)
             else:
                 tokens = objective.part.name in ("token_prediction", "sampled_prediction")
                 assert loss == pytest.approx(guess, abs=0.1 if tokens else 0.15)
@@ -100,13 +100,13 @@ OWN_START: dict[str, Callable[[Any, Batch, float], float]] = {
 }
 
 
-def assert_wide(step: Step, turn: str, batch: Batch, scored: str, loss: float, vocabulary: int) -> None:
+def assert_wide(step: Step, entry: str, batch: Batch, scored: str, loss: float, vocabulary: int) -> None:
     """Scores of ids that the batch does not show are as a guess with deviation 1; an id that it shows may score up to √D.
 
     ln Σ exp of V normal scores of deviation s is ln V + s²/2. What a position has just read stays in its state and scores up to
     its own length times that of its embedding, 1 · √D, so that the loss has an upper bound and no more.
     """
-    scores = step.run(turn, batch, frozenset({scored}))[scored]
+    scores = step.run(entry, batch, frozenset({scored}))[scored]
     shown = {int(i) for n, ids in batch.items() if n.endswith("tokens") for i in ids.flatten()}
     shown |= {int(i) for n, ids in batch.items() if fields.split(n).field == "targets" for i in ids.flatten()}
     absent = torch.tensor([i for i in range(vocabulary) if i not in shown])
@@ -119,13 +119,13 @@ def assert_wide(step: Step, turn: str, batch: Batch, scored: str, loss: float, v
     assert math.log(vocabulary) - 0.5 < loss < highest
 
 
-def assert_wide_of_its_own(step: Step, turn: str, batch: Batch, scored: str, loss: float, vocabulary: int) -> None:
+def assert_wide_of_its_own(step: Step, entry: str, batch: Batch, scored: str, loss: float, vocabulary: int) -> None:
     """No id's score depends on what was read, so that all are normal with deviation 1: the loss is ln V + 1/2 less the answers'.
 
     An id that is the share w of the answers adds w · score to their mean, so that the mean's deviation is √Σw² at most (where
     all states are alike).
     """
-    scores = step.run(turn, batch, frozenset({scored}))[scored]
+    scores = step.run(entry, batch, frozenset({scored}))[scored]
     assert scores.shape[1] == vocabulary and scores.std() == pytest.approx(1.0, abs=0.05)
     expected = math.log(vocabulary) + 0.5
     assert float(torch.logsumexp(scores, 1).mean()) == pytest.approx(expected, abs=0.1)
@@ -138,14 +138,14 @@ def assert_wide_of_its_own(step: Step, turn: str, batch: Batch, scored: str, los
 def test_without_answers_the_loss_is_a_zero_that_is_connected(name: str, system: Callable[..., Any]) -> None:
     opened = system(name)
     step = opened.step()
-    for turn, batch in opened.batches(step).items():
+    for entry, batch in opened.batches(step).items():
         answers = ("targets", "positions", "weights", "cell", "cell_count")
         none = Batch({n: value[:0] if fields.split(n).field in answers else value for n, value in batch.items()})
-        losses, counts = step(turn, none), step.count(turn, none)
+        losses, counts = step(entry, none), step.count(entry, none)
         empty = {n: loss for n, loss in losses.items() if not counts[n]}
         for left in losses.keys() - empty.keys():
-            print(f"{turn}: {left} asks every row or token, whatever the exercise asks")
-            assert {o.name: o.part.name for _, o in opened.recipe.turns[turn].objectives()}[left] in ALWAYS_ASK
+            print(f"{entry}: {left} asks every row or token, whatever the exercise asks")
+            assert {o.name: o.part.name for _, o in opened.recipe.step_entries[entry].objectives()}[left] in ALWAYS_ASK
         if not empty:  # all of them ask every row
             continue
         for loss in empty.values():
@@ -158,11 +158,11 @@ def test_without_answers_the_loss_is_a_zero_that_is_connected(name: str, system:
 def test_gpt_bert_weighs_the_means_of_both_kinds_of_rows_by_their_number(system: Callable[..., Any]) -> None:
     opened = system("gpt-bert")
     step = opened.step()
-    (turn, batch), *_ = opened.batches(step).items()
+    (entry, batch), *_ = opened.batches(step).items()
     entries = opened.recipe.entries
     masked = entries["masked"].odds / (entries["masked"].odds + entries["causal"].odds)
-    assert step.weights(turn, 0.0) == {"token_prediction": masked, "token_prediction/next": 1 - masked}
-    counts = step.count(turn, batch)
+    assert step.weights(entry, 0.0) == {"token_prediction": masked, "token_prediction/next": 1 - masked}
+    counts = step.count(entry, batch)
     rows, width = batch["tokens"].shape
     assert counts["token_prediction/next"] == (rows - rows * masked) * (width - 1)  # no row of these is padded
     assert 0.25 < counts["token_prediction"] / (rows * masked * width) < 0.35  # at the beginning three tokens in ten
@@ -183,8 +183,8 @@ def test_every_parameter_that_trains_gets_a_gradient(name: str, system: Callable
     for objective in step.objectives.values():
         if isinstance(objective, OutputWords):  # a table of zeros, which lets no gradient through to what it is asked of
             torch.nn.init.normal_(objective.head.weight, std=0.1)
-    for turn, batch in opened.batches(step).items():
-        backward(list(step(turn, batch).values()))
+    for entry, batch in opened.batches(step).items():
+        backward(list(step(entry, batch).values()))
     sizes = {name: size_of_gradient(p) for name, p in step.named_parameters() if p.requires_grad}
     usual = sorted(sizes.values())[len(sizes) // 2]
     assert {name: size / usual for name, size in sizes.items() if not size > SMALLEST * usual} == {}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cloze.corpus import Passages, Sentences, Store
 from cloze.corpus.build import build_store, build_store_from_texts, train_tokenizer_from
-from cloze.corpus.languages import language_folders, shares, smoothed, turns
+from cloze.corpus.languages import language_folders, resample, shares, smoothed
 from cloze.errors import CorpusError, RecipeError
 from cloze.text import Normalise, TextSpec, WordPiece
 
@@ -88,15 +88,15 @@ def test_epochs_hold_the_smoothed_shares_and_no_row_repeats_before_its_group_is_
     expected = shares(counts, smooth) * len(group)
     seen: Counter[tuple[int, int]] = Counter()
     for epoch in range(6):
-        found = turns(group, smooth, epoch, 1, "main")
-        again = turns(group, smooth, epoch, 1, "main")
+        found = resample(group, smooth, epoch, 1, "main")
+        again = resample(group, smooth, epoch, 1, "main")
         assert (found.order == again.order).all() and len(found.order) == len(group)
         drawn = np.bincount(group[found.order], minlength=len(counts))
         assert (np.abs(drawn - expected) < 1).all()
-        seen.update(zip(found.order.tolist(), found.turn.tolist(), strict=True))
+        seen.update(zip(found.order.tolist(), found.repeat.tolist(), strict=True))
     assert set(seen.values()) == {1}  # a row comes once in every round
-    for row, turn in seen:
-        assert turn == 0 or (row, turn - 1) in seen
+    for row, repeat in seen:
+        assert repeat == 0 or (row, repeat - 1) in seen
 
 
 def test_a_passage_that_comes_again_gets_new_masks(store: Store) -> None:
@@ -104,7 +104,7 @@ def test_a_passage_that_comes_again_gets_new_masks(store: Store) -> None:
     plan = bound.plan(0, 30)
     small = np.flatnonzero(store.document_languages[plan.document[plan.order]] == 1)
     assert abs(len(small) - len(plan) / 2) <= 1
-    assert plan.turn is not None and plan.turn[small].max() >= 4
+    assert plan.repeat is not None and plan.repeat[small].max() >= 4
     keys = bound.draw(plan, np.arange(len(plan))).keys
     assert len(set(keys.tolist())) == len(plan)
     one = bound.draw(plan, small[3:4]).keys
@@ -116,7 +116,7 @@ def test_a_passage_that_comes_again_gets_new_masks(store: Store) -> None:
 
 def test_without_smoothing_the_plan_is_what_it_was(store: Store) -> None:
     plan = Passages(languages=None).bind(store, seed=1, entry="main").plan(0, 30)
-    assert plan.turn is None and sorted(plan.order.tolist()) == list(range(len(plan)))
+    assert plan.repeat is None and sorted(plan.order.tolist()) == list(range(len(plan)))
 
 
 def test_the_tokenizer_learns_from_smoothed_shares() -> None:

@@ -91,12 +91,12 @@ def test_it_learns_one_batch_by_heart(name: str, tmp_path: Path) -> None:
     step = build_step(recipe, vocab_size=tokenizer.size, seed=0, tables=tables, store=store, tokenizer=tokenizer)
     data = build_data(recipe, stores, step, tokenizer, seed=0, tables=tables)
     step.eval()  # without dropout: the same batch is to be learnt, not a new one every time
-    for turn in recipe.turns:
-        (micro, *_), _ = data.next(turn, Cursor())
+    for entry in recipe.step_entries:
+        (micro, *_), _ = data.next(entry, Cursor())
         optimizer, losses = _adam(step), list[float]()
         while len(losses) < 90 and not (len(losses) > 5 and max(losses[-5:]) < 0.6 * losses[0]):  # and stays there
-            losses.append(_update(step, turn, micro.batch, optimizer))
-        assert losses[-1] < 0.6 * losses[0], f"{turn}: {losses[0]:.3f} to {losses[-1]:.3f}"
+            losses.append(_update(step, entry, micro.batch, optimizer))
+        assert losses[-1] < 0.6 * losses[0], f"{entry}: {losses[0]:.3f} to {losses[-1]:.3f}"
 
 
 def _adam(step: Step) -> torch.optim.Optimizer:
@@ -104,12 +104,12 @@ def _adam(step: Step) -> torch.optim.Optimizer:
     return torch.optim.Adam([p for p in step.parameters() if p.requires_grad], lr=1e-2 if tables else 2e-3)
 
 
-def _update(step: torch.nn.Module, turn: str, batch: object, optimizer: torch.optim.Optimizer) -> float:
+def _update(step: torch.nn.Module, entry: str, batch: object, optimizer: torch.optim.Optimizer) -> float:
     """One update on the batch; returns the sum of the objectives' mean losses before it."""
     step.clock.set(seed=0, step=0, first_row=0, share=0.0)  # the same draws every time
-    losses = step(turn, batch)
-    counts = step.count(turn, batch)
-    weights = step.weights(turn, 0.0)
+    losses = step(entry, batch)
+    counts = step.count(entry, batch)
+    weights = step.weights(entry, 0.0)
     total = torch.stack([weights[n] * loss.total / max(counts[n], 1.0) for n, loss in losses.items()]).sum()
     optimizer.zero_grad(set_to_none=True)
     total.backward()

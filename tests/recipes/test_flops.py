@@ -29,25 +29,25 @@ def in_place(self_shape: Any, a: Any, b: Any, *rest: Any, out_shape: Any = None,
     return 2 * int(a[0]) * int(a[1]) * int(b[-1])
 
 
-def counted(step: Step, turn: str, batch: Batch) -> int:
+def counted(step: Step, entry: str, batch: Batch) -> int:
     """What torch counts of a forward and backward pass; a memory is full when it begins."""
     carries = Carries()
-    carry = carries.of(turn, 0, len(batch["tokens"]), torch.device("cpu")) if step.carries else None
+    carry = carries.of(entry, 0, len(batch["tokens"]), torch.device("cpu")) if step.carries else None
     memory = max(getattr(network, "memory", 0) for network in step.networks.values())
     for _ in range(-(-memory // batch["tokens"].shape[1]) if carry is not None else 0):
-        step(turn, batch, carry)
+        step(entry, batch, carry)
     ways = {torch.ops.aten.addmm_: in_place}
     with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False, custom_mapping=ways) as counter:
-        losses = step(turn, batch, carry)
+        losses = step(entry, batch, carry)
         torch.stack([loss.total for loss in losses.values()]).sum().backward()
     return int(counter.get_total_flops())
 
 
 def without_shortcuts(step: Step) -> None:
     """Have a CPU compute the last layer everywhere, as other devices do."""
-    for turn, passes in step._wired.items():
-        plain = [isinstance(step.networks[one.turn.network], Transformer) for one in passes]
-        step._wired[turn] = tuple(
+    for entry, passes in step._resolved_passes.items():
+        plain = [isinstance(step.networks[one.entry.network], Transformer) for one in passes]
+        step._resolved_passes[entry] = tuple(
             one._replace(only_positions=one.only_positions and not own) for one, own in zip(passes, plain, strict=True)
         )
 
@@ -70,15 +70,15 @@ def test_a_step_costs_what_its_products_cost(name: str, tmp_path: Path) -> None:
     without_shortcuts(step)
     if any(isinstance(objective, Factorisation) for objective in step.objectives.values()):
         return  # nothing of it is a step; the engine counts what it multiplies
-    for turn in recipe.turns:
-        (micro, *_), _ = data.next(turn, Cursor())
+    for entry in recipe.step_entries:
+        (micro, *_), _ = data.next(entry, Cursor())
         batch = without_padding(micro.batch)
         step.clock.set(seed=0, step=0, first_row=0, share=0.0)
         if any(isinstance(objective, CooccurrenceRegression) for objective in step.objectives.values()):
             (network,) = step.networks.values()  # number by number, which torch does not count as a product
-            assert step.flops(turn, batch) == TRAINED * network.width * len(batch["cell"])
+            assert step.flops(entry, batch) == TRAINED * network.width * len(batch["cell"])
             continue
-        assert step.flops(turn, batch) == pytest.approx(counted(step, turn, batch), rel=TOLERANCE)
+        assert step.flops(entry, batch) == pytest.approx(counted(step, entry, batch), rel=TOLERANCE)
 
 
 def test_what_runs_without_gradient_costs_a_third(tmp_path: Path) -> None:
@@ -86,5 +86,6 @@ def test_what_runs_without_gradient_costs_a_third(tmp_path: Path) -> None:
     step = build_step(recipe, vocab_size=tokenizer.size)
     batch = build_data(recipe, stores, step, tokenizer, seed=0).next("main", Cursor())[0][0].batch
     whole = step.flops("main", batch)
-    step._wired = {"main": tuple(one._replace(turn=replace(one.turn, grad=False)) for one in step._wired["main"])}
+    passes = step._resolved_passes["main"]
+    step._resolved_passes = {"main": tuple(one._replace(entry=replace(one.entry, grad=False)) for one in passes)}
     assert step.flops("main", batch) == pytest.approx(whole / 3)

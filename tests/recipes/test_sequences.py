@@ -164,10 +164,10 @@ def test_xlnets_segments_learn_as_much_as_its_other_biases(tmp_path: Path) -> No
     recipe, stores, tokenizer, _ = opened("xlnet-base", tmp_path)
     assert recipe.sources["main"].arguments["separator"] == "[EOD]" and tokenizer.piece(tokenizer.role("[EOD]")) == "<eod>"
     step = build_step(recipe, vocab_size=tokenizer.size, seed=0)
-    (turn,) = recipe.turns
-    (micro, *_), _ = build_data(recipe, stores, step, tokenizer, seed=0).next(turn, Cursor())
+    (entry,) = recipe.step_entries
+    (micro, *_), _ = build_data(recipe, stores, step, tokenizer, seed=0).next(entry, Cursor())
     step.clock.set(seed=0, step=0, first_row=0, share=0.0)
-    torch.stack([loss.total for loss in step(turn, micro.batch).values()]).sum().backward()
+    torch.stack([loss.total for loss in step(entry, micro.batch).values()]).sum().backward()
     sizes = {path: float(p.grad.norm()) for path, p in step.named_parameters() if p.grad is not None}
     for layer in (0, 1):
         place = f"networks.main.layers.{layer}.attention."

@@ -46,11 +46,11 @@ def test_a_run_learns_and_says_how_it_ended(tmp_path: Path) -> None:
 def one_objective(weight: Any = 1.0) -> Step:
     """Token prediction alone."""
     made = bert(dropout=0.0)
-    (turn,) = made.entries["main"]
+    (pass_,) = made.entries["main"]
     asked = (Weighted("token_prediction", "token_prediction", weight=weight),)
     heads = {"token_prediction": made.objectives["token_prediction"]}
     networks = dict(made.networks)
-    return Step(networks=networks, objectives=heads, entries={"main": [replace(turn, objectives=asked)]}, clock=made.clock)
+    return Step(networks=networks, objectives=heads, entries={"main": [replace(pass_, objectives=asked)]}, clock=made.clock)
 
 
 def test_the_weight_of_the_only_objective_scales_gradients_and_not_the_loss_that_is_told(tmp_path: Path) -> None:

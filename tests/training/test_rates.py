@@ -114,8 +114,8 @@ def test_every_round_of_a_deck_has_exact_proportions(odds: list[int], seed: int)
     deck = Deck({str(i): value for i, value in enumerate(odds)}, seed=seed)
     common = math.gcd(*odds)
     size = sum(odds) // common
-    for turn in range(3):
-        seen = Counter(deck.entry(step) for step in range(turn * size, (turn + 1) * size))
+    for round_ in range(3):
+        seen = Counter(deck.entry(step) for step in range(round_ * size, (round_ + 1) * size))
         assert seen == Counter({str(i): value // common for i, value in enumerate(odds) if value})
 
 

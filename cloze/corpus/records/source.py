@@ -163,8 +163,8 @@ class BoundRecords:
         pools = np.arange(len(rest)) // (self.batch * self.source.pool)
         rest = rest[np.lexsort((sizes[rest], pools))]
         whole = len(rest) // self.batch
-        turns = rng.permutation(whole, self.seed, self.entry, "batches", epoch)
-        batches = rest[: whole * self.batch].reshape(whole, self.batch)[turns]
+        batch_order = rng.permutation(whole, self.seed, self.entry, "batches", epoch)
+        batches = rest[: whole * self.batch].reshape(whole, self.batch)[batch_order]
         return np.concatenate([first, batches.ravel(), rest[whole * self.batch :]])
 
     def read(self, plan: Arranged[Views], items: Int64, want: frozenset[str]) -> Rows:

@@ -58,7 +58,7 @@ class RecordStore(Store, holds="records"):
         """The classes of the answers, in the order of their numbers; empty where answers are not classes."""
         return tuple(self.about["classes"] or ())
 
-    def turns(self, batch: int) -> int:
+    def mixture_size(self, batch: int) -> int:
         """The batches that its rows make, the last of them not quite full."""
         return -(-self.documents // batch)
 

@@ -26,11 +26,11 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     """
     draw, free, words = question.draw, question.free, question.words
     lengths, used = _lengths(question)
-    row, turn = where(used & (lengths > 0))
+    row, slot = where(used & (lengths > 0))
     filled = np.bincount(row, minlength=len(free))
     order = np.argsort(keyed(words.sizes > 0, draw.bits("mask.word", words.sizes.shape[1])), axis=1)
     word = order[row, slots(filled)]
-    final = np.minimum(word + lengths[row, turn] - 1, words.last[row, word])
+    final = np.minimum(word + lengths[row, slot] - 1, words.last[row, word])
     cover = covered((row, words.first[row, word]), (row, words.stop[row, final]), free.shape)
     masked = cover > 0
     starts = np.zeros_like(free)

@@ -28,14 +28,14 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     rows, number = words.sizes.shape
     every = np.arange(rows)
     steps = np.arange(len(odds) - 1)
-    turn = np.argsort(keyed(words.sizes > 0, draw.bits("mask.ngram", number)), axis=1)
+    order = np.argsort(keyed(words.sizes > 0, draw.bits("mask.ngram", number)), axis=1)
     wanted = drawn(odds, draw.bits("mask.length", number))
     left = question.number.copy()
     spans = np.full(rows, mask.count or rows * number + number, np.int64)
     taken = np.zeros((rows, number + len(steps)), bool)
     begins = np.zeros(question.free.shape, bool)
     for place in range(number):
-        word = turn[:, place]
+        word = order[:, place]
         reach = np.minimum(wanted[:, place], words.last[every, word] - word + 1)
         member = np.minimum(word[:, None] + steps, number - 1)
         tokens = words.stop[every[:, None], member] - words.first[every, word][:, None]

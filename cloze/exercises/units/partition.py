@@ -31,9 +31,9 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     span = np.maximum(np.cumsum(begins, axis=1) - 1, 0)
     sizes = np.zeros((count, width), np.int64)
     np.add.at(sizes, (np.nonzero(free)[0], span[free]), 1)
-    turn = np.argsort(keyed(sizes > 0, draw.bits("mask.span", width)), axis=1)
-    in_turn = np.take_along_axis(sizes, turn, axis=1)
+    order = np.argsort(keyed(sizes > 0, draw.bits("mask.span", width)), axis=1)
+    in_order = np.take_along_axis(sizes, order, axis=1)
     taken = np.zeros((count, width), bool)
-    np.put_along_axis(taken, turn, np.cumsum(in_turn, axis=1) - in_turn < question.number[:, None], axis=1)
+    np.put_along_axis(taken, order, np.cumsum(in_order, axis=1) - in_order < question.number[:, None], axis=1)
     masked = np.take_along_axis(taken, span, axis=1) & free
     return {"masked": masked, "layers/span": numbered(masked, begins)}

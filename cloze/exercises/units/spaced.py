@@ -30,9 +30,9 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     cursor, chosen = np.argmax(free, axis=1), np.zeros(count, np.int64)
     end = width - np.argmax(free[:, ::-1], axis=1)  # after the last maskable token
     change = np.zeros((count, width + 1), np.int64)
-    active, turn = np.flatnonzero(goal > 0), 0
+    active, attempt = np.flatnonzero(goal > 0), 0
     while len(active):
-        at = np.full(len(active), turn)
+        at = np.full(len(active), attempt)
         size = np.minimum(drawn(odds, draw.bits_at("mask.length", active, at)), goal[active] - chosen[active])
         context = size * one_in
         offset = below(draw.bits_at("mask.offset", active, at), context)
@@ -44,7 +44,7 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
         chosen[active] += size
         cursor[active] = begin + size + after
         active = active[(chosen[active] < goal[active]) & (cursor[active] < end[active])]
-        turn += 1
+        attempt += 1
     masked = (np.cumsum(change[:, :width], axis=1) > 0) & free
     missing = goal - np.count_nonzero(masked, axis=1)
     filled = exactly(missing, free & ~masked, draw.bits("mask.fill", width))

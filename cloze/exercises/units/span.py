@@ -28,9 +28,9 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     columns, available = columns_of(free), np.count_nonzero(free, axis=1)
     masked = np.zeros_like(free)
     left = question.number.copy()
-    active, turn = np.flatnonzero(left > 0), 0
+    active, attempt = np.flatnonzero(left > 0), 0
     while len(active):
-        at = np.full(len(active), turn)
+        at = np.full(len(active), attempt)
         anchor = columns[active, below(draw.bits_at("mask.anchor", active, at), available[active])]
         length = drawn(odds, draw.bits_at("mask.length", active, at))
         fresh = ~masked[active, anchor]
@@ -45,5 +45,5 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
         masked[row[hit], column[hit, step]] = True
         left[row] -= np.count_nonzero(new, axis=1)
         active = active[left[active] > 0]
-        turn += 1
+        attempt += 1
     return {"masked": masked, "layers/span": numbered(masked, np.zeros_like(masked))}

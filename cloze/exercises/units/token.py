@@ -37,7 +37,7 @@ def _by_weight(question: Question, weights: NDArray[np.float64]) -> Bools:
     """The `number` that come first when each token waits an exponential time of rate `weights`."""
     uniform = (question.draw.bits("mask", weights.shape[1]).astype(np.float64) + 0.5) * 2.0**-32
     waits = np.where(question.free, -np.log(uniform) / weights, np.inf)
-    turn = np.argsort(waits, axis=1, kind="stable")
+    order = np.argsort(waits, axis=1, kind="stable")
     chosen = np.zeros_like(question.free)
-    np.put_along_axis(chosen, turn, np.arange(weights.shape[1]) < question.number[:, None], axis=1)
+    np.put_along_axis(chosen, order, np.arange(weights.shape[1]) < question.number[:, None], axis=1)
     return chosen & question.free

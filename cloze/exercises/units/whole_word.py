@@ -47,17 +47,17 @@ def _whole(question: Question, starts: Bools) -> Bools:
         return np.take_along_axis(taken, word, axis=1) & free
     if question.mask.of == "words":
         return np.take_along_axis(exactly(number, sizes > 0, bits), word, axis=1) & free
-    turn = np.argsort(keyed(sizes > 0, bits), axis=1)
-    sizes_in_turn = np.take_along_axis(sizes, turn, axis=1)
-    taken_in_turn = np.zeros((count, words), bool)
+    order = np.argsort(keyed(sizes > 0, bits), axis=1)
+    sizes_in_order = np.take_along_axis(sizes, order, axis=1)
+    taken_in_order = np.zeros((count, words), bool)
     left = number.copy()
     for place in range(words):
-        size = sizes_in_turn[:, place]
+        size = sizes_in_order[:, place]
         fits = (size <= left) & (size > 0)
         left -= size * fits
-        taken_in_turn[:, place] = fits
+        taken_in_order[:, place] = fits
         if not left.any():
             break
-    taken = np.zeros_like(taken_in_turn)
-    np.put_along_axis(taken, turn, taken_in_turn, axis=1)
+    taken = np.zeros_like(taken_in_order)
+    np.put_along_axis(taken, order, taken_in_order, axis=1)
     return np.take_along_axis(taken, word, axis=1) & free
