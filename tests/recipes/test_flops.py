@@ -46,7 +46,7 @@ def counted(step: Step, entry: str, batch: Batch) -> int:
 def without_shortcuts(step: Step) -> None:
     """Have a CPU compute the last layer everywhere, as other devices do."""
     for entry, passes in step._resolved_passes.items():
-        plain = [isinstance(step.networks[one.entry.network], Transformer) for one in passes]
+        plain = [isinstance(step.networks[one.pass_.network], Transformer) for one in passes]
         step._resolved_passes[entry] = tuple(
             one._replace(only_positions=one.only_positions and not own) for one, own in zip(passes, plain, strict=True)
         )
@@ -87,5 +87,5 @@ def test_what_runs_without_gradient_costs_a_third(tmp_path: Path) -> None:
     batch = build_data(recipe, stores, step, tokenizer, seed=0).next("main", Cursor())[0][0].batch
     whole = step.flops("main", batch)
     passes = step._resolved_passes["main"]
-    step._resolved_passes = {"main": tuple(one._replace(entry=replace(one.entry, grad=False)) for one in passes)}
+    step._resolved_passes = {"main": tuple(one._replace(pass_=replace(one.pass_, grad=False)) for one in passes)}
     assert step.flops("main", batch) == pytest.approx(whole / 3)
