@@ -21,7 +21,7 @@ from cloze.networks.blocks.stepping import columns_backwards, reorder
 from cloze.networks.clock import Clock
 from cloze.networks.cost import shown
 from cloze.networks.lstm import WordInputs
-from cloze.networks.network import Network, StateKind, reading_states
+from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds, reading_states
 from cloze.registry import Given, PartMark, register
 
 
@@ -91,14 +91,9 @@ class BiLSTM(Network):
         "hidden": "every token sees itself, the tokens to its left and, separately, the tokens to its right",
         "forward_hidden": "every token sees itself and the tokens to its left, in rows read from their end to its right",
     })  # fmt: skip
-    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
-        {
-            "tiny": {"layers": 2, "width": 128, "inner": 128},
-            "mini": {"layers": 2, "width": 256, "inner": 512},
-            "small": {"layers": 2, "width": 256, "inner": 1024},
-            "medium": {"layers": 2, "width": 512, "inner": 2048},
-            "base": {"layers": 2, "width": 1024, "inner": 4096},
-        }
+    sizes = named_sizes(
+        "layers width inner", tiny=(2, 128, 128), mini=(2, 256, 512), small=(2, 256, 1024), medium=(2, 512, 2048),
+        base=(2, 1024, 4096),
     )
 
     def __init__(
@@ -141,32 +136,17 @@ class BiLSTM(Network):
         self.dropouts = nn.ModuleDict({
             name: nn.ModuleList(Dropout(dropout, clock) for _ in range(layers + 1)) for name in ("along", "against")
         })
-        self.needs = frozenset({"tokens"})
         self.takes = frozenset({"tokens", "block", "restarts", "reversed", "summaries"})
         self.takes |= frozenset() if embedding is None else {"characters"}
-        self.gives: Mapping[str, StateKind] = {
-            "hidden": StateKind("B L D", "order"),
-            "forward_hidden": StateKind("B L D", "left_to_right"),
-            "backward_hidden": StateKind("B L D", "right_to_left"),
-            "layers": StateKind("N B L D", "order"),
-            "summary": StateKind("E D", "order"),
-        }
+        ways = {"forward_hidden": "left_to_right", "backward_hidden": "right_to_left"}
+        self.gives = {**reading_kinds("order"), **{name: StateKind("B L D", sees) for name, sees in ways.items()}}
         self.reset_parameters()
         name_dropouts(self)
-
-    @property
-    def tables(self) -> dict[str, nn.Embedding]:
-        """The token table; none where words are read by their characters."""
-        return {} if self.embeddings.tokens is None else {"tokens": self.embeddings.tokens}
 
     @property
     def layer_widths(self) -> list[int]:
         """The widths of the layers' outputs, which adapters read."""
         return [self.direction_width] * len(self.layers)
-
-    def depth_groups(self) -> list[nn.Module]:
-        """What reads words first, then the layers in order."""
-        return [self.embeddings, *self.layers]
 
     def reset_parameters(self) -> None:
         """Redraw every weight from torch's generator; a table of tokens between ±0.1."""

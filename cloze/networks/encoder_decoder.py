@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -34,7 +34,7 @@ from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, Shown, shown
 from cloze.networks.fast.switch import near
-from cloze.networks.network import ATTENTION_STATES, Network, StateKind
+from cloze.networks.network import Network, StateKind, attention_kinds, named_sizes, reading_kinds
 from cloze.registry import Given, PartMark, register
 
 PositionKinds = Annotated[
@@ -129,14 +129,8 @@ class EncoderDecoder(Network):
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"hidden": "every token of the encoder sees every other; the decoder sees them and the tokens to its left"}
     )
-    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
-        {
-            "tiny": {"layers": 2, "width": 128, "heads": 2},
-            "mini": {"layers": 4, "width": 256, "heads": 4},
-            "small": {"layers": 6, "width": 512, "heads": 8},
-            "base": {"layers": 12, "width": 768, "heads": 12},
-            "large": {"layers": 24, "width": 1024, "heads": 16},
-        }
+    sizes = named_sizes(
+        "layers width heads", tiny=(2, 128, 2), mini=(4, 256, 4), small=(6, 512, 8), base=(12, 768, 12), large=(24, 1024, 16),
     )
 
     def __init__(
@@ -203,27 +197,16 @@ class EncoderDecoder(Network):
 
         self.encoder = stack(layers, across=False)
         self.decoder = stack(layers if decoder_layers is None else decoder_layers, across=True)
-        self.needs = frozenset({"tokens"})
         optional = {"order", "block", "crossing", "vectors", "decoder_tokens", "decoder_block", "summaries"}
         optional |= {"position_ids", "decoder_position_ids"} if table() is not None else set()
         optional |= {f"inputs/{name}" for name in self.inputs}
         self.takes = self.needs | optional
-        self.gives: Mapping[str, StateKind] = {
-            "hidden": StateKind("B L D", "order"),
-            "layers": StateKind("N B L D", "order"),
-            "decoder_hidden": StateKind("B T D", "left_to_right"),
-            "summary": StateKind("B D", "order"),
-            **ATTENTION_STATES,
-            **{f"decoder_{name}": kind._replace(sees="left_to_right") for name, kind in ATTENTION_STATES.items()},
-            **{f"crossing_{name}": kind for name, kind in ATTENTION_STATES.items()},
+        self.gives = {
+            **reading_kinds("order"), "decoder_hidden": StateKind("B T D", "left_to_right"), "summary": StateKind("B D", "order"),
+            **attention_kinds("order"), **attention_kinds("left_to_right", "decoder_"), **attention_kinds("order", "crossing_"),
         }
         self.reset_parameters()
         name_dropouts(self)
-
-    @property
-    def tables(self) -> dict[str, nn.Embedding]:
-        """The token table, for heads that tie to it."""
-        return {"tokens": self.embeddings.tokens}
 
     def depth_groups(self) -> list[nn.Module]:
         """Tables first, then the encoder's layers and the decoder's."""
@@ -265,7 +248,6 @@ class EncoderDecoder(Network):
         crossing_gates: Tensor | None = None,
         around: Sequence[Around] = (),
         decoder_around: Sequence[Around] = (),
-        carry: Any = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L) and decoder_tokens (B, T).
 

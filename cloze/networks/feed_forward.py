@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +17,7 @@ from cloze.networks.blocks.stack import Cache
 from cloze.networks.choices import Normal
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps
-from cloze.networks.network import Network, StateKind
+from cloze.networks.network import Network, named_sizes, reading_kinds, reading_states
 from cloze.registry import Given, register
 
 
@@ -35,24 +34,12 @@ class Window(Network):
     (h, (n-1)m), `inner.bias` (h).
     """
 
-    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
-        {
-            "tiny": {"width": 32, "embedding_width": 32},
-            "mini": {"width": 50, "embedding_width": 30},
-            "small": {"width": 100, "embedding_width": 60},
-            "medium": {"width": 200, "embedding_width": 100},
-            "base": {"width": 500, "embedding_width": 200},
-            "large": {"width": 1000, "embedding_width": 300},
-        }
+    sizes = named_sizes(
+        "width embedding_width", tiny=(32, 32), mini=(50, 30), small=(100, 60), medium=(200, 100), base=(500, 200),
+        large=(1000, 300),
     )
-    gives: Mapping[str, StateKind] = MappingProxyType(
-        {
-            "hidden": StateKind("B L D", "left_to_right"), "layers": StateKind("N B L D", "left_to_right"),
-            "summary": StateKind("E D", "left_to_right"),
-        }
-    )
+    gives = MappingProxyType(reading_kinds("left_to_right"))
     takes: frozenset[str] = frozenset({"tokens", "block", "position_ids", "summaries"})
-    needs: frozenset[str] = frozenset({"tokens"})
     pooled: ClassVar[bool] = True  # the last token sees the end of a text alone
 
     def __init__(
@@ -105,7 +92,6 @@ class Window(Network):
         position_ids: Tensor | None = None,
         summaries: Tensor | None = None,
         cache: Cache | None = None,
-        carry: Any = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `layers` (1, B, L, D), the same, `summary` (E, D), the state of
         each example's first token.
@@ -126,14 +112,7 @@ class Window(Network):
         x = self.dropout(torch.cat(seen, dim=-1))
         parts = [] if self.inner is None else [torch.tanh(self.inner(x))]
         hidden = torch.cat([*parts, x], dim=-1) if self.direct else parts[0]
-        made: dict[str, Tensor] = {}
-        if "hidden" in want:
-            made["hidden"] = hidden
-        if "layers" in want:
-            made["layers"] = hidden[None]
-        if "summary" in want:
-            made["summary"] = hidden[:, 0] if summaries is None else hidden.flatten(0, 1)[summaries]
-        return made
+        return reading_states(want, hidden, [hidden], summaries)
 
     def flops_per_token(self, length: int) -> float:
         """Floating-point operations of forward and backward for one token, without the output layer."""

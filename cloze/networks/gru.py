@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +16,7 @@ from cloze.networks.blocks.gru import GRULayer
 from cloze.networks.blocks.recurrent_state import lengths_of
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock
-from cloze.networks.network import Network, StateKind, require_order
+from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds, require_order
 from cloze.registry import Given, register
 
 
@@ -43,16 +42,7 @@ class GRU(Network):
     (1, 6)
     """
 
-    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
-        {
-            "tiny": {"width": 128},
-            "mini": {"width": 256},
-            "small": {"width": 600},
-            "medium": {"width": 1200},
-            "base": {"width": 2400},
-            "large": {"width": 4800},
-        }
-    )
+    sizes = named_sizes("width", tiny=(128,), mini=(256,), small=(600,), medium=(1200,), base=(2400,), large=(4800,))
 
     def __init__(
         self,
@@ -97,16 +87,9 @@ class GRU(Network):
         self.needs = frozenset({"tokens", *own})
         self.takes = frozenset({"tokens", "order", "block", *own})
         sees = "order" if both_directions else "left_to_right"
-        self.gives: Mapping[str, StateKind] = {
-            "hidden": StateKind("B L D", sees), "layers": StateKind("N B L D", sees),
-            "summary": StateKind("B D", "all" if both_directions else "left_to_right"),
-        }
+        summary = StateKind("B D", "all" if both_directions else "left_to_right")
+        self.gives = {**reading_kinds(sees), "summary": summary}
         self.reset_parameters()
-
-    @property
-    def tables(self) -> dict[str, nn.Embedding]:
-        """The table of words."""
-        return {"tokens": self.embeddings.tokens}
 
     @property
     def layer_widths(self) -> list[int]:
@@ -136,7 +119,6 @@ class GRU(Network):
         order: Tensor | str | None = None,
         block: Tensor | None = None,
         condition: Tensor | None = None,
-        carry: Any = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `layers` (1, B, L, D), the same, `summary` (B, D).
 

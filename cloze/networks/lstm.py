@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -21,7 +20,7 @@ from cloze.networks.blocks.recurrent_state import State, ends_before, lengths_of
 from cloze.networks.choices import RecurrentDropouts
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps, shown
-from cloze.networks.network import Network, StateKind, last_positions, reading_states, require_order
+from cloze.networks.network import Network, StateKind, last_positions, named_sizes, reading_kinds, reading_states, require_order
 from cloze.registry import Given, PartMark, register
 
 
@@ -78,14 +77,9 @@ class LSTM(Network):
 
     carries = True
     pooled: ClassVar[bool] = True
-    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
-        {
-            "tiny": {"layers": 2, "width": 128, "inner": 192},
-            "mini": {"layers": 2, "width": 256, "inner": 512},
-            "small": {"layers": 3, "width": 300, "inner": 650},
-            "base": {"layers": 3, "width": 400, "inner": 1150},
-            "large": {"layers": 3, "width": 512, "inner": 2048},
-        }
+    sizes = named_sizes(
+        "layers width inner", tiny=(2, 128, 192), mini=(2, 256, 512), small=(3, 300, 650), base=(3, 400, 1150),
+        large=(3, 512, 2048),
     )
 
     def __init__(
@@ -137,31 +131,16 @@ class LSTM(Network):
             between(dropout.hidden, clock) for _ in cells[1:]
         )
         self.final_dropout = kind(dropout.output, clock)
-        self.needs = frozenset({"tokens"})
         self.takes = frozenset({"tokens", "order", "block", "restarts", "summaries"})
         self.takes |= frozenset() if embedding is None else {"characters"}
-        self.gives: Mapping[str, StateKind] = {
-            "hidden": StateKind("B L D", "left_to_right"),
-            "undropped": StateKind("B L D", "left_to_right"),
-            "layers": StateKind("N B L D", "left_to_right"),
-            "summary": StateKind("E D", "left_to_right"),
-        }
+        self.gives = {**reading_kinds("left_to_right"), "undropped": StateKind("B L D", "left_to_right")}
         self.reset_parameters()
         name_dropouts(self)
-
-    @property
-    def tables(self) -> dict[str, nn.Embedding]:
-        """The token table, for heads that tie to it; none where words are read by their characters."""
-        return {} if self.embeddings.tokens is None else {"tokens": self.embeddings.tokens}
 
     @property
     def layer_widths(self) -> list[int]:
         """The widths of the layers' outputs, which adapters read."""
         return [layer.width for layer in self.layers]
-
-    def depth_groups(self) -> list[nn.Module]:
-        """Inputs first, then the layers in order."""
-        return [self.embeddings, *self.layers]
 
     def reset_parameters(self) -> None:
         """Redraw every weight from torch's generator; characters draw their own unless there is a bound."""
@@ -169,7 +148,7 @@ class LSTM(Network):
             bound = 0.1 if self.bound is None else self.bound
             nn.init.uniform_(self.embeddings.tokens.weight, -bound, bound)
         elif self.bound is not None:
-            self.embeddings.characters.reset_parameters(self.bound)  # type: ignore[union-attr, operator]
+            self.embeddings.characters.reset_parameters(self.bound)
         for layer in self.layers:
             layer.reset_parameters(self.bound)
         if self.down is not None and self.bound is None:

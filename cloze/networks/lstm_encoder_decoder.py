@@ -19,7 +19,7 @@ from cloze.networks.blocks.recurrent_state import State, lengths_of
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, Shown, maps, shown
-from cloze.networks.network import Network, StateKind, require_order
+from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds, require_order
 from cloze.registry import Given, register
 
 
@@ -148,15 +148,7 @@ class LSTMEncoderDecoder(Network):
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"hidden": "every token of the encoder sees every other; the decoder sees them and the tokens to its left"}
     )
-    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
-        {
-            "tiny": {"layers": 2, "width": 64},
-            "mini": {"layers": 2, "width": 200},
-            "small": {"layers": 2, "width": 400},
-            "base": {"layers": 2, "width": 600},
-            "large": {"layers": 2, "width": 1200},
-        }
-    )
+    sizes = named_sizes("layers width", tiny=(2, 64), mini=(2, 200), small=(2, 400), base=(2, 600), large=(2, 1200))
 
     def __init__(
         self,
@@ -194,21 +186,11 @@ class LSTMEncoderDecoder(Network):
             layers=layers, vocab_size=vocab_size, embedding_width=read, width=width, biases=attention_biases,
             forget_bias=forget_bias, dropout=dropout, clock=clock,
         )  # fmt: skip
-        self.needs = frozenset({"tokens"})
         self.takes = frozenset({"tokens", "order", "block"} | ({"decoder_tokens", "decoder_block"} if decoder else set()))
-        gives = {
-            "hidden": StateKind("B L D", "order"), "layers": StateKind("N B L D", "order"), "summary": StateKind("B D", "all"),
-        }  # fmt: skip
-        if decoder:
-            gives["decoder_hidden"] = StateKind("B T D", "left_to_right")
-        self.gives: Mapping[str, StateKind] = gives
+        writes = {"decoder_hidden": StateKind("B T D", "left_to_right")} if decoder else {}
+        self.gives = {**reading_kinds("order"), "summary": StateKind("B D", "all"), **writes}
         self.reset_parameters()
         name_dropouts(self)
-
-    @property
-    def tables(self) -> dict[str, nn.Embedding]:
-        """The encoder's word vectors."""
-        return {"tokens": self.embeddings.tokens}
 
     def depth_groups(self) -> list[nn.Module]:
         """Word vectors first, then the encoder's layers in order, then the decoder; nothing that is compiled."""
@@ -240,7 +222,6 @@ class LSTMEncoderDecoder(Network):
         block: Tensor | None = None,
         decoder_block: Tensor | None = None,
         cache: TranslationCache | None = None,
-        carry: Any = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L) and decoder_tokens (B, T), which a decoder's states need.
 

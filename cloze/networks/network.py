@@ -22,11 +22,25 @@ class StateKind(NamedTuple):
     sees: str
 
 
-#: What a network of Transformer layers gives of its attention, by layer and head.
-ATTENTION_STATES: Mapping[str, StateKind] = MappingProxyType(
-    {name: StateKind("N B H L L", "order") for name in ("scores", "attention")}
-    | {name: StateKind("N B H L W", "order") for name in ("queries", "keys", "values")}
-)
+def reading_kinds(sees: str) -> dict[str, StateKind]:
+    """The kinds of the states that `reading_states` gives."""
+    return {"hidden": StateKind("B L D", sees), "layers": StateKind("N B L D", sees), "summary": StateKind("E D", sees)}
+
+
+def attention_kinds(sees: str, prefix: str = "") -> dict[str, StateKind]:
+    """The kinds of the states of attention, by layer and head, that a network of Transformer layers gives."""
+    shapes = {"scores": "L", "attention": "L", "queries": "W", "keys": "W", "values": "W"}
+    return {prefix + name: StateKind(f"N B H L {last}", sees) for name, last in shapes.items()}
+
+
+def named_sizes(arguments: str, **rows: tuple[int, ...]) -> Mapping[str, Mapping[str, int]]:
+    """The sizes of a network by name, each a row of values for the `arguments`.
+
+    >>> dict(named_sizes("layers width", tiny=(2, 128)))
+    {'tiny': {'layers': 2, 'width': 128}}
+    """
+    names = arguments.split()
+    return MappingProxyType({name: dict(zip(names, row, strict=True)) for name, row in rows.items()})
 
 
 class Network(nn.Module):
@@ -51,19 +65,21 @@ class Network(nn.Module):
     max_length: int | None = None
     widths: Mapping[str, int] = MappingProxyType({})
     inputs: Mapping[str, int] = MappingProxyType({})
+    needs: frozenset[str] = frozenset({"tokens"})
     takes: frozenset[str]
-    needs: frozenset[str]
     gives: Mapping[str, StateKind]
     width: int
+    embeddings: Any
+    layers: Sequence[Any]
 
     @property
     def tables(self) -> Mapping[str, Any]:
-        """Embeddings that heads may tie to."""
-        return {}
+        """Embeddings that heads may tie to: by default the table of tokens, unless words are read by their characters."""
+        return {} if self.embeddings.tokens is None else {"tokens": self.embeddings.tokens}
 
     def depth_groups(self) -> list[nn.Module]:
         """Embeddings first, then the layers in order: the units of sharding, freezing, layer-wise rates and probes."""
-        raise NotImplementedError
+        return [self.embeddings, *self.layers]
 
     @property
     def layer_widths(self) -> Sequence[int]:

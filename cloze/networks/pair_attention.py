@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -69,7 +68,6 @@ class PairAttention(Network):
         decoder_tokens: Tensor,
         decoder_block: Tensor | None = None,
         summaries: Tensor | None = None,
-        carry: Any = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L) with `decoder_tokens` (B, T), whose padding gets probability 0."""
         if summaries is not None or len(tokens) != len(decoder_tokens):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ from cloze.networks.blocks.sharing import share_weights
 from cloze.networks.blocks.stack import Cache, Stack, each_layer, seed_kernels
 from cloze.networks.clock import Clock
 from cloze.networks.cost import CONSTANT, TRAINED, shown
-from cloze.networks.network import ATTENTION_STATES, Network, StateKind, reading_states
+from cloze.networks.network import Network, StateKind, attention_kinds, named_sizes, reading_kinds, reading_states
 from cloze.registry import Given, PartMark, register
 
 PositionKinds = Annotated[
@@ -59,25 +59,12 @@ class Transformer(Network):
     (2, 5, 8)
     """
 
-    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
-        {
-            "tiny": {"layers": 2, "width": 128, "heads": 2},
-            "mini": {"layers": 4, "width": 256, "heads": 4},
-            "small": {"layers": 4, "width": 512, "heads": 8},
-            "medium": {"layers": 8, "width": 512, "heads": 8},
-            "base": {"layers": 12, "width": 768, "heads": 12},
-            "large": {"layers": 24, "width": 1024, "heads": 16},
-        }
+    sizes = named_sizes(
+        "layers width heads", tiny=(2, 128, 2), mini=(4, 256, 4), small=(4, 512, 8), medium=(8, 512, 8), base=(12, 768, 12),
+        large=(24, 1024, 16),
     )
 
-    gives: Mapping[str, StateKind] = MappingProxyType(
-        {
-            "hidden": StateKind("B L D", "order"),
-            "layers": StateKind("N B L D", "order"),
-            "summary": StateKind("E D", "order"),
-            **ATTENTION_STATES,
-        }
-    )
+    gives: Mapping[str, StateKind] = MappingProxyType({**reading_kinds("order"), **attention_kinds("order")})
 
     def __init__(
         self,
@@ -131,7 +118,6 @@ class Transformer(Network):
             share_weights(self.layers, share)
         self.around = nn.ModuleList()  # objects that the stack calls in every pass, such as adapters
         self.norm = make_norm(norm.kind, width, norm.epsilon) if norm.final else None
-        self.needs = frozenset({"tokens"})
         optional = {"order", "block", "summaries", "vectors"} | {f"inputs/{name}" for name in self.inputs}
         optional |= {"characters"} if isinstance(embedding, Characters) else set()
         read = {
@@ -141,15 +127,6 @@ class Transformer(Network):
         self.takes = self.needs | optional | {field for field, whether in read.items() if whether}
         self.reset_parameters()
         name_dropouts(self)
-
-    @property
-    def tables(self) -> dict[str, nn.Embedding]:
-        """The token table, for heads that tie to it; its width is `embedding_width`. none if words are read by characters."""
-        return {} if self.embeddings.characters is not None else {"tokens": self.embeddings.tokens}
-
-    def depth_groups(self) -> list[nn.Module]:
-        """Embeddings first, then the layers in order."""
-        return [self.embeddings, *self.layers]
 
     def reset_parameters(self) -> None:
         """Draw every weight from torch's generator; gains are one and biases zero (`uniform` draws biases too)."""
@@ -177,7 +154,6 @@ class Transformer(Network):
         positions: Tensor | None = None,
         gates: Tensor | None = None,
         around: Sequence[Around] = (),
-        carry: Any = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (E, D), `layers` (N+1, B, L, D), and of attention
         `scores` and `attention` (N, B, H, L, L), `queries`, `keys` and `values` (N, B, H, L, W).

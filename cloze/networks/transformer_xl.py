@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +26,15 @@ from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import CONSTANT, TRAINED, Shown, maps, shown
-from cloze.networks.network import ATTENTION_STATES, Network, StateKind, last_positions, reading_states, require_order
+from cloze.networks.network import (
+    Network,
+    attention_kinds,
+    last_positions,
+    named_sizes,
+    reading_kinds,
+    reading_states,
+    require_order,
+)
 from cloze.registry import Given, PartMark, register
 
 #: What dropouts of relative layers were once called: they draw what they drew.
@@ -57,15 +64,9 @@ class TransformerXL(Network):
     ((2, 5, 8), (2, 1, 4, 8))
     """
 
-    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
-        {
-            "tiny": {"layers": 2, "width": 128, "heads": 2},
-            "mini": {"layers": 4, "width": 256, "heads": 4},
-            "small": {"layers": 4, "width": 512, "heads": 8},
-            "medium": {"layers": 8, "width": 512, "heads": 8},
-            "base": {"layers": 16, "width": 410, "heads": 10},
-            "large": {"layers": 18, "width": 1024, "heads": 16},
-        }
+    sizes = named_sizes(
+        "layers width heads", tiny=(2, 128, 2), mini=(4, 256, 4), small=(4, 512, 8), medium=(8, 512, 8), base=(16, 410, 10),
+        large=(18, 1024, 16),
     )
 
     def __init__(
@@ -114,14 +115,8 @@ class TransformerXL(Network):
         self.embedding_dropout = Dropout(rates.hidden, clock)
         self.distance_dropout = StepDropout(rates.hidden, clock)
         self.final_dropout = Dropout(rates.hidden, clock)
-        self.needs = frozenset({"tokens"})
         self.takes = frozenset({"tokens", "order", "block", "restarts", "summaries"})
-        self.gives: Mapping[str, StateKind] = {
-            "hidden": StateKind("B L D", "left_to_right"),
-            "layers": StateKind("N B L D", "left_to_right"),
-            "summary": StateKind("E D", "left_to_right"),
-            **{name: kind._replace(sees="left_to_right") for name, kind in ATTENTION_STATES.items()},
-        }
+        self.gives = {**reading_kinds("left_to_right"), **attention_kinds("left_to_right")}
         self.reset_parameters()
         name_dropouts(self, EARLIER_NAMES)
 
@@ -129,10 +124,6 @@ class TransformerXL(Network):
     def tables(self) -> dict[str, Any]:
         """The token table, or where it is adaptive the module of its parts, for heads that tie to it."""
         return {"tokens": self.embeddings.single or self.embeddings}
-
-    def depth_groups(self) -> list[nn.Module]:
-        """Embeddings first, then the layers in order."""
-        return [self.embeddings, *self.layers]
 
     def reset_parameters(self) -> None:
         """Redraw every weight from torch's generator; gains are drawn around one, offsets are zero."""

@@ -18,7 +18,7 @@ from cloze.networks.blocks.recurrent_state import lengths_of
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps
-from cloze.networks.network import Network, StateKind, reading_states, require_order
+from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds, reading_states, require_order
 from cloze.registry import Given, register
 
 
@@ -43,15 +43,7 @@ class TwoSidedLSTM(Network):
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"hidden": "every token sees the tokens to its left and to its right, not itself"}
     )
-    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
-        {
-            "tiny": {"width": 64},
-            "mini": {"width": 128},
-            "small": {"width": 300},
-            "base": {"width": 600},
-            "large": {"width": 1000},
-        }
-    )
+    sizes = named_sizes("width", tiny=(64,), mini=(128,), small=(300,), base=(600,), large=(1000,))
 
     def __init__(
         self,
@@ -86,21 +78,10 @@ class TwoSidedLSTM(Network):
         self.mix = nn.Linear(2 * self.inner, mix or 2 * self.inner)
         self.out = nn.Linear(self.mix.out_features, width)
         self.dropout = Dropout(dropout, clock)
-        self.needs = frozenset({"tokens"})
         self.takes = frozenset({"tokens", "order", "block", "summaries"})
-        self.gives: Mapping[str, StateKind] = {
-            "context": StateKind("B L D", "all_but_itself"),
-            "hidden": StateKind("B L D", "all_but_itself"),
-            "layers": StateKind("N B L D", "all_but_itself"),
-            "summary": StateKind("E D", "all_but_itself"),
-        }
+        self.gives = {**reading_kinds("all_but_itself"), "context": StateKind("B L D", "all_but_itself")}
         self.reset_parameters()
         name_dropouts(self)
-
-    @property
-    def tables(self) -> dict[str, nn.Embedding]:
-        """The left table; the words that are predicted have one of their own, in the objective."""
-        return {"tokens": self.embeddings.tokens}
 
     def depth_groups(self) -> list[nn.Module]:
         """Both tables first, then both LSTMs, then what mixes them."""
@@ -124,7 +105,6 @@ class TwoSidedLSTM(Network):
         order: Tensor | str = "open",
         block: Tensor | None = None,
         summaries: Tensor | None = None,
-        carry: Any = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L): `context` (B, L, D), which is `hidden`, too, `layers` (1, B, L, D), the same, and
         `summary` (E, D), what is around the first token of each row unless `summaries` says otherwise.

@@ -26,7 +26,7 @@ from cloze.networks.blocks.stack import Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import shown
-from cloze.networks.network import ATTENTION_STATES, Network, StateKind, last_positions, reading_states
+from cloze.networks.network import Network, StateKind, attention_kinds, last_positions, reading_kinds, reading_states
 from cloze.networks.transformer import Transformer
 from cloze.networks.transformer_xl import EARLIER_NAMES, causal, relative_flops, relative_layer
 from cloze.registry import Given, PartMark, register
@@ -127,27 +127,11 @@ class TwoStream(Network):
         self.embedding_dropout, self.unknown_dropout = Dropout(dropped, clock), Dropout(dropped, clock)
         self.distance_dropout = StepDropout(dropped, clock)
         self.final_dropout, self.query_dropout = Dropout(dropped, clock), Dropout(dropped, clock)
-        self.needs = frozenset({"tokens"})
         optional = {"order", "block", "reversed", "restarts", "summaries"} | ({"segments"} if relative_segments else set())
         self.takes = self.needs | optional
-        self.gives: Mapping[str, StateKind] = {
-            "hidden": StateKind("B L D", "order"),
-            "query": StateKind("B L D", "before"),
-            "layers": StateKind("N B L D", "order"),
-            "summary": StateKind("E D", "order"),
-            **ATTENTION_STATES,
-        }
+        self.gives = {**reading_kinds("order"), "query": StateKind("B L D", "before"), **attention_kinds("order")}
         self.reset_parameters()
         name_dropouts(self, EARLIER_NAMES)
-
-    @property
-    def tables(self) -> dict[str, nn.Embedding]:
-        """The token table, for heads that tie to it."""
-        return {"tokens": self.embeddings.tokens}
-
-    def depth_groups(self) -> list[nn.Module]:
-        """Embeddings first, then the layers in order."""
-        return [self.embeddings, *self.layers]
 
     def reset_parameters(self) -> None:
         """Redraw every weight from torch's generator; gains are one, offsets zero."""

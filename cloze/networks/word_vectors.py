@@ -15,7 +15,7 @@ from cloze.bounds import Count, NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED
-from cloze.networks.network import Network, StateKind
+from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds
 from cloze.networks.subwords import count_roles, hashes_of_words, ngram_rows, rows_of_words, run_rows
 from cloze.registry import Given, register
 
@@ -51,15 +51,9 @@ class WordVectors(Network):
         "hidden": "a word sees nothing but itself: it has one vector, whatever stands around it",
         "context": "the words around it in its window, not itself",
     })  # fmt: skip
-    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
-        {
-            "tiny": {"width": 32, "buckets": 5000},
-            "mini": {"width": 50, "buckets": 50_000},
-            "small": {"width": 100, "buckets": 200_000},
-            "medium": {"width": 200, "buckets": 2_000_000},
-            "base": {"width": 300, "buckets": 2_000_000},
-            "large": {"width": 640, "buckets": 2_000_000},
-        }
+    sizes = named_sizes(
+        "width buckets", tiny=(32, 5000), mini=(50, 50_000), small=(100, 200_000), medium=(200, 2_000_000), base=(300, 2_000_000),
+        large=(640, 2_000_000),
     )
 
     def __init__(
@@ -95,15 +89,10 @@ class WordVectors(Network):
         self.bias = nn.Parameter(torch.empty(vocab_size)) if biases else None
         self.context_bias = nn.Parameter(torch.empty(vocab_size)) if biases else None
         self._keep_rows()
-        self.needs = frozenset({"tokens"})
         self.takes = self.needs | {"block", "centers", "contexts"} | ({"cell"} if both_sides else frozenset())
-        self.gives: Mapping[str, StateKind] = {
-            "hidden": StateKind("B L D", "itself"),
-            "layers": StateKind("N B L D", "itself"),
-            "context": StateKind("B L D", "all_but_itself"),
-            "summary": StateKind("E D", "all"),
-            **({"association": StateKind("P", "cell")} if both_sides else {}),
-        }
+        pairs = {"association": StateKind("P", "cell")} if both_sides else {}
+        context = {"context": StateKind("B L D", "all_but_itself"), "summary": StateKind("E D", "all")}
+        self.gives = {**reading_kinds("itself"), **context, **pairs}
         self.reset_parameters()
 
     def _keep_rows(self) -> None:
@@ -140,7 +129,6 @@ class WordVectors(Network):
         centers: Tensor | None = None,
         contexts: Tensor | None = None,
         cell: Tensor | None = None,
-        carry: Any = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L)."""
         made: dict[str, Tensor] = {}

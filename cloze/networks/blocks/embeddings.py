@@ -34,8 +34,7 @@ class Embeddings(nn.Module):
         characters: Characters | None = None,
     ) -> None:
         super().__init__()
-        if characters is None:
-            self.tokens = nn.Embedding(vocab_size, width)
+        self.tokens = nn.Embedding(vocab_size, width) if characters is None else None
         self.characters = None if characters is None else CharacterTable(characters, width)
         self.positions: nn.Embedding | FixedTable | None = None
         if isinstance(positions, Learned):
@@ -61,10 +60,11 @@ class Embeddings(nn.Module):
         """
         if vectors is not None:
             x = vectors
-        elif self.characters is not None:
-            x = self.characters(tokens, characters)
-        else:
+        elif self.tokens is not None:
             x = F.embedding(tokens, self.tokens.weight)
+        else:
+            assert self.characters is not None  # one of the two is there
+            x = self.characters(tokens, characters)
         if self.positions is not None:
             length = tokens.shape[1]
             rows = self.positions.weight[:length] if position_ids is None else F.embedding(position_ids, self.positions.weight)
