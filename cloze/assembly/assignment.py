@@ -19,7 +19,8 @@ class Assignment:
     """The `task` with its `train` and `dev` files, or in place of these several `tasks` by name; `first` is learned before.
 
     `recipe` replaces the one that cloze has for the task; `overrides` set values in it, `with_files` register parts for it,
-    `binds` are `NAME=FOLDER` for further checkpoints that its networks come from (a teacher).
+    `binds` are `NAME=FOLDER` for further checkpoints that its networks come from (a teacher), `changes` are done to the
+    checkpoint's network (`lora=8`).
     """
 
     task: str = "sentence_classification"
@@ -30,6 +31,7 @@ class Assignment:
     recipe: str | Path | None = None
     overrides: Sequence[str] = ()
     binds: Sequence[str] = ()
+    changes: Sequence[str] = ()
     with_files: Sequence[Path] = ()
 
     def recipe_for(self, loaded: Loaded) -> str | Path | dict[str, Any]:
@@ -70,6 +72,7 @@ class Assignment:
         words += ["--recipe", str(self.recipe)] if self.recipe is not None else []
         words += [word for override in self.overrides for word in ("--set", override)]
         words += [word for bind in self.binds for word in ("--bind", bind)]
+        words += [word for change in self.changes for word in ("--change", change)]
         words += ["--seeds", ",".join(map(str, seeds))] if tuple(seeds) != (1,) else []
         return (*words, "--out", str(out))
 

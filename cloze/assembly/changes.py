@@ -5,17 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloze.assembly.document import Node, from_data
+from cloze.assembly.document import Node, Where, from_data, read_yaml
 from cloze.assembly.expand import NEXT_TO_PART
 from cloze.assembly.faults import Faults
 from cloze.assembly.given import build
-from cloze.assembly.parts import builder_of
+from cloze.assembly.parts import builder_of, names
 from cloze.assembly.schema import check_value, expand_arguments, expand_part, part_slots
+from cloze.errors import RecipeError, nearest
 
 if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
     from cloze.transfer import Change
 
 Described = tuple[str, Mapping[str, Any]]  # a change as `cloze/network.json` has it: the registered part and its arguments
+
+
+def parse_change(given: str) -> Node:
+    """A change as the command line has it, `lora=8` or `lora={rank: 8, on: [query, value]}`, as a recipe has it.
+
+    A single value is the first argument of the change. An unknown change is a `RecipeError`.
+    """
+    name, equals, text = given.partition("=")
+    where = Where(f"--change {given}")
+    known = names("change")
+    if name not in known:
+        raise RecipeError(f"--change {given}: unknown change {name!r}. {nearest(name, known)}\n  Expected NAME=VALUE: lora=8.")
+    value = read_yaml(f"x: {text}", str(where)).value["x"].plain() if equals else {}
+    return from_data({name: value}, where)
 
 
 def type_of(name: str) -> type[Change]:

@@ -21,7 +21,7 @@ from cloze.assembly.fit_task import COUNTED, facts_of, fit_lengths, fit_task
 from cloze.assembly.fitted import holding, table_of
 from cloze.assembly.load import load_recipe, read_tree, task_recipe_names
 from cloze.assembly.onto import Origin, put_onto
-from cloze.assembly.origins import bound_checkpoints, checkpoint_names
+from cloze.assembly.origins import add_changes, bound_checkpoints, checkpoint_names
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Asked, Request, begin_of, the_budget
 from cloze.assembly.run import run_stage, run_stages
@@ -54,29 +54,31 @@ class Tuned:
 
 
 def recipe_onto(
-    recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), with_files: Sequence[Path] = (),
+    recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), changes: Sequence[str] = (),
+    with_files: Sequence[Path] = (),
     checkpoints: Mapping[str, Path] | None = None, rows: Mapping[str, int] | None = None, report: Say = lambda line: None,
 ) -> Recipe:
     """A recipe that begins with a checkpoint, completed by the checkpoint's own description.
 
     A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the number of `rows` of every source where it is
-    given; `report` gets the table of what was changed. `checkpoints` are further ones that it asks for. A stage that begins
-    with an earlier one reads text as the checkpoint does, too.
+    given; `report` gets the table of what was changed. `changes` are done to the checkpoint's network. `checkpoints` are further
+    ones that it asks for. A stage that begins with an earlier one reads text as the checkpoint does, too.
     """
-    tree = read_tree(recipe).value
-    stages = tree["stages"].value if isinstance(tree, Mapping) and "stages" in tree else {}
+    tree = read_tree(recipe)
+    add_changes(tree, changes, START)
+    stages = tree.value["stages"].value if tree.is_mapping and "stages" in tree.value else {}
     origins = dict.fromkeys([START, *map(str, stages or ())], Origin.of(loaded))
 
     def load(values: Sequence[str]) -> Recipe:
         return load_recipe(
-            recipe, overrides=[*values, *overrides], with_files=with_files,
+            tree, overrides=[*values, *overrides], with_files=with_files,
             checkpoints={**(checkpoints or {}), START: Path(loaded.folder)},
             complete=lambda root, faults: put_onto(root, origins, faults),
         )
 
     if not isinstance(recipe, Mapping) and str(recipe) not in task_recipe_names():
         return load([])
-    lengths = fit_lengths(load_recipe(recipe), Reader.of(loaded).max_length)
+    lengths = fit_lengths(load_recipe(tree), Reader.of(loaded).max_length)
     plain = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
     facts = facts_of(loaded.recipe, rows=rows, width=width)
@@ -84,11 +86,10 @@ def recipe_onto(
     held, made = holding(load, wanted)
     if undone := [change.path for change in wanted if change not in held]:  # by the user's values: the others are fitted to those
         held, made = holding(load, [*lengths, *fit_task(plain, facts, kept=undone)])
-    changes = held
-    if changes:
+    if held:
         counted = "" if rows is None else f"{sum(rows.values()):,} rows and "
         title = f"{made.name} fitted to {counted}this checkpoint (published → fitted; --set overrides):"
-        report(table_of(title, changes, [change.override for change in changes]))
+        report(table_of(title, held, [change.override for change in held]))
     return made
 
 
@@ -108,19 +109,19 @@ def finetune(
     checkpoint: str | Path, *, task: str = "sentence_classification", train: Sequence[str] = (), dev: Sequence[str] = (),
     out: Path, tasks: Mapping[str, Labelled] | None = None, first: Labelled | None = None, seeds: Sequence[int] = (1,),
     recipe: str | Path | None = None, overrides: Sequence[str] = (), binds: Sequence[str] = (),
-    with_files: Sequence[Path] = (), device: str = "auto", extend: bool = False, from_scratch: bool = False,
-    report: Say | None = None,
+    changes: Sequence[str] = (), with_files: Sequence[Path] = (), device: str = "auto", extend: bool = False,
+    from_scratch: bool = False, report: Say | None = None,
 ) -> Tuned:
     """Fine-tune a checkpoint on the labelled text `train`, chosen by `dev`, once per seed; see `pretrain`.
 
     In place of `task`, `train` and `dev`, `tasks` are several by name, learned at once; `first` is a task that comes before.
     `recipe` replaces the one that cloze has for the `task`; `overrides` set values in it, `binds` are `NAME=FOLDER` for further
-    checkpoints that its networks come from (a teacher). One seed is a run in `out`; several are runs in
-    `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with `cloze/task.json`; a run that was stopped
-    resumes. `from_scratch` begins with random weights in the checkpoint's shape, to compare. Raises a `ClozeError` before
-    training for whatever cannot be trained.
+    checkpoints that its networks come from (a teacher), `changes` are done to the checkpoint's network (`lora=8`). One seed is a
+    run in `out`; several are runs in `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with `cloze/task.json`;
+    a run that was stopped resumes. `from_scratch` begins with random weights in the checkpoint's shape, to compare. Raises a
+    `ClozeError` before training for whatever cannot be trained.
     """
-    assignment = Assignment(task, train, dev, tasks or {}, first, recipe, overrides, binds, with_files)
+    assignment = Assignment(task, train, dev, tasks or {}, first, recipe, overrides, binds, changes, with_files)
     return learn(
         checkpoint, assignment, out=out, seeds=seeds, device=device, extend=extend, from_scratch=from_scratch, report=report
     )
@@ -221,8 +222,8 @@ def _run(made: Recipe, request: Request, folder: Path) -> Outcome:
 def asking(assignment: Assignment, loaded: Loaded) -> Callable[..., Recipe]:
     """`recipe_onto` of the recipe of an assignment; `rows` and `report` may follow."""
     return partial(
-        recipe_onto, assignment.recipe_for(loaded), loaded, overrides=assignment.overrides, with_files=assignment.with_files,
-        checkpoints=assignment.checkpoints,
+        recipe_onto, assignment.recipe_for(loaded), loaded, overrides=assignment.overrides, changes=assignment.changes,
+        with_files=assignment.with_files, checkpoints=assignment.checkpoints,
     )
 
 

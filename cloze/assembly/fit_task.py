@@ -2,7 +2,8 @@
 
 - The peak rate goes by the one that the checkpoint was trained with: `SHARE` of it, times the root of the ratio of the batches
   (Malladi et al., 2022, for Adam). BERT's 1e-4 at 256 rows gives 2.1e-5 at 32, within the published grid of fine-tuning. Where
-  it is not known, the recipe's peak is for a width of 768 and becomes inversely proportional to the width.
+  it is not known, the recipe's peak is for a width of 768 and becomes inversely proportional to the width. A change that adds
+  parameters, such as adapters, has a multiple of that rate.
 - Few rows are read more often, in smaller batches (16, or an eighth of the rows): at least `UPDATES` updates, at most
   `MOST_EPOCHS` epochs. Fine-tuning on small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
 
@@ -16,6 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from cloze.assembly.change import Change
+from cloze.assembly.changes import type_of
 from cloze.assembly.recipe import Recipe
 
 SHARE, USUAL = 0.6, 5e-5  # of the peak that a checkpoint was pre-trained with; the published peak that this is for
@@ -118,4 +120,7 @@ def _peak(recipe: Recipe, facts: TaskFacts, batch: int, at: str) -> Change:
         why = f"the checkpoint was trained at {facts.peak:g} in batches of {facts.batch}"
     else:
         peak, why = published * WIDTH / facts.width, f"width {facts.width}; the published peak is for {WIDTH}"
+    times, name = max(((type_of(change.name).rate, change.name) for change in recipe.exported.change), default=(1.0, ""))
+    if times != 1.0:
+        peak, why = peak * times, f"{why}; {times:g} times that for {name}"
     return Change(f"{at}training.rate.{recipe.training.rate.name}.peak", published, float(f"{peak:.2g}"), why)

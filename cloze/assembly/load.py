@@ -44,7 +44,7 @@ def _named(folder: Any) -> list[str]:
 
 
 def load_recipe(
-    name_or_path: str | Path | Mapping[str, Any],
+    name_or_path: str | Path | Mapping[str, Any] | Node,
     *,
     size: str | None = None,
     overrides: Sequence[str] = (),
@@ -55,7 +55,7 @@ def load_recipe(
     """Load a recipe and fill in every default.
 
     Args:
-        name_or_path: A name (`bert`), a file (`mine.yaml`), a run folder, or the recipe as plain data.
+        name_or_path: A name (`bert`), a file (`mine.yaml`), a run folder, or the recipe as plain data or as a tree.
         size: tiny, mini, small, medium, base or large: rescales the networks (`--size`).
         overrides: Values to set, `["training.batch=64"]` (`--set`).
         with_files: Python files that register parts (`--with`).
@@ -125,8 +125,10 @@ def phase_recipes(recipe: Recipe) -> list[Recipe]:
     return found
 
 
-def read_tree(name_or_path: str | Path | Mapping[str, Any]) -> Node:
-    """The tree of a recipe file as written, or of plain data."""
+def read_tree(name_or_path: str | Path | Mapping[str, Any] | Node) -> Node:
+    """The tree of a recipe file as written, or of plain data; a copy of a tree."""
+    if isinstance(name_or_path, Node):
+        return name_or_path.copy()
     if isinstance(name_or_path, Mapping):
         return from_data(dict(name_or_path), Where(str(name_or_path.get("name", "<data>"))))
     text, shown, own = _text_of(name_or_path)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloze.assembly.changes import Described, inherited_by, require_unwritten, take_over
+from cloze.assembly.changes import Described, inherited_by, parse_change, require_unwritten, take_over
 from cloze.assembly.document import Node, from_data
 from cloze.assembly.expand import NEXT_TO_PART
 from cloze.assembly.faults import Faults
@@ -72,6 +72,19 @@ def take_up(
                 network.value = {part: network.value.pop(part), **network.value}  # a value path means the first mapping
                 take_over(network, changes, str(checkpoints[name]), path, faults)
     return Written(tree, frozenset(kept))
+
+
+def add_changes(tree: Node, changes: Sequence[str], origin: str) -> None:
+    """Add changes, as the command line has them, to every network of a recipe and its stages that comes `from` this origin."""
+    stages = tree.value.get("stages") if tree.is_mapping else None
+    for recipe in [tree] if stages is None else [stage for _, stage in stages.items()]:
+        for _, network in networks_of(recipe) if recipe.is_mapping else ():
+            said = _origin(network) if network.is_mapping else None
+            if said is None or said.value != origin:
+                continue
+            inner = next((node for _, node in network.items() if node.is_mapping and "from" in node.value), network)
+            written = inner.value.get("change", Node([], network.where))
+            inner.put("change", Node([*written.value, *map(parse_change, changes)], network.where))
 
 
 def networks_of(tree: Node) -> list[tuple[str, Node]]:

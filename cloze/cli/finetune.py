@@ -54,6 +54,9 @@ def command(
         "--set", help="Change a value of the recipe: training.epochs=3, corpus.label=stars."
     )] = None,
     binds: Annotated[list[str] | None, typer.Option("--bind", help="NAME=FOLDER of another checkpoint: a teacher.")] = None,
+    changes: Annotated[list[str] | None, typer.Option(
+        "--change", help="Change the network: lora=8, adapters=64, keep_layers=[0,2,4]."
+    )] = None,
     print_recipe: Annotated[bool, typer.Option("--show", help="Print the recipe and stop.")] = False,
     extend: Annotated[bool, typer.Option("--extend", help="Resume a finished run with more training.epochs.")] = False,
     seeds: Annotated[str, typer.Option(help="1,2,3: one run per seed; the best is kept.")] = "1",
@@ -71,7 +74,7 @@ def command(
     task, several = _asked(tasks or [], train=train, dev=dev, test=test, shows=print_recipe)
     before = None if first is None else parse_files(first, option="--first ")
     assignment = Assignment(
-        task, [train] if train else [], [dev] if dev else [], several, before, recipe, overrides or [], binds or []
+        task, [train] if train else [], [dev] if dev else [], several, before, recipe, overrides or [], binds or [], changes or []
     )
     if print_recipe:
         show_recipe(checkpoint, assignment)

@@ -92,8 +92,8 @@ def finetune(
     model: Model | str | Path, *, train: Corpus, dev: Corpus | float, task: str = "sentence_classification",
     test: Corpus | None = None, out: str | Path | None = None, columns: Mapping[str, str] | None = None,
     seeds: Sequence[int] = (1,), recipe: str | Path | None = None, overrides: Values = (),
-    binds: Mapping[str, Any] | None = None, device: str = "auto", extend: bool = False, from_scratch: bool = False,
-    report: Say | None = print,
+    binds: Mapping[str, Any] | None = None, changes: Sequence[str] = (), device: str = "auto", extend: bool = False,
+    from_scratch: bool = False, report: Say | None = print,
 ) -> Model:
     """Fine-tune a model on labelled text. The metric on `dev` selects the best epoch and seed.
 
@@ -109,6 +109,7 @@ def finetune(
         columns: Your names of the task's columns, `{"text": "review", "label": "stars"}`.
         seeds: One run for each. `described["spread"]` of the result has the mean and the standard deviation.
         recipe: A recipe to use instead of the task's own.
+        changes: Changes of the network, `["lora=8"]`.
         from_scratch: Start from random weights instead of the model's.
 
     Returns:
@@ -133,8 +134,8 @@ def finetune(
         bound = [f"{name}={path}" for name, value in (binds or {}).items() for path in _bound(name, value, _only_paths)]
         tuned = tuning.finetune(
             source, task=task, train=[files["train"]], dev=[files["dev"]], out=folder, seeds=seeds, recipe=recipe,
-            overrides=[*values, *_overrides(overrides)], binds=bound, device=device, extend=extend, from_scratch=from_scratch,
-            report=report or _nothing,
+            overrides=[*values, *_overrides(overrides)], binds=bound, changes=changes, device=device, extend=extend,
+            from_scratch=from_scratch, report=report or _nothing,
         )
         if test is not None:
             measured_on(tuned, [files["test"]], "test")

@@ -113,6 +113,7 @@ class Adapters(Change):
     std: NonNegative | None = None
 
     lasts: ClassVar[bool] = True
+    rate: ClassVar[float] = 10.0
     #: Which residual connections of a layer get an adapter, its place there, and whether norms are trained.
     inside: ClassVar[tuple[str, ...]] = ("attention", "inner")
     module: ClassVar[type[InResidual]] = InResidual

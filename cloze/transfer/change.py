@@ -57,6 +57,8 @@ class Change:
     lasts: ClassVar[bool] = False
     #: The arguments are all that it changes: once they are written into the recipe, nothing is left to do.
     only_arguments: ClassVar[bool] = False
+    #: The peak learning rate of what it adds, as a multiple of that of full fine-tuning.
+    rate: ClassVar[float] = 1.0
     #: The tensors of a checkpoint with another vocabulary are made to fit.
     changes_vocabulary: ClassVar[bool] = False
 

@@ -54,6 +54,7 @@ class LoRA(Change):
     on: tuple[str, ...] | None = None
 
     lasts: ClassVar[bool] = True
+    rate: ClassVar[float] = 10.0
 
     def apply(self, network: Any) -> None:
         """Freeze the network and add an update to every chosen map."""
