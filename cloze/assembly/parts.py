@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -49,6 +50,7 @@ BASES: dict[str, tuple[str, ...]] = {
     "order": ("cloze.exercises", "Edit"),
     "network": ("cloze.networks", "Network"),
     "objective": ("cloze.objectives", "Objective", "Chosen"),
+    "optimizer": ("cloze.training.optimizers", "OptimizerSpec"),
     "change": ("cloze.transfer", "Change"),
 }
 
@@ -61,7 +63,11 @@ def load_kind(kind: str) -> None:
 
 
 def builder_of(kind: str, name: str) -> Callable[..., Any]:
-    """The builder of a part; an unknown name is a `RecipeError` with the nearest names."""
+    """The builder of a part.
+
+    Raises:
+        RecipeError: The name is unknown; the class does not inherit from the base class of its kind, or lacks one of its members.
+    """
     load_kind(kind)
     builder = registry.lookup(kind, name)
     if kind in BASES:
@@ -72,6 +78,13 @@ def builder_of(kind: str, name: str) -> Callable[..., Any]:
                 f"{kind} {name!r}: {builder.__qualname__} does not inherit from {base}, which every {kind} does.\n"
                 f"  Write: from {module} import {base}, and class {builder.__qualname__}({base})"
             )
+    lacking = sorted(getattr(builder, "__abstractmethods__", ()))
+    if lacking:
+        told = "".join(f"\n  {member}: {inspect.getdoc(getattr(builder, member))}" for member in lacking)
+        raise RecipeError(
+            f"{kind} {name!r}: {builder.__qualname__} lacks what every {kind} defines:{told}\n"
+            f"  Add it to the class in {inspect.getsourcefile(builder)}."
+        )
     return builder
 
 

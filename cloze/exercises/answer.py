@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -46,9 +47,9 @@ class Form(Protocol):
 class ByForm(Edit):
     """An edit that other edits stand for once it is known in what form a checkpoint writes."""
 
+    @abstractmethod
     def chosen(self, form: Callable[[], Form]) -> Lesson | None:
         """What stands for it; None where the edit itself suits."""
-        raise NotImplementedError
 
 
 @register("edit", "answer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
@@ -15,7 +16,7 @@ from cloze.rows import Rows
 E = TypeVar("E", bound="Edit")
 
 
-class Edit:
+class Edit(ABC):
     """One step of an exercise: the base class of every edit.
 
     `takes` and `gives` name the fields of its view that it reads and writes. An edit never changes its input, draws random
@@ -31,14 +32,14 @@ class Edit:
     described: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @property
+    @abstractmethod
     def takes(self) -> frozenset[str]:
         """The fields that it needs."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def gives(self) -> frozenset[str]:
         """The fields that it adds or replaces."""
-        raise NotImplementedError
 
     @property
     def optional(self) -> frozenset[str]:
@@ -94,6 +95,6 @@ class Edit:
         """The number of rows that it makes of each item of a source's plan, (B,)."""
         return np.ones(len(items), np.int64)
 
+    @abstractmethod
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         """The rows after this edit."""
-        raise NotImplementedError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -43,7 +44,7 @@ def named_sizes(arguments: str, **rows: tuple[int, ...]) -> Mapping[str, Mapping
     return MappingProxyType({name: dict(zip(names, row, strict=True)) for name, row in rows.items()})
 
 
-class Network(nn.Module):
+class Network(nn.Module, ABC):
     """A module that turns the fields of a view into the states that are wanted: the base class of every network.
 
     `takes` are all fields it can use, `needs` the ones it cannot do without, `gives` its states, `width` that of `hidden` and
@@ -76,6 +77,10 @@ class Network(nn.Module):
     def tables(self) -> Mapping[str, Any]:
         """Embeddings that heads may tie to: by default the table of tokens, unless words are read by their characters."""
         return {} if self.embeddings.tokens is None else {"tokens": self.embeddings.tokens}
+
+    @abstractmethod
+    def forward(self, *args: Any, **fields: Any) -> Mapping[str, Any]:
+        """The wanted states of the fields of a view. The order and what is wanted are `order` and `want`."""
 
     def depth_groups(self) -> list[nn.Module]:
         """Embeddings first, then the layers in order: the units of sharding, freezing, layer-wise rates and probes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -43,15 +44,15 @@ class Start(NamedTuple):
     predicts: Predicts | None = None
 
 
-class Chosen:
+class Chosen(ABC):
     """An objective of a recipe that is replaced by another one once the checkpoint is known."""
 
     of_records: ClassVar[bool] = False
     likelihood: ClassVar[bool] = True
 
+    @abstractmethod
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """The registered objective that replaces it, and its arguments."""
-        raise NotImplementedError
 
 
 def head_of(start: Start, pool: Pool, role: str = "classifier") -> dict[str, Any]:

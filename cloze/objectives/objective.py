@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -30,7 +30,7 @@ def wide(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
-class Objective(nn.Module):
+class Objective(nn.Module, ABC):
     """A head and a loss.
 
     `takes` are the batch fields it needs, `optional` those it uses if they are present, `reads` the names of the states it reads.

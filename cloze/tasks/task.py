@@ -6,7 +6,7 @@ A `Task` reads files into examples, and `Task.load` makes the `Learner` of an op
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -152,7 +152,7 @@ class Unsearched:
         return self
 
 
-class Learner(nn.Module):
+class Learner(nn.Module, ABC):
     """A network and a head that solve a task. `cloze evaluate` and `cloze predict` use it, and runs measure themselves with it.
 
     It is an `nn.Module` so that network and head change device and mode together. `exact` is the reader in fp32: metrics do not

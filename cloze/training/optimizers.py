@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -22,7 +23,7 @@ Named = Iterable[tuple[str, nn.Parameter]]
 _SETTLED = float(2**24)
 
 
-class OptimizerSpec:
+class OptimizerSpec(ABC):
     """The value of `training.optimizer`: the base class of every optimiser.
 
     `follows_losses`: it looks at the held-out losses, so that `evaluate_every` is part of a recipe's hash.
@@ -30,9 +31,9 @@ class OptimizerSpec:
 
     follows_losses: ClassVar[bool] = False
 
+    @abstractmethod
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimiser over these named parameters."""
-        raise NotImplementedError
 
 
 def groups(parameters: Named, *, weight_decay: float, decay: Decay) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 
@@ -83,6 +84,31 @@ def test_a_part_that_does_not_inherit_from_the_class_of_its_kind_is_refused_with
     import_files([tmp_path / "bare.py"])
     with pytest.raises(RecipeError, match="(?s)'mine_bare': Mine does not inherit from Edit.*class Mine\\(Edit\\)"):
         builder_of("edit", "mine_bare")
+
+
+def test_a_part_that_lacks_members_of_its_kind_is_refused_with_their_names_and_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "half.py"
+    file.write_text(OBJECTIVE.format(name="mine_half").replace("    gives = frozenset()\n", "").replace("__call__", "call"))
+    assert main(["explain", "edit.mine_half", "--with", str(file)]) == 2
+    assert capsys.readouterr().err == (
+        "cloze explain: edit 'mine_half': Mine lacks what every edit defines:\n"
+        "  __call__: The rows after this edit.\n"
+        "  gives: The fields that it adds or replaces.\n"
+        f"  Add it to the class in {file}.\n"
+    )
+
+
+@pytest.mark.parametrize("kind", ["edit", "network", "objective", "optimizer"])
+def test_the_base_class_of_a_kind_is_abstract(kind: str) -> None:
+    from importlib import import_module
+
+    from cloze.assembly.parts import BASES
+
+    module, *classes = BASES[kind]
+    for name in classes:
+        assert inspect.isabstract(getattr(import_module(module), name)), name
 
 
 def test_an_import_that_fails_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ once each, however often they stand in a batch.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
@@ -26,7 +26,7 @@ from cloze.networks.spelling import MASKED, NOTHING, PADDING, spell_vocabulary, 
 from cloze.registry import Given, register
 
 
-class Characters(nn.Module):
+class Characters(nn.Module, ABC):
     """What both parts share: the spelled vocabulary, and each distinct word computed once.
 
     `spelled` (V, C) is made of the tokenizer's spellings and is no part of a checkpoint; without spellings, as while a recipe is
