@@ -13,6 +13,7 @@ import pytest
 from cloze.assembly.binding import make_tables, open_stores
 from cloze.assembly.build import build_data, build_feed, build_step
 from cloze.assembly.load import load_recipe
+from cloze.assembly.publish import Publisher
 from cloze.assembly.recipe import EntrySpec, Recipe
 from cloze.batch import Batch
 from cloze.batching import Cursor, Feed
@@ -88,3 +89,18 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., System]:
         return System(recipe, stores, make_tables(recipe, stores), tokenizer)
 
     return open_
+
+
+@pytest.fixture(scope="session")
+def start(system: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`start("bert")`: the folder of that recipe's checkpoint at its smallest, with random weights."""
+    made: dict[str, Path] = {}
+
+    def export(name: str) -> Path:
+        if name not in made:
+            own = system(name)
+            made[name] = tmp_path_factory.mktemp("start") / name
+            Publisher(own.recipe, own.tokenizer, own.tables)(made[name], own.step().state_dict(), 0)
+        return made[name]
+
+    return export

@@ -64,21 +64,6 @@ def refusal(change: str, name: str) -> str | None:
     return next((said for changes, ones, said in REFUSED if change in changes.split() and name in ones.split()), None)
 
 
-@pytest.fixture(scope="session")
-def start(system: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """`start("bert")`: the folder of that recipe's checkpoint at its smallest, with random weights."""
-    made: dict[str, Path] = {}
-
-    def export(name: str) -> Path:
-        if name not in made:
-            own = system(name)
-            made[name] = tmp_path_factory.mktemp("start") / name
-            Publisher(own.recipe, own.tokenizer, own.tables)(made[name], own.step().state_dict(), 0)
-        return made[name]
-
-    return export
-
-
 def begun(own: Any, folder: Path, change: tuple[str, Mapping[str, Any]] | None, *, resumes: bool = False) -> tuple[Recipe, Step]:
     """The system's recipe with its exported network from a folder, changed, and its step with those weights."""
     data = own.recipe.canonical()

@@ -16,7 +16,6 @@ import torch
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.assembly.load import load_recipe, recipe_names, task_recipe_names
-from cloze.assembly.publish import Publisher
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.several import Labelled
 from cloze.decoding.reader import Reader
@@ -143,21 +142,6 @@ def types_of(recipe: Recipe) -> dict[str, str]:
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory and time of a run, which are a third of it here, are measured by other tests."""
     monkeypatch.setattr("cloze.assembly.preparing.make_room", lambda *given, **more: None)
-
-
-@pytest.fixture(scope="session")
-def start(system: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """`start("bert")`: the folder of that recipe's checkpoint at its smallest, with random weights."""
-    made: dict[str, Path] = {}
-
-    def export(name: str) -> Path:
-        if name not in made:
-            own = system(name)
-            made[name] = tmp_path_factory.mktemp("start") / name
-            Publisher(own.recipe, own.tokenizer, own.tables)(made[name], own.step().state_dict(), 0)
-        return made[name]
-
-    return export
 
 
 @pytest.fixture(scope="session")
