@@ -114,6 +114,7 @@ def finetune(
 ) -> Tuned:
     """Fine-tune a checkpoint on the labelled text `train`, chosen by `dev`, once per seed; see `pretrain`.
 
+    The arguments are the options of `cloze finetune`, each independent of the others; `learn` takes those of the recipe in one.
     In place of `task`, `train` and `dev`, `tasks` are several by name, learned at once; `first` is a task that comes before.
     `recipe` replaces the one that cloze has for the `task`; `overrides` set values in it, `binds` are `NAME=FOLDER` for further
     checkpoints that its networks come from (a teacher), `changes` are done to the checkpoint's network (`lora=8`). One seed is a

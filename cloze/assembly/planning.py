@@ -18,7 +18,7 @@ from cloze.assembly.parts import engines
 from cloze.assembly.plan import Plan
 from cloze.assembly.preparing import plan_of, prepare
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.request import Request, asked_for, begin_of, bound_to, requested, the_budget
+from cloze.assembly.request import Request, begin_of, bound_to, requested, the_budget
 from cloze.assembly.room import untold
 from cloze.assembly.run import to_budget, within
 from cloze.errors import BudgetError, CheckpointError, ClozeError, UserError
@@ -37,7 +37,7 @@ def plan(
     init: Path | None = None, text_format: str = "auto", binds: Sequence[str] = (), seed: int = 0, device: str = "auto",
     with_files: Sequence[Path] = (), as_published: bool = False,
 ) -> list[Plan]:
-    """What `pretrain` with these arguments would buy. Nothing is trained, and nothing is written to `out`.
+    """What `pretrain` with these arguments, each an option of `cloze pretrain`, would buy. Nothing is trained or written.
 
     Text is encoded into a temporary folder. A stage that starts from the weights of another is planned from random weights.
 
@@ -47,19 +47,22 @@ def plan(
     Raises:
         ClozeError: As `pretrain`.
     """
+    loaded, request = requested(
+        recipe, corpus, out, budget=budget, size=size, overrides=overrides, with_files=with_files, tokenizer=tokenizer,
+        held_out=held_out, init=init, text_format=text_format, binds=binds, seed=seed, device=device, as_published=as_published,
+    )
+    return plan_request(loaded, request)
+
+
+def plan_request(loaded: Recipe, request: Request) -> list[Plan]:
+    """`plan` with what `requested` returns."""
+    out = request.asked.out
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise UserError("--plan is for one process: leave torchrun out.")
     if read_run_record(Path(out)) is not None:
         raise CheckpointError(f"{out}: already holds a run, so there is nothing to plan. Choose another --out, or omit it.")
-    asked = asked_for(
-        recipe, corpus, out, budget=budget, size=size, overrides=overrides, with_files=with_files, tokenizer=tokenizer,
-        **{"held-out": held_out, "init": init, "format": text_format, "bind": binds, "seed": seed, "device": device},
-    )
-    loaded, request = requested(
-        asked, binds=binds, tokenizer=tokenizer, init=init, as_published=as_published, held_out=held_out,
-        text_format=text_format, seed=seed, device=device, report=lambda line: None,
-    )
-    return [_planned(one, mine, spend) for one, mine, spend in _runs(loaded, request)]
+    silent = replace(request, report=lambda line: None)
+    return [_planned(one, mine, spend) for one, mine, spend in _runs(loaded, silent)]
 
 
 def _runs(loaded: Recipe, request: Request) -> Iterator[tuple[Recipe, Request, Budget]]:
@@ -100,11 +103,13 @@ def fitted_recipe(
     With a `corpus` it is measured as a run would. Without one, a budget in seconds is timed on random text with the recipe's
     vocabulary, and the text is taken to be read once. Raises `BudgetError` where the budget says nothing without a text.
     """
-    asked = asked_for(recipe, corpus or (), budget=budget, size=size, overrides=overrides, with_files=with_files)
-    loaded, request = requested(asked, device=device, report=lambda line: None)
+    loaded, request = requested(
+        recipe, corpus or (), budget=budget, size=size, overrides=overrides, with_files=with_files, device=device,
+        report=lambda line: None,
+    )
     spend = Budget.parse(budget)
     if loaded.stages:
-        raise BudgetError(f"{loaded.name}: its stages have texts of their own. Use `cloze pretrain {asked.recipe} … --plan`.")
+        raise BudgetError(f"{loaded.name}: its stages have texts of their own. Use `cloze pretrain {recipe} … --plan`.")
     if not request.fit or not fits(loaded):
         own = "is a recipe of your own" if not request.fit else "has a kind of network that is not fitted"
         return Fitted(loaded), f"{loaded.name} {own}: a run trains it as written"

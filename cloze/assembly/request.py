@@ -110,15 +110,26 @@ class Request:
 
 
 def requested(
-    asked: Asked, *, binds: Sequence[str] = (), tokenizer: Path | None = None, init: Path | None = None,
-    as_published: bool = False, **options: Any,
+    recipe: str | Path, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", *, budget: str | None = None,
+    size: str | None = None, overrides: Sequence[str] = (), with_files: Sequence[Path] = (), tokenizer: Path | None = None,
+    held_out: Sequence[str] | None = None, init: Path | None = None, text_format: str = "auto", binds: Sequence[str] = (),
+    seed: int = 0, device: str = "auto", as_published: bool = False, **options: Any,
 ) -> tuple[Recipe, Request]:
-    """The checked recipe that is asked for, and the request; `options` are other fields of `Request`.
+    """The checked recipe of a `cloze pretrain`, and the request. Each argument is one of its options; `options` are fields of
+    `Request` that its command line does not repeat.
 
     Raises a `ClozeError` for what is wrong before any text is read.
     """
     bound = parse_binds(binds)
-    asked = asked._replace(checkpoints={name: Path(given[0]) for name, given in bound.items()})
+    paths = [_path(path) for path in ([corpus] if isinstance(corpus, (str, Path)) else corpus)]
+    more = {
+        "tokenizer": tokenizer, "held-out": held_out, "init": init, "format": text_format, "bind": binds, "seed": seed,
+        "device": device,
+    }
+    asked = Asked(
+        str(recipe), paths, str(out), budget, size, tuple(overrides), tuple(map(str, with_files)), _typed(more),
+        checkpoints={name: Path(given[0]) for name, given in bound.items()},
+    )
     loaded = asked.load()
     check_recipe(loaded)
     checkpoints = bound_checkpoints(loaded, bound)
@@ -127,22 +138,17 @@ def requested(
         raise CheckpointError(f"{init}: there is no such folder. --init takes a run folder or a Hugging Face folder.")
     return loaded, Request(
         asked, asked.corpus, {name: given for name, given in bound.items() if name not in checkpoints}, checkpoints, tokenizer,
-        init=None if init is None else Path(init), fit=to_be_fitted(asked, loaded) and not as_published,
-        command=asked.words(), **options,
+        held_out, text_format=text_format, seed=seed, device=device, init=None if init is None else Path(init),
+        fit=to_be_fitted(asked, loaded) and not as_published, command=asked.words(), **options,
     )
 
 
-def asked_for(
-    recipe: str | Path, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", *, budget: str | None = None,
-    size: str | None = None, overrides: Sequence[str] = (), with_files: Sequence[Path] = (), **more: Any,
-) -> Asked:
-    """The request as a command line; `more` are other options by name, of which those not given are omitted."""
-    paths = [_path(path) for path in ([corpus] if isinstance(corpus, (str, Path)) else corpus)]
-    words = [
-        word for name, given in more.items() if given not in (None, "auto", 0, ()) for one in
+def _typed(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Options by name as words of a command line; those that have their default are omitted."""
+    return tuple(
+        word for name, given in options.items() if given not in (None, "auto", 0, ()) for one in
         (given if isinstance(given, (list, tuple)) else [given]) for word in (f"--{name}", str(one))
-    ]
-    return Asked(str(recipe), paths, str(out), budget, size, tuple(overrides), tuple(map(str, with_files)), tuple(words))
+    )
 
 
 def _path(given: Any) -> str:

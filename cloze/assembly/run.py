@@ -19,7 +19,7 @@ from cloze.assembly.fitted import Fitted, fitted
 from cloze.assembly.parts import engines
 from cloze.assembly.preparing import prepare
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.request import Request, asked_for, begin_of, bound_to, requested, the_budget
+from cloze.assembly.request import Request, begin_of, bound_to, requested, the_budget
 from cloze.corpus.readers.not_text import require_apart
 from cloze.training.budget import Budget
 from cloze.training.distribution import Strategy
@@ -42,6 +42,8 @@ def pretrain(
 ) -> Outcome:
     """Pre-train `recipe` on `corpus` within `budget`, into the folder `out`; resume if it holds this run already.
 
+    The arguments are the options of `cloze pretrain`: each is independent of the others, and most calls give three or four.
+
     `corpus` is text (files, folders, globs, `-`) or one token store; text is built into `out/cloze/corpus`, with
     `tokenizer` or one trained on it. `binds` are `NAME=PATH` for the recipe's other sources and for the checkpoints that its
     networks come from. `held_out` replaces the share of documents that is otherwise held out. `init` begins with the
@@ -51,23 +53,25 @@ def pretrain(
     unless `as_published`. `verbose` prints every log event. Raises a `ClozeError` for anything that cannot be run, before
     training starts.
     """
-    asked = asked_for(
-        recipe, corpus, out, budget=budget, size=size, overrides=overrides, with_files=with_files, tokenizer=tokenizer,
-        **{"held-out": held_out, "init": init, "format": text_format, "bind": binds, "seed": seed, "device": device},
-    )
     loaded, request = requested(
-        asked, binds=binds, tokenizer=tokenizer, init=init, as_published=as_published, held_out=held_out,
-        text_format=text_format, seed=seed, device=device, extend=extend, tensorboard=tensorboard, strategy=strategy,
-        report=report, verbose=verbose,
+        recipe, corpus, out, budget=budget, size=size, overrides=overrides, with_files=with_files, tokenizer=tokenizer,
+        held_out=held_out, init=init, text_format=text_format, binds=binds, seed=seed, device=device,
+        as_published=as_published, extend=extend, tensorboard=tensorboard, strategy=strategy, report=report, verbose=verbose,
     )
-    require_apart([*request.corpus, *(path for paths in request.binds.values() for path in paths)], Path(out))
-    if init is None and Path(recipe).is_dir() and Path(recipe).resolve() != Path(out).resolve():
+    return run_request(loaded, request)
+
+
+def run_request(loaded: Recipe, request: Request) -> Outcome:
+    """`pretrain` with what `requested` returns."""
+    recipe, budget, out = Path(request.asked.recipe), request.asked.budget, Path(request.asked.out)
+    require_apart([*request.corpus, *(path for paths in request.binds.values() for path in paths)], out)
+    if request.init is None and recipe.is_dir() and recipe.resolve() != out.resolve():
         request.say(f"{recipe}: this run's recipe is trained from random weights. To start from its weights: --init {recipe}")
-    with claimed(Path(out)):
+    with claimed(out):
         if loaded.stages:
-            return run_stages(loaded, request, Path(out), budget)
-        spend = the_budget(loaded, budget, Path(out), extend=extend)
-        return run_stage(loaded, request, Path(out), spend, begin_of(loaded, request, {}))
+            return run_stages(loaded, request, out, budget)
+        spend = the_budget(loaded, budget, out, extend=request.extend)
+        return run_stage(loaded, request, out, spend, begin_of(loaded, request, {}))
 
 
 def run_stages(loaded: Recipe, request: Request, out: Path, budget: str | None) -> Outcome:

@@ -57,7 +57,8 @@ def command(
     """Pre-train a recipe on a corpus within a budget. If --out holds a run of the same recipe, resume it.
 
     Exit code: 0 when the budget is spent, 130 after Ctrl-C and 143 after SIGTERM, each with a checkpoint."""
-    from cloze.assembly.run import pretrain
+    from cloze.assembly.request import requested
+    from cloze.assembly.run import run_request
     from cloze.cli.hints import hint
     from cloze.cli.quiet import silence
     from cloze.corpus.readers.formats import with_column
@@ -65,25 +66,21 @@ def command(
 
     if strategy not in ("ddp", "fsdp"):
         raise UserError(f"--strategy {strategy}: no such strategy. {nearest(strategy, ('ddp', 'fsdp'))}")
-    text_format = with_column(text_format, column, encoding)
-    if plan:
-        from cloze.assembly.planning import plan as planned
-
-        for one in planned(
-            recipe, corpus=corpus, out=out or "RUN", budget=budget, size=size, overrides=overrides or [], tokenizer=tokenizer,
-            held_out=held_out, init=init, text_format=text_format, binds=binds or [], seed=seed, device=device,
-            with_files=with_files or [], as_published=as_published,
-        ):
-            typer.echo(str(one))
-        return
-    if out is None:
+    if out is None and not plan:
         raise UserError("--out is missing: name the folder of the run, such as --out RUN. (--plan needs none.)")
-    with silence(on=quiet):
-        outcome = pretrain(
-            recipe, corpus=corpus, out=out, budget=budget, size=size, overrides=overrides or [], tokenizer=tokenizer,
-            held_out=held_out, init=init, text_format=text_format, binds=binds or [], seed=seed,
-            device=device, extend=extend, with_files=with_files or [], tensorboard=tensorboard, strategy=strategy,  # type: ignore[arg-type]
-            as_published=as_published, verbose=verbose,
+    with silence(on=quiet and not plan):
+        loaded, request = requested(
+            recipe, corpus, out or "RUN", budget=budget, size=size, overrides=overrides or [], with_files=with_files or [],
+            tokenizer=tokenizer, held_out=held_out, init=init, text_format=with_column(text_format, column, encoding),
+            binds=binds or [], seed=seed, device=device, as_published=as_published, extend=extend, tensorboard=tensorboard,
+            strategy=strategy, verbose=verbose,
         )
-        hint(out)
+        if plan:
+            from cloze.assembly.planning import plan_request
+
+            for one in plan_request(loaded, request):
+                typer.echo(str(one))
+            return
+        outcome = run_request(loaded, request)
+        hint(Path(request.asked.out))
     raise typer.Exit(outcome.exit_code)  # a run that a signal stopped is not done: `pretrain && finetune` must stop there

@@ -152,6 +152,9 @@ class Patches(Network):
         self.seen = positions
         return {"hidden": self.map(vectors)}
 
+    def depth_groups(self):
+        return [self.map]
+
     def flops_per_token(self, length):
         return 10.0 * length
 
