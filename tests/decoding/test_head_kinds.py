@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from cloze.batch import Batch
 from cloze.decoding.reader import Bound, head_for, head_names
 from cloze.networks import Clock, TwoSidedLSTM, WordVectors
 from cloze.objectives import NegativeSampling, classify, token_labelling, token_prediction
-from cloze.objectives.objective import TargetsAtPositions
+from cloze.objectives.objective import Loss, TargetsAtPositions
 
 SPELLINGS = ("[PAD]", "[UNK]", "[MASK]", "sea", "sky", "blue")
 COUNTS = np.array([0, 7, 0, 50, 30, 20])
@@ -61,6 +62,12 @@ class Judging(TargetsAtPositions):
     def __init__(self) -> None:
         super().__init__(set="hardness")
         self.head, self.reads, self.at = torch.nn.Linear(3, 1), ("hidden",), (self.target_positions,)
+
+    def scores(self, readings: Any, batch: Any) -> Any:
+        return self.head(readings["hidden"])
+
+    def loss(self, scores: Any, batch: Any) -> Loss:
+        return Loss(scores.sum(), {})
 
 
 def test_a_head_is_used_for_what_its_objective_declares_and_else_keeps_its_name() -> None:
