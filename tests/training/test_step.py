@@ -152,9 +152,6 @@ class Patches(Network):
         self.seen = positions
         return {"hidden": self.map(vectors)}
 
-    def depth_groups(self):
-        return [self.map]
-
     def flops_per_token(self, length):
         return 10.0 * length
 
