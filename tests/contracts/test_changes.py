@@ -145,9 +145,9 @@ def test_a_changed_network_computes_the_same_by_fast_functions_by_plain_modules_
     assert [loss.item() for loss in changed] != pytest.approx(before, rel=1e-4)
     torch.stack([loss for loss in changed if loss.requires_grad]).sum().backward()
     added = {name: p for name, p in network.named_parameters() if is_added(name)}
-    own = {name: p for name, p in network.named_parameters() if name not in added}
-    assert not added or all(p.grad is None for p in own.values() if not p.requires_grad)
-    assert not added or all("norm" in name for name, p in own.items() if p.requires_grad)
+    kept = {name: p for name, p in network.named_parameters() if name not in added}
+    assert not added or all(p.grad is None for p in kept.values() if not p.requires_grad)
+    assert not added or all("norm" in name for name, p in kept.items() if p.requires_grad)
     assert all(p.grad is not None and bool(p.grad.any()) for p in added.values() if p.requires_grad)
     if change in UNMERGED:
         with pytest.raises(CheckpointError, match=UNMERGED[change]):
