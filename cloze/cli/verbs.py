@@ -35,6 +35,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "finetune": Verb("finetune", "fine-tune a checkpoint on labelled text"),
         "evaluate": Verb("evaluate", "measure a fine-tuned checkpoint, or word vectors"),
         "predict": Verb("predict", "label texts, or generate a text for each"),
+        "compare": Verb("compare", "which recipe is best at an equal budget? with its uncertainty"),
     },
     "Use": {
         "fill": Verb("fill", "fill masked words"),

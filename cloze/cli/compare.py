@@ -1,0 +1,89 @@
+"""`cloze compare`: which of these is best, on this text, these tasks and this budget?"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    candidates: Annotated[list[str], typer.Argument(help="Recipes (names or files), or folders of checkpoints.")],
+    tasks: Annotated[list[str] | None, typer.Option(
+        "--task", show_default=False, help="NAME=TRAIN,DEV,TEST or NAME=TYPE:TRAIN,DEV,TEST; repeatable."
+    )] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of the comparison; the same folder resumes or extends it.")] = None,
+    corpus: Annotated[list[str] | None, typer.Option("--corpus", help="Text or a token store to pre-train on.")] = None,
+    budgets: Annotated[list[str] | None, typer.Option(
+        "--budget", help="Of each pre-training: 20Mtokens, 1e16flops, 10m; several give curves."
+    )] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each candidate.")] = 3,
+    size: Annotated[str | None, typer.Option(help="Rescale the networks: tiny, mini, small, medium, base or large.")] = None,
+    transfer: Annotated[str, typer.Option(help="Ways of fine-tuning: full, frozen, or a change: lora=8.")] = "full",
+    vary: Annotated[list[str] | None, typer.Option(
+        "--vary", help="PATH=VALUE,VALUE: each recipe with each value, such as exercise.mask.rate=0.15,0.3."
+    )] = None,
+    values: Annotated[list[str] | None, typer.Option("--set", help="Set a value in every recipe that is pre-trained.")] = None,
+    tuning: Annotated[list[str] | None, typer.Option(
+        "--tune", help="Set a value in the recipe of every task, such as training.epochs=3."
+    )] = None,
+    rates: Annotated[int, typer.Option(help="Peak rates to try per candidate: 1, 3 or 5, the fitted one in the middle.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Cells at the same time.")] = 1,
+    on: Annotated[str, typer.Option(help="Where they run: local, ray or ray://HOST:PORT.")] = "local",
+    tokenizer: Annotated[Path | None, typer.Option(help="One tokenizer for all recipes; default: each trains its own.")] = None,
+    text_format: Annotated[str, typer.Option("--format", help="Format of the corpus; default: detected.")] = "auto",
+    reach: Annotated[float | None, typer.Option(help="Show the cost of reaching this mean score, such as 0.8.")] = None,
+    shared: Annotated[bool, typer.Option("--allow-shared", help="Compare although splits of a task share rows.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    with_files: Annotated[list[Path] | None, typer.Option("--with", help="Python files that register parts.")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Check everything, count the cells, and stop.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the finding as JSON.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print the score of every run as CSV.")] = False,
+) -> None:
+    """Pre-train and fine-tune candidates at an equal budget, and say which can be told apart.
+
+    Example: cloze compare bert gpt2 --corpus TEXT --budget 20Mtokens --task mood=train.tsv,dev.tsv,test.tsv --out DIR
+
+    Exit code: 0 if every cell finished, 1 if one failed (the others are finished all the same), 130 or 143 after a signal."""
+    from cloze.comparison.asked import Asked, budgets_of, candidates_of, checked, tasks_of, transfers_of
+    from cloze.comparison.compare import Interrupted, finish
+    from cloze.comparison.grid import Grid
+    from cloze.errors import UserError
+    from cloze.jobs import workers_on
+
+    asked = Asked(
+        candidates_of(candidates, vary=vary or [], values=values or []), tasks_of(tasks or []), corpus or [],
+        budgets_of(budgets or []), seeds, size, transfers_of(transfer), rates, tuning or [], tokenizer, text_format, device,
+        with_files or [], shared,
+    )
+    if plan:
+        counts = Grid(checked(asked), out or Path("COMPARE")).counts()
+        typer.echo("\n".join(f"{kind:<9} {count:>5} cells" for kind, count in counts.items()))
+        return
+    if out is None:
+        raise UserError("--out is missing: name the folder of the comparison, such as --out COMPARE. (--plan needs none.)")
+    typed = shlex.join(["cloze", *sys.argv[1:]]) if Path(sys.argv[0]).name == "cloze" else ""
+    try:
+        answer, page = finish(
+            asked, out, workers_on(on, jobs), command=typed, reach=reach, say=lambda line: typer.echo(line, err=True)
+        )
+    except Interrupted as stopped:
+        typer.echo(f"Stopped. Finished cells are kept in {out}; the same command resumes.", err=True)
+        raise typer.Exit(stopped.code) from None
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(answer.data(), ensure_ascii=False, indent=2))
+    elif csv:
+        from cloze.comparison.sentence import as_csv
+
+        typer.echo(as_csv(answer), nl=False)
+    else:
+        from cloze.comparison.sentence import table
+
+        typer.echo(table(answer))
+    typer.echo(f"Next: open {shlex.quote(str(page))} in a browser", err=True)
+    raise typer.Exit(1 if answer.failures else 0)

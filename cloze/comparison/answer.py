@@ -1,0 +1,278 @@
+"""What a comparison has found, as plain values: scores, differences that are told apart, costs, failures, and a sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.comparison.asked import FULL, Asked, Candidate, Labels, Transfer
+from cloze.comparison.cell import failure_of
+from cloze.comparison.costs import Cost, Reached, reached
+from cloze.comparison.grid import Grid, Result
+from cloze.comparison.statistics import LEVEL, Difference, difference, holm, quantile, summary
+from cloze.training.budget import Budget
+
+OVERALL = "mean"  # over the tasks
+
+
+class Scores(NamedTuple):
+    """One system on one task: scores by seed, how many runs gave a constant answer, and a score per example (N,), the mean over
+    the runs."""
+
+    by_seed: Mapping[int, float]
+    constant: int = 0
+    examples: NDArray[np.float64] | None = None
+
+    @property
+    def runs(self) -> tuple[float, ...]:
+        """The scores in the order of the seeds."""
+        return tuple(self.by_seed.values())
+
+
+@dataclass(frozen=True)
+class System:
+    """A candidate with a way of transferring, at one budget (None for a checkpoint). `scores` by task; `cost` is the mean over
+    seeds, as `held_out` is that of the held-out losses; `trained` is the number of parameters that fine-tuning moved."""
+
+    name: str
+    budget: str | None
+    scores: Mapping[str, Scores]
+    cost: Cost | None = None
+    held_out: float | None = None
+    curve: Sequence[Sequence[float]] = ()
+    trained: int | None = None
+    rates: Mapping[str, float] = field(default_factory=dict)
+
+    def overall(self, tasks: Sequence[str]) -> tuple[float, ...]:
+        """The mean over tasks of every seed that has been measured on all of them; nothing where a task is missing."""
+        found = [self.scores[name].by_seed for name in tasks if name in self.scores]
+        if len(found) < len(tasks) or not found:
+            return ()
+        return tuple(float(np.mean([own[seed] for own in found])) for seed in found[0] if all(seed in own for own in found))
+
+
+class Pair(NamedTuple):
+    """Two systems on a task, or on the mean of all: the difference of the first and the second, corrected for all pairs."""
+
+    one: str
+    two: str
+    task: str
+    difference: Difference
+    adjusted: float
+
+    @property
+    def apart(self) -> bool:
+        """Whether they are told apart."""
+        return self.adjusted <= LEVEL
+
+
+class Failure(NamedTuple):
+    """A cell that failed."""
+
+    cell: str
+    kind: str
+    reason: str
+    log: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The finding. `systems` are those of the largest budget, the best first; `smaller` are those of smaller budgets."""
+
+    asked: Asked
+    systems: Sequence[System]
+    smaller: Sequence[System]
+    pairs: Sequence[Pair]
+    failures: Sequence[Failure]
+    unfinished: int
+    baselines: Mapping[str, float]
+    examples: Mapping[str, int]
+    reach: Reached | None = None
+
+    @property
+    def ranked(self) -> list[str]:
+        """The tasks that the mean is of: those whose metric is better the higher it is."""
+        return ranked_tasks(self.asked)
+
+    def pair(self, one: str, two: str, task: str = OVERALL) -> Pair | None:
+        """The comparison of two systems, in this order."""
+        for found in self.pairs:
+            if found.task == task and {found.one, found.two} == {one, two}:
+                if found.one == one:
+                    return found
+                d = found.difference
+                return Pair(one, two, task, d._replace(value=-d.value, low=-d.high, high=-d.low), found.adjusted)
+        return None
+
+    @property
+    def least(self) -> float | None:
+        """About the least difference that this comparison would tell apart: the median over pairs, with the correction."""
+        count = len([pair for pair in self.pairs if pair.task == OVERALL])
+        found = [pair.difference.least for pair in self.pairs if pair.task == OVERALL and pair.difference.least is not None]
+        if not found:
+            return None
+        freedom = 2.0 * (self.asked.seeds - 1)
+        stricter = quantile(1 - LEVEL / (2 * _share(self.asked) * count), freedom) / quantile(1 - LEVEL / 2, freedom)
+        return float(np.median(found)) * stricter
+
+    def data(self) -> dict[str, Any]:
+        """Plain values for `--json`."""
+        from cloze.comparison.sentence import sentence
+
+        return {
+            "answer": sentence(self), "level": LEVEL, "seeds": self.asked.seeds,
+            "budget": self.systems[0].budget if self.systems else None,
+            "tasks": [
+                {"name": one.name, "type": one.type, **self.asked.metrics[one.name]._asdict(),
+                 "constant_answer": self.baselines.get(one.name), "examples": self.examples.get(one.name)}
+                for one in self.asked.tasks
+            ],
+            "systems": [_system(one, self.ranked) for one in (*self.systems, *self.smaller)],
+            "pairs": [
+                {"one": one.one, "two": one.two, "task": one.task, **_finite(one.difference._asdict()), "p": one.difference.p,
+                 "adjusted": one.adjusted, "apart": one.apart} for one in self.pairs
+            ],
+            "reach": None if self.reach is None else self.reach.data(),
+            "failed": [one._asdict() for one in self.failures], "unfinished": self.unfinished,
+        }  # fmt: skip
+
+
+def answer_of(grid: Grid, *, reach: float | None = None) -> Answer:
+    """What the finished cells of a grid say."""
+    asked = grid.asked
+    found = [
+        _measured(grid, candidate, budget, transfer)
+        for candidate, budget in grid.starts() for transfer in asked.transfers
+    ]  # fmt: skip
+    largest = None if not asked.budgets else asked.budgets[-1].typed
+    tasks = ranked_tasks(asked)
+    there = [one for one in found if one.budget in (None, largest)]
+    ranked = sorted(there, key=lambda one: -_worth(one, tasks))
+    smaller = [one for one in found if one not in there]
+    tests = {task.name: own for task in asked.tasks if (own := _tested(grid, task)) is not None}
+    return Answer(
+        asked, ranked, smaller, pairs_of(ranked, asked), _failures(grid), len(grid.ready()),
+        {name: one["baseline"] for name, one in tests.items() if one["baseline"] is not None},
+        {name: one["examples"] for name, one in tests.items()}, reached(found, tasks, quality=reach),
+    )
+
+
+def ranked_tasks(asked: Asked) -> list[str]:
+    """The tasks whose metric is better the higher it is; a loss has another scale and no part in the mean."""
+    return [one.name for one in asked.tasks if asked.metrics[one.name].more]
+
+
+def pairs_of(systems: Sequence[System], asked: Asked, *, draws: int = 10_000) -> list[Pair]:
+    """All pairs on the mean over tasks and on each task, corrected: the mean and the tasks have half of the level each."""
+    tasks, made = ranked_tasks(asked), []
+    by_task = [one.name for one in asked.tasks] if len(asked.tasks) > 1 or not tasks else []
+    for scope in ([OVERALL] if tasks else [], by_task):
+        found = [
+            (one, two, name, result) for name in scope for one, two in combinations(systems, 2)
+            if (result := _compared(one, two, tasks if name == OVERALL else [name], asked, draws)) is not None
+        ]  # fmt: skip
+        adjusted = [min(1.0, value * _share(asked)) for value in holm([result.p for *_, result in found])]
+        made += [
+            Pair(one.name, two.name, name, result, value)
+            for (one, two, name, result), value in zip(found, adjusted, strict=True)
+        ]  # fmt: skip
+    return made
+
+
+def _share(asked: Asked) -> int:
+    """Into how many parts the level is divided."""
+    return 2 if len(asked.tasks) > 1 and ranked_tasks(asked) else 1
+
+
+def _compared(one: System, two: System, tasks: Sequence[str], asked: Asked, draws: int) -> Difference | None:
+    ours, theirs = one.overall(tasks), two.overall(tasks)
+    if not ours or not theirs:
+        return None
+    sign = 1.0 if asked.metrics[tasks[0]].more else -1.0
+    blocks: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+    for name in tasks:
+        a, b = one.scores[name].examples, two.scores[name].examples
+        if a is None or b is None or len(a) != len(b):
+            blocks = []
+            break
+        blocks.append((sign * a, sign * b))
+    return difference([sign * value for value in ours], [sign * value for value in theirs], blocks, draws=draws)
+
+
+def _measured(grid: Grid, candidate: Candidate, budget: Budget | None, transfer: Transfer) -> System:
+    asked = grid.asked
+    scores, rates, trained = {}, {}, None
+    for task in asked.tasks:
+        cells = grid.final(candidate, budget, transfer, task)
+        by_seed = {cell.identity["seed"]: result for cell in cells if (result := grid.result(cell)) is not None}
+        results = list(by_seed.values())
+        if not results:
+            continue
+        by_example = [result["scores"] for result in results]
+        whole = all(own is not None for own in by_example) and len({len(own) for own in by_example}) == 1
+        scores[task.name] = Scores(
+            {seed: result["test"] for seed, result in by_seed.items()}, sum(result["constant"] for result in results),
+            np.mean(np.array(by_example, np.float64), axis=0) if whole else None,
+        )
+        rates[task.name], trained = cells[0].identity["rate"], results[0]["trained"]
+    name = candidate.name + ("" if transfer.name == FULL and len(asked.transfers) == 1 else f" {transfer.name}")
+    if budget is None:
+        return System(name, None, scores, trained=trained, rates=rates)
+    starts = grid.starting(candidate, budget)
+    runs = [result for cell in starts if (result := grid.result(cell)) is not None]
+    losses = [run["held_out"] for run in runs if run["held_out"] is not None]
+    cost = Cost(*(float(np.mean([run[key] for run in runs])) for key in Cost._fields)) if runs else None
+    return System(
+        name, budget.typed, scores, cost, float(np.mean(losses)) if losses else None, runs[0]["curve"] if runs else (), trained,
+        {**({"pre-training": starts[0].identity["rate"]} if starts else {}), **rates},
+    )
+
+
+def _tested(grid: Grid, task: Labels) -> Result | None:
+    """The result of one run on a task; the size of the test set and the constant answer are the same in all of them."""
+    cells = (
+        cell for candidate, budget in grid.starts() for transfer in grid.asked.transfers
+        for cell in grid.final(candidate, budget, transfer, task)
+    )  # fmt: skip
+    return next((result for cell in cells if (result := grid.result(cell)) is not None), None)
+
+
+def _failures(grid: Grid) -> list[Failure]:
+    found = {cell.key: cell for cell in grid.cells()}
+    made = []
+    for key, cell in found.items():
+        folder = cell.folder(grid.out)
+        reason = grid.failed.get(key) or (failure_of(folder) if grid.result(cell) is None else None)
+        if reason is not None:
+            made.append(Failure(cell.label, cell.kind, reason, str(folder / "log.txt")))
+    return made
+
+
+def _worth(system: System, tasks: Sequence[str]) -> float:
+    own = system.overall(tasks)
+    return float(np.mean(own)) if own else -math.inf
+
+
+def _system(system: System, tasks: Sequence[str]) -> dict[str, Any]:
+    def shown(runs: Sequence[float], constant: int = 0) -> dict[str, Any]:
+        return {**_finite(summary(runs)._asdict()), "runs": list(runs), "constant": constant}
+
+    overall = system.overall(tasks)
+    return {
+        "name": system.name, "budget": system.budget, OVERALL: shown(overall) if overall else None,
+        "tasks": {name: shown(one.runs, one.constant) for name, one in system.scores.items()},
+        "cost": None if system.cost is None else system.cost._asdict(), "held_out": system.held_out, "curve": system.curve,
+        "trained_parameters": system.trained, "rates": dict(system.rates),
+    }  # fmt: skip
+
+
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers that JSON knows: null for nan and infinity."""
+    return {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()}
+

@@ -1,0 +1,257 @@
+"""What a comparison is asked for: candidates, tasks, ways of transferring, budgets, seeds; each read from the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cloze.assembly.check import check_recipe
+from cloze.assembly.given import build
+from cloze.assembly.load import load_recipe, load_sources, recipe_names, task_recipe_names
+from cloze.assembly.parts import builder_of, names
+from cloze.assembly.recipe import Recipe, plain
+from cloze.corpus import Store
+from cloze.corpus.readers.text_files import require_files
+from cloze.corpus.records import check_records
+from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, nearest
+from cloze.reports.page import unique_names
+from cloze.tasks.task import chosen_metric
+from cloze.tasks.task import task as make_task
+from cloze.training.budget import Budget
+
+FULL, FROZEN = "full", "frozen"
+#: The recipe that reads a frozen network, by the type of task.
+FROZEN_RECIPES = {"sentence_classification": "frozen_features", "token_labelling": "frozen_labelling"}
+
+
+class Candidate(NamedTuple):
+    """A recipe that is pre-trained with some values set, or a checkpoint that stands already."""
+
+    name: str
+    recipe: str | None = None
+    values: tuple[str, ...] = ()
+    checkpoint: Path | None = None
+
+
+class Transfer(NamedTuple):
+    """A way of fine-tuning: everything (`full`), nothing but a head (`frozen`), or a change such as `lora=8`."""
+
+    name: str
+
+    @property
+    def changes(self) -> list[str]:
+        """The changes of the network, as `cloze finetune --change` has them."""
+        return [] if self.name in (FULL, FROZEN) else [self.name]
+
+
+class Labels(NamedTuple):
+    """A task by name: its type, and the files of its training, dev and test sets."""
+
+    name: str
+    type: str
+    train: str
+    dev: str
+    test: str
+
+
+class Metric(NamedTuple):
+    """What a task is measured by, and whether more of it is better."""
+
+    name: str
+    more: bool
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A comparison. `tuning` are values set in the recipe of every task; `rates` is how many peak rates each candidate is tried
+    with. `budgets` are in ascending order, and the answer is about the last one. `shared`: splits of a task may share rows.
+    `checked` adds the `recipes` and, by task, the `metrics`.
+    """
+
+    candidates: Sequence[Candidate]
+    tasks: Sequence[Labels]
+    corpus: Sequence[str] = ()
+    budgets: Sequence[Budget] = ()
+    seeds: int = 3
+    size: str | None = None
+    transfers: Sequence[Transfer] = (Transfer(FULL),)
+    rates: int = 1
+    tuning: Sequence[str] = ()
+    tokenizer: Path | None = None
+    text_format: str = "auto"
+    device: str = "auto"
+    with_files: Sequence[Path] = ()
+    shared: bool = False
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+
+    @property
+    def factors(self) -> list[float]:
+        """What the fitted peak rate is multiplied by: powers of two around 1, which comes first."""
+        around = self.rates // 2
+        return sorted((2.0**k for k in range(-around, around + 1)), key=lambda factor: (abs(factor - 1), factor))
+
+
+def candidates_of(given: Sequence[str], *, vary: Sequence[str] = (), values: Sequence[str] = ()) -> list[Candidate]:
+    """Recipes by name or file, folders of checkpoints, and each recipe with every combination of the values to `vary`."""
+    folders = [Path(one) for one in given if Path(one).is_dir()]
+    shown = dict(zip(folders, unique_names(folders), strict=True)) if folders else {}
+    varied = [_values(one) for one in vary]
+    found: list[Candidate] = []
+    for one in given:
+        if Path(one) in shown:
+            found.append(Candidate(shown[Path(one)], checkpoint=Path(one)))
+            continue
+        for combination in product(*varied):
+            name = Path(one).stem if one.endswith((".yaml", ".yml")) else one
+            found.append(Candidate(" ".join([name, *combination]), known_recipe(one), (*values, *combination)))
+    if not found:
+        raise RecipeError("nothing to compare: name recipes (see `cloze list`), files of recipes, or checkpoints.")
+    twice = {one.name for one in found if sum(one.name == other.name for other in found) > 1}
+    if twice:
+        raise RecipeError(f"{', '.join(sorted(twice))}: named twice. Give each candidate once, and files different names.")
+    return found
+
+
+def known_recipe(name: str) -> str:
+    """The name of a recipe, or the absolute path of its file.
+
+    The name of a family stands for its base-sized recipe, or its only one: electra for electra-base.
+    """
+    if Path(name).is_file():
+        return os.path.abspath(name)
+    known = recipe_names()
+    family = [one for one in (f"{name}-base", f"{name}-small") if one in known]
+    if name in known or family:
+        return name if name in known else family[0]
+    if any(mark in name for mark in "/\\") or name.endswith((".yaml", ".yml")):
+        raise RecipeError(f"{name}: no such file or folder. Candidates are recipes (see `cloze list`), their files, checkpoints.")
+    raise RecipeError(f"unknown recipe {name!r}. {nearest(name, known)}\n  cloze list shows all recipes.")
+
+
+def _values(given: str) -> list[str]:
+    """PATH=A,B as PATH=A and PATH=B."""
+    path, equals, rest = given.partition("=")
+    values = [value.strip() for value in rest.split(",")]
+    if not equals or not path or not all(values):
+        raise RecipeError(f"--vary {given}: expected PATH=VALUE,VALUE, such as exercise.mask.rate=0.15,0.3.")
+    return [f"{path}={value}" for value in values]
+
+
+def transfers_of(given: str) -> list[Transfer]:
+    """Ways of fine-tuning from `full,frozen,lora=8`."""
+    found = [Transfer(one.strip()) for one in given.split(",")]
+    known = (FULL, FROZEN, *names("change"))
+    for one in found:
+        name, _, value = one.name.partition("=")
+        if name not in known or (one.changes and not value):
+            raise RecipeError(
+                f"--transfer {one.name}: expected {FULL}, {FROZEN} or a change with its value, such as lora=8. "
+                f"{nearest(name, known)}"
+            )
+    if len({one.name for one in found}) < len(found):
+        raise RecipeError(f"--transfer {given}: a way of fine-tuning is named twice.")
+    return found
+
+
+def tasks_of(given: Sequence[str]) -> list[Labels]:
+    """Tasks from NAME=TRAIN,DEV,TEST or NAME=TYPE:TRAIN,DEV,TEST. Without a type, a name that is one counts as the type, and
+    otherwise it is sentence_classification."""
+    found: list[Labels] = []
+    for one in given:
+        name, equals, rest = one.partition("=")
+        kind, colon, files = rest.partition(":")
+        if not colon or kind not in task_recipe_names() and Path(rest.split(",")[0]).exists():
+            kind, files = name if name in task_recipe_names() else "sentence_classification", rest
+        if kind not in task_recipe_names():
+            raise TaskError(f"--task {one}: unknown task {kind!r}. {nearest(kind, task_recipe_names())}")
+        parts = files.split(",")
+        if not equals or not name.replace("_", "").replace("-", "").isalnum() or len(parts) != 3 or not all(parts):
+            raise TaskError(
+                f"--task {one}: expected NAME=TRAIN,DEV,TEST or NAME=TYPE:TRAIN,DEV,TEST; a name has letters, digits, _ and -.\n"
+                "  The dev set selects the epoch and the rate; the test set is read once, at the end."
+            )
+        if name in {other.name for other in found}:
+            raise TaskError(f"--task {one}: the name {name!r} is used twice. Give each task its own name.")
+        found.append(Labels(name, kind, *map(os.path.abspath, parts)))
+    if not found:
+        raise TaskError("--task NAME=TRAIN,DEV,TEST is missing: what candidates are compared by.")
+    return found
+
+
+def budgets_of(given: Sequence[str]) -> list[Budget]:
+    """Budgets of one kind, in ascending order."""
+    found = sorted((Budget.parse(one) for one in given), key=lambda budget: budget.amount)
+    if len({budget.kind for budget in found}) > 1:
+        raise BudgetError(f"--budget {' '.join(given)}: several budgets must be of one kind, all tokens or all flops.")
+    if len({budget.amount for budget in found}) < len(found):
+        raise BudgetError(f"--budget {' '.join(given)}: a budget is given twice.")
+    return found
+
+
+def checked(asked: Asked) -> Asked:
+    """The same with its recipes loaded. Whatever cannot be compared is refused before anything is trained or written."""
+    if asked.seeds < 1:
+        raise TaskError(f"--seeds {asked.seeds}: expected 1 or more, better 3 or more.")
+    if asked.rates < 1 or asked.rates % 2 == 0:
+        raise TaskError(f"--rates {asked.rates}: expected an odd number, so that the fitted rate is in the middle: 1, 3 or 5.")
+    trained = [one for one in asked.candidates if one.recipe is not None]
+    if trained and not asked.budgets:
+        raise BudgetError(
+            f"{trained[0].name}: --budget is missing: what each recipe may spend on pre-training, such as 20Mtokens or 1e16flops."
+        )
+    if trained and not asked.corpus:
+        raise CorpusError(f"{trained[0].name}: --corpus is missing: the text to pre-train on.")
+    if not trained and (asked.budgets or asked.corpus):
+        raise BudgetError("--budget and --corpus are for recipes; these candidates are checkpoints. Omit them.")
+    recipes = {}
+    for one in trained:
+        recipes[one.name] = load_recipe(
+            one.recipe or "", size=asked.size, overrides=list(one.values), with_files=asked.with_files
+        )
+        check_recipe(recipes[one.name])
+    for one in asked.candidates:
+        holds = one.checkpoint is None or any((one.checkpoint / name).is_file() for name in ("config.json", "cloze/run.json"))
+        if not holds:
+            raise CheckpointError(f"{one.checkpoint}: holds no checkpoint. Candidates are recipes, their files, or checkpoints.")
+    for task in asked.tasks:
+        _check_task(task, asked)
+    return replace(asked, recipes=recipes, metrics={task.name: _metric(task, asked.tuning) for task in asked.tasks})
+
+
+def _metric(task: Labels, tuning: Sequence[str]) -> Metric:
+    own: Any = load_recipe(task.type, overrides=list(tuning)).task
+    made = make_task(task.type)
+    name = chosen_metric(made, own.metric)
+    return Metric(name, made.metrics[name])
+
+
+def _check_task(task: Labels, asked: Asked) -> None:
+    """Refuse files that cannot be read, rows that cannot be used, and rows that the training set shares with another."""
+    files = (task.train, task.dev, task.test)
+    require_files(files)
+    for transfer in asked.transfers:
+        if transfer.name == FROZEN and task.type not in FROZEN_RECIPES:
+            raise TaskError(f"--transfer frozen: not for {task.type} ({task.name}). It is for {' and '.join(FROZEN_RECIPES)}.")
+    if any(Store.is_store(file) for file in files):
+        return
+    sources = load_sources(task.type, overrides=list(asked.tuning))
+    spec = next(iter(sources.values()))
+    source: Any = build(builder_of(spec.kind, spec.name), plain(spec.arguments), {})
+    found = check_records([task.dev, task.test], source.answer, source.columns, against=[task.train])
+    if found.unusable:
+        shown = "\n  ".join(str(one).splitlines()[0] for one in found.unusable[:3])
+        more = f"\n  and {len(found.unusable) - 3:,} more" if len(found.unusable) > 3 else ""
+        raise TaskError(f"--task {task.name}: rows cannot be used:\n  {shown}{more}\n  cloze corpus check lists all of them.")
+    others = check_records([task.test], source.answer, source.columns, against=[task.dev]).shared
+    shared = [one for one in (*found.shared, *others) if one.rows]
+    if shared and not asked.shared:
+        shown = "\n  ".join(map(str, shared))
+        raise TaskError(
+            f"--task {task.name}: the splits share rows, so the test set would measure what was memorised:\n  {shown}\n"
+            "  Remove them from one of the files. To compare all the same: --allow-shared."
+        )

@@ -1,0 +1,77 @@
+"""A cell of a comparison: a folder with a run in it.
+
+    CELL/cell.json     what the result depends on (`identity`) and where its inputs are (`request`)
+    CELL/run           the run folder of `cloze pretrain` or `cloze finetune`
+    CELL/result.json   what was measured; its presence says that the cell is finished
+    CELL/failed.json   why the last try failed
+    CELL/log.txt       what the run printed
+
+The name of the folder ends in a hash of the identity, so a cell is found again by what it is, wherever the folder was copied.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+from cloze.whole import whole_file
+
+Kind = Literal["corpus", "pretrain", "finetune"]
+RESULT, FAILED, CELL, LOG = "result.json", "failed.json", "cell.json", "log.txt"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell by its identity; `label` makes the name of its folder readable, `request` says where its inputs are."""
+
+    kind: Kind
+    label: str
+    identity: Mapping[str, Any]
+    request: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """A hash of the identity."""
+        return sha256(json.dumps([self.kind, self.identity], sort_keys=True).encode()).hexdigest()[:12]
+
+    def folder(self, out: Path) -> Path:
+        """Its folder in a comparison."""
+        return out / "cells" / f"{self.kind}-{re.sub(r'[^A-Za-z0-9.=_]+', '-', self.label)[:60].strip('-')}-{self.key}"
+
+    def write(self, out: Path) -> Path:
+        """Its folder, with the description in it."""
+        folder = self.folder(out)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / CELL, {"kind": self.kind, "identity": self.identity, "request": self.request})
+        return folder
+
+
+def result_of(folder: Path) -> dict[str, Any] | None:
+    """The result of a finished cell; None where there is none."""
+    return read_json(folder / RESULT)
+
+
+def failure_of(folder: Path) -> str | None:
+    """Why the last try failed; None where none did."""
+    found = read_json(folder / FAILED)
+    return None if found is None else str(found["reason"])
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON file; None where there is none."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON file, whole or not at all."""
+    with whole_file(path) as fresh:
+        fresh.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,161 @@
+"""Runs the cells of a comparison that are missing, several at a time, until no more can be run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+from cloze.comparison.answer import Answer, answer_of
+from cloze.comparison.asked import Asked, checked
+from cloze.comparison.cell import FAILED, LOG, Cell, failure_of, write_json
+from cloze.comparison.grid import Grid
+from cloze.comparison.page import write_page
+from cloze.corpus.readers.not_text import require_apart
+from cloze.errors import CheckpointError
+from cloze.jobs import Ended, Job, Workers
+from cloze.training.log import duration
+
+_STOPPED = {128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGTERM, -signal.SIGINT}
+_REFRESH = 20.0  # seconds between lines where the output is no terminal
+
+
+class Interrupted(Exception):
+    """Ctrl-C or SIGTERM; finished cells stay, and runs have checkpoints."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def run(asked: Asked, out: Path, workers: Workers, *, say: Callable[[str], None] = lambda line: None) -> Grid:
+    """The grid of what was asked, with every cell finished or failed.
+
+    A cell that is finished is never run again, and a run that was stopped resumes. Raises a `UserError` for what cannot be
+    compared before anything is written, and `Interrupted` after Ctrl-C.
+    """
+    asked = checked(asked)
+    require_apart([*asked.corpus, *(file for task in asked.tasks for file in task[2:])], out)
+    require_own(out)
+    grid = Grid(asked, out)
+    progress = Progress(grid, say=say)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        signal.signal(signal.SIGTERM, _interrupt)
+        _fill(grid, workers, progress)
+    except KeyboardInterrupt as interrupt:
+        workers.stop()
+        raise Interrupted(128 + (signal.SIGTERM if interrupt.args else signal.SIGINT)) from None
+    except BaseException:
+        workers.stop()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        progress.close()
+    return grid
+
+
+def finish(
+    asked: Asked, out: Path, workers: Workers, *, command: str = "", reach: float | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> tuple[Answer, Path]:
+    """`run`, and the finding in `out`: the page and compare.json. `reach` is the score whose cost is shown."""
+    grid = run(asked, out, workers, say=say)
+    answer = answer_of(grid, reach=reach)
+    write_json(out / "compare.json", answer.data())
+    return answer, write_page(answer, out, command=command)
+
+
+def require_own(out: Path) -> None:
+    """Refuse a folder that holds anything but a comparison."""
+    if out.exists() and not out.is_dir():
+        raise CheckpointError(f"{out}: is a file; expected a folder for the comparison. Choose another --out.")
+    foreign = [] if not out.exists() or (out / "cells").is_dir() else sorted(path.name for path in out.iterdir())
+    if foreign:
+        raise CheckpointError(f"{out}: holds {foreign[0]}, which no comparison wrote. Choose another --out.")
+
+
+def _fill(grid: Grid, workers: Workers, progress: Progress) -> None:
+    at_work: dict[str, Cell] = {}
+    while True:
+        for cell in grid.ready():
+            if workers.running >= workers.count:
+                break
+            if cell.key not in at_work:
+                folder = cell.write(grid.out)
+                (folder / FAILED).unlink(missing_ok=True)
+                at_work[cell.key] = cell
+                workers.start(Job(cell.key, "cloze.comparison.work", (os.path.abspath(folder),), folder / LOG))
+        progress.show(len(at_work))
+        if not workers.running:
+            return
+        ended = workers.wait()
+        cell = at_work.pop(ended.job.name)
+        if grid.result(cell) is None:
+            grid.failed[cell.key] = _reason(cell.folder(grid.out), ended)
+        progress.ended(cell, grid.failed.get(cell.key))
+
+
+def _reason(folder: Path, ended: Ended) -> str:
+    """Why a cell failed; a process that was killed leaves no word, so it is written here."""
+    known = failure_of(folder)
+    if known is not None:
+        return known
+    if ended.code in _STOPPED:
+        reason = "was stopped by a signal; the same command resumes it"
+    elif ended.code < 0:
+        name = signal.Signals(-ended.code).name
+        short = "; usually the machine was short of memory" if ended.code == -signal.SIGKILL else ""
+        reason = f"its process was ended by {name}{short}"
+    else:
+        reason = f"its process ended with exit code {ended.code}; see {folder / LOG}"
+    write_json(folder / FAILED, {"reason": reason})
+    return reason
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt(number)
+
+
+class Progress:
+    """Cells done of all, and the time left: a line that rewrites itself on a terminal, else one from time to time."""
+
+    def __init__(self, grid: Grid, *, say: Callable[[str], None], stream: TextIO | None = None) -> None:
+        self.grid, self.say, self.stream = grid, say, stream or sys.stderr
+        self.total = sum(grid.counts().values())
+        self.started, self.shown, self.width = time.monotonic(), -float("inf"), 0
+        self.before = self._done()
+
+    def _done(self) -> int:
+        return len({cell.key for cell in self.grid.cells() if self.grid.result(cell) is not None})
+
+    def show(self, running: int) -> None:
+        """Show how far it is."""
+        now, live = time.monotonic(), self.stream.isatty()
+        if not live and now - self.shown < _REFRESH:
+            return
+        self.shown = now
+        done = self._done()
+        made = done - self.before
+        left = f", {duration((now - self.started) / made * (self.total - done))} left" if made else ""
+        failed = f", {len(self.grid.failed)} failed" if self.grid.failed else ""
+        line = f"{done} of {self.total} cells done{failed}, {running} running{left}"
+        self.stream.write("\r" + line.ljust(self.width) if live else line + "\n")
+        self.stream.flush()
+        self.width = len(line)
+
+    def ended(self, cell: Cell, failure: str | None) -> None:
+        """Tell of a failed cell at once."""
+        if failure is not None:
+            self.close()
+            self.say(f"failed: {cell.label} ({cell.kind}): {failure.splitlines()[0]}")
+
+    def close(self) -> None:
+        """End the rewritten line."""
+        if self.stream.isatty() and self.width:
+            self.stream.write("\n")
+            self.width = 0

@@ -1,0 +1,82 @@
+"""What a quality costs: scores against what pre-training spent, over several budgets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from cloze.comparison.answer import System
+
+
+class Cost(NamedTuple):
+    """What a run of pre-training spent."""
+
+    tokens: float
+    flops: float
+    seconds: float
+
+
+class Point(NamedTuple):
+    """A cost and the score that it bought."""
+
+    cost: Cost
+    score: float
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The cost of reaching the score `quality`, by the name of a system; None where its largest budget does not.
+
+    `points` are the means of every system at its budgets, in ascending order.
+    """
+
+    quality: float
+    points: Mapping[str, Sequence[Point]]
+
+    def cost(self, name: str) -> Cost | None:
+        """What a system spends until it has the quality, interpolated between budgets on a logarithmic scale."""
+        return cost_to_reach(self.points[name], self.quality)
+
+    def data(self) -> dict[str, Any]:
+        """Plain values for `--json`."""
+        return {
+            "quality": self.quality,
+            "cost": {name: None if (cost := self.cost(name)) is None else cost._asdict() for name in self.points},
+            "points": {
+                name: [{**point.cost._asdict(), "score": point.score} for point in own] for name, own in self.points.items()
+            },
+        }
+
+
+def reached(systems: Sequence[System], tasks: Sequence[str], *, quality: float | None = None) -> Reached | None:
+    """The costs of the mean over tasks; the quality is by default the highest that every system reaches."""
+    points: dict[str, list[Point]] = {}
+    for system in systems:
+        if system.cost is not None and (own := system.overall(tasks)):
+            points.setdefault(system.name, []).append(Point(system.cost, float(np.mean(own))))
+    if not points:
+        return None
+    in_order = {name: sorted(own, key=lambda point: point.cost.tokens) for name, own in points.items()}
+    wanted = min(max(point.score for point in own) for own in in_order.values()) if quality is None else quality
+    return Reached(wanted, in_order)
+
+
+def cost_to_reach(points: Sequence[Point], quality: float) -> Cost | None:
+    """The cost at which a score is first reached: that of the first point that has it, or between it and the one before."""
+    for number, point in enumerate(points):
+        if point.score < quality:
+            continue
+        before = points[number - 1] if number else None
+        if before is None or point.score == before.score:
+            return point.cost
+        share = (quality - before.score) / (point.score - before.score)
+        return Cost(*(
+            math.exp(math.log(low) + share * (math.log(high) - math.log(low))) if low > 0 and high > 0 else high
+            for low, high in zip(before.cost, point.cost, strict=True)
+        ))  # fmt: skip
+    return None

@@ -1,0 +1,109 @@
+"""The figures of a comparison as inline SVG: scores with their spread, and scores against costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup, escape
+
+from cloze.comparison.answer import Answer
+from cloze.comparison.costs import Cost
+from cloze.comparison.sentence import points
+from cloze.comparison.statistics import LEVEL, quantile, summary
+from cloze.reports.figures import COLOURS, Line, Scale, chart, ticks
+from cloze.reports.sections import Figure
+
+_ROW, _AXIS = 42, 34  # pixels
+
+
+class Spread(NamedTuple):
+    """The scores of one system, by seed."""
+
+    name: str
+    values: Sequence[float]
+    colour: int
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of the mean over seeds; the value itself where there is one."""
+    found = summary(values)
+    if found.number < 2:
+        return found.mean, found.mean
+    half = quantile(1 - LEVEL / 2, found.number - 1) * found.deviation / math.sqrt(found.number)
+    return found.mean - half, found.mean + half
+
+
+def spreads(systems: Sequence[Spread], *, title: str, usual: float | None = None) -> Markup:
+    """A row per system: a dot per seed, a mark at the mean, a line over its 95 % interval; `usual` is the constant answer.
+
+    Horizontal places are percentages, so that the letters keep their size on a narrow screen.
+    """
+    ends = [end for one in systems for end in (*interval(one.values), *one.values)] + ([] if usual is None else [usual])
+    low, high = min(ends), max(ends)
+    air = 0.04 * (high - low) or 0.05 * abs(high) or 0.05
+    at = Scale(low - air, high + air, 1.0, 99.0)
+    height = _ROW * len(systems) + _AXIS
+    bottom = height - _AXIS
+    parts = [f'<svg class="spreads" width="100%" height="{height}" role="img" aria-label="{escape(title)}">']
+    for value in ticks(low, high, 4):
+        x = f"{at(value):.2f}%"
+        parts.append(f'<line class="grid" x1="{x}" x2="{x}" y1="0" y2="{bottom}"/>')
+        parts.append(f'<text class="tick" x="{x}" y="{bottom + 16}" text-anchor="middle">{100 * value:g}</text>')
+    if usual is not None:
+        x = f"{at(usual):.2f}%"
+        parts.append(f'<line class="usual" x1="{x}" x2="{x}" y1="0" y2="{bottom}"/>')
+        anchor = "start" if at(usual) < 50 else "end"
+        parts.append(f'<text class="label" x="{x}" y="{bottom + 30}" text-anchor="{anchor}">usual answer</text>')
+    parts += [_spread(one, at, _ROW * row) for row, one in enumerate(systems)]
+    parts.append(f'<line class="axis" x1="0" x2="100%" y1="{bottom}" y2="{bottom}"/></svg>')
+    return Markup("".join(parts))
+
+
+def _spread(one: Spread, at: Scale, top: int) -> str:
+    found, (start, stop), y = summary(one.values), interval(one.values), top + 28
+    style = f'style="--c:var(--series-{one.colour % COLOURS})"'
+    middle = f"{at(found.mean):.2f}%"
+    parts = [
+        f'<text class="name" x="0" y="{top + 15}">{escape(one.name)}</text>'
+        f'<text class="value" x="100%" y="{top + 15}" text-anchor="end">{points(found.mean)}</text>'
+        f'<line class="interval" {style} x1="{at(start):.2f}%" x2="{at(stop):.2f}%" y1="{y}" y2="{y}"/>'
+        f'<line class="mean" {style} x1="{middle}" x2="{middle}" y1="{y - 7}" y2="{y + 7}"/>'
+    ]
+    for number, value in enumerate(one.values, 1):
+        shown = f"<title>seed {number}: {points(value)}</title>"
+        parts.append(f'<circle class="mark" {style} cx="{at(value):.2f}%" cy="{y}" r="4">{shown}</circle>')
+    return "".join(parts)
+
+
+def cost_figures(answer: Answer) -> list[Figure]:
+    """The mean score against tokens, FLOPs and seconds of pre-training, a curve per system over its budgets."""
+    if answer.reach is None:
+        return []
+    names = {"tokens": "tokens", "flops": "FLOPs", "seconds": "time"}
+    colours = {one.name: number for number, one in enumerate(answer.systems)}
+    return [
+        Figure(
+            f"Score against {shown}",
+            chart(
+                [
+                    Line(name, [(point.cost[axis], 100 * point.score) for point in own], colours.get(name, 0), marks=True)
+                    for name, own in answer.reach.points.items()
+                ],
+                title=f"Score against {shown}", x=f"{shown} of pre-training", x_format="duration" if shown == "time" else "plain",
+            ),
+        )
+        for axis, shown in enumerate(names[key] for key in Cost._fields)
+    ]  # fmt: skip
+
+
+def loss_figures(answer: Answer) -> list[Figure]:
+    """The held-out loss of each recipe against tokens. Each has its own figure, because losses of recipes are not comparable."""
+    return [
+        Figure(one.name, chart(
+            [Line(one.name, [(row[0], row[3]) for row in one.curve], number, marks=True)], title=f"Held-out loss of {one.name}",
+            x="tokens",
+        ))
+        for number, one in enumerate(answer.systems) if len(one.curve) > 1
+    ]  # fmt: skip

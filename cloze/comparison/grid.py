@@ -1,0 +1,253 @@
+"""The cells of a comparison: which there are, which are finished, and which can be worked on now.
+
+Of every recipe, a store of the text; of every recipe and budget, runs of pre-training; on each of these, runs of fine-tuning.
+Several rates are tried with the first seed, and the best is used with the others: the best by the held-out loss in pre-training,
+by the dev set in fine-tuning. Every candidate gets the same number of tries.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from cloze.assembly.fit import fit_vocabulary
+from cloze.assembly.fitted import holding, text_bytes
+from cloze.assembly.inputs import store_digest, weights_input
+from cloze.assembly.recipe import Recipe
+from cloze.assembly.request import Asked as Command
+from cloze.assembly.request import to_be_fitted
+from cloze.comparison.asked import FULL, Asked, Candidate, Labels, Transfer
+from cloze.comparison.cell import Cell, result_of
+from cloze.corpus import Store
+from cloze.corpus.build import corpus_files
+from cloze.corpus.store import file_hash
+from cloze.training.budget import Budget
+
+Result = dict[str, Any]
+
+
+@dataclass
+class Grid:
+    """The cells of what was asked, in the folder `out`; `failed` are those that failed since it was made, by key."""
+
+    asked: Asked
+    out: Path
+    failed: dict[str, str] = field(default_factory=dict)
+    _known: dict[str, Result] = field(default_factory=dict)
+    _digests: dict[Path, str] = field(default_factory=dict)
+    _stores: dict[str, Cell | None] = field(default_factory=dict)
+
+    def result(self, cell: Cell) -> Result | None:
+        """The result of a cell, None where it is not finished."""
+        if cell.key not in self._known and (found := result_of(cell.folder(self.out))) is not None:
+            self._known[cell.key] = found
+        return self._known.get(cell.key)
+
+    def cells(self) -> Iterator[Cell]:
+        """Every cell that can be named so far, stores first, then pre-training, then fine-tuning; some may be named twice."""
+        for candidate in self.asked.candidates:
+            if candidate.recipe is not None and (store := self.store(candidate)) is not None:
+                yield store
+        for candidate, budget in self.starts():
+            if budget is not None and self.store_folder(candidate) is not None:
+                yield from self.trained(candidate, budget)
+        for candidate, budget in self.starts():
+            for transfer in self.asked.transfers:
+                for task in self.asked.tasks:
+                    yield from self.tuned(candidate, budget, transfer, task)
+
+    def ready(self) -> list[Cell]:
+        """The cells to work on now, each once."""
+        found = {cell.key: cell for cell in self.cells()}
+        return [cell for key, cell in found.items() if key not in self.failed and self.result(cell) is None]
+
+    def starts(self) -> list[tuple[Candidate, Budget | None]]:
+        """What is fine-tuned: each recipe at each budget, and checkpoints."""
+        return [
+            (candidate, budget) for candidate in self.asked.candidates
+            for budget in (self.asked.budgets if candidate.recipe is not None else [None])
+        ]  # fmt: skip
+
+    def counts(self) -> dict[str, int]:
+        """How many cells of each kind there will be, if none fails."""
+        tries = {name: self.asked.seeds + len(self.factors(name)) - 1 for name in self.asked.recipes}
+        trained = sum(tries.values()) * len(self.asked.budgets)
+        tuned = self.asked.seeds + len(self.asked.factors) - 1
+        stores = {store.key for one in self.asked.candidates if one.recipe is not None and (store := self.store(one)) is not None}
+        return {
+            "corpus": len(stores), "pretrain": trained,
+            "finetune": len(self.starts()) * len(self.asked.transfers) * len(self.asked.tasks) * tuned,
+        }  # fmt: skip
+
+    def factors(self, name: str) -> list[float]:
+        """What the fitted peak of a recipe is multiplied by; 1 alone where a recipe has no single peak rate."""
+        recipe = self.asked.recipes[name]
+        return [1.0] if recipe.stages or "peak" not in recipe.training.rate.arguments else self.asked.factors
+
+    # --- stores ---------------------------------------------------------------------------------------------------------
+
+    def store(self, candidate: Candidate) -> Cell | None:
+        """The cell that makes the store of a candidate's text; None where a store was given. Equal texts share it."""
+        if candidate.name not in self._stores:
+            self._stores[candidate.name] = self._store(candidate)
+        return self._stores[candidate.name]
+
+    def _store(self, candidate: Candidate) -> Cell | None:
+        asked = self.asked
+        if len(asked.corpus) == 1 and Store.is_store(asked.corpus[0]):
+            return None
+        recipe = self._with_vocabulary(candidate)
+        canonical = recipe.canonical()
+        source = next(iter(canonical["sources"].values()))
+        identity = {
+            "corpus": self.corpus, "texts": canonical.get("texts"), "format": asked.text_format,
+            "source": [next(iter(source)), next(iter(source.values())).get("languages")],
+            "tokenizer": None if asked.tokenizer is None else self._digest(asked.tokenizer / "tokenizer.json"),
+        }  # fmt: skip
+        request = {
+            "recipe": candidate.recipe, "values": list(candidate.values), "size": asked.size,
+            "budget": str(asked.budgets[-1]), "corpus": [os.path.abspath(path) for path in asked.corpus],
+            "format": asked.text_format, "tokenizer": None if asked.tokenizer is None else os.path.abspath(asked.tokenizer),
+        }  # fmt: skip
+        return Cell("corpus", "text", identity, request)
+
+    def store_folder(self, candidate: Candidate) -> Path | None:
+        """The store of a candidate's text; None while it is not built."""
+        cell = self.store(candidate)
+        if cell is None:
+            return Path(os.path.abspath(self.asked.corpus[0]))
+        found = self.result(cell)
+        return None if found is None else (cell.folder(self.out) / found["store"]).resolve()
+
+    def _with_vocabulary(self, candidate: Candidate) -> Recipe:
+        """The recipe with the vocabulary that suits the size of the text."""
+        recipe, size = self.asked.recipes[candidate.name], text_bytes(self.asked.corpus)
+        command = self._command(candidate, self.asked.budgets[-1])
+        if self.asked.tokenizer is not None or size is None or recipe.stages or not to_be_fitted(command, recipe):
+            return recipe
+        return holding(command.load, fit_vocabulary(recipe, size))[1]
+
+    def _command(self, candidate: Candidate, budget: Budget) -> Command:
+        return Command(
+            candidate.recipe or "", size=self.asked.size, budget=str(budget), overrides=candidate.values,
+            with_files=[str(file) for file in self.asked.with_files],
+        )
+
+    @cached_property
+    def corpus(self) -> str:
+        """A digest of the text: of the contents of its files in their order, or of the store."""
+        paths = self.asked.corpus
+        if len(paths) == 1 and Store.is_store(paths[0]):
+            return store_digest(Store.open(paths[0]))
+        digests = [self._digest(Path(file)) for file in corpus_files(paths, self.asked.text_format)]
+        return sha256("".join(digests).encode()).hexdigest()
+
+    def _digest(self, path: Path) -> str:
+        """A digest of a file, or of all files of a folder."""
+        if path not in self._digests:
+            inside = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+            self._digests[path] = sha256("".join(file_hash(one) for one in inside).encode()).hexdigest()
+        return self._digests[path]
+
+    # --- pre-training ---------------------------------------------------------------------------------------------------
+
+    def trained(self, candidate: Candidate, budget: Budget) -> list[Cell]:
+        """The runs of pre-training that can be named: all rates with the first seed, then the other seeds at the best rate."""
+        tries = [self._pretrain(candidate, budget, 1, factor) for factor in self.factors(candidate.name)]
+        best = self._best(tries, "held_out", more=False)
+        return tries if best is None else [*tries, *self.starting(candidate, budget)[1:]]
+
+    def starting(self, candidate: Candidate, budget: Budget) -> list[Cell]:
+        """The runs to fine-tune, one per seed; none before the best rate is known."""
+        factors = self.factors(candidate.name)
+        best = self._best([self._pretrain(candidate, budget, 1, factor) for factor in factors], "held_out", more=False)
+        if best is None:
+            return []
+        return [self._pretrain(candidate, budget, seed, factors[best]) for seed in range(1, self.asked.seeds + 1)]
+
+    def _pretrain(self, candidate: Candidate, budget: Budget, seed: int, factor: float) -> Cell:
+        store, asked, recipe = self.store(candidate), self.asked, self.asked.recipes[candidate.name]
+        identity = {
+            "recipe": recipe.hash, "corpus": self.corpus if store is None else store.key, "budget": str(budget), "seed": seed,
+            "rate": factor, "fitted": to_be_fitted(self._command(candidate, budget), recipe),
+        }  # fmt: skip
+        request = {
+            "recipe": candidate.recipe, "values": list(candidate.values), "size": asked.size, "budget": str(budget), "seed": seed,
+            "factor": factor, "store": str(self.store_folder(candidate)), "device": asked.device,
+            "with": [os.path.abspath(file) for file in asked.with_files],
+        }  # fmt: skip
+        return Cell("pretrain", f"{candidate.name}-{budget.typed}-{_tried(seed, factor)}", identity, request)
+
+    def _best(self, tries: Sequence[Cell], key: str, *, more: bool) -> int | None:
+        """Which of the tries is best; None while one is neither finished nor failed, and where all failed."""
+        results = [self.result(cell) for cell in tries]
+        if any(found is None and cell.key not in self.failed for cell, found in zip(tries, results, strict=True)):
+            return None
+        worth = {
+            i: (found[key] if more else -found[key]) if found[key] is not None else -float("inf")
+            for i, found in enumerate(results) if found is not None
+        }  # fmt: skip
+        return max(worth, key=lambda i: worth[i]) if worth else None
+
+    # --- fine-tuning ----------------------------------------------------------------------------------------------------
+
+    def tuned(self, candidate: Candidate, budget: Budget | None, transfer: Transfer, task: Labels) -> list[Cell]:
+        """The runs of fine-tuning that can be named: all rates with the first seed, then the other seeds at the best rate."""
+        tries = self._tries(candidate, budget, transfer, task)
+        return list({cell.key: cell for cell in [*tries, *self.final(candidate, budget, transfer, task)]}.values())
+
+    def final(self, candidate: Candidate, budget: Budget | None, transfer: Transfer, task: Labels) -> list[Cell]:
+        """The runs that count, one per seed whose pre-training is finished; none before the best rate is known."""
+        tries = self._tries(candidate, budget, transfer, task)
+        best = self._best(tries, "dev", more=self.asked.metrics[task.name].more) if tries else None
+        if best is None:
+            return []
+        factor = self.asked.factors[best]
+        seeds = range(1, self.asked.seeds + 1)
+        cells = [self._finetune(candidate, budget, transfer, task, seed, factor) for seed in seeds]
+        return [cell for cell in cells if cell is not None]
+
+    def _tries(self, candidate: Candidate, budget: Budget | None, transfer: Transfer, task: Labels) -> list[Cell]:
+        cells = [self._finetune(candidate, budget, transfer, task, 1, factor) for factor in self.asked.factors]
+        return [cell for cell in cells if cell is not None]
+
+    def _finetune(
+        self, candidate: Candidate, budget: Budget | None, transfer: Transfer, task: Labels, seed: int, factor: float
+    ) -> Cell | None:
+        """A run of fine-tuning; None where the checkpoint is not there."""
+        if budget is None:
+            assert candidate.checkpoint is not None
+            start, folder = self._weights(candidate.checkpoint), Path(os.path.abspath(candidate.checkpoint))
+        else:
+            starting = self.starting(candidate, budget)
+            if len(starting) < seed or self.result(starting[seed - 1]) is None:
+                return None
+            start, folder = starting[seed - 1].key, starting[seed - 1].folder(self.out).resolve() / "run"
+        files = {part: getattr(task, part) for part in ("train", "dev", "test")}
+        identity = {
+            "checkpoint": start, "seed": seed, "rate": factor, "task": task.type, "transfer": transfer.name,
+            "values": list(self.asked.tuning), "files": {part: self._digest(Path(file)) for part, file in files.items()},
+        }  # fmt: skip
+        request = {
+            "checkpoint": str(folder), "type": task.type, **files, "seed": seed, "factor": factor, "transfer": transfer.name,
+            "changes": transfer.changes, "values": list(self.asked.tuning), "metric": self.asked.metrics[task.name].name,
+            "device": self.asked.device,
+        }  # fmt: skip
+        way = "" if transfer.name == FULL else f"-{transfer.name}"
+        spent = "" if budget is None else f"-{budget.typed}"
+        return Cell("finetune", f"{task.name}-{candidate.name}{spent}{way}-{_tried(seed, factor)}", identity, request)
+
+    def _weights(self, checkpoint: Path) -> str:
+        if checkpoint not in self._digests:
+            files = sorted(file["sha256"] for file in weights_input(checkpoint)["files"])
+            self._digests[checkpoint] = sha256("".join(files).encode()).hexdigest()
+        return self._digests[checkpoint]
+
+
+def _tried(seed: int, factor: float) -> str:
+    return f"seed{seed}" + ("" if factor == 1 else f"-rate{factor:g}")

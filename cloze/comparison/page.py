@@ -1,0 +1,102 @@
+"""The answer as one HTML page: the sentence and a figure first, then tables, costs, and how it was measured."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from cloze.comparison import figures, sentence
+from cloze.comparison.answer import OVERALL, Answer
+from cloze.reports.figures import duration, plain
+from cloze.reports.sections import Figure
+from cloze.whole import whole_file
+
+
+def render(answer: Answer, *, command: str = "", made: datetime | None = None) -> str:
+    """The page, as HTML text that refers to nothing outside itself."""
+    jinja = Environment(
+        loader=PackageLoader("cloze.reports", "templates"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    columns, rows = sentence.rows(answer)
+    return jinja.get_template("compare.html").render(
+        answer=answer,
+        sentence=sentence.sentence(answer),
+        measure=sentence.measure(answer) if answer.ranked else "",
+        power=sentence.power(answer),
+        made=(made or datetime.now().astimezone()).strftime("%Y-%m-%d %H:%M"),
+        figure=first_figure(answer),
+        columns=columns,
+        rows=rows,
+        by_task=task_figures(answer),
+        matrix=matrix(answer),
+        costs=figures.cost_figures(answer),
+        reach=reach_rows(answer),
+        losses=figures.loss_figures(answer),
+        command=command,
+    )
+
+
+def write_page(answer: Answer, out: Path, *, command: str = "") -> Path:
+    """Write the page into the folder of the comparison."""
+    target = out / "compare.html"
+    with whole_file(target) as fresh:
+        fresh.write_text(render(answer, command=command), encoding="utf-8")
+    return target
+
+
+def first_figure(answer: Answer) -> Figure | None:
+    """The mean over tasks of every system."""
+    found = [
+        figures.Spread(one.name, own, number)
+        for number, one in enumerate(answer.systems) if (own := one.overall(answer.ranked))
+    ]  # fmt: skip
+    if not found:
+        return None
+    title = sentence.measure(answer).strip("()")
+    usual = [answer.baselines[name] for name in answer.ranked if name in answer.baselines]
+    mean = sum(usual) / len(usual) if usual and len(usual) == len(answer.ranked) else None
+    return Figure(title, figures.spreads(found, title=title, usual=mean))
+
+
+def task_figures(answer: Answer) -> list[Figure]:
+    """Each task alone, where there are several."""
+    made = []
+    for task in answer.ranked if len(answer.asked.tasks) > 1 else []:
+        found = [
+            figures.Spread(one.name, one.scores[task].runs, number)
+            for number, one in enumerate(answer.systems) if task in one.scores
+        ]  # fmt: skip
+        if found:
+            title = f"{task}: {answer.asked.metrics[task].name.replace('_', ' ')}, {answer.examples.get(task, 0):,} test examples"
+            made.append(Figure(title, figures.spreads(found, title=title, usual=answer.baselines.get(task))))
+    return made
+
+
+def matrix(answer: Answer) -> list[list[str]]:
+    """Of every pair the difference in points, where they are told apart."""
+    names = [one.name for one in answer.systems if one.overall(answer.ranked)]
+    made = []
+    for one in names:
+        row = [one]
+        for two in names:
+            pair = answer.pair(one, two, OVERALL) if one != two else None
+            row.append("" if pair is None else f"{100 * pair.difference.value:+.1f}" if pair.apart else "not told apart")
+        made.append(row)
+    return made if len(names) > 1 else []
+
+
+def reach_rows(answer: Answer) -> list[list[str]]:
+    """What each system spends until it has the quality that all reach."""
+    if answer.reach is None:
+        return []
+    made = []
+    for name in answer.reach.points:
+        cost = answer.reach.cost(name)
+        made.append(
+            [name, "not reached", "", ""] if cost is None
+            else [name, plain(cost.tokens), plain(cost.flops), duration(cost.seconds)]
+        )  # fmt: skip
+    return made

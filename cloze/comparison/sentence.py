@@ -1,0 +1,165 @@
+"""The answer in a sentence, and as a table in a terminal and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+
+from cloze.comparison.answer import OVERALL, Answer, System
+from cloze.comparison.statistics import summary
+from cloze.errors import counted
+from cloze.reports.figures import duration, plain
+
+
+def sentence(answer: Answer) -> str:
+    """Which system is best, by how much, and which others are not told apart from it."""
+    tasks = answer.ranked
+    there = [one for one in answer.systems if one.overall(tasks)]
+    if not there:
+        return "No answer yet: no candidate has been measured on every task."
+    best, *others = there
+    score = f"{shown(best, tasks)} {measure(answer)}"
+    if not others:
+        return f"{best.name} scores {score}."
+    pairs = {one.name: answer.pair(best.name, one.name) for one in others}
+    apart = [one for one in others if (pair := pairs[one.name]) is not None and pair.apart]
+    level = [one for one in others if one not in apart]
+    if not apart:
+        low, high = shown(others[-1], tasks), shown(best, tasks)
+        return (
+            f"Not told apart: {listed([one.name for one in there])} score {low} to {high} {measure(answer)}. "
+            f"{power(answer)}"
+        ).strip()
+    if level:
+        return (
+            f"{best.name} scores highest, {score}, but is not told apart from {listed([one.name for one in level])}; "
+            f"it is better than {listed([one.name for one in apart])}."
+        )
+    nearest = pairs[others[0].name]
+    assert nearest is not None  # both have scores on every task
+    d = nearest.difference
+    return (
+        f"{best.name} is best: {score}, {points(d.value)} points above {others[0].name} "
+        f"(95 % interval {points(d.low)} to {points(d.high)}; corrected p {probability(nearest.adjusted)})."
+    )
+
+
+def measure(answer: Answer) -> str:
+    """What the scores are, in words: `mean accuracy over 4 tasks, 3 seeds, after 20Mtokens`."""
+    tasks = answer.ranked
+    metrics = list(dict.fromkeys(answer.asked.metrics[name].name.replace("_", " ") for name in tasks))
+    named = metrics[0] if len(metrics) == 1 else "score"
+    what = f"({named} on {tasks[0]}" if len(tasks) == 1 else f"(mean {named} over {len(tasks)} tasks"
+    budget = next((one.budget for one in answer.systems if one.budget), None)
+    return f"{what}, {counted(answer.asked.seeds, 'seed')}{'' if budget is None else f', {budget} each'})"
+
+
+def power(answer: Answer) -> str:
+    """What could have been told apart."""
+    if answer.asked.seeds < 2:
+        return "With one seed nothing is known about the spread over seeds: use --seeds 3 or more."
+    least = answer.least
+    if least is None or not math.isfinite(least):
+        return ""
+    if least > 0.5:
+        return "The seeds are too few, or differ too much, to tell any but huge differences apart."
+    return f"With this many seeds and examples, differences below about {points(least)} points cannot be told apart."
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as a list: `a, b and c`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def points(value: float) -> str:
+    """A share as points of a hundred."""
+    return f"{100 * value:.1f}"
+
+
+def probability(value: float) -> str:
+    """A p value."""
+    return "< 0.001" if value < 0.001 else f"= {value:.3f}"
+
+
+def shown(system: System, tasks: Sequence[str]) -> str:
+    """The mean over seeds in points."""
+    return points(summary(system.overall(tasks)).mean)
+
+
+def cell(runs: Sequence[float], *, percent: bool = True) -> str:
+    """Mean and deviation: `71.2 ± 0.8`."""
+    if not runs:
+        return "–"
+    found, scale = summary(runs), 100 if percent else 1
+    digits = 1 if percent else 3
+    spread = "" if math.isnan(found.deviation) else f" ± {scale * found.deviation:.{digits}f}"
+    return f"{scale * found.mean:.{digits}f}{spread}"
+
+
+def rows(answer: Answer) -> tuple[list[str], list[list[str]]]:
+    """The columns and the rows of the table: scores by task, whether told apart from the best, constant answers, cost."""
+    tasks = [one.name for one in answer.asked.tasks]
+    several = len(answer.ranked) > 1
+    constant = any(one.constant for system in answer.systems for one in system.scores.values())
+    columns = ["", *([OVERALL] if several else []), *tasks, "against the best", *(["constant"] if constant else [])]
+    columns += ["tokens", "FLOPs", "time"] if any(one.cost for one in answer.systems) else []
+    made = []
+    for system in answer.systems:
+        row = [system.name, *([cell(system.overall(answer.ranked))] if several else [])]
+        row += [
+            cell(system.scores[name].runs, percent=answer.asked.metrics[name].more) if name in system.scores else "–"
+            for name in tasks
+        ]
+        row.append(against_best(answer, system))
+        if constant:
+            runs = [(one.constant, len(one.runs)) for one in system.scores.values()]
+            row.append(f"{sum(c for c, _ in runs)} of {sum(n for _, n in runs)}" if any(c for c, _ in runs) else "")
+        if any(one.cost for one in answer.systems):
+            cost = system.cost
+            row += ["–"] * 3 if cost is None else [plain(cost.tokens), plain(cost.flops), duration(cost.seconds)]
+        made.append(row)
+    if answer.baselines:
+        own = [points(answer.baselines[name]) if name in answer.baselines else "–" for name in tasks]
+        first = ["–"] if several else []
+        made.append(["usual answer", *first, *own, *[""] * (len(columns) - 1 - len(first) - len(own))])
+    return columns, made
+
+
+def against_best(answer: Answer, system: System) -> str:
+    """Whether a system is told apart from the best one."""
+    best = answer.systems[0]
+    if system is best:
+        return "best" if system.overall(answer.ranked) else "failed"
+    pair = answer.pair(best.name, system.name)
+    if pair is None:
+        return "failed" if not system.overall(answer.ranked) else ""
+    return f"{points(-pair.difference.value)} (p {probability(pair.adjusted)})" if pair.apart else "not told apart"
+
+
+def table(answer: Answer) -> str:
+    """The finding for a terminal."""
+    columns, made = rows(answer)
+    widths = [max(len(row[i]) for row in (columns, *made)) for i in range(len(columns))]
+    lines = ["  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
+             for row in (columns, *made)]
+    lines += ["", sentence(answer)]
+    if answer.failures:
+        lines += [f"{counted(len(answer.failures), 'cell')} failed:"]
+        lines += [f"  {one.cell} ({one.kind}): {one.reason.splitlines()[0]}\n    {one.log}" for one in answer.failures]
+    return "\n".join(lines)
+
+
+def as_csv(answer: Answer) -> str:
+    """A row for every run that counts: system, budget, task, metric, seed, score."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["system", "budget", "task", "metric", "run", "score", "tokens", "flops", "seconds"])
+    for system in (*answer.systems, *answer.smaller):
+        cost = ["", "", ""] if system.cost is None else [f"{value:.6g}" for value in system.cost]
+        for name, scores in system.scores.items():
+            for number, value in enumerate(scores.runs, 1):
+                metric = answer.asked.metrics[name].name
+                writer.writerow([system.name, system.budget or "", name, metric, number, f"{value:.6f}", *cost])
+    return file.getvalue()

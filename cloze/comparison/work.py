@@ -1,0 +1,219 @@
+"""The work of one cell, in a process of its own: `python -m cloze.comparison.work CELL`.
+
+It calls `pretrain` and `finetune` as their verbs do. A run that was killed resumes; one process at a time works on a cell.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cloze.assembly.assignment import Assignment
+from cloze.assembly.build import load_checkpoint
+from cloze.assembly.corpora import open_corpus
+from cloze.assembly.finetune import asking, learn, rows_of
+from cloze.assembly.fit import fit_vocabulary
+from cloze.assembly.fitted import holding, text_bytes
+from cloze.assembly.planning import fitted_recipe
+from cloze.assembly.recipe import Recipe
+from cloze.assembly.request import Asked, to_be_fitted
+from cloze.assembly.run import pretrain
+from cloze.comparison.asked import FROZEN, FROZEN_RECIPES
+from cloze.comparison.cell import CELL, FAILED, RESULT, read_json, result_of, write_json
+from cloze.errors import ClozeError
+from cloze.jobs import end_with_parent
+from cloze.reports.run import LOG as RUN_LOG
+from cloze.reports.run import in_order, number, read_log
+from cloze.tasks.evaluation import evaluate
+from cloze.tasks.result import load_tuned
+from cloze.tasks.task import Evaluation, Learner
+
+GROUPS = 1000  # at most so many scores of examples; more examples are put into groups
+
+
+class Stopped(Exception):
+    """A signal stopped the run; it has a checkpoint."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def store(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The text as a token store, with the tokenizer of a recipe."""
+    asked = Asked(request["recipe"], size=request["size"], budget=request["budget"], overrides=request["values"])
+    recipe = asked.load()
+    size = text_bytes(request["corpus"])
+    if request["tokenizer"] is None and size is not None and to_be_fitted(asked, recipe):
+        recipe = holding(asked.load, fit_vocabulary(recipe, size))[1]
+    made, tokenizer = open_corpus(
+        recipe, request["corpus"], folder / "run", tokenizer=request["tokenizer"], text_format=request["format"], report=print
+    )
+    return {
+        "store": "run/store", "tokens": len(made.tokens), "documents": made.documents, "vocabulary": tokenizer.size,
+        "bytes": made.report.get("bytes"),
+    }  # fmt: skip
+
+
+def pre_train(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+    """A run of pre-training: what it spent, and its held-out loss along the way."""
+    values = [*request["values"], *_rate(folder, request["factor"], lambda: _fitted(request))]
+    outcome = pretrain(
+        request["recipe"], corpus=[request["store"]], out=folder / "run", budget=request["budget"], size=request["size"],
+        overrides=values, seed=request["seed"], device=request["device"], report=print,
+        with_files=[Path(file) for file in request["with"]],
+    )
+    if not outcome.finished:
+        raise Stopped(outcome.exit_code)
+    return spent(folder / "run")
+
+
+def spent(run: Path) -> dict[str, Any]:
+    """What the runs of all stages spent, and the held-out losses of the last one: rows of (tokens, flops, seconds, loss)."""
+    total = {"tokens": 0.0, "flops": 0.0, "seconds": 0.0}
+    for one in [*sorted((run / "cloze" / "stages").glob("*")), run]:
+        end = next((event for event in reversed(read_log(one / RUN_LOG)[0]) if event.get("event") == "stop"), {})
+        total = {name: value + (number(end, name) or 0.0) for name, value in total.items()}
+    by_step: dict[float, list[list[float]]] = {}  # a mixture has several losses at a step
+    for event in in_order(event for event in read_log(run / RUN_LOG)[0] if event.get("event") == "held_out"):
+        row = [value for name in ("tokens", "flops", "seconds", "loss") if (value := number(event, name)) is not None]
+        if len(row) == 4:
+            by_step.setdefault(number(event, "step") or 0.0, []).append(row)
+    curve = [np.mean(rows, axis=0).tolist() for rows in by_step.values()]
+    return {**total, "held_out": curve[-1][3] if curve else None, "curve": curve}
+
+
+def fine_tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+    """A run of fine-tuning: its metrics on the dev and the test set, and a score for each example of the test set."""
+    assignment = _assignment(request)
+    rate = _rate(folder, request["factor"], lambda: _onto(request, assignment))
+    assignment = _assignment(request, rate)
+    tuned = learn(
+        request["checkpoint"], assignment, out=folder / "run", seeds=[request["seed"]], device=request["device"], report=print
+    )
+    stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
+    if stopped:
+        raise Stopped(stopped[0].exit_code)
+    learner, described = load_tuned(load_checkpoint(folder / "run", request["device"]))
+    found = evaluate(learner, learner.task.read(request["test"]), always=described.get("usual"))
+    metric = request["metric"]
+    made = {
+        "metric": metric, "dev": tuned.described["dev"][metric], "test": found.metrics[metric], "metrics": found.metrics,
+        "examples": found.examples, "baseline": None if found.baseline is None else found.baseline.get(metric),
+        "constant": is_constant(found), "scores": example_scores(learner, found, metric),
+        "trained": sum(p.numel() for p in learner.parameters() if p.requires_grad), "seconds": spent(folder / "run")["seconds"],
+    }
+    shutil.rmtree(folder / "run" / "cloze" / "checkpoints", ignore_errors=True)  # many cells; the best one is published in `run`
+    return made
+
+
+def _assignment(request: Mapping[str, Any], rate: tuple[str, ...] = ()) -> Assignment:
+    recipe = FROZEN_RECIPES[request["type"]] if request["transfer"] == FROZEN else None
+    return Assignment(
+        request["type"], [request["train"]], [request["dev"]], recipe=recipe, overrides=[*request["values"], *rate],
+        changes=request["changes"],
+    )
+
+
+def _rate(folder: Path, factor: float, fitted: Callable[[], Recipe]) -> tuple[str, ...]:
+    """The override that multiplies the fitted peak rate. It is kept in the cell, because measuring again could fit another."""
+    if factor == 1:
+        return ()
+    known = read_json(folder / "rate.json")
+    if known is None:
+        rate = fitted().training.rate
+        peak = float(f"{rate.arguments['peak'] * factor:.3g}")
+        known = {"value": f"training.rate.{rate.name}.peak={peak}"}
+        write_json(folder / "rate.json", known)
+    return (str(known["value"]),)
+
+
+def _fitted(request: Mapping[str, Any]) -> Recipe:
+    made, _ = fitted_recipe(
+        request["recipe"], request["budget"], corpus=request["store"], size=request["size"], overrides=request["values"],
+        device=request["device"], with_files=[Path(file) for file in request["with"]],
+    )
+    return made.recipe
+
+
+def _onto(request: Mapping[str, Any], assignment: Assignment) -> Recipe:
+    asked = asking(assignment, load_checkpoint(request["checkpoint"]))
+    return asked(rows=rows_of(asked(), assignment))
+
+
+def is_constant(found: Evaluation) -> bool:
+    """Whether a run gives one answer to every example although the right answers differ."""
+    judged = np.asarray(found.judged) if isinstance(found.judged, np.ndarray) else None
+    if judged is not None and judged.ndim == 2 and judged.shape[1] == 2:
+        return len(np.unique(judged[:, 1])) == 1 < len(np.unique(judged[:, 0]))
+    usual = {name: value for name, value in (found.baseline or {}).items() if name in found.metrics}
+    return bool(usual) and all(math.isclose(found.metrics[name], value, abs_tol=1e-9) for name, value in usual.items())
+
+
+def example_scores(learner: Learner, found: Evaluation, metric: str) -> list[float] | None:
+    """A score for each example of the test set: the jackknife's pseudo-values of the metric (Tukey, 1958).
+
+    Of a metric that is a mean over examples they are the examples' own scores; of others, such as F1 and correlations, what each
+    example contributes. Above `GROUPS` examples they are those of groups of examples. None: the task has no scores by example.
+    """
+    judged = found.judged
+    count = len(judged)
+    if count < 2:
+        return None
+    groups = np.arange(count) % min(count, GROUPS)
+    number_of = int(groups.max()) + 1
+    whole = found.metrics[metric]
+    made = []
+    for group in range(number_of):
+        kept = np.flatnonzero(groups != group)
+        rest = learner.metrics(judged[kept] if isinstance(judged, np.ndarray) else [judged[i] for i in kept.tolist()])
+        made.append(number_of * whole - (number_of - 1) * float(rest.get(metric, math.nan)))
+    return made if all(map(math.isfinite, made)) else None
+
+
+WORK = {"corpus": store, "pretrain": pre_train, "finetune": fine_tune}
+
+
+def run(folder: Path) -> int:
+    """Do the work of a cell unless it is done, and return the exit code; another process on the same cell is waited for."""
+    with (folder / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        described = read_json(folder / CELL)
+        if described is None or result_of(folder) is not None:
+            return 0
+        try:
+            result = WORK[described["kind"]](folder, described["request"])
+        except Stopped as stopped:
+            return stopped.code
+        except KeyboardInterrupt:
+            return 128 + signal.SIGINT
+        except Exception as error:
+            traceback.print_exc()
+            reason = str(error) if isinstance(error, ClozeError) else f"{type(error).__name__}: {error}"
+            write_json(folder / FAILED, {"reason": reason})
+            return 1
+        write_json(folder / RESULT, result)
+        (folder / FAILED).unlink(missing_ok=True)
+        return 0
+
+
+def main() -> None:
+    """The process of a job."""
+    end_with_parent()
+    code = run(Path(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(code)  # the thread that watches standard input needs no farewell
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""Jobs: command lines that run at the same time, as processes of this machine or on a Ray cluster.
+
+A job is `python -m MODULE WORDS…`. Its result is the files that it writes and its exit code, so it may run on any machine that
+sees the same folders. `Workers` is the protocol; `workers_on` makes the ones that `--on` names.
+
+A job reads its standard input until the end: it ends when whatever started it is gone. `end_with_parent` in the job's `main`
+turns that into SIGTERM, upon which a training run writes a checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from cloze.errors import MissingExtra, UserError
+
+LOCAL, RAY = "local", "ray"
+_POLL = 0.05  # seconds between looks at running processes
+_GRACE = 60.0  # seconds that a process has to write its checkpoint
+
+
+class Job(NamedTuple):
+    """A command line: `python -m module *words`; what it prints goes to the end of the file `log`."""
+
+    name: str
+    module: str
+    words: tuple[str, ...]
+    log: Path
+
+    def command(self) -> list[str]:
+        """The words of the process."""
+        return [sys.executable, "-m", self.module, *self.words]
+
+
+class Ended(NamedTuple):
+    """A job that ended, with its exit code: 0 for success, the negative number of a signal that killed it."""
+
+    job: Job
+    code: int
+
+
+class Workers(Protocol):
+    """What runs jobs, `count` at a time."""
+
+    count: int
+
+    @property
+    def running(self) -> int:
+        """How many jobs run now."""
+
+    def start(self, job: Job) -> None:
+        """Start a job; the caller keeps to `count`."""
+
+    def wait(self) -> Ended:
+        """The next job to end."""
+
+    def stop(self) -> None:
+        """End all running jobs; each may first write a checkpoint."""
+
+
+def workers_on(place: str, count: int) -> Workers:
+    """The workers that `--on PLACE` names: local, ray (a Ray on this machine or the cluster it belongs to), ray://HOST:PORT.
+
+    Raises `UserError` for another place, `MissingExtra` if Ray is not installed.
+    """
+    if count < 1:
+        raise UserError(f"--jobs {count}: expected 1 or more.")
+    if place == LOCAL:
+        return LocalWorkers(count)
+    if place == RAY or place.startswith(f"{RAY}://"):
+        return RayWorkers(place, count)
+    raise UserError(f"--on {place}: expected local, ray or ray://HOST:PORT.")
+
+
+class LocalWorkers:
+    """Processes of this machine, which share its cores evenly."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._processes: dict[subprocess.Popen[bytes], Job] = {}
+
+    @property
+    def running(self) -> int:
+        """How many processes run."""
+        return len(self._processes)
+
+    def start(self, job: Job) -> None:
+        """Start a process."""
+        self._processes[_started(job, share_of_cores(self.count))] = job
+
+    def wait(self) -> Ended:
+        """The next process to end."""
+        while True:
+            for process, job in self._processes.items():
+                if (code := process.poll()) is not None:
+                    del self._processes[process]
+                    _close(process)
+                    return Ended(job, code)
+            time.sleep(_POLL)
+
+    def stop(self) -> None:
+        """SIGTERM to every process, then SIGKILL to one that has not ended after a minute."""
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            _end(process)
+        self._processes.clear()
+
+
+class RayWorkers:
+    """Tasks of a Ray cluster; each starts the process of its job on the machine that Ray chose.
+
+    All machines must see the folders of the jobs under the same paths and have cloze installed.
+    """
+
+    def __init__(self, place: str, count: int) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise MissingExtra("ray", "ray", f"--on {place}") from None
+        self.count, self._ray = count, ray
+        if not ray.is_initialized():
+            ray.init(**({"address": place} if "://" in place else {}), log_to_driver=False)
+        self._run = ray.remote(max_retries=0)(run_job)
+        self._tasks: dict[Any, Job] = {}
+
+    @property
+    def running(self) -> int:
+        """How many tasks are submitted."""
+        return len(self._tasks)
+
+    def start(self, job: Job) -> None:
+        """Submit a task."""
+        self._tasks[self._run.remote(job, share_of_cores(self.count))] = job
+
+    def wait(self) -> Ended:
+        """The next task to end; one whose machine was lost counts as killed."""
+        (task, *_), _ = self._ray.wait(list(self._tasks), num_returns=1)
+        job = self._tasks.pop(task)
+        try:
+            return Ended(job, self._ray.get(task))
+        except self._ray.exceptions.RayError:
+            return Ended(job, -signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Cancel all tasks."""
+        for task in self._tasks:
+            self._ray.cancel(task)
+        self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=_GRACE)
+        self._tasks.clear()
+
+
+def run_job(job: Job, environment: Mapping[str, str]) -> int:
+    """Run a job to its end and return its exit code; what interrupts the caller ends the job, too."""
+    process = _started(job, environment)
+    try:
+        return process.wait()
+    except BaseException:
+        process.terminate()
+        _end(process)
+        raise
+    finally:
+        _close(process)
+
+
+def share_of_cores(count: int) -> dict[str, str]:
+    """The environment that limits each of `count` processes to its share of the cores, where the user has set no limit."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(max(1, cores // count))}
+
+
+def end_with_parent() -> None:
+    """In a job: SIGTERM to this process when standard input ends, that is, when whatever started it is gone."""
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _started(job: Job, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """The process of a job. Its standard input stays open as long as this process lives."""
+    with job.log.open("ab") as log:
+        return subprocess.Popen(
+            job.command(), stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment},
+            start_new_session=True,  # Ctrl-C reaches this process alone, which then ends its jobs
+        )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    _close(process)
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()

@@ -1,0 +1,233 @@
+"""Comparisons: which cells there are, that none is repeated, what happens to a broken one, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloze.comparison.answer import answer_of
+from cloze.comparison.asked import Asked, budgets_of, candidates_of, checked, tasks_of, transfers_of
+from cloze.comparison.cell import read_json
+from cloze.comparison.compare import finish, run
+from cloze.comparison.grid import Grid
+from cloze.comparison.sentence import as_csv, table
+from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, UserError
+
+from .conftest import Here, stub
+
+Make = Callable[..., Asked]
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def killed_after(cells: int) -> Callable[[Path], int]:
+    left = [cells]
+
+    def work(folder: Path) -> int:
+        if not left[0]:
+            raise Killed
+        left[0] -= 1
+        return stub(folder)
+
+    return work
+
+
+@pytest.fixture(scope="module")
+def real(files: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Asked, Path, list[str]]:
+    """Two recipes, pre-trained and fine-tuned with two seeds."""
+    from .conftest import TUNING
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(files)
+        asked = Asked(
+            candidates_of(["a.yaml", "b.yaml"]), tasks_of(["mood=train.tsv,dev.tsv,test.tsv"]), ["text.txt"],
+            budgets_of(["4steps"]), 2, tuning=TUNING, device="cpu",
+        )
+        workers, out = Here(), tmp_path_factory.mktemp("real") / "out"
+        finish(asked, out, workers, command="cloze compare …")
+    return asked, out, workers.started
+
+
+def test_a_comparison_trains_every_cell_once_and_scores_every_example(real: tuple[Asked, Path, list[str]]) -> None:
+    asked, out, started = real
+    kinds = [name.split("-")[0] for name in started]
+    assert kinds == ["corpus"] + ["pretrain"] * 4 + ["finetune"] * 4 and len(set(started)) == 9
+    results = [read_json(path) or {} for path in sorted((out / "cells").glob("finetune-*/result.json"))]
+    for result in results:
+        assert result["examples"] == len(result["scores"]) == 16
+        assert sum(result["scores"]) / 16 == pytest.approx(result["test"]) and set(result["scores"]) <= {0.0, 1.0}
+    found = json.loads((out / "compare.json").read_text(encoding="utf-8"))
+    assert {one["name"] for one in found["systems"]} == {"a", "b"} and found["failed"] == []
+    assert all(one["cost"]["tokens"] > 0 and one["cost"]["flops"] > 0 for one in found["systems"])
+    assert found["answer"].startswith("Not told apart: ")
+
+
+def test_a_finished_comparison_runs_nothing_again_not_even_where_its_folder_was_copied(
+    real: tuple[Asked, Path, list[str]], files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, out, _ = real
+    monkeypatch.chdir(files)
+    shutil.copytree(out, tmp_path / "copy")
+    workers = Here()
+    finish(asked, tmp_path / "copy", workers)
+    assert workers.started == []
+
+
+def test_a_further_seed_and_a_further_task_reuse_what_is_there(asked: Make, tmp_path: Path) -> None:
+    run(asked(), tmp_path, Here(stub))
+    more = Here(stub)
+    run(asked(seeds=3, tasks=("mood=train.tsv,dev.tsv,test.tsv", "back=test.tsv,dev.tsv,train.tsv")), tmp_path, more)
+    kinds = [(name.split("-")[0], name.split("-")[1]) for name in more.started]
+    assert sorted(kinds) == sorted(
+        [("pretrain", "a"), ("pretrain", "b")] + [("finetune", "mood")] * 2 + [("finetune", "back")] * 6
+    )
+
+
+def test_a_comparison_that_is_killed_twice_repeats_no_cell(asked: Make, tmp_path: Path) -> None:
+    started: list[str] = []
+    for cells in (3, 4, 99):
+        workers = Here(killed_after(cells))
+        try:
+            run(asked(rates=3), tmp_path, workers)
+        except Killed:
+            workers.started.pop()  # the cell that was at work
+        started += workers.started
+    assert len(started) == len(set(started)) == 1 + 8 + 8  # a store; 2 recipes: 3 rates and another seed, twice
+
+
+def test_rates_are_tried_with_the_first_seed_and_the_best_is_used_with_the_others(asked: Make, tmp_path: Path) -> None:
+    def work(folder: Path) -> int:
+        code = stub(folder, score=lambda request: 0.9 if request.get("factor") == 2 else 0.4)
+        result: Any = read_json(folder / "result.json")
+        if "held_out" in result:
+            factor = (read_json(folder / "cell.json") or {})["request"]["factor"]
+            (folder / "result.json").write_text(json.dumps({**result, "held_out": 2.0 if factor == 0.5 else 3.0}))
+        return code
+
+    workers = Here(work)
+    grid = run(asked("a.yaml", rates=3, seeds=3), tmp_path, workers)
+    tried = [name.rsplit("-", 1)[0] for name in workers.started if not name.startswith("corpus")]
+    assert tried[:5] == [f"pretrain-a-4steps-{own}" for own in (
+        "seed1", "seed1-rate0.5", "seed1-rate2", "seed2-rate0.5", "seed3-rate0.5"
+    )]  # fmt: skip
+    assert tried[5:] == [f"finetune-mood-a-4steps-{own}" for own in (
+        "seed1", "seed1-rate0.5", "seed1-rate2", "seed2-rate2", "seed3-rate2"
+    )]  # fmt: skip
+    (system,) = answer_of(grid).systems
+    assert system.rates == {"pre-training": 0.5, "mood": 2.0} and system.scores["mood"].runs == (0.9, 0.9, 0.9)
+
+
+def test_a_broken_cell_is_shown_with_its_reason_and_the_rest_is_compared(
+    real: tuple[Asked, Path, list[str]], asked: Make, tmp_path: Path
+) -> None:
+    _, out, _ = real
+    good, broken = tmp_path / "good", tmp_path / "broken"
+    shutil.copytree(next((out / "cells").glob("pretrain-a-*seed1-*")) / "run", good)
+    shutil.copytree(good, broken)
+    weights = broken / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    said: list[str] = []
+    answer, page = finish(
+        asked(str(good), str(broken), corpus=[], budgets=[], seeds=1), tmp_path / "out", Here(), say=said.append
+    )
+    (failure,) = answer.failures
+    assert failure.cell.startswith("mood-broken-seed1") and "model.safetensors" in failure.reason
+    assert said == [f"failed: {failure.cell} (finetune): {failure.reason.splitlines()[0]}"]
+    shown = table(answer)
+    assert "1 cell failed:" in shown and failure.reason.splitlines()[0] in shown
+    assert next(line for line in shown.splitlines() if line.startswith("broken")).split()[1:] == ["–", "failed"]
+    assert failure.log in page.read_text(encoding="utf-8")
+    assert [row.split(",")[0] for row in as_csv(answer).splitlines()] == ["system", "good"]
+
+
+def test_budgets_are_runs_of_their_own_and_give_the_cost_of_a_score(asked: Make, tmp_path: Path) -> None:
+    workers = Here(stub)
+    grid = run(asked("a.yaml", seeds=1, budgets=budgets_of(["8steps", "4steps"])), tmp_path, workers)
+    assert [name.split("-")[0] for name in workers.started] == ["corpus", "pretrain", "pretrain", "finetune", "finetune"]
+    answer = answer_of(grid, reach=0.5)
+    assert answer.reach is not None and answer.reach.cost("a") == (64.0, 1e6, 1.0)
+    assert [one.budget for one in (*answer.systems, *answer.smaller)] == ["8steps", "4steps"]
+
+
+def test_candidates_vary_values_and_families_stand_for_their_recipe() -> None:
+    found = candidates_of(["bert", "electra"], vary=["training.batch=8,16"])
+    assert [(one.name, one.recipe, one.values) for one in found] == [
+        ("bert training.batch=8", "bert", ("training.batch=8",)), ("bert training.batch=16", "bert", ("training.batch=16",)),
+        ("electra training.batch=8", "electra-base", ("training.batch=8",)),
+        ("electra training.batch=16", "electra-base", ("training.batch=16",)),
+    ]  # fmt: skip
+
+
+def test_a_way_of_transferring_is_full_frozen_or_a_change() -> None:
+    assert [(one.name, one.changes) for one in transfers_of("full, lora=8,frozen")] == [
+        ("full", []), ("lora=8", ["lora=8"]), ("frozen", [])
+    ]  # fmt: skip
+    for wrong in ("lora", "loar=8"):
+        with pytest.raises(RecipeError, match=f"--transfer {wrong}: expected full, frozen or a change with its value, such as"):
+            transfers_of(f"full,{wrong}")
+
+
+def test_tasks_are_named_after_their_type_or_name_it(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(files)
+    found = tasks_of(["mood=train.tsv,dev.tsv,test.tsv", "token_labelling=a,b,c", "names=token_labelling:a,b,c"])
+    assert [(one.name, one.type, Path(one.test).name) for one in found] == [
+        ("mood", "sentence_classification", "test.tsv"), ("token_labelling", "token_labelling", "c"),
+        ("names", "token_labelling", "c"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "error", "said"), [
+    ({"budgets": ()}, BudgetError, "a: --budget is missing: what each recipe may spend on pre-training, such as 20Mtokens"),
+    ({"corpus": ()}, CorpusError, "a: --corpus is missing: the text to pre-train on"),
+    ({"seeds": 0}, TaskError, "--seeds 0: expected 1 or more, better 3 or more"),
+    ({"rates": 2}, TaskError, "--rates 2: expected an odd number, so that the fitted rate is in the middle: 1, 3 or 5"),
+    ({"tasks": ("mood=train.tsv,dev.tsv,tset.tsv",)}, UserError, "tset.tsv: no such file"),
+    ({"tasks": ("mood=train.tsv,dev.tsv",)}, TaskError, "expected NAME=TRAIN,DEV,TEST or NAME=TYPE:TRAIN,DEV,TEST"),
+    ({"tasks": ("mood=moods:a,b,c",)}, TaskError, "unknown task 'moods'"),
+    ({"tasks": ("mood=train.tsv,dev.tsv,train.tsv",)}, TaskError, "the splits share rows, so the test set would measure what"),
+    ({"tasks": ("mood=train.tsv,dev.tsv,dev.tsv",)}, TaskError, r"dev.tsv: 8 of 8 rows have texts that also occur in"),
+    ({"transfers": transfers_of("frozen"), "tasks": ("mood=regression:train.tsv,dev.tsv,test.tsv",)}, TaskError,
+     "--transfer frozen: not for regression"),
+])  # fmt: skip
+def test_what_cannot_be_compared_is_refused_before_anything_is_written(
+    change: dict[str, Any], error: type[UserError], said: str, asked: Make, tmp_path: Path
+) -> None:
+    workers = Here(stub)
+    with pytest.raises(error, match=said):
+        run(asked(**change), tmp_path / "out", workers)
+    assert workers.started == [] and not (tmp_path / "out").exists()
+
+
+def test_splits_that_share_rows_are_compared_if_that_is_allowed(asked: Make) -> None:
+    assert checked(asked(tasks=("mood=train.tsv,dev.tsv,train.tsv",), shared=True)).metrics["mood"] == ("accuracy", True)
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ("brt", "unknown recipe 'brt'. Did you mean"), ("mine.yaml", "mine.yaml: no such file or folder"),
+])  # fmt: skip
+def test_an_unknown_candidate_names_the_way_out(given: str, said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        candidates_of([given])
+
+
+def test_a_candidate_that_is_named_twice_is_refused() -> None:
+    with pytest.raises(RecipeError, match="bert: named twice"):
+        candidates_of(["bert", "bert"])
+
+
+def test_a_folder_of_something_else_is_left_alone(asked: Make, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match="holds thesis.txt, which no comparison wrote"):
+        run(asked(), tmp_path, Here(stub))
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_cells_are_counted_before_they_run(asked: Make, tmp_path: Path) -> None:
+    assert Grid(checked(asked(seeds=3, rates=3)), tmp_path).counts() == {"corpus": 1, "pretrain": 10, "finetune": 10}
