@@ -347,12 +347,12 @@ def load_checkpoint(folder: Any, device: str = "cpu", *, plain: bool = False) ->
     Raises:
         CheckpointError: Something is missing, damaged or of an unknown architecture, or there is no plain form.
     """
+    from cloze.assembly.alone import open_folder
     from cloze.assembly.document import read_yaml
-    from cloze.interop import import_folder
     from cloze.training.precision import choose_device
 
     place = choose_device(device)
-    imported = import_folder(folder)
+    imported = open_folder(Path(folder))
     model, clock = imported.model, Clock()
     if plain and model.no_plain_form:
         raise CheckpointError(

@@ -115,9 +115,9 @@ def _close(name: str, known: Sequence[str]) -> str:
 
 def _described(folder: Path, label: str) -> tuple[str, Mapping[str, Any], Sequence[Described]]:
     """The part, the arguments and the changes of a checkpoint's network."""
-    from cloze.interop import import_folder
+    from cloze.assembly.alone import open_folder
 
-    model = import_folder(network_folder(folder, label)).model
+    model = open_folder(network_folder(folder, label)).model
     return model.part, model.arguments, model.changes
 
 
@@ -212,10 +212,11 @@ def reference_to(origin: Path, run: Path) -> dict[str, Any]:
     """What a run records of a borrowed network: its folder, relative if inside the run, and the SHA-256 of its weights."""
     origin, run = origin.resolve(), run.resolve()
     shown = origin.relative_to(run).as_posix() if origin.is_relative_to(run) else str(origin)
-    return {"folder": shown, "files": _digests(origin)}
+    return {"folder": shown, "files": digests(origin)}
 
 
-def _digests(folder: Path) -> dict[str, str]:
+def digests(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file of weights in a folder, by its path there."""
     from cloze.assembly.inputs import weights_input  # which opens stores; a recipe is read without
 
     return {Path(os.path.relpath(file["path"], folder)).as_posix(): file["sha256"] for file in weights_input(folder)["files"]}
@@ -230,7 +231,7 @@ def _follow(reference: Path) -> Path:
         raise CheckpointError(f"{reference}: is damaged. Copy it again from where it was made.") from None
     run = next((folder for folder in reference.absolute().parents if (folder / "cloze" / "run.json").is_file()), Path())
     folder = run / shown
-    found = _digests(folder) if folder.is_dir() else None
+    found = digests(folder) if folder.is_dir() else None
     if found != files:
         what = "there is no such folder" if found is None else "its weights have changed"
         raise CheckpointError(

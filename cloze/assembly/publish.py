@@ -17,6 +17,7 @@ from cloze.assembly.canonical import to_yaml
 from cloze.assembly.changes import lasts
 from cloze.assembly.given import build, wanted
 from cloze.assembly.origins import NETWORKS, write_reference
+from cloze.assembly.parts import load_kind
 from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.errors import CheckpointError
 from cloze.interop import Card, Head, Model, Table, complete, export_folder
@@ -103,18 +104,7 @@ class Publisher:
         )
         if "language" in (model.flat.get("embedding.inputs") or {}):
             model = replace(model, languages=self.languages)
-        return self._plain(model) if model.changes else model
-
-    def _plain(self, model: Model) -> Model:
-        """The same model with the plain form of its network, if there is one."""
-        available = {
-            "vocab_size": self.tokenizer.size, "clock": Clock(), "tables": self.tables or None, "counts": None,
-            "spellings": self.tokenizer.spellings,
-        }
-        with Undrawn():
-            network = build(lookup("network", model.part), model.arguments, available)
-        changes: list[Any] = [build(lookup("change", name), arguments, {}) for name, arguments in model.changes]
-        return _in_plain_form(model, network, changes)
+        return in_plain_form(model, self.tokenizer, self.tables) if model.changes else model
 
     def _order(self, name: str, orders: Sequence[Any]) -> str:
         """The order that a network usually reads in: of the exported one the first that its reading names."""
@@ -149,6 +139,20 @@ def input_edits(recipe: Recipe) -> list[PartSpec]:
 def reads_in(orders: Sequence[Any]) -> str:
     """Who sees whom when the trained network reads a text: everything, unless it only ever saw one constant order."""
     return str(orders[0]) if len(set(map(str, orders))) == 1 and isinstance(orders[0], str) else "open"
+
+
+def in_plain_form(model: Model, tokenizer: Tokenizer, tables: Mapping[str, Any]) -> Model:
+    """A model whose `network` is the state of the changed network, with its plain form, if there is one."""
+    table = model.network.get("embeddings.tokens.weight")
+    available = {
+        "vocab_size": tokenizer.size if table is None else len(table), "clock": Clock(), "tables": tables or None, "counts": None,
+        "spellings": tokenizer.spellings,
+    }
+    with Undrawn():
+        network = build(lookup("network", model.part), model.arguments, available)
+    load_kind("change")
+    changes: list[Any] = [build(lookup("change", name), arguments, {}) for name, arguments in model.changes]
+    return _in_plain_form(model, network, changes)
 
 
 @torch.no_grad()

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cloze.assembly.alone import open_folder
 from cloze.assembly.origins import NETWORKS, network_folder
 from cloze.errors import CheckpointError, UserError
 from cloze.interop import Card, Imported, export_folder, import_folder
@@ -39,7 +40,7 @@ def share(
     whole or not at all.
     """
     _check(out, languages, licence)
-    imported = import_folder(source)
+    imported = open_folder(source)
     told = None if task is None else read_task(source, task)
     if told is not None:
         own = {told["head"], *(tower["head"] for tower in _towers(told) if tower["network"] is None)}
@@ -64,6 +65,15 @@ def share(
     finally:
         shutil.rmtree(stage, ignore_errors=True)
     return [*imported.remarks, *remarks]
+
+
+def require_merged(source: Path) -> None:
+    """A `CheckpointError` if a folder's network has no change that can be merged into its weights."""
+    model = open_folder(source).model
+    if not model.changes:
+        raise CheckpointError(f"{source}: its network has no change to merge. Export it as it is: --to huggingface.")
+    if model.no_plain_form:
+        raise CheckpointError(f"{source}: {model.no_plain_form}\n  For cloze: --to change, or --to huggingface.")
 
 
 def _write_others(source: Path, stage: Path, told: Mapping[str, Any] | None, card: Card) -> None:

@@ -11,7 +11,10 @@ import typer
 def command(
     model: Annotated[Path, typer.Argument(help="A run, a fine-tuned folder, or a file of vectors to convert.")],
     out: Annotated[Path, typer.Argument(help="The new folder or file; a name ending in .gz is compressed.")],
-    to: Annotated[str, typer.Option(help="The format: huggingface, word2vec, word2vec-binary, glove or fasttext.")] = "word2vec",
+    to: Annotated[str, typer.Option(
+        help="The format: huggingface, merged, peft or change; word2vec, word2vec-binary, glove or fasttext."
+    )] = "word2vec",
+    base: Annotated[Path | None, typer.Option(help="With --to peft or change: the network that the run began with.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     language: Annotated[str | None, typer.Option(help="For the model card: en, or several, with commas.")] = None,
     licence: Annotated[str | None, typer.Option(help="For the model card: mit, apache-2.0, cc-by-4.0, …")] = None,
@@ -23,26 +26,37 @@ def command(
     Examples: cloze export RUN my-bert --to huggingface --language en --licence mit; cloze export RUN vectors.bin --to
     word2vec-binary. The folder opens in transformers and sentence-transformers. It holds the model, its tokenizer, its recipe
     and a model card; of the run's text, log and checkpoints it holds nothing.
+
+    A network that was changed by lora or adapters: --to merged writes its weights with the updates merged; --to peft and --to
+    change write what was trained alone, with the heads and the SHA-256 of the network it belongs to.
     """
     from cloze.cli.hints import suggest
     from cloze.errors import UserError
 
-    if to != "huggingface":
+    if to in ("peft", "change"):
+        _write_change(model, out, to, base)
+        return
+    if base is not None:
+        raise UserError(f"--base is for --to peft and --to change, not for --to {to}.")
+    if to not in ("huggingface", "merged"):
         if any(value is not None for value in (language, licence, data, task)):
             raise UserError(f"--task, --language, --licence and --data are for --to huggingface, not for --to {to}.")
         from cloze.errors import nearest
         from cloze.interop.vectors import FORMATS, write_vectors
 
         if to not in FORMATS:
-            raise UserError(f"unknown format {to!r}. {nearest(to, ('huggingface', *FORMATS))}")
+            known = ("huggingface", "merged", "peft", "change", *FORMATS)
+            raise UserError(f"unknown format {to!r}. {nearest(to, known)}")
         count, width, remarks = write_vectors(model, to, out, overwrite=overwrite)
         print(f"{out}: {count:,} vectors of width {width}")
         following: tuple[object, ...] = ("cloze", "neighbours", out, "WORD")
     else:
         if overwrite:
             raise UserError("--overwrite replaces a file of vectors; for --to huggingface choose a new or empty folder.")
-        from cloze.assembly.share import share
+        from cloze.assembly.share import require_merged, share
 
+        if to == "merged":
+            require_merged(model)
         codes = [code.strip() for code in (language or "").split(",") if code.strip()]
         remarks = share(model, out, languages=codes, licence=licence, data=data, task=task)
         print(f"{out}: ready to publish")
@@ -53,3 +67,15 @@ def command(
     for remark in remarks:
         print(f"  {remark}")
     suggest(*following)
+
+
+def _write_change(model: Path, out: Path, to: str, base: Path | None) -> None:
+    """Write what was trained of a changed network."""
+    from cloze.assembly.alone import write_alone
+    from cloze.cli.hints import suggest
+
+    remarks = write_alone(model, out, base=base, peft=to == "peft")
+    print(f"{out}: what was trained of the network, and the heads")
+    for remark in remarks:
+        print(f"  {remark}")
+    suggest("cloze", "show", out)

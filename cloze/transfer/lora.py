@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +13,17 @@ from torch import Tensor, nn
 from cloze.bounds import Positive, Width
 from cloze.networks.blocks.computed import compute_weight
 from cloze.registry import register
-from cloze.transfer.change import Change
-from cloze.transfer.maps import chosen_maps, freeze
+from cloze.transfer.change import Change, Tensors
+from cloze.transfer.maps import chosen_maps, freeze, rows_of
+
+
+class Update(NamedTuple):
+    """The update of some `rows` of a map: scale · up down, with down (rank, in) and up (rows, rank)."""
+
+    map: str
+    rows: slice
+    down: Tensor
+    up: Tensor
 
 
 class LowRank(nn.Module):
@@ -60,7 +69,26 @@ class LoRA(Change):
         """Freeze the network and add an update to every chosen map."""
         chosen = chosen_maps(network, self.on, of="lora")
         freeze(network)
-        alpha = 2.0 * self.rank if self.alpha is None else self.alpha
+        alpha = self.scale * self.rank
         for linear, rows in chosen:
             own = next(linear.parameters())  # not the computed weight
             compute_weight(linear, "lora", LowRank(own, rank=self.rank, alpha=alpha, rows=rows))
+
+    @property
+    def scale(self) -> float:
+        """What up · down is multiplied with."""
+        return (2.0 * self.rank if self.alpha is None else self.alpha) / self.rank
+
+    def updates(self, state: Tensors) -> list[Update]:
+        """The updates in the state of a changed network; each part of stacked projections that `on` names has its own."""
+        return [
+            Update(name, rows, state[f"{lead}.down"], state[f"{lead}.up"])
+            for name in dict.fromkeys(key.partition(".changes.")[0] for key in state if ".changes.lora" in key)
+            for rows, lead in self.places(name, len(state[f"{name}.weight"]))
+        ]
+
+    def places(self, name: str, height: int) -> list[tuple[slice, str]]:
+        """The rows of a map that are updated, and how the names of the updates begin; `height` is the number of rows."""
+        found = [slice(None)] if self.on is None else [rows_of(name, height, wanted) for wanted in self.on]
+        chosen = [slice(*rows.indices(height)) for rows in found if rows is not None]
+        return [(rows, f"{name}.changes.lora{f'_{number}' if number > 1 else ''}") for number, rows in enumerate(chosen, 1)]

@@ -34,7 +34,8 @@ def chosen_maps(network: Any, on: Sequence[str] | None, *, of: str) -> list[tupl
     chosen = []
     for wanted in on:
         found = [
-            (module, rows) for name, module in maps.items() for rows in [_rows(name, module, wanted)] if rows is not None
+            (module, rows) for name, module in maps.items()
+            for rows in [rows_of(name, module.out_features, wanted)] if rows is not None
         ]
         if not found:
             known = {name.rpartition(".")[2] for name in maps}
@@ -53,12 +54,12 @@ def freeze(network: nn.Module) -> None:
             parameter.requires_grad_(False)
 
 
-def _rows(name: str, module: nn.Linear, wanted: str) -> slice | None:
-    """The rows of a map that are meant by `wanted`, None if it is not."""
+def rows_of(name: str, height: int, wanted: str) -> slice | None:
+    """The rows of a map that are meant by `wanted`, None if it is not; `height` is their number."""
     if f".{name}".endswith(f".{wanted}"):
         return slice(None)
     parts = STACKED.get(name.rpartition(".")[2], ())
     if wanted not in parts:
         return None
-    high = module.out_features // len(parts)
-    return slice(parts.index(wanted) * high, (parts.index(wanted) + 1) * high)
+    each = height // len(parts)
+    return slice(parts.index(wanted) * each, (parts.index(wanted) + 1) * each)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +11,15 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.assembly.alone import write_alone
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.assembly.load import read_tree
 from cloze.assembly.origins import add_changes
+from cloze.errors import CheckpointError
 from cloze.networks.blocks.computed import is_added
+from cloze.tasks.evaluation import predict
+from cloze.tasks.result import load_tuned
 
 Folder = Callable[[str], Path]
 VALUES = ["training.epochs=1", "length=24", "training.rate.linear.peak=0.01"]
@@ -75,3 +81,72 @@ def test_adapters_learn_a_task_while_the_network_keeps_every_bit(folder: Folder,
     own = before.network.state_dict()
     moved = {name for name, tensor in after.network.state_dict().items() if name not in own or not torch.equal(tensor, own[name])}
     assert moved and all(is_added(name) or "norm" in name for name in moved)
+
+
+@pytest.fixture(scope="module")
+def lora(folder: Folder, tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT with low-rank updates of queries and values that has learned the task."""
+    return tuned(folder("bert"), tables, tmp_path_factory.mktemp("lora") / "out", "lora={rank: 2, on: [query, value]}")
+
+
+def probabilities(place: Path, tables: Path) -> list[dict[str, float]]:
+    learner, _ = load_tuned(load_checkpoint(place))
+    found: Any = predict(learner, learner.task.read(str(tables / "dev.tsv")))
+    return [one.probabilities for one in found]
+
+
+def near(found: list[dict[str, float]], expected: list[dict[str, float]]) -> bool:
+    return all(one == pytest.approx(other, abs=1e-5) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("to", ["change", "peft", "merged"])
+def test_a_change_is_written_alone_or_merged_and_answers_as_before(
+    lora: Path, folder: Folder, tables: Path, tmp_path: Path, cloze: Callable[..., Any], to: str
+) -> None:
+    done = cloze("export", lora, tmp_path / "out", "--to", to)
+    assert done.code == 0, done.err
+    expected = probabilities(lora, tables)
+    assert near(probabilities(tmp_path / "out", tables), expected)
+    assert not near(probabilities(tmp_path / "out", tables), [dict.fromkeys(one, 0.5) for one in expected])
+    updated = [name for name in load_checkpoint(tmp_path / "out").network.state_dict() if is_added(name)]
+    assert bool(updated) == (to != "merged")
+    if to == "merged":
+        return
+    sizes = {name: sum(file.stat().st_size for file in place.rglob("*.safetensors")) for name, place in (
+        ("base", folder("bert")), ("out", tmp_path / "out"))}  # fmt: skip
+    assert sizes["out"] < sizes["base"] / 2
+    again = cloze("export", tmp_path / "out", tmp_path / "whole", "--to", "merged")
+    assert again.code == 0 and near(probabilities(tmp_path / "whole", tables), expected)
+
+
+def test_peft_gets_every_updated_map_and_the_head(lora: Path, tmp_path: Path) -> None:
+    write_alone(lora, tmp_path / "out", peft=True)
+    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"], config["fan_in_fan_out"]) == (2, 4.0, False)
+    assert config["target_modules"] == [
+        f"bert.encoder.layer.{n}.attention.self.{name}" for n in range(2) for name in ("query", "value")
+    ]
+    assert config["modules_to_save"] == ["bert.pooler.dense", "classifier"]
+
+
+def test_a_change_is_refused_on_another_network_than_its_own(lora: Path, folder: Folder, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="is not the network that .* began with: it"):
+        write_alone(lora, tmp_path / "out", base=folder("gpt2"))
+    assert not (tmp_path / "out").exists()
+    shutil.copytree(folder("bert"), tmp_path / "base")
+    write_alone(lora, tmp_path / "out", base=tmp_path / "base")
+    (tmp_path / "base" / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="the change belongs to the network in .*base: its weights are others"):
+        load_checkpoint(tmp_path / "out")
+
+
+def test_what_cannot_be_written_alone_is_refused_with_the_way_out(
+    lora: Path, folder: Folder, tmp_path: Path, cloze: Callable[..., Any]
+) -> None:
+    for arguments, said in (
+        ((folder("bert"), tmp_path / "out", "--to", "peft"), "its network has no change"),
+        ((folder("bert"), tmp_path / "out", "--to", "merged"), "its network has no change to merge"),
+        ((lora, tmp_path / "out", "--to", "merged", "--base", folder("bert")), "--base is for --to peft and --to change"),
+    ):
+        refused = cloze("export", *arguments)
+        assert refused.code == 2 and said in refused.err

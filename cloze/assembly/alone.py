@@ -1,0 +1,153 @@
+"""A change saved alone: what was trained of a changed network, and the SHA-256 of the network that it belongs to.
+
+A run that trains adapters or low-rank updates changes a few hundredths of the network's numbers. `write_alone` writes these,
+the heads, and in `cloze/base.json` the folder of weights that they belong to. `open_folder` puts both together. peft's folders of
+LoRA are read in the same way (`peft.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cloze.assembly.origins import digests
+from cloze.errors import CheckpointError
+from cloze.interop import Head, Imported, Model, import_folder
+from cloze.interop.export import DESCRIPTION, OWN_CHANGED, OWN_HEADS
+from cloze.interop.files import read_json, read_tensors, staged, write_json, write_tensors
+from cloze.interop.own import own_description
+from cloze.reading import Reading
+
+BASE = Path("cloze") / "base.json"
+_KEPT = ("recipe.yaml", "task.json")
+
+
+def open_folder(folder: Path) -> Imported:
+    """What `import_folder` reads, and folders that hold a change alone: cloze's own and peft's."""
+    from cloze.assembly.peft import CONFIG, read_peft
+
+    if (folder / BASE).is_file():
+        return _read_alone(folder)
+    if (folder / CONFIG).is_file() and not (folder / "config.json").is_file():
+        return read_peft(folder)
+    return import_folder(folder)
+
+
+def write_alone(source: Path, out: Path, *, base: Path | None = None, peft: bool = False) -> list[str]:
+    """Write what a run changed of the network that it began with, and its heads, to the new folder `out`; returns remarks.
+
+    `base` is the folder of that network; by default the one that the run names. With `peft` the folder holds the files of peft
+    in addition, which opens it on the base. Raises `CheckpointError` for a network without changes, a base that is not there or
+    is another, and a folder that is not empty; with `peft` for changes that peft does not have.
+    """
+    from cloze.assembly.peft import write_peft
+
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise CheckpointError(f"{out}: is not empty. Choose a new or empty folder.")
+    imported = open_folder(source)
+    if not imported.model.changes:
+        raise CheckpointError(
+            f"{source}: its network has no change, such as lora or adapters, that could be saved alone.\n"
+            "  Export it whole: --to huggingface."
+        )
+    base = _base_of(source) if base is None else base
+    changed = _changed(imported, base)
+    with staged(out) as stage:
+        (stage / "cloze").mkdir()
+        if peft:
+            remarks = write_peft(stage, imported, base)
+        else:
+            remarks = [f"cloze opens it with the network in {base}; transformers does not."]
+        write_json(stage / BASE, {"folder": str(base.resolve()), "files": digests(base)})
+        write_tensors(stage / OWN_CHANGED, changed)
+        heads = {f"{name}/{key}": t for name, head in imported.model.heads.items() for key, t in head.state.items()}
+        if heads:
+            write_tensors(stage / OWN_HEADS, heads)
+        write_json(stage / DESCRIPTION, json.loads((_described(source)).read_text(encoding="utf-8")))
+        for name in _KEPT:
+            if (source / "cloze" / name).is_file():
+                shutil.copyfile(source / "cloze" / name, stage / "cloze" / name)
+    return remarks
+
+
+def _described(source: Path) -> Path:
+    path = source / DESCRIPTION
+    if not path.is_file():
+        raise CheckpointError(f"{source}: there is no {DESCRIPTION}; expected a run or a fine-tuned folder of cloze.")
+    return path
+
+
+def _base_of(source: Path) -> Path:
+    """The folder of weights that a run began with, as its run.json has it."""
+    found = [source / "cloze" / "run.json", *sorted(source.glob("cloze/seeds/*/cloze/run.json"))]
+    inputs: dict[str, Any] = next((read_json(path, "the run").get("inputs", {}) for path in found if path.is_file()), {})
+    named: list[Any] = [*inputs.get("networks", {}).values(), inputs.get("init")]
+    folders = [Path(one["given"]) for one in named if one]
+    if len(folders) != 1 or not folders[0].is_dir():
+        said = f"{folders[0]} is not there" if len(folders) == 1 else f"{len(folders)} are known"
+        raise CheckpointError(f"{source}: the network that it began with: {said}. Name its folder: --base FOLDER.")
+    return folders[0]
+
+
+def _changed(imported: Imported, base: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a changed network that its base lacks, or has with other values."""
+    given, model = open_folder(base), imported.model
+    mine, theirs = {**model.network, **model.changed}, given.model.network
+    wrong = next((name for name, t in theirs.items() if name not in mine or mine[name].shape != t.shape), None)
+    if wrong is not None or given.model.changes or given.tokenizer.hash != imported.tokenizer.hash:
+        what = (
+            f"its {wrong} differs in shape" if wrong is not None
+            else "its network is changed, too" if given.model.changes else "it has another tokenizer"
+        )
+        raise CheckpointError(
+            f"{base}: is not the network that {imported.folder} began with: {what}.\n"
+            "  Name the right folder with --base, or export the network whole: --to huggingface."
+        )
+    return {name: t for name, t in mine.items() if name not in theirs or not torch.equal(t, theirs[name])}
+
+
+def _read_alone(folder: Path) -> Imported:
+    """The base of a change, with the change."""
+    from cloze.assembly.publish import in_plain_form
+
+    own = own_description(folder)
+    if own is None:
+        raise CheckpointError(f"{folder / DESCRIPTION}: there is no such file. The copy is incomplete: copy the folder again.")
+    base = _verified(folder)
+    given = import_folder(base)
+    states = read_tensors(folder / OWN_HEADS) if (folder / OWN_HEADS).is_file() else {}
+    heads = {
+        name: Head(
+            head["part"], head["arguments"],
+            {key.partition("/")[2]: t for key, t in states.items() if key.partition("/")[0] == name}, head.get("read") or {},
+        )
+        for name, head in own["heads"].items()
+    }
+    state = {**given.model.network, **read_tensors(folder / OWN_CHANGED)}
+    model: Model = replace(
+        given.model, arguments=own["arguments"], network=state, heads=heads,
+        changes=tuple((part, arguments) for change in own.get("changes", ()) for part, arguments in change.items()),
+    )
+    return replace(
+        given, folder=folder, model=in_plain_form(model, given.tokenizer, {}), reading=Reading.of(own["reading"]),
+        labels=tuple(own.get("labels") or ()), step=int(own.get("step") or 0),
+    )
+
+
+def _verified(folder: Path) -> Path:
+    """The folder that a change belongs to, if it still holds the same weights."""
+    content = read_json(folder / BASE, "the network that the change belongs to")
+    base, files = Path(str(content.get("folder", ""))), content.get("files")
+    base = base if base.is_absolute() else folder / base
+    if not base.is_dir() or digests(base) != files:
+        what = "there is no such folder" if not base.is_dir() else "its weights are others"
+        raise CheckpointError(
+            f"{folder / BASE}: the change belongs to the network in {base}: {what}.\n"
+            "  Write the folder that holds that network there, after \"folder\"; its weights are checked."
+        )
+    return base

@@ -1,0 +1,240 @@
+"""peft's folders of LoRA (adapter_config.json, adapter_model.safetensors), written and read.
+
+peft has an update for each linear map of transformers' model, cloze one for each map or part of stacked projections of its own.
+The tables of `cloze.interop` say which map is which. peft computes W + (lora_alpha / r) B A.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cloze.assembly.given import build
+from cloze.errors import CheckpointError
+from cloze.interop import ARCHITECTURES, Imported, Model, complete, import_folder
+from cloze.interop.choice import Choice, choose
+from cloze.interop.export import is_tied
+from cloze.interop.files import read_json, read_tensors, write_json, write_tensors
+from cloze.interop.mapping import SAME, STACKED, TURNED, entries, to_theirs
+from cloze.interop.model import as_classifier
+from cloze.transfer import LoRA
+from cloze.transfer.maps import STACKED as PARTS
+
+CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
+_LEAD = "base_model.model."
+#: Settings of peft with the only values that cloze computes.
+_LEGAL: Mapping[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",), "use_dora": (False, None), "bias": ("none", None), "lora_bias": (False, None),
+    "layer_replication": (None,), "trainable_token_indices": (None,),
+}  # fmt: skip
+
+
+class Place(NamedTuple):
+    """A linear map of transformers' model, as rows of one of ours."""
+
+    theirs: str
+    ours: str
+    rows: slice
+    turned: bool
+
+
+def write_peft(stage: Path, imported: Imported, base: Path) -> list[str]:
+    """Write peft's two files into a folder; returns remarks. Heads of classes are written, those over the vocabulary are not."""
+    model = replace(imported.model, arguments=complete(imported.model.arguments, imported.model.part))
+    if [name for name, _ in model.changes] != ["lora"]:
+        raise CheckpointError(
+            f"{imported.folder}: peft's layout holds low-rank updates alone, and this network has "
+            f"{', '.join(name for name, _ in model.changes)}.\n  For cloze: --to change."
+        )
+    left = [name for name, head in model.heads.items() if head.part == "token_prediction"]
+    heads = {name: as_classifier(head) for name, head in model.heads.items() if name not in left}
+    plain = replace(model.plain, heads=heads)
+    pad = imported.tokenizer.roles.get("[PAD]")
+    choice = choose(plain, tokenizer_kind=imported.tokenizer.kind, pad=pad, hint=imported.architecture)
+    if not isinstance(choice, Choice):
+        raise CheckpointError(f"{imported.folder}: peft works on models of transformers, which has none here: {choice[0]}.")
+    lora: LoRA = build(LoRA, model.changes[0][1], {})
+    tensors, ranks, turned = _updates(lora, {**model.network, **model.changed}, list(_places(choice, plain, imported, pad)))
+    saved = _heads(choice, plain, imported, pad)
+    write_tensors(stage / TENSORS, {**tensors, **{_LEAD + name: tensor for name, tensor in saved.items()}})
+    usual = Counter(ranks.values()).most_common(1)[0][0]
+    write_json(stage / CONFIG, {
+        "peft_type": "LORA", "task_type": None, "base_model_name_or_path": str(base.resolve()), "inference_mode": True,
+        "r": usual, "lora_alpha": lora.scale * usual, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": turned,
+        "target_modules": sorted(ranks), "modules_to_save": sorted({name.rpartition(".")[0] for name in saved}) or None,
+        "rank_pattern": {name: rank for name, rank in ranks.items() if rank != usual},
+        "alpha_pattern": {name: lora.scale * rank for name, rank in ranks.items() if rank != usual},
+    })
+    others = [*left, *choice.left]
+    opens = f"peft opens it on {choice.cls.name} ({choice.cls.auto}) from {base}."
+    return [opens, *(f"{name}: this head is for cloze alone; peft's files do not hold it." for name in others)]
+
+
+def read_peft(folder: Path) -> Imported:
+    """A folder of peft's LoRA: the network that it names, changed by `lora`. Heads that it may hold are left out, with a remark.
+
+    Raises `CheckpointError` for another method, a setting that cloze does not have, a base that is no folder, and updates of only
+    some of the layers.
+    """
+    from cloze.assembly.publish import in_plain_form
+
+    config, place = read_json(folder / CONFIG, "what peft trained"), folder / CONFIG
+    for key, values in _LEGAL.items():
+        if config.get(key, values[0]) not in values:
+            raise CheckpointError(f"{place}: {key} is {config[key]!r}; cloze reads folders of LoRA with {key} {values[0]!r}.")
+    base = Path(str(config.get("base_model_name_or_path") or ""))
+    if not base.is_dir() or not str(config.get("base_model_name_or_path") or ""):
+        raise CheckpointError(
+            f"{place}: base_model_name_or_path is {str(base)!r}, which is no folder here.\n"
+            "  Write the folder that holds the network there."
+        )
+    given = import_folder(base)
+    if given.architecture is None:
+        raise CheckpointError(f"{base}: is no model of transformers; peft's updates need one.")
+    tensors = read_tensors(folder / TENSORS)
+    lora, state = _read_updates(place, given, tensors, config)
+    model = replace(
+        given.model, network={**given.model.network, **state},
+        changes=(("lora", {"rank": lora.rank, "alpha": lora.alpha, "on": list(lora.on or ())}),),
+    )
+    others = sorted(name.removeprefix(_LEAD) for name in tensors)
+    remarks = [f"left out, because cloze reads the updates alone: {', '.join(others)}."] if others else []
+    return replace(
+        given, folder=folder, model=in_plain_form(model, given.tokenizer, {}), remarks=(*given.remarks, *remarks)
+    )
+
+
+def _places(choice: Choice, model: Model, imported: Imported, pad: int | None, base: str | None = None) -> Iterator[Place]:
+    """The linear maps of transformers' model that have one of ours."""
+    architecture = choice.architecture
+    lead = (architecture.base if choice.cls.roles else "") if base is None else base
+    for entry in entries(architecture.rows(model.flat), architecture.facts(model.flat, imported.vocab_size, base=lead, pad=pad)):
+        if entry.ours.endswith(".weight") and len(entry.shape) == 2 and entry.move in (SAME, STACKED, TURNED):
+            each = entry.shape[0] // len(entry.theirs)
+            for number, name in enumerate(entry.theirs):
+                rows = slice(number * each, (number + 1) * each)
+                yield Place(name.removesuffix(".weight"), entry.ours.removesuffix(".weight"), rows, entry.move is TURNED)
+
+
+def _updates(
+    lora: LoRA, state: Mapping[str, Tensor], places: Sequence[Place]
+) -> tuple[dict[str, Tensor], dict[str, int], bool]:
+    """peft's tensors, the rank of every map, and whether the maps are transposed there.
+
+    Updates that fall on one map of theirs are stacked: [B₁ B₂] [A₁; A₂] is their sum.
+    """
+    tensors: dict[str, Tensor] = {}
+    ranks: dict[str, int] = {}
+    turned = False
+    updates = lora.updates(state)
+    for place in places:
+        parts = []
+        for update in updates:
+            first, stop = max(update.rows.start, place.rows.start), min(update.rows.stop, place.rows.stop)
+            if update.map == place.ours and first < stop:
+                up = update.up.new_zeros(place.rows.stop - place.rows.start, update.up.shape[1])
+                begin = first - update.rows.start
+                up[first - place.rows.start : stop - place.rows.start] = update.up[begin : begin + stop - first]
+                parts.append((update.down, up))
+        if parts:
+            tensors[f"{_LEAD}{place.theirs}.lora_A.weight"] = torch.cat([down for down, _ in parts])
+            tensors[f"{_LEAD}{place.theirs}.lora_B.weight"] = torch.cat([up for _, up in parts], dim=1)
+            ranks[place.theirs], turned = lora.rank * len(parts), turned or place.turned
+    lost = {update.map for update in updates} - {place.ours for place in places if place.theirs in ranks}
+    if lost:
+        raise CheckpointError(f"lora: transformers has no linear map for {min(lost)}. For cloze alone: --to change.")
+    return tensors, ranks, turned
+
+
+def _heads(choice: Choice, model: Model, imported: Imported, pad: int | None) -> dict[str, Tensor]:
+    """The tensors of the heads that transformers' class has, under its names."""
+    architecture = choice.architecture
+    facts = architecture.facts(model.flat, imported.vocab_size, base=architecture.base if choice.cls.roles else "", pad=pad)
+    found: dict[str, Tensor] = {}
+    for name, table in choice.placed.items():
+        head = model.heads[name]
+        found |= to_theirs(table.rows(is_tied(head)), head.state, facts.sized(C=int(head.argument("classes") or 0)))
+    return found
+
+
+def _read_updates(
+    place: Path, given: Imported, tensors: dict[str, Tensor], config: Mapping[str, Any]
+) -> tuple[LoRA, dict[str, Tensor]]:
+    """The change, and its tensors under our names; what is used is taken out of `tensors`."""
+    assert given.architecture is not None  # as the caller has checked
+    architecture = ARCHITECTURES[given.architecture]
+    choice = Choice(architecture, architecture.classes[-1], {}, {})
+    heights = {
+        key.removesuffix(".weight"): len(weight) for key, weight in given.model.network.items()
+        if key.endswith(".weight") and weight.dim() == 2
+    }
+    found: dict[tuple[str, int], _Pair] = {}
+    names: dict[str, None] = {}
+    for one in _places(choice, given.model, given, given.tokenizer.roles.get("[PAD]"), base=""):
+        for lead in (_LEAD, _LEAD + architecture.base):
+            keys = [f"{lead}{one.theirs}.lora_{letter}.weight" for letter in "AB"]
+            if keys[0] in tensors and (one.ours, one.rows.start) not in found:
+                found[one.ours, one.rows.start] = _Pair(tensors.pop(keys[0]), tensors.pop(keys[1]), _scale(config, one.theirs))
+                names[_short(one, heights[one.ours])] = None
+    left = [name for name in tensors if ".lora_" in name]
+    rank, scale = max((len(pair.down) for pair in found.values()), default=1), max((p.scale for p in found.values()), default=1.0)
+    lora = LoRA(rank, scale * rank, _needed(list(names), heights))
+    places = {(name, rows.start): at for name, height in heights.items() for rows, at in lora.places(name, height)}
+    if left or places.keys() != found.keys() or not found:
+        what = left[0] if left else min(places.keys() ^ found.keys())[0] if found else "no map"
+        raise CheckpointError(f"{place}: cloze updates a kind of map in every layer or in none; {what} is not updated so.")
+    state: dict[str, Tensor] = {}
+    for where, pair in found.items():  # a smaller rank is filled with zeros
+        down, up = pair.down.new_zeros(rank, pair.down.shape[1]), pair.up.new_zeros(len(pair.up), rank)
+        down[: len(pair.down)], up[:, : len(pair.down)] = pair.down, pair.up * (pair.scale / scale)
+        state[f"{places[where]}.down"], state[f"{places[where]}.up"] = down, up
+    return lora, state
+
+
+class _Pair(NamedTuple):
+    """An update of peft: A (r, in), B (out, r), and what their product is multiplied with."""
+
+    down: Tensor
+    up: Tensor
+    scale: float
+
+
+def _scale(config: Mapping[str, Any], name: str) -> float:
+    """lora_alpha / r of one map; with `use_rslora` lora_alpha / √r."""
+
+    def own(pattern: str, usual: str) -> float:
+        found = [value for key, value in (config.get(pattern) or {}).items() if f".{name}".endswith(f".{key}")]
+        return float(found[0] if found else config[usual])
+
+    rank = own("rank_pattern", "r")
+    return own("alpha_pattern", "lora_alpha") / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
+def _needed(names: list[str], heights: Mapping[str, int]) -> tuple[str, ...]:
+    """The names without those whose rows the others mean, too."""
+
+    def meant(some: Sequence[str]) -> set[tuple[str, int]]:
+        lora = LoRA(1, None, tuple(some))
+        return {(name, rows.start) for name, height in heights.items() for rows, _ in lora.places(name, height)}
+
+    for name in list(names):
+        rest = [other for other in names if other != name]
+        if rest and meant([name]) <= meant(rest):
+            names = rest
+    return tuple(names)
+
+
+def _short(place: Place, height: int) -> str:
+    """What `on` calls these rows of our map."""
+    parts = PARTS.get(place.ours.rpartition(".")[2], ())
+    if parts and place.rows.stop - place.rows.start < height:
+        return parts[place.rows.start * len(parts) // height]
+    *_, before, last = place.ours.split(".")
+    return last if before.isdigit() else f"{before}.{last}"
