@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 
-class Source:
-    """The base class of every source; `bind(store, seed=, entry=, held_out=, part=)` gives the source over one store.
+class Source(ABC):
+    """The base class of every source.
 
     `gives` are the fields of its rows, `length` the most tokens of a row. `labelled`: it reads labelled text and builds it into
     a store (`build_store`); `answer` is then the kind of answer of its records. `lanes`: row i of a step continues row i of the
@@ -20,3 +21,7 @@ class Source:
     lanes: bool = False
     answer: Any = None
     gives: frozenset[str]
+
+    @abstractmethod
+    def bind(self, *args: Any, **given: Any) -> Any:
+        """The source over one store: `bind(store, seed=, entry=, held_out=, part=)`."""

@@ -100,7 +100,7 @@ def test_a_part_that_lacks_members_of_its_kind_is_refused_with_their_names_and_i
     )
 
 
-@pytest.mark.parametrize("kind", ["edit", "network", "objective", "optimizer"])
+@pytest.mark.parametrize("kind", ["source", "edit", "network", "objective", "optimizer"])
 def test_the_base_class_of_a_kind_is_abstract(kind: str) -> None:
     from importlib import import_module
 
