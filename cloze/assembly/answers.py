@@ -24,13 +24,13 @@ def with_classes(recipe: Recipe, stores: Mapping[str, Store]) -> Recipe:
     return recipe if entries == dict(recipe.entries) else replace(recipe, entries=entries)
 
 
-def _said(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str, dict[str, Any]]:
+def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str, dict[str, Any]]:
     """What labelled text says of each set of answers that the edits of an entry take from it, by the names of arguments."""
     if not isinstance(store, RecordStore):
         return {}
     stored = {**store.columns, **({} if store.bounds is None else {"bounds": store.bounds})}
-    said: dict[str, Any] = built(recipe.sources[entry.source]).answer.head_arguments(stored)
-    said |= store.about.get("given", {})
+    known: dict[str, Any] = built(recipe.sources[entry.source]).answer.head_arguments(stored)
+    known |= store.about.get("given", {})
     if store.about["classes"] is not None:
         if len(store.classes) < 2:
             raise TaskError(
@@ -38,20 +38,20 @@ def _said(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str, dict[str,
                 f"{store.about['read']['label']!r}; "
                 "expected at least two."
             )
-        said["classes"] = len(store.classes)
-    return {str(edit.part.arguments["set"]): said for edit in entry.exercise if "column" in edit.part.arguments}
+        known["classes"] = len(store.classes)
+    return {str(edit.part.arguments["set"]): known for edit in entry.exercise if "column" in edit.part.arguments}
 
 
 def _entry(recipe: Recipe, entry: EntrySpec, store: Store) -> EntrySpec:
-    said = _said(recipe, entry, store)
+    known = _head_arguments(recipe, entry, store)
     passes = tuple(
-        replace(run, objectives=tuple(_objective(spec, said.get(str(spec.set), {})) for spec in run.objectives))
+        replace(run, objectives=tuple(_objective(spec, known.get(str(spec.set), {})) for spec in run.objectives))
         for run in entry.passes
     )
     return replace(entry, passes=passes)
 
 
-def _objective(spec: ObjectiveSpec, said: Mapping[str, Any]) -> ObjectiveSpec:
-    asked = parameters(builder_of("objective", spec.part.name))
-    found = {name: value for name, value in said.items() if name in asked}
+def _objective(spec: ObjectiveSpec, known: Mapping[str, Any]) -> ObjectiveSpec:
+    accepted = parameters(builder_of("objective", spec.part.name))
+    found = {name: value for name, value in known.items() if name in accepted}
     return replace(spec, part=replace(spec.part, arguments={**spec.part.arguments, **found})) if found else spec

@@ -281,8 +281,8 @@ def odds_of(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, float]:
     batch = first_batch(recipe) if recipe.mixing == "step" else 1
 
     def odds(entry: EntrySpec) -> float:
-        said = {"by_size": 1.0} if entry.odds == "by_size" else entry.odds
-        return float(stores[entry.source].mixture_size(batch) ** said["by_size"] if isinstance(said, Mapping) else said)
+        weight = {"by_size": 1.0} if entry.odds == "by_size" else entry.odds
+        return float(stores[entry.source].mixture_size(batch) ** weight["by_size"] if isinstance(weight, Mapping) else weight)
 
     return {name: odds(entry) for name, entry in recipe.entries.items() if entry.source in stores}
 

@@ -250,8 +250,8 @@ def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Fa
         usual = recipe.reading.orders[0] if recipe.reading.orders and name == recipe.export else reads_in(orders)
         reasons = ARCHITECTURES[spec.architecture].objections(arguments, usual, pad=0)
         if reasons:
-            told = f"{spec.architecture} does not fit: {'; '.join(reasons)}."
-            faults.add(spec.part.where, f"networks.{name}.architecture", told,
+            message = f"{spec.architecture} does not fit: {'; '.join(reasons)}."
+            faults.add(spec.part.where, f"networks.{name}.architecture", message,
                        "Leave `architecture` out: cloze chooses one that fits the network's shape.")
 
 

@@ -65,7 +65,7 @@ def open_corpus(
         "tokenizer": None if given is None else given.hash,
     }
     text = Text(folder, tuple(map(str, paths)), text_format, languages, json.loads(json.dumps(how)))
-    if text.awaited(run):
+    if text.wait_until_built(run):
         return open_store(folder / "store")
     chosen = given or train_tokenizer_from(
         list(paths), trainable(text_of(recipe)), format=text_format, languages=languages, smooth=smooth, seed=seed,
@@ -100,7 +100,7 @@ def open_records(
     arguments = {key: value for key, value in given.items() if key not in ("length", "stride", "pool")}
     how = {"records": arguments, "tokenizer": tokenizer.hash, "known": None if known is None else store_digest(known)}
     text = LabelledText(folder, tuple(map(str, paths)), "records", False, json.loads(json.dumps(how)))
-    if not text.awaited(run):
+    if not text.wait_until_built(run):
         folder.mkdir(parents=True, exist_ok=True)
         source = build(builder_of("source", spec.name), given, {})
         own = tokenizer if known is not None else source.knowing(paths, tokenizer)
@@ -118,7 +118,7 @@ def open_held_out(
         store.require_tokenizer(tokenizer.hash, whose="the training corpus")
         return store
     text = Text(folder, tuple(map(str, paths)), text_format, False, {"format": text_format, "tokenizer": tokenizer.hash})
-    if not text.awaited(run):
+    if not text.wait_until_built(run):
         folder.mkdir(parents=True, exist_ok=True)
         text.record(build_store(list(paths), tokenizer, folder / "store", format=text_format, report=report))
     return Store.open(folder / "store")
@@ -134,13 +134,13 @@ class Text:
     languages: bool
     how: Mapping[str, Any]
 
-    def awaited(self, run: Path | None) -> bool:
-        """As `stands`; under torchrun every rank but the first waits until the first has built the store."""
-        while not (found := self.stands(run)) and _rank() != 0:
+    def wait_until_built(self, run: Path | None) -> bool:
+        """As `is_built`; under torchrun every rank but the first waits until the first has built the store."""
+        while not (found := self.is_built(run)) and _rank() != 0:
             time.sleep(0.5)
         return found
 
-    def stands(self, run: Path | None) -> bool:
+    def is_built(self, run: Path | None) -> bool:
         """Whether the store in the folder is the one of this text; a `CheckpointError` if `run` began with another."""
         if not Store.is_store(self.folder / "store"):
             return False

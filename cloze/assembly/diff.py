@@ -167,7 +167,7 @@ def _bare(value: Any) -> Any:
         made = {} if value.part is None else _bare(value.part)
         own = {"from": value.origin, "change": _bare(value.change) or None, "architecture": value.architecture}
         own["train"] = None if value.train == "all" else _bare(value.train)
-        return {**made, **{key: said for key, said in own.items() if said is not None}}
+        return {**made, **{key: value for key, value in own.items() if value is not None}}
     if isinstance(value, EntrySpec):
         edits, runs = [_bare(edit) for edit in value.exercise], [_bare(run) for run in value.passes]
         return {"order": value.order, "exercise": edits, "passes": runs}

@@ -59,8 +59,8 @@ def explain_part(kind: str, name: str) -> Explanation:
 
 
 def _accepts(slot: Slot) -> str:
-    said = describe(slot.annotation)
-    return f"{said}, or a schedule" if slot.live else said
+    accepted = describe(slot.annotation)
+    return f"{accepted}, or a schedule" if slot.live else accepted
 
 
 def _default(slot: Slot) -> str:

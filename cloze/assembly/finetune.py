@@ -23,7 +23,7 @@ from cloze.assembly.load import load_recipe, read_tree, task_recipe_names
 from cloze.assembly.onto import Origin, put_onto
 from cloze.assembly.origins import add_changes, bound_checkpoints, checkpoint_names
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.request import Asked, Request, begin_of, the_budget
+from cloze.assembly.request import CommandLine, Request, begin_of, the_budget
 from cloze.assembly.run import run_stage, run_stages
 from cloze.assembly.several import START, Labelled
 from cloze.corpus import RecordStore, Store
@@ -138,8 +138,8 @@ def learn(
     choose_device(device)  # one that is not there is refused before anything is read or printed
     loaded = load_checkpoint(checkpoint)
     bound = parse_binds([*assignment.binds, f"{START}={checkpoint}"])
-    asked = asking(assignment, loaded)
-    made = asked()
+    make_recipe = recipe_maker(assignment, loaded)
+    made = make_recipe()
     shown = str(assignment.recipe or made.name)
     if made.task is None:
         raise TaskError(
@@ -150,7 +150,7 @@ def learn(
     named = [file for one in files.values() for file in (*one.train, *one.dev)]
     require_files(named)
     require_apart(named, out)
-    made = asked(rows=count_rows(made, files), report=report or (lambda line: None))
+    made = make_recipe(rows=count_rows(made, files), report=report or (lambda line: None))
     made = _from_scratch(made) if from_scratch else made
     from_scratch = START not in {n.origin for whole in _wholes(made) for n in whole.networks.values()}
     check_recipe(made)
@@ -161,7 +161,7 @@ def learn(
         for seed in seeds:
             folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
             request = Request(
-                Asked(shown, out=str(out), overrides=tuple(assignment.overrides)), [], checkpoints=checkpoints,
+                CommandLine(shown, out=str(out), overrides=tuple(assignment.overrides)), [], checkpoints=checkpoints,
                 binds={name: one.train for name, one in files.items()}, dev={name: one.dev for name, one in files.items()},
                 tokenizer=Path(checkpoint) if from_scratch else None, seed=seed, device=device, extend=extend, report=report,
                 command=assignment.words(checkpoint, out, seeds),
@@ -188,7 +188,7 @@ def _whole(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled]) -> Tuned:
         return tuned
     dev = tuned.described["dev"]
     lacking = {}
-    for name, one in measuring.asked(_wholes(made)[-1]).items():
+    for name, one in measuring.task_heads(_wholes(made)[-1]).items():
         prefix = f"{name}/" if name else ""
         if any(prefix + metric not in dev for metric in task_of(tuned.folder, name or None).metrics):
             lacking[name] = prefix, files[one.source].dev
@@ -220,7 +220,7 @@ def _run(made: Recipe, request: Request, folder: Path) -> Outcome:
     return run_stage(made, request, folder, spend, begin_of(made, request, {}))
 
 
-def asking(assignment: Assignment, loaded: Loaded) -> Callable[..., Recipe]:
+def recipe_maker(assignment: Assignment, loaded: Loaded) -> Callable[..., Recipe]:
     """`recipe_onto` of the recipe of an assignment; `rows` and `report` may follow."""
     return partial(
         recipe_onto, assignment.recipe_for(loaded), loaded, overrides=assignment.overrides, changes=assignment.changes,

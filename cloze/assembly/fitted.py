@@ -118,9 +118,9 @@ def paid(run: Run, budget: Budget, trials: Trials | None = None) -> Pays:
     """How many tokens a budget pays for, as a function of the recipe that is trained; measured on a run of a like recipe."""
     if budget.kind == "tokens":
         return lambda recipe: budget.amount
-    told = forecast(run, trials=trials)
-    tokens = told.tokens if told.tokens is not None else _GUESS.budget_tokens
-    rows = max((told.updates or 1.0) * told.batch, 1.0)
+    measured = forecast(run, trials=trials)
+    tokens = measured.tokens if measured.tokens is not None else _GUESS.budget_tokens
+    rows = max((measured.updates or 1.0) * measured.batch, 1.0)
     if budget.kind != "steps":
         return lambda recipe: tokens
     return lambda recipe: tokens / rows * budget.amount * recipe.training.batch

@@ -12,9 +12,9 @@ from cloze.assembly.expand import NEXT_TO_PART
 from cloze.assembly.faults import Faults
 from cloze.assembly.recipe import (
     OWN,
-    AskedSpec,
     EditSpec,
     EntrySpec,
+    EntryTaskSpec,
     Mixing,
     NetworkSpec,
     ObjectiveSpec,
@@ -208,7 +208,7 @@ def _read_entry(
     order = _order(*_whose(node, root, prefix, "order"), faults)
     exercise = _exercise(*_whose(node, root, prefix, "exercise"), faults)
     passes = _passes(node, root, prefix, networks, faults)
-    task = _asked(node, f"{prefix}task", faults) if prefix and "task" in node.value else None
+    task = _entry_task(node, f"{prefix}task", faults) if prefix and "task" in node.value else None
     if values is None or exercise is None or passes is None or order is None:
         return None
     source = values["source"]
@@ -220,9 +220,9 @@ def _read_entry(
     return EntrySpec(name, source, order, exercise, passes, values["odds"], task)
 
 
-def _asked(node: Node, path: str, faults: Faults) -> AskedSpec | None:
-    values = read_arguments("task", slots(AskedSpec), node.value["task"], path, faults)
-    return None if values is None else AskedSpec(**values)
+def _entry_task(node: Node, path: str, faults: Faults) -> EntryTaskSpec | None:
+    values = read_arguments("task", slots(EntryTaskSpec), node.value["task"], path, faults)
+    return None if values is None else EntryTaskSpec(**values)
 
 
 def _order(owner: Node, prefix: str, key: str, faults: Faults) -> str | PartSpec | None:

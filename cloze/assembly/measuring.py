@@ -15,7 +15,7 @@ import numpy as np
 from cloze.assembly.build import Loaded, built, head_key
 from cloze.assembly.origins import borrowed
 from cloze.assembly.parts import class_of
-from cloze.assembly.recipe import AskedSpec, EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
+from cloze.assembly.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
 from cloze.corpus import RecordStore, Store
 from cloze.errors import RecipeError, TaskError
 from cloze.networks.blocks.dropout import name_dropouts
@@ -30,10 +30,10 @@ from cloze.training.step import Step
 MEAN = "mean"  # the metric of several tasks
 
 
-class Asked(NamedTuple):
+class TaskHead(NamedTuple):
     """A task of a recipe, and where it is answered."""
 
-    spec: AskedSpec
+    spec: EntryTaskSpec
     entry: EntrySpec
     run: PassSpec
     objective: ObjectiveSpec
@@ -44,16 +44,16 @@ class Asked(NamedTuple):
         return self.entry.source
 
 
-def asked(recipe: Recipe) -> dict[str, Asked]:
+def task_heads(recipe: Recipe) -> dict[str, TaskHead]:
     """The tasks of a recipe by name: those of its entries, or the only one, whose name is empty.
 
     A task is answered by the first objective of the exported network that is asked for a column of its entry's text.
     """
     assert recipe.task is not None
     if recipe.tasks:
-        return {name: Asked(spec, *_answering(recipe, {name: recipe.entries[name]})) for name, spec in recipe.tasks.items()}
+        return {name: TaskHead(spec, *_answering(recipe, {name: recipe.entries[name]})) for name, spec in recipe.tasks.items()}
     assert recipe.task.type is not None  # the structure is checked
-    return {"": Asked(AskedSpec(recipe.task.type, recipe.task.metric), *_answering(recipe, recipe.entries))}
+    return {"": TaskHead(EntryTaskSpec(recipe.task.type, recipe.task.metric), *_answering(recipe, recipe.entries))}
 
 
 def _answering(recipe: Recipe, entries: Mapping[str, EntrySpec]) -> tuple[EntrySpec, PassSpec, ObjectiveSpec]:
@@ -79,7 +79,7 @@ def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
     return {str(one["set"]) for one in arguments if "column" in one or not columns}
 
 
-def task_of(recipe: Recipe, one: Asked, store: Store) -> Task:
+def task_of(recipe: Recipe, one: TaskHead, store: Store) -> Task:
     """A task of a recipe, reading files as its source does; how an answer is written is an option of the task, too."""
     assert isinstance(store, RecordStore) and recipe.task is not None
     read = store.about["read"]
@@ -96,11 +96,11 @@ def task_of(recipe: Recipe, one: Asked, store: Store) -> Task:
 
 def described(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
     """What `cloze/task.json` says, as far as it is known before anything is trained; of several tasks by their names."""
-    tasks = {name: _described(recipe, one, stores[one.source]) for name, one in asked(recipe).items()}
+    tasks = {name: _described(recipe, one, stores[one.source]) for name, one in task_heads(recipe).items()}
     return {"version": 1, **tasks.get("", {"tasks": tasks})}
 
 
-def _described(recipe: Recipe, one: Asked, store: Store) -> dict[str, Any]:
+def _described(recipe: Recipe, one: TaskHead, store: Store) -> dict[str, Any]:
     assert isinstance(store, RecordStore)  # it has columns
     made: dict[str, Any] = {"task": one.spec.type, **task_of(recipe, one, store).description()}
     made |= {"head": one.objective.state, **_towers(recipe, one)}
@@ -108,16 +108,16 @@ def _described(recipe: Recipe, one: Asked, store: Store) -> dict[str, Any]:
     made |= {} if store.about.get("usual") is None else {"usual": store.about["usual"]}
     answer = built(recipe.sources[one.source]).answer
     ends = {} if store.bounds is None else {"bounds": store.bounds}
-    said = answer.description({**store.columns, **ends}, store.classes)
-    for name in [name for name, value in said.items() if isinstance(value, np.ndarray)]:  # tokens: the text that they are
-        said[name] = store.tokenizer().decode(said[name], skip_special=False)
+    description = answer.description({**store.columns, **ends}, store.classes)
+    for name in [name for name, value in description.items() if isinstance(value, np.ndarray)]:  # tokens: the text that they are
+        description[name] = store.tokenizer().decode(description[name], skip_special=False)
     for edit in one.entry.exercise:
         kept = class_of("edit", edit.part.name).described
-        said |= {name: edit.part.arguments[argument] for argument, name in kept.items()}
-    return {**made, **said}
+        description |= {name: edit.part.arguments[argument] for argument, name in kept.items()}
+    return {**made, **description}
 
 
-def _towers(recipe: Recipe, one: Asked) -> dict[str, Any]:
+def _towers(recipe: Recipe, one: TaskHead) -> dict[str, Any]:
     """Where vectors that an objective compares come from networks or heads of their own: which, by the names of its readings."""
     sources = {f"{run.name}.{objective.state}": (run, objective) for run, objective in one.entry.objectives()}
     answers = f"{one.run.name}.{one.objective.state}"
@@ -152,7 +152,7 @@ def counted(
     """A description with what task.json says of the examples: how many there are, how many rows lose tokens, and the dev metrics
     of always giving the usual answer. `rooms`: of every entry that of a row, and that of a text where texts are shown apart."""
     tasks = {}
-    for name, one in asked(recipe).items():
+    for name, one in task_heads(recipe).items():
         own = of_task(description, name)
         parts = {"train": stores[one.source], "dev": _dev(recipe, name, one, dev)}
         found = {part: store for part, store in parts.items() if isinstance(store, RecordStore)}
@@ -174,7 +174,7 @@ def counted(
     return {**description, **tasks.get("", {"tasks": tasks})}
 
 
-def _dev(recipe: Recipe, name: str, one: Asked, dev: Mapping[str, Store]) -> Store:
+def _dev(recipe: Recipe, name: str, one: TaskHead, dev: Mapping[str, Store]) -> Store:
     if one.source not in dev:
         raise TaskError(f"{recipe.name}: the task {name or one.spec.type!r} has no dev set: its source is {one.source!r}.")
     return dev[one.source]
@@ -190,7 +190,7 @@ def selection_of(
     less is better counts with its sign turned.
     """
     assert recipe.task is not None
-    tasks = asked(recipe)
+    tasks = task_heads(recipe)
     best, patience = recipe.task.keep == "best", recipe.task.patience
     measures: dict[str, Callable[[], dict[str, float]]] = {}
     counts: dict[str, tuple[str, bool]] = {}

@@ -60,8 +60,8 @@ class Origin:
         """The description of a loaded checkpoint."""
         network: Any = loaded.network
         heads: list[Any] = list(loaded.heads.values())
-        said = dataclasses.asdict(loaded.reading)
-        reading = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items() if value is not None}
+        given = dataclasses.asdict(loaded.reading)
+        reading = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value is not None}
         start = Start(
             order=loaded.order, layers=len(network.depth_groups()) - 1,
             heads=_heads(loaded.imported.architecture), plain=_plain(loaded),
@@ -79,7 +79,7 @@ class Origin:
 
     def is_shape_of(self, network: Node) -> bool:
         """Whether a network of a recipe has the shape of the checkpoint's."""
-        return all(part in network.value and network.value[part].plain() == said for part, said in self.network.items())
+        return all(part in network.value and network.value[part].plain() == given for part, given in self.network.items())
 
     def with_layers_of(self, network: Node) -> Origin:
         """The same for a network of the recipe that takes over only some of the layers (`change: [keep_layers]`)."""
@@ -144,10 +144,10 @@ def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
     networks = root.value.get("networks")
     found: dict[str, Origin] = {}
     for name, node in networks.items() if networks is not None else ():
-        said = node.value.get("from") if node.is_mapping else None
-        if said is None or said.value not in origins:
+        given = node.value.get("from") if node.is_mapping else None
+        if given is None or given.value not in origins:
             continue
-        origin = found[str(name)] = origins[said.value].with_layers_of(node)
+        origin = found[str(name)] = origins[given.value].with_layers_of(node)
         if origin.architecture is not None and "architecture" not in node.value and origin.is_shape_of(node):
             node.put("architecture", Node(origin.architecture, node.where))
     if not found:
@@ -155,12 +155,12 @@ def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
     where = root.where
     export = root.value.get("export")
     first = found.get(str(export.value) if export is not None else "", next(iter(found.values())))
-    said = root.value.get("reading")
-    if said is None:
+    given = root.value.get("reading")
+    if given is None:
         root.put("reading", from_data(dict(first.reading), where))
     for key, value in first.reading.items():
-        if said is not None and key not in said.value:
-            said.put(key, from_data(value, where))
+        if given is not None and key not in given.value:
+            given.put(key, from_data(value, where))
     mixture = root.value.get("mixture")
     entries = [("", root), *((f"mixture.{name}.", entry) for name, entry in mixture.items())] if mixture else [("", root)]
     _read_pairs(root, [entry for _, entry in entries], first)
@@ -208,8 +208,8 @@ def _complete_entry(root: Node, entry: Node, prefix: str, origin: Origin, faults
         found = [_edits(item, root, count, origin, faults) for item, count in zip(exercise.value, texts, strict=True)]
         exercise.value = [made for edits, _ in found for made in edits]
         order = next((lesson.order for _, lesson in found if lesson is not None), None)
-        for said in [lesson.reading for _, lesson in found if lesson is not None]:
-            root.value["reading"] = from_data({**root.value["reading"].plain(), **said}, root.where)
+        for given in [lesson.reading for _, lesson in found if lesson is not None]:
+            root.value["reading"] = from_data({**root.value["reading"].plain(), **given}, root.where)
     if "order" not in entry.value and (order is not None or not prefix):
         entry.put("order", from_data(order or origin.order, root.where))
     for objectives, path in _objective_lists(entry, prefix):
@@ -270,8 +270,8 @@ def _framed(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) 
 def _texts(root: Node, entry: Node) -> int:
     """How many texts the records of an entry have."""
     sources = root.value["sources"]
-    said = entry.value.get("source")
-    name = said.value if said is not None else next(iter(sources.value))
+    given = entry.value.get("source")
+    name = given.value if given is not None else next(iter(sources.value))
     arguments: dict[Any, Node] = next((node.value for _, node in sources.value[name].items() if node.is_mapping), {})
     second = arguments.get("text_b")
     return 1 if second is None or second.value is None else 2

@@ -149,8 +149,8 @@ def bound_checkpoints(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dic
                 "  Give the checkpoint another name in the recipe."
             )
         if len(given) != 1:
-            said = "is bound to no folder" if not given else f"is bound {len(given)} times"
-            raise RecipeError(f"{recipe.name}: the checkpoint {name!r} {said}. Bind it once: --bind {name}=FOLDER.")
+            problem = "is bound to no folder" if not given else f"is bound {len(given)} times"
+            raise RecipeError(f"{recipe.name}: the checkpoint {name!r} {problem}. Bind it once: --bind {name}=FOLDER.")
         found[name] = Path(given[0])
         if not found[name].is_dir():
             raise CheckpointError(

@@ -76,10 +76,10 @@ def figures_table() -> str:
 def _cells(groups: Mapping[str, Mapping[str, Any]], heads: Iterable[str]) -> Iterable[str]:
     """The columns of one recipe, without the dropouts of `heads`; arrows join values that follow one another in a run."""
     small = tuple(f"{head}.dropout" for head in heads)
-    told = {figure: found for figure, found in stated(groups).items() if not figure.endswith(small)}
+    figure_sources = {figure: found for figure, found in stated(groups).items() if not figure.endswith(small)}
     for endings in _COLUMNS.values():
-        found = [figure for figure in told if figure.endswith(endings)]
-        texts = dict.fromkeys(_emphasised(figure, *told[figure]) for figure in found)
+        found = [figure for figure in figure_sources if figure.endswith(endings)]
+        texts = dict.fromkeys(_emphasised(figure, *figure_sources[figure]) for figure in found)
         turns = any(figure.startswith("schedule.") or ".in_turn." in figure or ".linear.end" in figure for figure in found)
         yield (" → " if turns else ", ").join(texts) or "–"
 
@@ -110,9 +110,10 @@ def system_figures(recipe: str) -> str:
     """Every figure of a recipe with its source, as a table, and what the sources are."""
     groups = published()[recipe]
     words = {**groups["sources"], OURS: "the authors do not state the value, or it is not known; the choice is ours"}
-    told = stated(groups)
-    used = dict.fromkeys(source for _, source in told.values())
-    table = _table(("figure", "value", "source"), ([f"`{f}`", _shown(value), source] for f, (value, source) in told.items()))
+    figure_sources = stated(groups)
+    used = dict.fromkeys(source for _, source in figure_sources.values())
+    rows = ([f"`{f}`", _shown(value), source] for f, (value, source) in figure_sources.items())
+    table = _table(("figure", "value", "source"), rows)
     return "\n".join([table, "", *(f"- *{source}*: {words[source]}" for source in used)])
 
 
@@ -183,10 +184,10 @@ def parts_page() -> str:
     for kind in dict.fromkeys(kind for kind, _ in all_parts()):
         sections.append(f"## {kind}")
         for name in (name for one, name in all_parts() if one == kind):
-            told = explain_part(kind, name)
-            keys = _table(("key", "accepts", "default"), ([f"`{k.name}`", k.accepts, f"`{k.default}`"] for k in told.keys))
-            used = f"Used by {', '.join(told.recipes)}." if told.recipes else "Used by no recipe that comes with cloze."
-            sections += [f"### {name}", *_paragraphs(told.text), *([keys] if told.keys else []), used]
+            shown = explain_part(kind, name)
+            keys = _table(("key", "accepts", "default"), ([f"`{k.name}`", k.accepts, f"`{k.default}`"] for k in shown.keys))
+            used = f"Used by {', '.join(shown.recipes)}." if shown.recipes else "Used by no recipe that comes with cloze."
+            sections += [f"### {name}", *_paragraphs(shown.text), *([keys] if shown.keys else []), used]
     body = "\n\n".join(sections)
     return f"""# Parts of the recipe language
 

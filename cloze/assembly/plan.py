@@ -13,7 +13,7 @@ from cloze.assembly.fit import SHORT, fit_vocabulary, per_update, short, worth
 from cloze.assembly.fit_words import learns_words
 from cloze.assembly.fitted import Fitted
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.request import Asked
+from cloze.assembly.request import CommandLine
 from cloze.errors import ClozeError
 from cloze.training.baselines import Baseline
 from cloze.training.budget import Budget
@@ -56,13 +56,13 @@ class Prospect:
             known = f"single tokens {base.single:.2f}, pairs {base.pairs:.2f}, chance {base.chance:.2f}"
         if self.kind is None:
             return f"{self.name}: {known}"
-        told = "unknown: no such exercise has been measured" if self.expected is None else str(self.expected)
-        return f"{self.name}: {known}; expected held-out loss {told}"
+        loss = "unknown: no such exercise has been measured" if self.expected is None else str(self.expected)
+        return f"{self.name}: {known}; expected held-out loss {loss}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a budget buys of a recipe. `forecast` is None where nothing can be timed, `untold` is then the reason.
+    """What a budget buys of a recipe. `forecast` is None where nothing can be timed, `why_no_forecast` is then the reason.
 
     `text_tokens` are those of the training text, `ways` the ways to more where the budget buys nothing. `stage` is the one of a
     recipe's that it is about.
@@ -72,7 +72,7 @@ class Plan:
     budget: Budget
     fitted: Fitted | None
     forecast: Forecast | None
-    untold: str
+    why_no_forecast: str
     text_tokens: int
     prospects: tuple[Prospect, ...]
     ways: tuple[str, ...] = ()
@@ -81,8 +81,10 @@ class Plan:
     @property
     def worth(self) -> float | None:
         """The tokens that a fitted run learns as much from; None where nothing is known of the updates."""
-        told = self.forecast
-        return None if told is None or told.tokens is None or not told.updates else worth(told.tokens, told.updates)
+        forecast = self.forecast
+        if forecast is None or forecast.tokens is None or not forecast.updates:
+            return None
+        return worth(forecast.tokens, forecast.updates)
 
     @property
     def nothing(self) -> bool:
@@ -110,10 +112,10 @@ class Plan:
         text = f"text: {short(self.text_tokens)} tokens"
         outlook = self.outlook() or _vectors(self.recipe)
         if self.forecast is None:
-            return "\n".join([head, *fit, f"no forecast of {self.untold}", text, *outlook])
-        told = self.forecast
-        read = "" if told.epochs is None else f", read {told.epochs:.3g} times"
-        return "\n".join([head, *fit, str(told), text + read, *outlook])
+            return "\n".join([head, *fit, f"no forecast of {self.why_no_forecast}", text, *outlook])
+        forecast = self.forecast
+        read = "" if forecast.epochs is None else f", read {forecast.epochs:.3g} times"
+        return "\n".join([head, *fit, str(forecast), text + read, *outlook])
 
 
 def _vectors(recipe: Recipe) -> tuple[str, ...]:
@@ -141,47 +143,47 @@ def without_tables(parameters: Iterable[Any], vocab_size: int) -> int:
     return sum(parameter.numel() for parameter in parameters if vocab_size not in parameter.shape)
 
 
-def ways_out(plan: Plan, asked: Asked, *, vocab_size: int, text_bytes: float | None) -> tuple[str, ...]:
+def ways_out(plan: Plan, command_line: CommandLine, *, vocab_size: int, text_bytes: float | None) -> tuple[str, ...]:
     """What would help according to the laws, each with its command."""
     known = [prospect for prospect in plan.prospects if prospect.gap is not None]
-    told, tokens = plan.forecast, plan.worth
-    if not known or told is None or told.tokens is None or not told.updates or tokens is None:
+    forecast, tokens = plan.forecast, plan.worth
+    if not known or forecast is None or forecast.tokens is None or not forecast.updates or tokens is None:
         return ()
     best = max(known, key=lambda prospect: prospect.gap or 0.0)
     found = []
-    rows = max(4, 4 * round(told.batch * per_update(told.tokens) * told.updates / told.tokens / 4))
-    if tokens < told.tokens and rows < told.batch and plan.budget.kind != "steps":
-        command = asked.command(overrides=[*asked.overrides, f"training.batch={rows}"])
-        found.append(f"smaller batches ({rows} rows instead of {told.batch:,}) and therefore more updates:\n    {command}")
-    size = _smaller(plan, asked, best, tokens, vocab_size)
+    rows = max(4, 4 * round(forecast.batch * per_update(forecast.tokens) * forecast.updates / forecast.tokens / 4))
+    if tokens < forecast.tokens and rows < forecast.batch and plan.budget.kind != "steps":
+        command = command_line.command(overrides=[*command_line.overrides, f"training.batch={rows}"])
+        found.append(f"smaller batches ({rows} rows instead of {forecast.batch:,}) and therefore more updates:\n    {command}")
+    size = _smaller(plan, command_line, best, tokens, vocab_size)
     if size is not None:
         found.append(size)
     pieces = fit_vocabulary(plan.recipe, int(text_bytes)) if text_bytes else []
     for change in pieces:
         if vocab_size > 1.3 * change.here:
-            command = asked.command(overrides=[*asked.overrides, f"text.tokenizer.size={change.here}"])
+            command = command_line.command(overrides=[*command_line.overrides, f"text.tokenizer.size={change.here}"])
             found.append(f"a smaller vocabulary ({change.here:,} instead of {vocab_size:,} ids) of this text:\n    {command}")
     if (plan.recipe.length or 0) > SHORT:
-        command = asked.command(overrides=[*asked.overrides, f"length={SHORT}"])
+        command = command_line.command(overrides=[*command_line.overrides, f"length={SHORT}"])
         found.append(f"shorter rows ({SHORT} instead of {plan.recipe.length} tokens):\n    {command}")
     longer = next((n for n in _TIMES if (best.after(n * tokens).gap or 0.0) >= ENOUGH), None)
     if longer is not None:
         more = best.after(longer * tokens).expected
-        whole = plan.budget if asked.budget is None else Budget.parse(asked.budget)  # of all stages
-        command = asked.command(budget=replace(whole, amount=whole.amount * longer).typed)
+        whole = plan.budget if command_line.budget is None else Budget.parse(command_line.budget)  # of all stages
+        command = command_line.command(budget=replace(whole, amount=whole.amount * longer).typed)
         found.append(f"{longer} times the budget, expected {best.name} {more}:\n    {command}")
     return tuple(found)
 
 
-def _smaller(plan: Plan, asked: Asked, now: Prospect, tokens: float, vocab_size: int) -> str | None:
+def _smaller(plan: Plan, command_line: CommandLine, now: Prospect, tokens: float, vocab_size: int) -> str | None:
     """The smaller network that ends lowest, if one ends lower: it reads more tokens in the same time."""
     cost = cost_per_token(plan.recipe, vocab_size)
     best: tuple[float, str, float, Prospect] | None = None
     for size in _SIZES:
-        if size == asked.size:
+        if size == command_line.size:
             break
         try:
-            recipe = asked.load(() if plan.fitted is None else plan.fitted.kept, size=size)
+            recipe = command_line.load(() if plan.fitted is None else plan.fitted.kept, size=size)
             step = build_step(recipe, vocab_size=vocab_size, device="meta")
         except ClozeError:  # the network has no such size
             continue
@@ -194,17 +196,17 @@ def _smaller(plan: Plan, asked: Asked, now: Prospect, tokens: float, vocab_size:
     if best is None:
         return None
     _, size, many, then = best
-    command = asked.command(size=size)
+    command = command_line.command(size=size)
     return f"a smaller network: about {short(many)} tokens, expected {then.name} {then.expected}:\n    {command}"
 
 
 def cost_per_token(recipe: Recipe, vocab_size: int) -> float:
-    """FLOPs for a token, about: those of the networks, and of the output over the vocabulary for the tokens that are asked."""
+    """About how many FLOPs a token takes: in the networks, and in the output over the vocabulary for predicted tokens."""
     step = build_step(recipe, vocab_size=vocab_size, device="meta")
     total = 0.0
     for name, entry in recipe.step_entries.items():
-        asked = [edit.part.arguments.get("what") for edit in entry.exercise if edit.part.name == "predict"]
-        share = 1.0 if "next" in asked else _MASKED
+        predicted = [edit.part.arguments.get("what") for edit in entry.exercise if edit.part.name == "predict"]
+        share = 1.0 if "next" in predicted else _MASKED
         for run in entry.passes:
             part = recipe.networks[run.network].part
             width = part.arguments.get("width") or 1 if part is not None else 1

@@ -19,7 +19,7 @@ from cloze.assembly.plan import Plan
 from cloze.assembly.preparing import plan_of, prepare
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Request, begin_of, bound_to, requested, the_budget
-from cloze.assembly.room import untold
+from cloze.assembly.room import why_no_forecast
 from cloze.assembly.run import to_budget, within
 from cloze.errors import BudgetError, CheckpointError, ClozeError, UserError
 from cloze.training.budget import Budget
@@ -56,7 +56,7 @@ def plan(
 
 def plan_request(loaded: Recipe, request: Request) -> list[Plan]:
     """`plan` with what `requested` returns."""
-    out = request.asked.out
+    out = request.command_line.out
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise UserError("--plan is for one process: leave torchrun out.")
     if read_run_record(Path(out)) is not None:
@@ -67,14 +67,15 @@ def plan_request(loaded: Recipe, request: Request) -> list[Plan]:
 
 def _runs(loaded: Recipe, request: Request) -> Iterator[tuple[Recipe, Request, Budget]]:
     """The recipe, the request and the budget of every stage; of a recipe without stages, its own."""
-    budget, out = request.asked.budget, Path(request.asked.out)
+    budget, out = request.command_line.budget, Path(request.command_line.out)
     if not loaded.stages:
         yield loaded, request, the_budget(loaded, budget, out)
     for stage in loaded.stages:
         spend = the_budget(stage.recipe, None, out) if budget is None else Budget.parse(budget).part(stage.share)
         corpus, binds = bound_to(stage, loaded, request)
-        own = replace(request, corpus=corpus, binds=binds, asked=request.asked._replace(stage=stage.name, alone=True))
-        yield own.asked.load(), own, spend
+        command_line = request.command_line._replace(stage=stage.name, alone=True)
+        own = replace(request, corpus=corpus, binds=binds, command_line=command_line)
+        yield own.command_line.load(), own, spend
 
 
 def _planned(loaded: Recipe, request: Request, spend: Budget) -> Plan:
@@ -86,10 +87,10 @@ def _planned(loaded: Recipe, request: Request, spend: Budget) -> Plan:
         try:
             engine = pace(run, engines()) if learns_words(made.recipe) else None
             if engine is not None:
-                told: Forecast | None = engine.forecast(run)
+                cost: Forecast | None = engine.forecast(run)
             else:
-                told = None if untold(run, 1) else forecast(run, trials=trials)
-            return plan_of(made.recipe, request, run, stores, made, told)
+                cost = None if why_no_forecast(run, 1) else forecast(run, trials=trials)
+            return plan_of(made.recipe, request, run, stores, made, cost)
         finally:
             run.data.close()
 
@@ -127,13 +128,14 @@ def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path)
     if spend.kind in ("tokens", "bytes"):
         tokens = spend.amount / (1.0 if spend.kind == "tokens" else _BYTES_PER_TOKEN)
         by = once if spend.kind == "tokens" else f"{once}, at {_BYTES_PER_TOKEN:g} bytes a token"
-        return fitted_to(loaded, request.asked.load, lambda recipe: tokens, int(tokens)), f"for {by}"
+        return fitted_to(loaded, request.command_line.load, lambda recipe: tokens, int(tokens)), f"for {by}"
     text = folder / "random.txt"
     text.write_text(_random_text(), encoding="utf-8")
     size = next(iter(loaded.texts.values())).tokenizer.arguments.get("size")
     fewer = [] if not isinstance(size, int) or size <= _KNOWN else [f"text.tokenizer.size={_KNOWN}"]
     try:
-        run, _ = prepare(request.asked.load(fewer), replace(request, corpus=[str(text)]), folder / "run", spend, {}, probe=True)
+        recipe, request_ = request.command_line.load(fewer), replace(request, corpus=[str(text)])
+        run, _ = prepare(recipe, request_, folder / "run", spend, {}, probe=True)
     except ClozeError as error:
         raise BudgetError(
             f"{loaded.name}: cannot be timed on random text ({str(error).splitlines()[0]}).\n"
@@ -142,7 +144,7 @@ def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path)
     if fewer:
         run.step = build_step(loaded, vocab_size=int(size or 0))
     pays = passes_paid(run, spend, pace(run, engines())) if learns_words(loaded) else paid(run, spend)
-    made = fitted_to(loaded, request.asked.load, pays, int(pays(loaded)))
+    made = fitted_to(loaded, request.command_line.load, pays, int(pays(loaded)))
     run.data.close()
     by = f"for {once}, timed on random text"
     if learns_words(loaded):

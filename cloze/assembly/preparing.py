@@ -27,7 +27,7 @@ from cloze.assembly.plan import Plan, prospects_of, ways_out
 from cloze.assembly.publish import Publisher
 from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.assembly.request import Request, tokenizer_for
-from cloze.assembly.room import make_room, require_one_process, require_room, untold
+from cloze.assembly.room import make_room, require_one_process, require_room, why_no_forecast
 from cloze.assembly.samples import sampler
 from cloze.batching import Cursor, Feed
 from cloze.corpus import RecordStore, Store
@@ -68,7 +68,7 @@ def prepare(
     inputs = require_inputs(out, known, inputs_of(loaded, request, named, stores, chosen, aside, begin, known))
     record = Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}, inputs)
     loaded = with_classes(loaded, stores)
-    told = None if loaded.task is None else described(loaded, stores)
+    description = None if loaded.task is None else described(loaded, stores)
     tables = make_tables(loaded, stores, begin)
     given: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": chosen}
     require_room(loaded, vocab_size=chosen.size, tables=tables, device=place)
@@ -85,21 +85,24 @@ def prepare(
     for entry in loaded.step_entries:  # what cannot be made into examples is found out before anything is written
         data.next(entry, Cursor())
         next(iter(data.held_out(entry)), None)
-    if told is not None and aside:
+    if description is not None and aside:
         made_by = {name: feed.exercise for name, feed in data.feeds.items() if isinstance(feed, Feed)}
         rooms = {name: (exercise.row_room, exercise.text_room) for name, exercise in made_by.items()}
-        told = counted(loaded, told, stores, aside, rooms)
+        description = counted(loaded, description, stores, aside, rooms)
+    selection = None
+    if description is not None and aside:
+        selection = selection_of(loaded, step, chosen, stores, aside, description, out)
     run = Run(
         folder=out, step=step, data=data, budget=spend,
         export=Publisher(
             loaded, chosen, tables, languages_of(stores), out.resolve().name,
             {label: reference_to(begin[label], out) for label in borrowed(loaded) - {loaded.export}},
-            told, None if told is None else told.get("labels"),
+            description, None if description is None else description.get("labels"),
         ),
         borrowed=borrowed_parts(loaded),
         optimizer=built(loaded.training.optimizer), rate=built(loaded.training.rate),
         record=record,
-        selection=None if told is None or not aside else selection_of(loaded, step, chosen, stores, aside, told, out),
+        selection=selection,
         training=replace(training_of(loaded), tensorboard=request.tensorboard, strategy=request.strategy), phases=phases,
         odds=odds_of(loaded, stores),
         mixing=loaded.mixing, train={name: unfreezing(loaded, name) for name in loaded.networks},
@@ -122,23 +125,23 @@ def prepare(
 
 
 def plan_of(
-    loaded: Recipe, request: Request, run: Run, stores: Mapping[str, Store], made: Fitted | None, told: Forecast | None, *,
+    loaded: Recipe, request: Request, run: Run, stores: Mapping[str, Store], made: Fitted | None, cost: Forecast | None, *,
     ranks: int = 1,
 ) -> Plan:
     """What the budget of a run buys; its baselines are counted here."""
-    store, why = next(iter(stores.values())), untold(run, ranks)
+    store, why = next(iter(stores.values())), why_no_forecast(run, ranks)
     data: Any = run.data
     if choose(run, engines(), ranks).engine is None:
         run.baselines = baselines(loaded, data, store)
     plan = Plan(
-        loaded, run.budget, made, told, why, sum(len(one.tokens) for one in stores.values()), (), stage=request.asked.stage
+        loaded, run.budget, made, cost, why, sum(len(one.tokens) for one in stores.values()), (), stage=request.command_line.stage
     )
-    tokens = plan.worth if told is not None else made.tokens if made is not None else None
+    tokens = plan.worth if cost is not None else made.tokens if made is not None else None
     plan = replace(plan, prospects=tuple(prospects_of(loaded, run, tokens, vocab_size=store.vocab_size)))
     if not plan.nothing or loaded.task is not None:  # labelled text has no published size to compare with
         return plan
     bytes_ = sum(one.report.get("bytes") or 0 for one in stores.values())
-    return replace(plan, ways=ways_out(plan, request.asked, vocab_size=store.vocab_size, text_bytes=bytes_ or None))
+    return replace(plan, ways=ways_out(plan, request.command_line, vocab_size=store.vocab_size, text_bytes=bytes_ or None))
 
 
 def unfreezing(recipe: Recipe, label: str) -> Unfreezing:

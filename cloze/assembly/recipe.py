@@ -132,7 +132,7 @@ class PassSpec:
 
 
 @dataclass(frozen=True)
-class AskedSpec:
+class EntryTaskSpec:
     """What one of several tasks is measured by. The signature is the schema of an entry's `task:`.
 
     `type` is a registered kind of task, `metric` the one of its metrics that counts (None: its first).
@@ -156,7 +156,7 @@ class EntrySpec:
     exercise: tuple[EditSpec, ...]
     passes: tuple[PassSpec, ...]
     odds: float | Literal["by_size"] | Mapping[str, float] = 1.0
-    task: AskedSpec | None = None
+    task: EntryTaskSpec | None = None
 
     def objectives(self) -> Iterator[tuple[PassSpec, ObjectiveSpec]]:
         """Every objective with its pass."""
@@ -269,7 +269,7 @@ class Recipe:
         return self.networks[self.export]
 
     @property
-    def tasks(self) -> Mapping[str, AskedSpec]:
+    def tasks(self) -> Mapping[str, EntryTaskSpec]:
         """What each entry with a `task` of its own is measured by; empty where the recipe has one task or none."""
         return {name: entry.task for name, entry in self.entries.items() if entry.task is not None}
 
@@ -414,10 +414,10 @@ def _network(network: NetworkSpec) -> dict[str, Any]:
 
 
 def _entry(entry: EntrySpec) -> dict[str, Any]:
-    asked = {} if entry.task is None else {"task": dataclasses.asdict(entry.task)}
+    own_task = {} if entry.task is None else {"task": dataclasses.asdict(entry.task)}
     return {
         "odds": plain(entry.odds),
-        **asked,
+        **own_task,
         "source": entry.source,
         "order": plain(entry.order),
         "exercise": [_part(edit.part, **{"in": edit.view}) for edit in entry.exercise],

@@ -26,9 +26,12 @@ from cloze.training.run import read_run_record
 Say = Callable[[str], None]
 
 
-class Asked(NamedTuple):
-    """A `cloze pretrain` as the user typed it. `more` are its other options, `stage` the one of its recipe's that is meant, and
-    `checkpoints` the folders that names of checkpoints are bound to. `alone`: nothing comes from another stage."""
+class CommandLine(NamedTuple):
+    """A `cloze pretrain` command as the user typed it.
+
+    `more` holds its other options, `checkpoints` the folder of each checkpoint by name. `stage` selects one stage of the recipe;
+    with `alone`, nothing comes from another stage.
+    """
 
     recipe: str
     corpus: Sequence[str] = ()
@@ -43,7 +46,7 @@ class Asked(NamedTuple):
     alone: bool = False
 
     def load(self, more: Sequence[str] = (), **changes: Any) -> Recipe:
-        """The recipe with further values set, before those of the user, which win; and with other values of the command."""
+        """The recipe with the values `more` set. The user's own values are set after them and win. `changes` replace fields."""
         new = self._replace(**changes)
         first = [value if new.stage is None else f"stages.{new.stage}.{value}" for value in more]
         loaded = load_recipe(
@@ -84,7 +87,7 @@ class Request:
     was started with.
     """
 
-    asked: Asked
+    command_line: CommandLine
     corpus: Sequence[str]
     binds: Mapping[str, Sequence[str]] = field(default_factory=dict)
     checkpoints: Mapping[str, Path] = field(default_factory=dict)
@@ -126,20 +129,20 @@ def requested(
         "tokenizer": tokenizer, "held-out": held_out, "init": init, "format": text_format, "bind": binds, "seed": seed,
         "device": device,
     }
-    asked = Asked(
+    command_line = CommandLine(
         str(recipe), paths, str(out), budget, size, tuple(overrides), tuple(map(str, with_files)), _typed(more),
         checkpoints={name: Path(given[0]) for name, given in bound.items()},
     )
-    loaded = asked.load()
+    loaded = command_line.load()
     check_recipe(loaded)
     checkpoints = bound_checkpoints(loaded, bound)
     check_binds(loaded, bound, checkpoint_names(loaded))
     if init is not None and not Path(init).is_dir():
         raise CheckpointError(f"{init}: there is no such folder. --init takes a run folder or a Hugging Face folder.")
     return loaded, Request(
-        asked, asked.corpus, {name: given for name, given in bound.items() if name not in checkpoints}, checkpoints, tokenizer,
+        command_line, command_line.corpus, {name: given for name, given in bound.items() if name not in checkpoints}, checkpoints, tokenizer,
         held_out, text_format=text_format, seed=seed, device=device, init=None if init is None else Path(init),
-        fit=to_be_fitted(asked, loaded) and not as_published, command=asked.words(), **options,
+        fit=to_be_fitted(command_line, loaded) and not as_published, command=command_line.words(), **options,
     )
 
 
@@ -157,22 +160,25 @@ def _path(given: Any) -> str:
     is_text = len(shown) > 1000 or "\n" in shown or (" " in shown and not re.search(r"[/*\\]|\.\w{1,7}$", shown))
     if not isinstance(given, (str, Path)) or (is_text and not os.path.exists(shown)):
         start = repr(shown[:40] + ("…" if len(shown) > 40 else ""))
-        said = f"{start} names no file and looks like text" if shown else f"a {type(given).__name__} is no path"
+        problem = f"{start} names no file and looks like text" if shown else f"a {type(given).__name__} is no path"
         raise CorpusError(
-            f"corpus: {said}; expected files, folders, patterns such as 'texts/*.txt', or a token store.\n"
+            f"corpus: {problem}; expected files, folders, patterns such as 'texts/*.txt', or a token store.\n"
             "  From Python, pass texts in memory as a list: cloze.pretrain(recipe, corpus=[text, …], …)."
         )
     return str(given)
 
 
-def to_be_fitted(asked: Asked, recipe: Recipe) -> bool:
-    """Whether a size or a budget is given that is not the published one, of a recipe that comes with cloze. The values in a
-    file of the user's own, or in a run, are meant as they stand."""
+def to_be_fitted(command_line: CommandLine, recipe: Recipe) -> bool:
+    """Whether to fit the recipe: it comes with cloze, and the size or the budget is not the published one.
+
+    A recipe file of the user's own, and the recipe of a run, are trained as written.
+    """
     training = recipe.training
     published = [(training.steps, "steps"), (training.epochs, "epochs"), (training.tokens, "tokens")]
     same = {str(Budget.parse(f"{amount}{unit}")) for amount, unit in published if amount}
-    other = asked.size is not None or (asked.budget is not None and str(Budget.parse(asked.budget)) not in same)
-    return other and asked.recipe in recipe_names()
+    budget = command_line.budget
+    other = command_line.size is not None or (budget is not None and str(Budget.parse(budget)) not in same)
+    return other and command_line.recipe in recipe_names()
 
 
 def the_budget(recipe: Recipe, given: str | None, out: Path, *, extend: bool = False) -> Budget:
@@ -204,7 +210,8 @@ def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict
     found = origins_of(recipe, {**request.checkpoints, **done})
     known = {*found, *([recipe.export] if request.init is not None else [])}
     for label, network in recipe.networks.items():
-        if network.change and label not in known and not request.asked.alone:  # a stage alone: the earlier one gives its weights
+        alone = request.command_line.alone  # its weights come from an earlier stage
+        if network.change and label not in known and not alone:
             raise RecipeError(
                 f"networks.{label}.change: {network.change[0].name} changes the weights of a checkpoint, but this network starts "
                 "at random.\n  Write `from:`, give a checkpoint with --init, or leave the change out."

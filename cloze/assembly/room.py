@@ -34,38 +34,38 @@ def make_room(
 
     What the recipe says, and what a run began with (`kept`), stays if it fits: a run resumes as it was. Otherwise the batch is
     halved until it fits, which changes results by rounding alone. Several processes get no forecast, compiled engines one if
-    their `pace` was measured (see `untold`). `trials` holds what was tried of the same network before.
+    their `pace` was measured (see `why_no_forecast`). `trials` holds what was tried of the same network before.
     Raises `RecipeError` where nothing fits.
     """
     data: Any = run.data
     if kept is not None:
         data.split(kept)
     run.micro_batch = data.micro_batch
-    why = untold(run, ranks)
+    why = why_no_forecast(run, ranks)
     if why and pace is not None and ranks == 1:
-        told = pace.forecast(run)
-        say(str(told))
-        return told
+        cost = pace.forecast(run)
+        say(str(cost))
+        return cost
     if why:
         if not resumes and int(os.environ.get("RANK", 0)) == 0:
             say(f"no forecast of {why}")
         return None
-    told = forecast(run, trials=trials)
-    if not told.fits(told.micro_batch):
-        told = replace(told, micro_batch=_smaller(run, recipe, told))
-        data.split(told.micro_batch)
-        run.micro_batch = told.micro_batch
+    cost = forecast(run, trials=trials)
+    if not cost.fits(cost.micro_batch):
+        cost = replace(cost, micro_batch=_smaller(run, recipe, cost))
+        data.split(cost.micro_batch)
+        run.micro_batch = cost.micro_batch
         if resumes:
-            say(f"{run.folder}: short of memory: reads {told.micro_batch:,} rows at once instead of {kept or told.batch:,}.")
+            say(f"{run.folder}: short of memory: reads {cost.micro_batch:,} rows at once instead of {kept or cost.batch:,}.")
     if resumes:
-        return told
-    say(str(told))
-    if told.seconds is not None and told.seconds > _MONTHS and run.budget.kind != "seconds":
+        return cost
+    say(str(cost))
+    if cost.seconds is not None and cost.seconds > _MONTHS and run.budget.kind != "seconds":
         say("hint: --budget 10m, for example, shortens the run; --size tiny … large changes the network.")
-    return told
+    return cost
 
 
-def untold(run: Run, ranks: int) -> str:
+def why_no_forecast(run: Run, ranks: int) -> str:
     """Why a run gets no forecast, in words; empty if it gets one."""
     if ranks > 1:
         return f"time and memory, because {ranks} processes train, and each would measure its own speed."
@@ -102,22 +102,22 @@ def require_one_process(recipe: Recipe, step: Step, ranks: int) -> None:
         )
 
 
-def _smaller(run: Run, recipe: Recipe, told: Forecast) -> int:
+def _smaller(run: Run, recipe: Recipe, cost: Forecast) -> int:
     """How many rows at once fit; a `RecipeError` if the recipe sets more, needs its batch whole, or not one row fits."""
-    assert told.available is not None  # or anything fits
+    assert cost.available is not None  # or anything fits
     short = (
-        f"{recipe.name}: {told.micro_batch:,} rows at once take about {told.memory / 1e9:,.1f} GB of memory, and "
-        f"{told.available / 1e9:,.1f} GB are available."
+        f"{recipe.name}: {cost.micro_batch:,} rows at once take about {cost.memory / 1e9:,.1f} GB of memory, and "
+        f"{cost.available / 1e9:,.1f} GB are available."
     )
-    if not told.largest:
+    if not cost.largest:
         raise RecipeError(
-            f"{short}\n  Not even one row fits (about {told.peak(1) / 1e9:,.1f} GB). Take a smaller --size, shorter rows or a "
+            f"{short}\n  Not even one row fits (about {cost.peak(1) / 1e9:,.1f} GB). Take a smaller --size, shorter rows or a "
             "smaller vocabulary."
         )
     if recipe.training.micro_batch is not None:
-        raise RecipeError(f"{short}\n  What fits: --set training.micro_batch={told.largest}")
+        raise RecipeError(f"{short}\n  What fits: --set training.micro_batch={cost.largest}")
     if run.step.whole:
         raise RecipeError(
-            f"{short}\n  {run.step.whole[0]} needs all rows of a batch at once. What fits: --set training.batch={told.largest}"
+            f"{short}\n  {run.step.whole[0]} needs all rows of a batch at once. What fits: --set training.batch={cost.largest}"
         )
-    return told.largest
+    return cost.largest

@@ -63,7 +63,7 @@ def pretrain(
 
 def run_request(loaded: Recipe, request: Request) -> Outcome:
     """`pretrain` with what `requested` returns."""
-    recipe, budget, out = Path(request.asked.recipe), request.asked.budget, Path(request.asked.out)
+    recipe, budget, out = Path(request.command_line.recipe), request.command_line.budget, Path(request.command_line.out)
     require_apart([*request.corpus, *(path for paths in request.binds.values() for path in paths)], out)
     if request.init is None and recipe.is_dir() and recipe.resolve() != out.resolve():
         request.say(f"{recipe}: this run's recipe is trained from random weights. To start from its weights: --init {recipe}")
@@ -95,7 +95,7 @@ def run_stages(loaded: Recipe, request: Request, out: Path, budget: str | None) 
             replace(stage.recipe, stages=loaded.stages) if last else stage.recipe,
             replace(
                 request, corpus=corpus, binds=binds, init=None if done else request.init,
-                asked=request.asked._replace(stage=stage.name),
+                command_line=request.command_line._replace(stage=stage.name),
             ),
             folder, spends[stage.name], begin_of(stage.recipe, request, done),
         )
@@ -115,7 +115,7 @@ def run_stage(
         made = to_budget(loaded, request, out, spend, begin, trials)
         loaded = made.recipe
         if made.changes:
-            request.say(made.table(spend.typed, request.asked.stage))
+            request.say(made.table(spend.typed, request.command_line.stage))
         run, _ = prepare(loaded, request, out, within(made, request, spend), begin, made=made, trials=trials)
         if sys.stderr.isatty():
             request.say("Ctrl-C stops the run with a checkpoint; the same command then resumes it.")
@@ -130,7 +130,7 @@ def run_stage(
 
 def within(made: Fitted, request: Request, spend: Budget) -> Budget:
     """The budget. Of fitted word vectors, one in time ends after as many passes over the text as the fit or the user has set."""
-    given = any(value.startswith("training.epochs=") for value in (*made.kept, *request.asked.overrides))
+    given = any(value.startswith("training.epochs=") for value in (*made.kept, *request.command_line.overrides))
     ends = given and request.fit and spend.timed and learns_words(made.recipe)
     return replace(spend, passes=made.recipe.training.epochs) if ends else spend
 
@@ -144,7 +144,7 @@ def to_budget(
     old = read_run_record(out)
     if old is not None:
         kept = tuple(old.get("fitted", ()))
-        return Fitted(request.asked.load(kept), kept=kept)
+        return Fitted(request.command_line.load(kept), kept=kept)
     if int(os.environ.get("WORLD_SIZE", 1)) > 1 and spend.timed:
         request.say(
             f"{loaded.name}: not fitted to {spend.typed}: each process would measure its own speed. Give tokens or steps."
@@ -152,7 +152,7 @@ def to_budget(
         return Fitted(loaded)
     first = next(iter(bound_paths(loaded, request.corpus, request.binds).values()))  # a tokenizer is trained on it
     return fitted(
-        loaded, request.asked.load, budget=spend, corpus=first,
+        loaded, request.command_line.load, budget=spend, corpus=first,
         tokenizer=request.tokenizer or next(iter(begin.values()), None),
         prepare=lambda recipe: prepare(recipe, request, out, spend, begin, probe=True)[0], trials=trials,
     )

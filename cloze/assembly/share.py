@@ -41,11 +41,11 @@ def share(
     """
     _check(out, languages, licence)
     imported = open_folder(source)
-    told = None if task is None else read_task(source, task)
-    if told is not None:
-        own = {told["head"], *(tower["head"] for tower in _towers(told) if tower["network"] is None)}
+    description = None if task is None else read_task(source, task)
+    if description is not None:
+        own = {description["head"], *(tower["head"] for tower in _towers(description) if tower["network"] is None)}
         heads = {name: imported.model.heads[name] for name in imported.model.heads if name in own}
-        imported = replace(imported, model=replace(imported.model, heads=heads), labels=tuple(told.get("labels") or ()))
+        imported = replace(imported, model=replace(imported.model, heads=heads), labels=tuple(description.get("labels") or ()))
     card = card_of(source, imported, languages=languages, licence=licence, data=data, folder=out.name, task=task)
     out.parent.mkdir(parents=True, exist_ok=True)
     stage = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
@@ -55,12 +55,12 @@ def share(
             stage, model=imported.model.plain, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
             architecture=imported.architecture, labels=imported.labels or None,
         )  # fmt: skip
-        _write_others(source, stage, told, card)
+        _write_others(source, stage, description, card)
         for name in _KEPT:
             if (source / "cloze" / name).is_file():
                 shutil.copyfile(source / "cloze" / name, stage / "cloze" / name)
-        if told is not None:
-            write_json(stage / "cloze" / "task.json", told)
+        if description is not None:
+            write_json(stage / "cloze" / "task.json", description)
         os.replace(stage, out)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
@@ -76,11 +76,12 @@ def require_merged(source: Path) -> None:
         raise CheckpointError(f"{source}: {model.no_plain_form}\n  For cloze: --to change, or --to huggingface.")
 
 
-def _write_others(source: Path, stage: Path, told: Mapping[str, Any] | None, card: Card) -> None:
+def _write_others(source: Path, stage: Path, description: Mapping[str, Any] | None, card: Card) -> None:
     """Write the further networks that the tasks of a folder need, each with its heads."""
-    if told is None:
-        told = contents_of(source) if (source / TASK_FILE).is_file() else {}
-    needed = {tower["network"] for one in [told, *told.get("tasks", {}).values()] for tower in _towers(one)} - {None}
+    if description is None:
+        description = contents_of(source) if (source / TASK_FILE).is_file() else {}
+    described = [description, *description.get("tasks", {}).values()]
+    needed = {tower["network"] for one in described for tower in _towers(one)} - {None}
     for name in sorted(needed):
         other = import_folder(network_folder(source, name))
         export_folder(
@@ -89,9 +90,9 @@ def _write_others(source: Path, stage: Path, told: Mapping[str, Any] | None, car
         )
 
 
-def _towers(told: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _towers(description: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The networks and heads of a task that compares vectors of two networks or heads."""
-    return list(told.get("towers", {}).values())
+    return list(description.get("towers", {}).values())
 
 
 def _check(out: Path, languages: Sequence[str], licence: str | None) -> None:
@@ -122,7 +123,7 @@ def card_of(
     )  # fmt: skip
 
 
-def _data(source: Path, told: str | None) -> str:
+def _data(source: Path, data: str | None) -> str:
     """What it was trained on: in the user's words, and how much it was."""
     path = source / "cloze" / "environment.json"
     corpora = read_json(path, "the environment of the run").get("corpus", {}) if path.is_file() else {}
@@ -130,8 +131,8 @@ def _data(source: Path, told: str | None) -> str:
         f"{facts['documents']:,} documents with {facts['tokens']:,} tokens{f' ({name})' if len(corpora) > 1 else ''}"
         for name, facts in corpora.items()
     ]
-    lead = "" if told is None else told.strip().rstrip(".") + ". "
-    return f"Text: {lead}{' and '.join(sizes)}".rstrip() + ("." if sizes else "") if told or sizes else ""
+    lead = "" if data is None else data.strip().rstrip(".") + ". "
+    return f"Text: {lead}{' and '.join(sizes)}".rstrip() + ("." if sizes else "") if data or sizes else ""
 
 
 def _results(source: Path, task: str | None) -> str:

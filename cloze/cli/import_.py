@@ -38,7 +38,7 @@ def command(
         imported = import_vectors(source, repeated=repeated)
     else:
         imported = import_folder(source)
-    said = [] if encoder or words is not None else _copied(source)
+    found = [] if encoder or words is not None else _copied(source)
     if encoder:
         from cloze.transfer import encoder_only
 
@@ -47,9 +47,9 @@ def command(
         from cloze.interop.vectors import open_vectors
         from cloze.transfer import expand_vocabulary
 
-        imported, told = expand_vocabulary(imported, open_vectors(words, repeated=repeated))
-        said += told
-    remarks = [*imported.remarks, *said, *write(imported, out, name or source.resolve().name)]
+        imported, details = expand_vocabulary(imported, open_vectors(words, repeated=repeated))
+        found += details
+    remarks = [*imported.remarks, *found, *write(imported, out, name or source.resolve().name)]
     typer.echo(describe(imported))
     for remark in dict.fromkeys(remarks):
         typer.echo(f"  {remark}")

@@ -53,8 +53,9 @@ def is_disk_full(error: BaseException) -> bool:
     """Whether an error means that no space is left; safetensors and torch report it in words of their own."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
-    said = str(error)  # numpy tells only how much of an array was written
-    return "No space left on device" in said or (isinstance(error, OSError) and " requested and " in said and " written" in said)
+    text = str(error)
+    short_write = " requested and " in text and " written" in text  # all that numpy reports
+    return "No space left on device" in text or (isinstance(error, OSError) and short_write)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -64,12 +65,12 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def fault_of_user_code(error: BaseException) -> str | None:
     """What is wrong in a part that the user wrote (`--with FILE`), with file and line; None if the fault is not there."""
-    said = f"{type(error).__name__}: {error}"
+    message = f"{type(error).__name__}: {error}"
     frames = [frame for frame in traceback.walk_tb(error.__traceback__)
               if str(frame[0].f_globals.get("__name__", "")).startswith(USER_MODULE)]
     if frames:
         frame, line = frames[-1]
-        return f"{frame.f_code.co_filename}:{line}: in {frame.f_code.co_name}: {said}\n  CLOZE_DEBUG=1 shows the traceback."
+        return f"{frame.f_code.co_filename}:{line}: in {frame.f_code.co_name}: {message}\n  CLOZE_DEBUG=1 shows the traceback."
     owner = error.obj if isinstance(error, AttributeError) else None  # what lacks it
     kind = owner if isinstance(owner, type) else type(owner)
     if isinstance(error, AttributeError) and kind.__module__.startswith(USER_MODULE):

@@ -26,8 +26,8 @@ def prompt_of(
 
     if template is None:
         if verbalise is not None or shots or demonstrations is not None:
-            told = "--shots, --verbalise and --demonstrations configure a prompt"
-            raise TaskError(f"{told}: give --template '{{text}} It was {{answer}}.'")
+            options = "--shots, --verbalise and --demonstrations configure a prompt"
+            raise TaskError(f"{options}: give --template '{{text}} It was {{answer}}.'")
         return None
     idle = next((name for name, value in others.items() if value is not None), None)
     if idle is not None:

@@ -40,8 +40,8 @@ def command(
         raise TaskError("--passages FILE is missing: name the file to search.")
     require_files([passages])
     file = named_file(queries or [], tables=True)
-    asked = gather(queries or [], None) if file is None else [text for _, text in _texts(file, query_column)]
-    if not asked:
+    query_texts = gather(queries or [], None) if file is None else [text for _, text in _texts(file, query_column)]
+    if not query_texts:
         raise TaskError("no query.")
 
     from cloze.assembly.build import load_checkpoint
@@ -55,14 +55,14 @@ def command(
     if not isinstance(learner, Retriever):
         raise TaskError(f"{checkpoint}: was fine-tuned for {learner.task.name}, not with --task retrieval.")
     with Progress(sum(1 for _ in _texts(passages, passage_column)), "passages") as progress:
-        found = learner.retrieve(asked, _texts(passages, passage_column), most=top, size=batch, report=progress)
+        found = learner.retrieve(query_texts, _texts(passages, passage_column), most=top, size=batch, report=progress)
     wanted = {one.passage for own in found for one in own}
     texts = {line: text for line, text in _texts(passages, passage_column) if line in wanted}
     lines = (
         json.dumps({"query": query, "passages": [
             {"line": one.passage, "score": round(one.score, 6), "text": texts[one.passage]} for one in own
         ]}, ensure_ascii=False) + "\n"
-        for query, own in zip(asked, found, strict=True)
+        for query, own in zip(query_texts, found, strict=True)
     )  # fmt: skip
     if out is None:
         for line in lines:
@@ -70,7 +70,7 @@ def command(
         return
     with whole_file(out) as stage, stage.open("w", encoding="utf-8") as stream:
         stream.writelines(lines)
-    typer.echo(f"{out}: {len(asked)} queries")
+    typer.echo(f"{out}: {len(query_texts)} queries")
 
 
 def _texts(path: str, column: str) -> Iterator[tuple[int, str]]:

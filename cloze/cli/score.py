@@ -71,8 +71,8 @@ def command(
         _score_pairs(loaded, ready, chosen, windows, as_json)
     elif ready.method is None:
         _check_answers(cache, memory, segment, windows, ends=ends)
-        given, told = _told(texts or [], file, field, target, columns)
-        _score_answers(ready, given, told, truncate=truncate, perplexity=perplexity, as_json=as_json)
+        given, targets = _targets(texts or [], file, field, target, columns)
+        _score_answers(ready, given, targets, truncate=truncate, perplexity=perplexity, as_json=as_json)
     else:
         given = _alone(texts or [], file, field, columns, truncate)
         recall = _recall(ready.reader, cache, memory, clamp, segment, windows, same_length=same_length, ends=ends)
@@ -95,22 +95,22 @@ def _score_pairs(loaded: Any, ready: Ready, chosen: list[Any], windows: Windows,
 
 
 def _score_answers(
-    ready: Ready, given: list[str], told: list[str], *, truncate: bool, perplexity: bool, as_json: bool
+    ready: Ready, given: list[str], targets: list[str], *, truncate: bool, perplexity: bool, as_json: bool
 ) -> None:
     from cloze.decoding.answer_scoring import score_answers
     from cloze.decoding.perplexity import Perplexity
     from cloze.decoding.progress import Progress
 
     with Progress(len(given), "texts") as progress:
-        scores = score_answers(ready.reader, ready.head, given, told, truncate=truncate, report=progress)
+        scores = score_answers(ready.reader, ready.head, given, targets, truncate=truncate, report=progress)
     cut = [one.cut for one in scores if one.cut]
     if cut:
         typer.echo(f"cut: {sum(cut)} tokens of {len(cut)} of {len(scores)} texts and answers did not fit", err=True)
     if perplexity:
-        _print_perplexity(Perplexity.of(told, scores), "log_probability", as_json)
+        _print_perplexity(Perplexity.of(targets, scores), "log_probability", as_json)
     else:
-        asked = [{"text": text, "target": answer} for text, answer in zip(given, told, strict=True)]
-        _print(asked, told, scores, "log_probability", as_json)
+        records = [{"text": text, "target": answer} for text, answer in zip(given, targets, strict=True)]
+        _print(records, targets, scores, "log_probability", as_json)
 
 
 def _score_texts(
@@ -209,7 +209,7 @@ def _check_answers(cache: object, memory: int | None, segment: int | None, windo
         )
 
 
-def _told(given: list[str], file: str | None, field: str, target: str, columns: str | None) -> tuple[list[str], list[str]]:
+def _targets(given: list[str], file: str | None, field: str, target: str, columns: str | None) -> tuple[list[str], list[str]]:
     """Texts and answers: lines with a tab between them, or the columns of a table."""
     from cloze.corpus.readers.objects import holds_objects
     from cloze.decoding.answer_scoring import split_pairs
@@ -230,12 +230,12 @@ def _told(given: list[str], file: str | None, field: str, target: str, columns: 
     return table.column(field, "--field NAME"), table.column(target, "--target NAME")
 
 
-def _print(asked: list[dict[str, str]], scored: list[str], scores: Sequence[Score], method: str, as_json: bool) -> None:
+def _print(records: list[dict[str, str]], scored: list[str], scores: Sequence[Score], method: str, as_json: bool) -> None:
     import json
 
     from cloze.decoding.perplexity import Perplexity
 
-    for words, text, one in zip(asked, scored, scores, strict=True):
+    for words, text, one in zip(records, scored, scores, strict=True):
         if as_json:
             figures = Perplexity.of([text], [one]).record()
             kept = {name: figures[name] for name in ("score", "tokens", "unknown", "words", "bytes", "characters")}

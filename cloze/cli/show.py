@@ -68,14 +68,14 @@ def _show_recipe(
     from cloze.assembly.canonical import to_yaml
     from cloze.assembly.load import load_recipe
 
-    told = ""
+    table_lines = ""
     if budget is not None:
         from cloze.assembly.planning import fitted_recipe
         from cloze.training.budget import Budget
 
         made, by = fitted_recipe(what, budget, corpus=corpus, size=size, overrides=overrides, with_files=with_files)
         loaded, table = made.recipe, made.table(Budget.parse(budget).typed) if made.changes else ""
-        told = "".join(f"# {line}\n" for line in [*table.splitlines(), f"{by}."])
+        table_lines = "".join(f"# {line}\n" for line in [*table.splitlines(), f"{by}."])
     else:
         loaded = load_recipe(what, size=size, overrides=overrides, with_files=with_files)
     if as_json:
@@ -83,5 +83,5 @@ def _show_recipe(
 
         typer.echo(json.dumps({"recipe": loaded.canonical(), "hash": loaded.hash}, ensure_ascii=False, indent=2))
         return
-    typer.echo(told + to_yaml(loaded.canonical()), nl=False)
+    typer.echo(table_lines + to_yaml(loaded.canonical()), nl=False)
     typer.echo(f"# {loaded.hash}")

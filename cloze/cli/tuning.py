@@ -20,10 +20,10 @@ def show_recipe(checkpoint: Path, assignment: Assignment) -> None:
     """Print the recipe of a task as it is trained onto a checkpoint, fitted to the rows of the files where they are given."""
     from cloze.assembly.build import load_checkpoint
     from cloze.assembly.canonical import to_yaml
-    from cloze.assembly.finetune import asking, rows_of
+    from cloze.assembly.finetune import recipe_maker, rows_of
 
-    asked = asking(assignment, load_checkpoint(checkpoint))
-    made = asked(rows=rows_of(asked(), assignment))
+    make_recipe = recipe_maker(assignment, load_checkpoint(checkpoint))
+    made = make_recipe(rows=rows_of(make_recipe(), assignment))
     print(to_yaml(made.canonical()), end="")
 
 

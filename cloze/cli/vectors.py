@@ -75,11 +75,11 @@ def evaluate(
     if as_json:
         import json
 
-        told = {
+        summary = {
             "similarity": {file: _similarity(one) for file, one in alike.items()},
             "analogies": {file: _analogies(one) for file, one in answered.items()},
         }
-        print(json.dumps(told, indent=2, ensure_ascii=False))
+        print(json.dumps(summary, indent=2, ensure_ascii=False))
         return
     if alike:
         print(_pairs_table(alike, unknown))

@@ -198,8 +198,8 @@ def _with_classifiers(model: Model) -> Model:
 
 def _problem(model: Model, choice: Choice) -> dict[str, str]:
     """transformers' `problem_type` of a classifier whose answers are no single class."""
-    told = next((PROBLEMS.get(model.heads[name].part) for name in choice.placed), None)
-    return {} if told is None else {"problem_type": told}
+    problem = next((PROBLEMS.get(model.heads[name].part) for name in choice.placed), None)
+    return {} if problem is None else {"problem_type": problem}
 
 
 def _has_table(model: Model) -> bool:

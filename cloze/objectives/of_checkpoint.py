@@ -21,7 +21,7 @@ class Mixed(Chosen):
         embedding_width: OptionalWidth | None = None, penalty: NonNegative = 0.001, dropout: BelowOne = 0.5,
     ) -> None:
         words = (0 if mix == "input" else 100) if embedding_width is None else embedding_width
-        self.said = {
+        self.described = {
             "set": set, "mix": mix, "encoder": encoder, "embedding_width": words, "penalty": penalty, "dropout": dropout,
         }  # fmt: skip
 
@@ -32,7 +32,7 @@ class Mixed(Chosen):
                 "frozen layers are mixed, but this checkpoint gives only its top layer.\n"
                 "  Use --task sentence_classification or token_labelling, which train the network."
             )
-        return {**self.said, "layers": start.given}
+        return {**self.described, "layers": start.given}
 
 
 @register("objective", "layer_classification")

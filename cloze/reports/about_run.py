@@ -227,7 +227,7 @@ class _Run:
                     found[name] = loss, known.get(name)
         if not found:
             return []
-        lines = [f"{name} {loss:.3f}{'' if base is None else ': ' + base.stands(loss)}" for name, (loss, base) in found.items()]
+        lines = [f"{name} {loss:.3f}{'' if base is None else ': ' + base.describe(loss)}" for name, (loss, base) in found.items()]
         label = "held_out_loss" if held else "training_loss"
         value = {
             name: {"loss": loss, "baseline": None if base is None else base.to_json()} for name, (loss, base) in found.items()

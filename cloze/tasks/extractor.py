@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cloze.batch import Batch
-from cloze.corpus.readers.questions import Asked, Questions
+from cloze.corpus.readers.questions import QuestionRecord, Questions
 from cloze.corpus.records.windows import windows
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
@@ -41,7 +41,7 @@ class Window(NamedTuple):
 class QuestionRow:
     """A question with the windows over its context, and the characters of the context that each token covers."""
 
-    asked: Asked
+    record: QuestionRecord
     windows: tuple[Window, ...]
     start: Int64
     stop: Int64
@@ -51,7 +51,7 @@ class QuestionRow:
         return sum(len(window.framed) for window in self.windows)
 
 
-class Said(NamedTuple):
+class PredictedAnswer(NamedTuple):
     """The best answer to a question, its characters and how probable it is, and by how much giving none beats it."""
 
     text: str
@@ -104,22 +104,22 @@ class Extractor(Learner):
 
     def encode(self, examples: Questions) -> list[QuestionRow]:
         """The questions as the network reads them, in the windows that it was trained on."""
-        contexts = {context: place for place, context in enumerate(dict.fromkeys(asked.context for asked in examples.each))}
+        contexts = {context: place for place, context in enumerate(dict.fromkeys(record.context for record in examples.each))}
         spelled = self.reader.tokenizer.encode_spelled(list(contexts))
         bounds = spelled.offsets.tolist()
-        own = [slice(bounds[place], bounds[place + 1]) for place in (contexts[asked.context] for asked in examples.each)]
-        questions = self.reader.ids([asked.question.strip() for asked in examples.each])
+        own = [slice(bounds[place], bounds[place + 1]) for place in (contexts[record.context] for record in examples.each)]
+        questions = self.reader.ids([record.question.strip() for record in examples.each])
         sizes = [(len(question), tokens.stop - tokens.start) for question, tokens in zip(questions, own, strict=True)]
         lengths = np.array(sizes, np.int64).reshape(-1, 2)
-        record, shown = windows(lengths, self._room(lengths), self.stride)
-        cuts = np.searchsorted(record, np.arange(len(questions) + 1)).tolist()
+        number, shown = windows(lengths, self._room(lengths), self.stride)
+        cuts = np.searchsorted(number, np.arange(len(questions) + 1)).tolist()
         made = []
-        for place, (asked, question, tokens) in enumerate(zip(examples.each, questions, own, strict=True)):
+        for place, (record, question, tokens) in enumerate(zip(examples.each, questions, own, strict=True)):
             some = slice(cuts[place], cuts[place + 1])
             kept = int(shown.kept[some, 0][0])
             each = self._windows(question[:kept], spelled.ids[tokens], shown.first[some, 1], shown.kept[some, 1])
             cut = {"question": len(question) - kept}
-            made.append(QuestionRow(asked, each, spelled.begin[tokens], spelled.end[tokens], cut))
+            made.append(QuestionRow(record, each, spelled.begin[tokens], spelled.end[tokens], cut))
         return made
 
     def _room(self, lengths: Int64) -> int:
@@ -142,15 +142,15 @@ class Extractor(Learner):
 
     def answered(self, examples: Questions) -> list[QuestionRow]:
         """The questions with their answers."""
-        for asked in examples.each:
-            if asked.answers is None:
-                raise TaskError(f"{examples.path}:{asked.line}: no answers; expected them for every question.")
+        for record in examples.each:
+            if record.answers is None:
+                raise TaskError(f"{examples.path}:{record.line}: no answers; expected them for every question.")
         return self.encode(examples)
 
     @torch.inference_mode()
-    def said(
+    def decode(
         self, rows: Sequence[QuestionRow], *, size: int = 64, report: Report = lambda done: None
-    ) -> list[Said]:
+    ) -> list[PredictedAnswer]:
         """The best answer to every question; runs in eval mode."""
         flat = [(number, window) for number, row in enumerate(rows) for window in row.windows]
         last = {number: place for place, (number, _) in enumerate(flat)}
@@ -174,7 +174,7 @@ class Extractor(Learner):
         found: NDArray[np.float32] = self.exact.scores(self.head, states, batch, positions).cpu().numpy()
         return found
 
-    def _best(self, row: QuestionRow, scored: Sequence[tuple[Window, Any, Any, int]]) -> Said:
+    def _best(self, row: QuestionRow, scored: Sequence[tuple[Window, Any, Any, int]]) -> PredictedAnswer:
         """The best span of all windows, and by how much the lowest sum for no answer of a window beats it."""
         answer: tuple[float, int, int, float] | None = None  # sum, first and last token of the context, probability
         none, silence = np.inf, 0.0
@@ -187,22 +187,23 @@ class Extractor(Learner):
             if best is not None and (answer is None or best.score > answer[0]):
                 answer = best.score, window.begin + best.first, window.begin + best.last, float(np.exp(best.score - total))
         if answer is None:  # an empty context
-            return Said("", 0, 0, 0.0, np.inf, silence)
-        start, stop = _trimmed(row.asked.context, int(row.start[answer[1]]), int(row.stop[answer[2]]))
-        return Said(row.asked.context[start:stop], start, stop, answer[3], none - answer[0], silence)
+            return PredictedAnswer("", 0, 0, 0.0, np.inf, silence)
+        start, stop = _trimmed(row.record.context, int(row.start[answer[1]]), int(row.stop[answer[2]]))
+        return PredictedAnswer(row.record.context[start:stop], start, stop, answer[3], none - answer[0], silence)
 
     def judge(
         self, rows: Sequence[QuestionRow], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> list[JudgedQuestion]:
         """The scores of the best answer to every question, and those of giving none."""
-        wanted = [[answer.text for answer in row.asked.answers or ()] for row in rows]
+        wanted = [[answer.text for answer in row.record.answers or ()] for row in rows]
         scoring = scoring_of(answer for own in wanted for answer in own)
         return [
             JudgedQuestion(
-                question_scores(said.text, answers, scoring=scoring), question_scores("", answers, scoring=scoring), said.margin,
+                question_scores(predicted.text, answers, scoring=scoring), question_scores("", answers, scoring=scoring),
+                predicted.margin,
                 bool(real_answers(answers, scoring=scoring)),
             )
-            for said, answers in zip(self.said(rows, size=size, report=report), wanted, strict=True)
+            for predicted, answers in zip(self.decode(rows, size=size, report=report), wanted, strict=True)
         ]
 
     def metrics(self, judged: Sequence[JudgedQuestion]) -> dict[str, float]:
@@ -250,12 +251,12 @@ class Extractor(Learner):
         """The answer to every question: text, characters and probability."""
         rows = self.encode(examples)
         made = []
-        for row, said in zip(rows, self.said(rows, size=size, report=report), strict=True):
-            own = row.asked.line, row.asked.name, row.asked.question
-            if not said.text or (self.threshold is not None and said.margin > self.threshold):
-                made.append(Found(*own, "", None, None, round(said.none, 6)))
+        for row, predicted in zip(rows, self.decode(rows, size=size, report=report), strict=True):
+            own = row.record.line, row.record.name, row.record.question
+            if not predicted.text or (self.threshold is not None and predicted.margin > self.threshold):
+                made.append(Found(*own, "", None, None, round(predicted.none, 6)))
             else:
-                made.append(Found(*own, said.text, said.start, said.stop, round(said.probability, 6)))
+                made.append(Found(*own, predicted.text, predicted.start, predicted.stop, round(predicted.probability, 6)))
         return made
 
 

@@ -43,7 +43,7 @@ class LabelledWords:
     windows: Sequence[WordWindow] = ()
 
 
-class LabelsSaid(NamedTuple):
+class PredictedLabels(NamedTuple):
     """The label of each word of a text, and how probable it is (0 where the word was not read)."""
 
     labels: tuple[str, ...]
@@ -72,10 +72,10 @@ class WordLabeller(Learner):
         return [LabelledWords(labels, windows) for labels, windows in rows]
 
     @torch.inference_mode()
-    def said(
+    def decode(
         self, texts: Sequence[Sequence[WordWindow]], counts: Sequence[int], *, size: int = 64,
         report: Report = lambda done: None,
-    ) -> list[LabelsSaid]:
+    ) -> list[PredictedLabels]:
         """The labels of all words of each text with their probabilities; runs in eval mode.
 
         `texts` are the windows of each text and `counts` its words.
@@ -96,10 +96,10 @@ class WordLabeller(Learner):
                 report(len(index))
         return found
 
-    def _named(self, which: NDArray[Any], shares: NDArray[Any], read: NDArray[np.bool_]) -> LabelsSaid:
+    def _named(self, which: NDArray[Any], shares: NDArray[Any], read: NDArray[np.bool_]) -> PredictedLabels:
         known = read | self.head.chained
         labels = tuple(self.names[n] if k else self.usual for n, k in zip(which, known, strict=True))
-        return LabelsSaid(labels, tuple(round(float(p), 6) if k else 0.0 for p, k in zip(shares, known, strict=True)))
+        return PredictedLabels(labels, tuple(round(float(p), 6) if k else 0.0 for p, k in zip(shares, known, strict=True)))
 
     def judge(
         self, rows: Sequence[LabelledWords], metric: str | None = None, *, size: int = 64,
@@ -110,8 +110,8 @@ class WordLabeller(Learner):
         return judged([row.labels for row in rows], guess, repair=self.task.repair, closed=closes(self.names))
 
     def _guessed(self, rows: Sequence[LabelledWords], size: int, report: Report) -> list[tuple[str, ...]]:
-        said = self.said([row.windows for row in rows], [len(row.labels) for row in rows], size=size, report=report)
-        return [own.labels for own in said]
+        predicted = self.decode([row.windows for row in rows], [len(row.labels) for row in rows], size=size, report=report)
+        return [own.labels for own in predicted]
 
     def metrics(self, judged: Sequence[JudgedText]) -> dict[str, float]:
         """Every metric of texts that were judged."""
@@ -160,10 +160,11 @@ class WordLabeller(Learner):
         """The most probable label of every word, its place in the text, and the names that the labels make."""
         texts = [self._placed(*one) for one in zip(examples.words, examples.running or repeat(None), strict=False)]
         words = [tuple(text[begin:end] for begin, end in offsets) for text, offsets in texts]
-        said = self.said(word_windows(self.reader, words, self.length), [len(own) for own in words], size=size, report=report)
+        windows, counts = word_windows(self.reader, words, self.length), [len(own) for own in words]
+        predicted = self.decode(windows, counts, size=size, report=report)
         schemed = any(label.startswith(("B-", "I-")) for label in self.names)
         made = []
-        for line, own, (text, offsets), answer in zip(examples.lines, words, texts, said, strict=True):
+        for line, own, (text, offsets), answer in zip(examples.lines, words, texts, predicted, strict=True):
             entities = None
             if schemed:
                 entities = entities_of(text, offsets, *answer, repair=self.task.repair, closed=closes(self.names))
@@ -187,9 +188,9 @@ def judged(
     """What the metrics need of every text."""
     number = {label: n for n, label in enumerate(sorted({label for side in (truth, guess) for own in side for label in own}))}
     made = []
-    for own, said in zip(truth, guess, strict=True):
-        codes = np.array([[number[label] for label in side] for side in (own, said)], np.int64).reshape(2, -1)
-        made.append(JudgedText(codes, span_counts(own, said, repair=repair, closed=closed)))
+    for own, predicted in zip(truth, guess, strict=True):
+        codes = np.array([[number[label] for label in side] for side in (own, predicted)], np.int64).reshape(2, -1)
+        made.append(JudgedText(codes, span_counts(own, predicted, repair=repair, closed=closed)))
     return made
 
 

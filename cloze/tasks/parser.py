@@ -39,7 +39,7 @@ CONVENTION = (
 _SHOWN = 8  # of the relations that training never saw, the most frequent
 
 
-class TreeSaid(NamedTuple):
+class PredictedTree(NamedTuple):
     """The head of each word (0: the root), the relation to it, and the probability of that head alone."""
 
     heads: tuple[int, ...]
@@ -109,10 +109,10 @@ class Parser(Learner):
         return [ParsedRow(*row) for row in zip(windows, examples.heads, examples.relations, strict=True)]
 
     @torch.inference_mode()
-    def said(
+    def decode(
         self, texts: Sequence[Sequence[WordWindow]], counts: Sequence[int], *, size: int = 64,
         report: Report = lambda done: None,
-    ) -> list[TreeSaid]:
+    ) -> list[PredictedTree]:
         """The tree of each sentence; `texts` are its windows and `counts` its words. Runs in eval mode."""
         found: list[Any] = [None] * len(texts)
         with evaluating(self):
@@ -126,7 +126,7 @@ class Parser(Learner):
                 report(len(index))
         return found
 
-    def _trees(self, views: torch.Tensor, sizes: torch.Tensor) -> list[TreeSaid]:
+    def _trees(self, views: torch.Tensor, sizes: torch.Tensor) -> list[PredictedTree]:
         chains = chains_of(torch.repeat_interleave(sizes))
         laid = chains.laid(views.to(self.exact.device))
         sizes = chains.sizes.to(laid.device)
@@ -144,7 +144,7 @@ class Parser(Learner):
         made = []
         for row, count in enumerate(sizes.tolist()):
             own = heads[row, :count]
-            made.append(TreeSaid(
+            made.append(PredictedTree(
                 tuple(own.tolist()), tuple(self.names[n] for n in labels[row, :count]),
                 tuple(round(float(p), 6) for p in shares[row, np.arange(count), own]),
             ))  # fmt: skip
@@ -154,11 +154,11 @@ class Parser(Learner):
         self, rows: Sequence[ParsedRow], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> list[JudgedTree]:
         """How many words of each sentence are where they should be."""
-        said = self._said(rows, size, report)
-        return [judged((row.heads, row.relations), one[:2]) for row, one in zip(rows, said, strict=True)]
+        predicted = self._decode(rows, size, report)
+        return [judged((row.heads, row.relations), one[:2]) for row, one in zip(rows, predicted, strict=True)]
 
-    def _said(self, rows: Sequence[ParsedRow], size: int, report: Report) -> list[TreeSaid]:
-        return self.said([row.windows for row in rows], [len(row.heads) for row in rows], size=size, report=report)
+    def _decode(self, rows: Sequence[ParsedRow], size: int, report: Report) -> list[PredictedTree]:
+        return self.decode([row.windows for row in rows], [len(row.heads) for row in rows], size=size, report=report)
 
     def metrics(self, judged: Sequence[JudgedTree]) -> dict[str, float]:
         """Every metric of sentences that were judged."""
@@ -169,8 +169,8 @@ class Parser(Learner):
     ) -> Evaluation:
         """All metrics on sentences with trees, and of each relation how well its arcs are found."""
         rows = self.answered(examples)
-        said = self._said(rows, size, report)
-        found = [judged((row.heads, row.relations), one[:2]) for row, one in zip(rows, said, strict=True)]
+        predicted = self._decode(rows, size, report)
+        found = [judged((row.heads, row.relations), one[:2]) for row, one in zip(rows, predicted, strict=True)]
         unknown = Counter(relation for row in rows for relation in row.relations if relation not in self.names)
         remarks = [CONVENTION]
         if unknown:
@@ -180,7 +180,7 @@ class Parser(Learner):
         if always is not None:
             baseline = {"always": always, **constant(always, [(row.heads, row.relations) for row in rows])}
         return Evaluation(
-            len(rows), figures(found), baseline, tuple(remarks), judged=found, report=by_relation(rows, said)
+            len(rows), figures(found), baseline, tuple(remarks), judged=found, report=by_relation(rows, predicted)
         )
 
     def predict(self, examples: Trees, *, size: int = 64, report: Report = lambda done: None) -> list[Parsed]:
@@ -188,9 +188,10 @@ class Parser(Learner):
         running = examples.running or tuple(repeat(None, len(examples)))
         placed = [self._placed(words, text) for words, text in zip(examples.words, running, strict=True)]
         words = [tuple(text[begin:end] for begin, end in offsets) for text, offsets in placed]
-        said = self.said(word_windows(self.reader, words, self.length), [len(own) for own in words], size=size, report=report)
+        windows, counts = word_windows(self.reader, words, self.length), [len(own) for own in words]
+        predicted = self.decode(windows, counts, size=size, report=report)
         made = []
-        for line, own, (text, offsets), tree, rows in zip(examples.lines, words, placed, said, examples.rows, strict=True):
+        for line, own, (text, offsets), tree, rows in zip(examples.lines, words, placed, predicted, examples.rows, strict=True):
             made.append(Parsed(line, own, *tree, as_conllu(text, offsets, tree.heads, tree.relations, rows)))
         return [replace(made[0], written=f"{GENERATOR}\n{made[0].written}"), *made[1:]] if made else made
 
@@ -205,10 +206,10 @@ def judged(truth: Arcs, guess: Arcs) -> JudgedTree:
     """What the metrics need of one sentence: the tree of the file against another one."""
     heads = np.array(truth[0]) == np.array(guess[0])
     whole = heads & np.array([a == b for a, b in zip(truth[1], guess[1], strict=True)], bool)
-    true, said = ([relation.partition(":")[0] for relation in side[1]] for side in (truth, guess))
-    both = heads & np.array([a == b for a, b in zip(true, said, strict=True)], bool)
+    true, predicted = ([relation.partition(":")[0] for relation in side[1]] for side in (truth, guess))
+    both = heads & np.array([a == b for a, b in zip(true, predicted, strict=True)], bool)
     plain = np.array([relation != PUNCTUATION for relation in true], bool)
-    content, claimed = (np.array([relation in CONTENT for relation in side], bool) for side in (true, said))
+    content, claimed = (np.array([relation in CONTENT for relation in side], bool) for side in (true, predicted))
     counted = (
         heads | True, heads, both, whole, plain, heads & plain, both & plain, content, claimed, both & content
     )  # fmt: skip
@@ -232,13 +233,13 @@ def figures(judged: Sequence[JudgedTree]) -> dict[str, float]:
 def constant(always: str, truth: Sequence[Arcs]) -> dict[str, float]:
     """The metrics of attaching every word to the next one with one relation, and the last to the root."""
     guess = [((*range(2, len(heads) + 1), 0), (*[always] * (len(heads) - 1), ROOT)) for heads, _ in truth]
-    return figures([judged(own, said) for own, said in zip(truth, guess, strict=True)])
+    return figures([judged(own, predicted) for own, predicted in zip(truth, guess, strict=True)])
 
 
-def by_relation(rows: Sequence[ParsedRow], said: Sequence[TreeSaid]) -> list[dict[str, Any]]:
+def by_relation(rows: Sequence[ParsedRow], predicted: Sequence[PredictedTree]) -> list[dict[str, Any]]:
     """Precision, recall, F1 and support of the arcs of each relation, head and relation both right."""
     true, found, right = Counter[str](), Counter[str](), Counter[str]()
-    for row, tree in zip(rows, said, strict=True):
+    for row, tree in zip(rows, predicted, strict=True):
         true.update(row.relations)
         found.update(tree.relations)
         own = zip(zip(row.heads, row.relations, strict=True), zip(tree.heads, tree.relations, strict=True), strict=True)

@@ -69,7 +69,7 @@ class QuestionAnswering(Unsearched):
 
 def wanted_of(examples: Questions) -> list[list[str]]:
     """The texts of the right answers to each question."""
-    return [[answer.text for answer in asked.answers or ()] for asked in examples.each]
+    return [[answer.text for answer in record.answers or ()] for record in examples.each]
 
 
 @register("task", "question_answering")

@@ -15,7 +15,7 @@ def span_f1(
 ) -> float:
     """F1 of the spans of many texts, both bounds and kind right; 0 if neither side has any."""
     pairs = zip(truth, guess, strict=True)
-    return f1_of(span_counts(own, said, repair=repair, closed=closed) for own, said in pairs)
+    return f1_of(span_counts(own, guessed, repair=repair, closed=closed) for own, guessed in pairs)
 
 
 class Counts(NamedTuple):
@@ -42,8 +42,8 @@ def report(
     A share of nothing is 0.
     """
     counted: dict[str, list[int]] = {}
-    for own, said in zip(truth, guess, strict=True):
-        true, guessed = (spans(labels, repair=repair, closed=closed) for labels in (own, said))
+    for own, predicted in zip(truth, guess, strict=True):
+        true, guessed = (spans(labels, repair=repair, closed=closed) for labels in (own, predicted))
         for place, some in enumerate((true, guessed, true & guessed)):
             for *_, kind in some:
                 counted.setdefault(kind, [0, 0, 0])[place] += 1

@@ -44,8 +44,8 @@ def write_segmenter(segmenter: Segmenter, folder: Path) -> None:
     listed, arguments = segmenter.saved()
     if listed is not None:
         (folder / _LIST).write_bytes(listed)
-    said = {"name": name, "arguments": arguments, "list": None if listed is None else _LIST, "hash": segmenter.hash}
-    (folder / _SAID).write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    described = {"name": name, "arguments": arguments, "list": None if listed is None else _LIST, "hash": segmenter.hash}
+    (folder / _SAID).write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_segmenter(folder: Path) -> Segmenter | None:
@@ -57,8 +57,8 @@ def read_segmenter(folder: Path) -> Segmenter | None:
     if not (folder / _SAID).is_file():
         return None
     try:
-        said = json.loads((folder / _SAID).read_text(encoding="utf-8"))
-        name, arguments, listed, expected = said["name"], dict(said["arguments"]), said["list"], said["hash"]
+        described = json.loads((folder / _SAID).read_text(encoding="utf-8"))
+        name, arguments, listed, expected = described["name"], dict(described["arguments"]), described["list"], described["hash"]
         if listed is not None:
             arguments = {key: str(folder / listed) if value == LISTED else value for key, value in arguments.items()}
         segmenter: Segmenter = lookup("segmenter", name)(**arguments)

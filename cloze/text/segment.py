@@ -116,8 +116,8 @@ class Jieba:
     def hash(self) -> str:
         """A hash of the version of jieba, the user dictionary and the switch."""
         user = "" if self.dictionary is None else "\n".join(read_list(self.dictionary, "text.words.jieba.dictionary"))
-        said = json.dumps(["jieba", _import_jieba().__version__, self.hmm, user], ensure_ascii=False)
-        return hashlib.sha256(said.encode()).hexdigest()
+        key = json.dumps(["jieba", _import_jieba().__version__, self.hmm, user], ensure_ascii=False)
+        return hashlib.sha256(key.encode()).hexdigest()
 
     def saved(self) -> tuple[bytes | None, dict[str, Any]]:
         """The user dictionary, without jieba's own: that comes with the package, whose version is part of the hash."""

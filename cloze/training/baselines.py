@@ -20,10 +20,10 @@ class Baseline:
     single: float
     pairs: float | None = None
 
-    def stands(self, loss: float) -> str:
+    def describe(self, loss: float) -> str:
         """Compare a loss with them, in words.
 
-        >>> Baseline(chance=8.99, single=7.07, pairs=5.31).stands(6.35)
+        >>> Baseline(chance=8.99, single=7.07, pairs=5.31).describe(6.35)
         '0.72 under single tokens (7.07), pairs 5.31'
         """
         name = "constant prediction" if self.pairs is None else "single tokens"

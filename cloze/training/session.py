@@ -428,7 +428,7 @@ class Session:
             self.log.write("stop", self.step, reason=reason, finished=not self.stopping, **self._spent())
         loss = "" if self.held_out is None or self.stopping else f", held-out loss {self.held_out:.4f}"
         known = {} if self.stopping else {name: self.baselines[name] for name in self.measured if name in self.baselines}
-        worth = "".join(f"\n  {name} {self.measured[name]:.3f}: {known[name].stands(self.measured[name])}" for name in known)
+        worth = "".join(f"\n  {name} {self.measured[name]:.3f}: {known[name].describe(self.measured[name])}" for name in known)
         self.say(f"{self.run.folder}: {reason} at step {self.step:,}{loss}; checkpoint written.{worth}")
 
     def close(self) -> None:

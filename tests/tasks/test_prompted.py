@@ -51,24 +51,24 @@ def expected(learner: Any, text: str, answer: str) -> float:
     before, after = (f"{text} was the", "of the river")
     kind = type(learner.prompting)
     behind = " " if pieces.kind == "byte_bpe" and kind is not Written else ""  # a space belongs to the token behind it
-    told = pieces.encode(behind + answer).ids.tolist()
+    predicted = pieces.encode(behind + answer).ids.tolist()
     with torch.inference_mode():
         if kind is Written:
             lead = [int(i) for i in np.asarray(pieces.sentinels)[:1]]
             source = reader.single([np.array([*pieces.encode(before).ids, *lead, *pieces.encode(f" {after}").ids], np.int32)])
-            target = learner.prompting.form.target(np.array([*lead, *told], np.int32))[0]
+            target = learner.prompting.form.target(np.array([*lead, *predicted], np.int32))[0]
             pair = SimpleNamespace(source=source, target=target)
             return learner.prompting.form.log_probabilities(head, [pair])[0]
         whole = pieces.encode(f"{before} {answer} {after}" if kind is InGaps else f"{before} {answer}").ids
         framed = reader.single([np.asarray(whole, np.int32)])
         opening, first = len(reader.single.opening), len(pieces.encode(before).ids)
         total = 0.0
-        for number, token in enumerate(told):
+        for number, token in enumerate(predicted):
             place = opening + first + number
             ids = framed.ids.copy()
             assert ids[place] == token
             if kind is InGaps:
-                ids[place : opening + first + len(told)] = pieces.role("[MASK]")
+                ids[place : opening + first + len(predicted)] = pieces.role("[MASK]")
             batch = reader.batch([framed.with_ids(ids)])
             flat = torch.tensor([place])
             read, at = (batch, flat - 1) if kind is InOrder else reader.asking(head, batch, flat)
@@ -85,9 +85,9 @@ def test_a_label_is_as_probable_as_the_answer_that_stands_for_it(start: Folder, 
     asked = learner.candidates(examples(*texts))
     found = learner.probabilities(asked, size=2)
     scores = learner.prompting.scores([one for both in asked for one in both], size=2, report=int).reshape(3, 2)
-    for text, row, told in zip(texts[:2], found, scores, strict=False):
+    for text, row, predicted in zip(texts[:2], found, scores, strict=False):
         sums = np.array([expected(learner, text, answer) for answer in ("cat", "night rain")])
-        assert told == pytest.approx(sums, abs=1e-3)
+        assert predicted == pytest.approx(sums, abs=1e-3)
         assert row == pytest.approx(np.exp(sums - sums.max()) / np.exp(sums - sums.max()).sum(), abs=1e-4)
     alone = [learner.probabilities(learner.candidates(examples(text)))[0] for text in texts]
     assert found == pytest.approx(np.array(alone), abs=1e-5)
@@ -98,10 +98,10 @@ def test_answers_of_one_length_in_gaps_share_a_probability_of_one(folder: Folder
     pieces, prompting = learner.reader.tokenizer, learner.prompting
     one, *_ = prompting.candidates([learner.prompt.template.fill(["the dog"], "night rain")], ["night rain"])
     made = []
-    for told in ((first, second) for first in (5, 9, 40) for second in range(pieces.size)):
+    for predicted in ((first, second) for first in (5, 9, 40) for second in range(pieces.size)):
         ids = one.source.ids.copy()
-        ids[one.asked[:2]] = told  # the first is in the row when the second is asked
-        made.append(replace(one, source=one.source.with_ids(ids), asked=one.asked[:2], target=np.array(told)))
+        ids[one.asked[:2]] = predicted  # the first is in the row when the second is asked
+        made.append(replace(one, source=one.source.with_ids(ids), asked=one.asked[:2], target=np.array(predicted)))
     sums = np.exp(prompting.scores(made, size=256, report=int)).reshape(3, pieces.size).sum(1)
     hidden = one.source.ids.copy()
     hidden[one.asked[:2]] = pieces.role("[MASK]")
@@ -138,8 +138,8 @@ def test_a_long_text_loses_its_end_and_the_demonstrations_stay(start: Folder, na
     assert first.cut > 0 and len(second.source) <= 40
     text = learner.reader.tokenizer.decode(second.source.ids)
     assert text.count("was the") == 2 and "the dog saw" in text.lower()
-    (told,) = predict(learner, examples(long))
-    assert told.record()["cut"] == first.cut and "1 of 1 texts" in evaluate(learner, _labelled(long)).remarks[0]
+    (predicted,) = predict(learner, examples(long))
+    assert predicted.record()["cut"] == first.cut and "1 of 1 texts" in evaluate(learner, _labelled(long)).remarks[0]
     crowded = learner_of(start(name), shots=6, demonstrations=examples(*["cat mice"] * 6, labels=["animal"] * 6))
     with pytest.raises(TaskError, match="reads at most 40.\n  Use fewer --shots"):
         crowded.candidates(examples("dog"))
@@ -164,9 +164,9 @@ def test_predict_and_evaluate_take_a_template(cloze: Any, folder: Folder, tables
     shown = cloze("evaluate", folder("bert"), tables / "dev.tsv", *few, "--json", "--bootstrap", 100)
     assert shown.code == 0, shown.err
     found = json.loads(shown.out)
-    (told,) = found.values()
-    assert told["examples"] == 16 and told["metrics"].keys() == {"accuracy", "macro_f1", "matthews"}
-    assert told["baseline"]["accuracy"] == 0.5
+    (predicted,) = found.values()
+    assert predicted["examples"] == 16 and predicted["metrics"].keys() == {"accuracy", "macro_f1", "matthews"}
+    assert predicted["baseline"]["accuracy"] == 0.5
     names = cloze("predict", folder("bert"), "the dog", "--template", "{text}", "--demonstrations", tables / "train.tsv").out
     assert json.loads(names)["probabilities"].keys() == {"animal", "weather"}  # labels stand for themselves
 

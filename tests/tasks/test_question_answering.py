@@ -134,7 +134,7 @@ def test_what_is_measured_is_framed_and_asked_as_what_is_trained(
         for row in rows:
             for window in row.windows:
                 columns = {window.begin + n: int(column) for n, column in enumerate(window.columns)}
-                answer = row.asked.answers and row.asked.answers[0]
+                answer = row.record.answers and row.record.answers[0]
                 summary = next(summaries)
                 inside = [] if not answer else [
                     n for n, (a, b) in enumerate(zip(row.start, row.stop, strict=True))

@@ -97,7 +97,7 @@ def test_a_trained_network_learns_labels(tuned: Any, elmo: Path, tagged: Path) -
 
 def test_words_in_a_batch_do_not_touch_each_other(tuned: Any) -> None:
     rows = word_windows(tuned.reader, [("the", "cat"), ("rain", "on", "the", "mat", "and", "cat")], None)
-    together, alone = tuned.said(rows, [2, 6]), tuned.said(rows[:1], [2])
+    together, alone = tuned.decode(rows, [2, 6]), tuned.decode(rows[:1], [2])
     assert together[0][0] == alone[0][0]
     np.testing.assert_allclose(together[0][1], alone[0][1], atol=2e-6)
 
@@ -140,9 +140,9 @@ def test_names_are_predicted_with_their_text_and_where_it_stands(tuned: Any, tmp
     found = {(one.label, one.text, one.start, one.end) for one in first.entities or ()}
     assert {("X", "cat", 4, 7), ("Y", "rain", 9, 13)} <= found
     assert second.words == ("雨", "cat", "。")
-    for said in (first, second):
-        for one in said.entities or ():
-            assert said.text[one.start : one.end] == one.text and one.probability <= 1
+    for decode in (first, second):
+        for one in decode.entities or ():
+            assert decode.text[one.start : one.end] == one.text and one.probability <= 1
     assert first.record()["entities"][0] == dict((first.entities or ())[0].__dict__)
 
 

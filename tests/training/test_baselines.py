@@ -53,7 +53,7 @@ def test_a_run_keeps_its_baselines_in_the_log_and_says_at_the_end_where_it_stand
     start, *rest = map(json.loads, (tmp_path / "cloze" / "log.jsonl").read_text().splitlines())
     assert start["baselines"] == {"token_prediction": {"chance": 3.7, "single": 3.6, "pairs": 3.0}}
     last = [record for record in rest if record["event"] == "held_out"][-1]["objectives"]["token_prediction"]
-    assert f"token_prediction {last:.3f}: {Baseline(3.7, 3.6, 3.0).stands(last)}" in said[-1]
+    assert f"token_prediction {last:.3f}: {Baseline(3.7, 3.6, 3.0).describe(last)}" in said[-1]
 
 
 def test_a_run_that_learns_nothing_is_told_so_once_after_a_third_of_its_budget(tmp_path: Path) -> None:

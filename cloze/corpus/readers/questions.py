@@ -28,7 +28,7 @@ class Stretch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Asked:
+class QuestionRecord:
     """A question: the line where it begins, its name in the file, and its answers; none if the context does not answer it.
 
     `answers` is None where the file has no answers.
@@ -46,7 +46,7 @@ class Asked:
 class Questions:
     """The questions of a file."""
 
-    each: list[Asked]
+    each: list[QuestionRecord]
     path: str
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ def read_questions(path: Path | str, names: Names = NAMES, *, labelled: bool = T
 
 def each_question(
     path: Path | str, names: Names = NAMES, *, labelled: bool = True, fault: Fault | None = None
-) -> Iterator[Asked]:
+) -> Iterator[QuestionRecord]:
     """The questions of a file in their order, each with its place; one that cannot be used is reported to `fault`, and left out.
 
     SQuAD's shape, version 1 or 2: `{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers":
@@ -84,7 +84,7 @@ def each_question(
     empty = True
     for line, place, raw in _rows(path, names, fault):
         try:
-            found = _asked(line, place, raw, names, labelled)
+            found = _record(line, place, raw, names, labelled)
         except _Wrong as wrong:
             unusable(path, line, f"{place}{': ' if place else ''}{wrong}", fault)
         else:
@@ -209,11 +209,11 @@ class _Document:
             at = self._skip(at + 1) if self.text[at] == "," else at
 
 
-def _asked(line: int, place: str, raw: dict[str, Any], names: Names, labelled: bool) -> Asked:
+def _record(line: int, place: str, raw: dict[str, Any], names: Names, labelled: bool) -> QuestionRecord:
     name = raw.get("id", "")
     question, context = (_text(raw, field) for field in (names.question, names.context))
     answers = _answers(raw, names.answers) if labelled or names.answers in raw else None
-    return Asked(line, place, str(name), question, context, answers)
+    return QuestionRecord(line, place, str(name), question, context, answers)
 
 
 def _text(raw: dict[str, Any], field: str) -> str:

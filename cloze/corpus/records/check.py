@@ -74,11 +74,11 @@ class RecordFindings:
 
     def lines(self) -> list[str]:
         """For people: every row that cannot be used, then a line for each file. A way out that many rows have is printed once."""
-        found, told = [], set()
+        found, reported = [], set()
         for one in self.unusable:
             what, _, way_out = str(one).partition("\n")
-            found += [what] if not way_out or way_out in told else [what, way_out]
-            told.add(way_out)
+            found += [what] if not way_out or way_out in reported else [what, way_out]
+            reported.add(way_out)
         for path, rows in self.rows.items():
             faults = sum(one.path == path for one in self.unusable)
             bad = f", {faults:,} fault{'' if faults == 1 else 's'}" if faults else ""

@@ -112,13 +112,13 @@ def tokens_of(spelled: Spelled, number: int, start: int, stop: int) -> Tokens | 
 class _SpanEncoder(Encoder):
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__(tokenizer)
-        self.said: Counter[str] = Counter()
+        self.seen: Counter[str] = Counter()
         self.unknown = 0
 
     @property
     def usual(self) -> str:
         """The most frequent answer, "" for none."""
-        return self.said.most_common(1)[0][0] if self.said else ""
+        return self.seen.most_common(1)[0][0] if self.seen else ""
 
     @property
     def remarks(self) -> list[str]:
@@ -128,7 +128,7 @@ class _SpanEncoder(Encoder):
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         spelled = self.tokenizer.encode_spelled([text for record in records for text in record.texts])
         tokens = np.array([self._tokens(spelled, 2 * n + 1, r.answer) for n, r in enumerate(records)], np.int32).reshape(-1, 2)
-        self.said.update(r.answer.text if isinstance(r.answer, Stretch) else "" for r in records if r.answer != UNKNOWN)
+        self.seen.update(r.answer.text if isinstance(r.answer, Stretch) else "" for r in records if r.answer != UNKNOWN)
         self.unknown += int((tokens[:, 0] == UNKNOWN).sum())
         columns: dict[str, Int32] = {"first": tokens[:, 0], "last": tokens[:, 1]}
         return Block(spelled.ids, spelled.word_start, spelled.offsets, columns)
