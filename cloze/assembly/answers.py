@@ -1,4 +1,4 @@
-"""What labelled text says of its answers, put into the recipe: how many classes each head has, the mean of numbers."""
+"""Puts facts about labelled text into the recipe: how many classes each head has, the mean of numbers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cloze.registry import parameters
 
 
 def with_classes(recipe: Recipe, stores: Mapping[str, Store]) -> Recipe:
-    """The recipe with what its labelled text says wherever an objective asks for it: the number of `classes` or `spans`, or the
-    `mean`.
+    """The recipe with facts about its labelled text, for the objectives that need them: the number of `classes` or `spans`, or
+    the `mean`.
 
     Labelled text with fewer than two classes is a `TaskError`.
     """
@@ -25,7 +25,7 @@ def with_classes(recipe: Recipe, stores: Mapping[str, Store]) -> Recipe:
 
 
 def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str, dict[str, Any]]:
-    """What labelled text says of each set of answers that the edits of an entry take from it, by the names of arguments."""
+    """The arguments of heads that labelled text determines, for each set of targets that the edits of an entry take from it."""
     if not isinstance(store, RecordStore):
         return {}
     stored = {**store.columns, **({} if store.bounds is None else {"bounds": store.bounds})}

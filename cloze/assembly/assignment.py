@@ -1,4 +1,4 @@
-"""What a checkpoint is to learn: tasks with their files, and the recipe by which it learns them."""
+"""What a checkpoint is fine-tuned for: tasks with their files, and the recipe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cloze.errors import TaskError, nearest
 
 @dataclass(frozen=True)
 class Assignment:
-    """The `task` with its `train` and `dev` files, or in place of these several `tasks` by name; `first` is learned before.
+    """The `task` with its `train` and `dev` files, or several `tasks` by name; `first` is a task that is trained before them.
 
     `recipe` replaces the one that cloze has for the task; `overrides` set values in it, `with_files` register parts for it,
     `binds` are `NAME=FOLDER` for further checkpoints that its networks come from (a teacher), `changes` are done to the
@@ -35,10 +35,9 @@ class Assignment:
     with_files: Sequence[Path] = ()
 
     def recipe_for(self, loaded: Loaded) -> str | Path | dict[str, Any]:
-        """The recipe: the one that is named, one of cloze's own, or one that is made of several.
+        """The recipe: the named one, a built-in one, or one that combines the recipes of several tasks.
 
-        A checkpoint that was trained by a recipe for which the task has one of its own (ulmfit: ulmfit_classification) is trained
-        by that.
+        If the task has a recipe of its own for the checkpoint's recipe (ulmfit: ulmfit_classification), that one is used.
         """
         if self.recipe is not None:
             return self.recipe
@@ -58,7 +57,7 @@ class Assignment:
         return {**({} if self.first is None else {FIRST: self.first}), **own}
 
     def words(self, checkpoint: str | Path, out: Path, seeds: Sequence[int]) -> tuple[str, ...]:
-        """The command line that learns this; empty where no command line could say it (several files of one kind)."""
+        """The equivalent command line; empty if there is none (several files of one kind)."""
         one = [Labelled(self.task, tuple(map(str, self.train)), tuple(map(str, self.dev)))]
         if any(len(files) != 1 for task in (self.tasks.values() or one) for files in (task.train, task.dev)):
             return ()

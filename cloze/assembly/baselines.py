@@ -17,20 +17,19 @@ from cloze.corpus import Store
 from cloze.corpus.entropy import Entropy, entropy_of
 from cloze.training.baselines import Baseline
 
-_ANSWERS = 50_000  # answers that are counted at most
+_ANSWERS = 50_000  # targets that are counted at most
 _ROWS = 8192  # and rows that are made for them
 
 Counts = NDArray[np.int64]
 
 
 def baselines(recipe: Recipe, data: Data, store: Store) -> dict[str, Baseline]:
-    """The baseline of every objective whose answers the examples hold, by the name that it has in the log.
+    """The baseline of every objective whose targets are in the examples, by its name in the log.
 
-    Answers that a pass makes for a later one are not in the examples (ELECTRA's replaced tokens): their objectives have none, nor
-    have those whose loss is no likelihood of the answer.
-    The shares of answers are counted on training examples, for a vocabulary with those of the text as a prior, and measured
-    on held-out examples, or on the same ones where nothing is held out. Labelled text is counted for one epoch at most: its
-    answers are the same in the next.
+    There is none for an objective whose targets an earlier pass makes (ELECTRA's replaced tokens), or whose loss is not a
+    likelihood of the target. The frequencies of targets are counted on training examples; for tokens, the frequencies in the text
+    are the prior. The cross-entropy is measured on held-out examples, or on the same examples if nothing is held out. Labelled
+    text is counted for at most one epoch, because its targets are the same in the next.
     """
     text: Entropy | None = None
     found: dict[str, Baseline] = {}
@@ -59,12 +58,12 @@ def baselines(recipe: Recipe, data: Data, store: Store) -> dict[str, Baseline]:
 
 
 def label_of(recipe: Recipe, entry: str, objective: ObjectiveSpec) -> str:
-    """The name of an objective in the log: its own, behind that of its entry where there are several."""
+    """The name of an objective in the log; with several entries, the name of its entry precedes it."""
     return objective.name if len(recipe.step_entries) == 1 else f"{entry}/{objective.name}"
 
 
 def _training(data: Data, entry: str, most: int) -> Iterator[MicroBatch]:
-    """Micro-batches of `most` rows from the beginning of the first epoch; a run that follows begins there again."""
+    """Micro-batches of `most` rows from the beginning of the first epoch, where the run starts as well."""
     cursor, rows = Cursor(), 0
     while rows < most:
         micros, cursor = data.next(entry, cursor)
@@ -73,7 +72,7 @@ def _training(data: Data, entry: str, most: int) -> Iterator[MicroBatch]:
 
 
 def _counted(micros: Iterator[MicroBatch], asked: list[tuple[PassSpec, ObjectiveSpec]]) -> dict[tuple[str, str], Counts]:
-    """How often each answer of each objective comes up, until every objective has enough of them."""
+    """How often each target of each objective occurs; counting stops when every objective has enough targets."""
     counts: dict[tuple[str, str], Counts] = {}
     for micro in micros:
         for run, objective in asked:
@@ -95,8 +94,8 @@ def _sum(one: Counts, other: Counts) -> Counts:
 
 
 def _cross_entropy(counts: Counts, prior: Counts, answers: Counts, *, as_much: bool) -> float:
-    """Nats per answer under the counted shares with those of the prior, which count `as_much` (answers are too few for rare
-    ids) or hardly."""
+    """Nats per target under the counted frequencies combined with the prior: with equal weight if `as_much` (there are too few
+    targets for rare ids), else with hardly any."""
     size = max(len(counts), len(prior), len(answers))
     seen, before, asked = (np.pad(array, (0, size - len(array))).astype(float) for array in (counts, prior + 1, answers))
     shares = seen + before * (seen.sum() / before.sum() if as_much else 1.0)

@@ -1,4 +1,4 @@
-"""The weights that a run starts from: loaded from checkpoints into networks that come `from` one, and into their heads."""
+"""Loads the initial weights of a run: checkpoints into the networks that come `from` them, and into their heads."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def build_step(
 
 
 def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """What networks and objectives get to know of the text: `counts` and `spellings`, computed only if a part needs them."""
+    """Facts about the text for networks and objectives: `counts` and `spellings`, computed only if a part needs them."""
     specs = [network.part for network in recipe.networks.values() if network.part is not None]
     specs += [o.part for entry in recipe.step_entries.values() for _, o in entry.objectives()]
     specs += [v for spec in specs for v in spec.arguments.values() if isinstance(v, PartSpec)]
@@ -130,7 +130,7 @@ def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -
 
 
 def built(spec: PartSpec, available: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    """A part of a recipe, built from its arguments and those `available` objects that its builder takes."""
+    """A part of a recipe, built from its arguments and the `available` objects that its builder takes."""
     return build(lookup(spec.kind, spec.name), plain(spec.arguments), available)
 
 
@@ -326,7 +326,7 @@ class Loaded:
 
     @property
     def parameters(self) -> int:
-        """The numbers that network and heads hold."""
+        """The number of parameters of network and heads."""
         return sum(parameter.numel() for module in [self.network, *self.heads.values()] for parameter in module.parameters())
 
     def __repr__(self) -> str:

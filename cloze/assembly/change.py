@@ -1,4 +1,4 @@
-"""What a fit to a budget depends on, and the values that it changes."""
+"""The facts that a fit to a budget depends on, and the values that it changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Facts(NamedTuple):
-    """What a fit depends on: the tokens that the budget pays for, and those of the training text."""
+    """The tokens that the budget pays for, and the tokens of the training text."""
 
     budget_tokens: float
     text_tokens: int
@@ -15,7 +15,7 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True)
 class Change:
-    """One value: its path, what is published, what is used here, and why."""
+    """One changed value: its path, the published value, the value used here, and the reason."""
 
     path: str
     published: Any

@@ -35,7 +35,7 @@ class EditLine:
 
 @dataclass
 class Checked:
-    """What the check found out on its way: fields by entry, parameters by network and by head."""
+    """The results of the check: fields by entry, parameters by network and by head."""
 
     recipe: Recipe
     edits: dict[str, list[EditLine]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Checked:
 def check_recipe(recipe: Recipe) -> Checked:
     """Check that every field and state that is taken is given, and every part can be built.
 
-    Raises one `RecipeError` with every fault. Imports torch. Of stages every one is checked; what is returned is the last.
+    Raises one `RecipeError` with every fault. Imports torch. Every stage is checked; the result is that of the last.
     """
     for stage in recipe.stages[:-1]:
         check_recipe(stage.recipe)
@@ -115,7 +115,7 @@ def _check_text(recipe: Recipe, faults: Faults) -> None:
 
 
 def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Faults) -> frozenset[str]:
-    """Walk the edits of an entry; returns every field that stands at the end."""
+    """Walk through the edits of an entry; returns all fields after the last one."""
     source = recipe.sources[entry.source]
     made = _made(source, {}, faults)
     available = set() if made is None else set(made.gives)
@@ -160,7 +160,7 @@ def _in_view(names: frozenset[str], view: str) -> set[str]:
 
 
 def _report_missing_field(name: str, part: PartSpec, available: set[str], faults: Faults) -> None:
-    """Say that an edit takes a field nobody gave, and who could give it."""
+    """Report that an edit takes a field that nothing before it gives, and which edits could give it."""
     givers = [known for known in parts.names("edit") if fields.split(name).field in _usual_gives(known)]
     way_out = f"Edits that give {fields.split(name).field}: {', '.join(givers)}; put one before it." if givers else ""
     shown = ", ".join(sorted(n for n in available if "." not in n))
@@ -229,7 +229,7 @@ def _check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checke
             checked.networks[name] = 0 if network is None else sum(p.numel() for p in network.parameters())
             seen |= set() if network is None else {id(p) for p in network.parameters()}
         for name, entry in recipe.step_entries.items():
-            # Entries that share batches share their objectives: it is enough that one of them asks.
+            # Entries that share batches share their objectives: one entry with the targets is enough.
             fields_of = available.get(name) or frozenset().union(*available.values())
             _check_entry(recipe, entry, networks, given, fields_of, checked, seen, faults)
     _check_architectures(recipe, networks, faults)
@@ -345,20 +345,20 @@ def _check_targets(spec: ObjectiveSpec, built: Any, present: set[str], faults: F
 
 
 def _check_scope(recipe: Recipe, spec: ObjectiveSpec, built: Any, faults: Faults) -> None:
-    """What compares the rows of a step with each other cannot be asked of a part of them."""
+    """An objective that compares all rows of a step needs them in one micro-batch."""
     largest = max([recipe.training.batch, *(phase.set.get("batch", 0) for phase in recipe.schedule)])
     at_once = recipe.training.micro_batch or largest
     if built.scope == "batch" and at_once < largest:
         faults.add(spec.part.where, spec.part.path,
                    f"{spec.part.name} compares all rows of a step with each other, and training.micro_batch splits {largest} "
-                   f"rows into parts of {at_once}.", "Leave micro_batch out, or take a smaller training.batch.")
+                   f"rows into parts of {at_once}.", "Omit micro_batch, or use a smaller training.batch.")
 
 
 def _sets_given(present: set[str]) -> str:
     sets = sorted({fields.split(name).set for name in present if fields.split(name).field == "targets"})
     if not sets:
-        return "Nothing is asked yet; `predict` asks for tokens."
-    return f"Sets of targets that are given: {', '.join(sets)}. Write `set:` with one of them."
+        return "There are no targets yet; the edit `predict` makes targets of tokens."
+    return f"Sets of targets: {', '.join(sets)}. Write `set:` with one of them."
 
 
 def _check_readings(

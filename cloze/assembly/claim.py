@@ -20,9 +20,9 @@ _BEFORE_RUN = {"lock", "corpus", "stages"}  # in `cloze/` where a run was prepar
 def claimed(out: Path) -> Iterator[None]:
     """Hold a run's folder, on the first rank; it is created if it does not exist.
 
-    If the block fails before a run has begun in the folder, what this process made of it is removed; the text that an
-    interrupted process has already read is kept for the next one. Raises `CheckpointError` for a folder of something else
-    and for one that cannot be written, `RunError` if another process trains there.
+    If the block fails before a run has begun in the folder, everything that this process created is removed. Text that an
+    interrupted process has already read is kept for the next one. Raises `CheckpointError` if the folder holds something else or
+    cannot be written, `RunError` if another process trains there.
     """
     if int(os.environ.get("RANK", 0)) != 0:
         yield
@@ -79,7 +79,7 @@ def require_own(out: Path) -> None:
 
 
 def _make(out: Path) -> list[Path]:
-    """Make a folder and those above it; returns those that were not there, the innermost first."""
+    """Make a folder and its parents; returns the ones that did not exist, the innermost first."""
     absent = [folder for folder in (out, *out.parents) if not folder.exists()]
     made: list[Path] = []
     try:

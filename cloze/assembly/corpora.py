@@ -33,9 +33,9 @@ def open_corpus(
     """The store behind `paths`, and its tokenizer.
 
     One path that is a store is opened, and must have been built with `tokenizer` if that is given. Text is built into
-    `folder/store`, with `tokenizer` or with one that is trained on the text as the recipe says. A store that stands there
-    already is used again if it was built from the same text in the same way, and rebuilt otherwise. `run` is the folder of a
-    run that has begun with it: that run resumes without reading the text, which is refused if it has changed.
+    `folder/store`, with `tokenizer` or with one that is trained on the text as the recipe specifies. An existing store there is
+    reused if it was built from the same text in the same way, and rebuilt otherwise. `run` is the folder of a run that has begun
+    with the store: the run resumes without reading the text, and text that has changed is refused.
     """
     if not paths:
         raise CorpusError("no corpus: give text files, folders or a token store with --corpus PATH.")
@@ -84,8 +84,8 @@ def open_records(
     spec: PartSpec, paths: Sequence[str], folder: Path, *, tokenizer: Tokenizer | None, known: Store | None = None,
     run: Path | None = None, report: Say = lambda line: None,
 ) -> tuple[Store, Tokenizer]:
-    """The store of labelled text, as its source reads it, and its tokenizer: opened where it is one, else built into
-    `folder/store`. With `known`, the store of the training text, its classes and its vocabulary are used."""
+    """The store of labelled text, as its source reads it, and its tokenizer. A path to a store is opened; text is built into
+    `folder/store`. `known` is the store of the training text, whose classes and vocabulary are used."""
     if len(paths) == 1 and Store.is_store(paths[0]):
         store = Store.open(paths[0])
         if tokenizer is not None:
@@ -112,7 +112,7 @@ def open_records(
 def open_held_out(
     paths: Sequence[str], folder: Path, tokenizer: Tokenizer, *, text_format: str, run: Path | None, report: Say
 ) -> Store:
-    """The store of held-out text: opened where it is one, else built into `folder/store` with the run's tokenizer."""
+    """The store of held-out text. A path to a store is opened; text is built into `folder/store` with the run's tokenizer."""
     if len(paths) == 1 and Store.is_store(paths[0]):
         store = Store.open(paths[0])
         store.require_tokenizer(tokenizer.hash, whose="the training corpus")
@@ -126,7 +126,7 @@ def open_held_out(
 
 @dataclass(frozen=True)
 class Text:
-    """Text that is built into `folder/store`, and the record of what was built there."""
+    """Text to build into `folder/store`, and the record of what has been built there."""
 
     folder: Path
     paths: tuple[str, ...]
@@ -141,7 +141,7 @@ class Text:
         return found
 
     def is_built(self, run: Path | None) -> bool:
-        """Whether the store in the folder is the one of this text; a `CheckpointError` if `run` began with another."""
+        """Whether the folder holds the store of this text; a `CheckpointError` if `run` began with different text."""
         if not Store.is_store(self.folder / "store"):
             return False
         known = TextRecord.read(self.folder)
@@ -151,25 +151,25 @@ class Text:
             found = require_text_unchanged(run, known, self.paths, self.files())
             if found != known and _rank() == 0:
                 found.write(self.folder)
-        return True  # a run begun by a version that kept no record is taken at its word
+        return True  # a run of an earlier version, which kept no record: nothing to compare
 
     def differs(self, known: TextRecord) -> str:
-        """In what the text is another than that of a record."""
+        """How the text differs from that of a record, in words."""
         return difference(known.files, marks_of(self.files() or (), known.files))
 
     def files(self) -> list[str] | None:
-        """The files of the text in the order they are read; None where it is not there."""
+        """The files of the text in the order in which they are read; None if the text does not exist."""
         try:
             return self.listed()
         except CorpusError:
             return None
 
     def listed(self) -> list[str]:
-        """The files of the text in the order they are read; a `CorpusError` where it is not there."""
+        """The files of the text in the order in which they are read; a `CorpusError` if the text does not exist."""
         return corpus_files(self.paths, self.format, self.languages)
 
     def record(self, store: Store) -> None:
-        """Keep what the store was built from."""
+        """Record what the store was built from."""
         files = tuple(marks_of(self.listed()))
         TextRecord(self.paths, files, self.how, store_digest(store)).write(self.folder)
 
@@ -178,7 +178,7 @@ class LabelledText(Text):
     """Labelled text: tables, or folders of texts."""
 
     def listed(self) -> list[str]:
-        """The files, those of a folder in the order of their names; a `CorpusError` where one is not there."""
+        """The files, those of a folder by name; a `CorpusError` if one does not exist."""
         found: list[str] = []
         for path in map(Path, self.paths):
             if not path.exists() and str(path) != "-":

@@ -1,4 +1,4 @@
-"""What two recipes do differently, as a list of value paths."""
+"""The differences between two recipes, as a list of value paths."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ABSENT = "—"
 
 
 class Change(NamedTuple):
-    """One difference. A side that has nothing there is `ABSENT`."""
+    """One difference. A side without a value is `ABSENT`."""
 
     path: str
     left: Any
@@ -81,7 +81,8 @@ def _record(value: Any) -> bool:
 
 
 def _parts(path: str, left: PartSpec, right: PartSpec) -> Iterator[Change]:
-    """Two parts in one slot: their names if they differ, then the arguments; one side's own only if it is not a default."""
+    """Two parts in one slot: their names if they differ, then the arguments. An argument that only one side has is listed unless
+    it is a default."""
     if left.name != right.name:
         yield Change(path, left.name, right.name)
     for key in dict.fromkeys([*left.arguments, *right.arguments]):
@@ -149,7 +150,7 @@ def _chosen(part: PartSpec) -> dict[str, Any]:
 
 
 def _bare(value: Any) -> Any:
-    """A value as plain data; parts with what is not default."""
+    """A value as plain data; parts without their default arguments."""
     if isinstance(value, PartSpec):
         return {value.name: _bare(_chosen(value))}
     if isinstance(value, EditSpec):

@@ -114,7 +114,7 @@ def read_yaml(text: str, file: str, *, numbered: bool = True) -> Node:
 
 @lru_cache(maxsize=128)
 def _parsed(text: str, file: str, numbered: bool) -> Node:
-    """The tree of a text, kept: one run reads its recipe a dozen times, and parsing takes most of that."""
+    """The tree of a text, cached: one run reads its recipe a dozen times, and parsing takes most of the time."""
     from ruamel.yaml import YAML, YAMLError
     from ruamel.yaml.error import MarkedYAMLError
 
@@ -136,7 +136,7 @@ def read_plain(path: Path) -> Any:
 
 
 class _Composer:
-    """Builds nodes from ruamel's events, so that all rules of strictness are in one place."""
+    """Builds nodes from ruamel's events and enforces the strict rules of the language."""
 
     def __init__(self, events: Iterator[Any], file: str, *, numbered: bool) -> None:
         self._events = events

@@ -23,7 +23,7 @@ _SEES = {
     "left_to_right": "every token sees itself and the tokens to its left",
     "right_to_left": "every token sees itself and the tokens to its right",
     "source_to_target": "the first segment sees itself; the second sees the first and the tokens to its left",
-    "permutation": "what comes earlier in a random order of the hidden tokens; the rest is seen by all",
+    "permutation": "every token sees the visible tokens, and the hidden tokens that come earlier in a random order",
 }
 
 
@@ -53,7 +53,7 @@ def examples(
 
 
 def with_words(wants: frozenset[str]) -> frozenset[str]:
-    """The same fields and where words start in every text that is read, because people look at words."""
+    """The same fields plus word starts in every text, because people read words."""
     views = {name.rpartition(".")[0] for name in wants}
     return wants | {fields.join(view, "word_start") for view in views}
 
@@ -93,7 +93,7 @@ def _share(row: Rows, asked: int, length: int, *, hides: bool) -> str:
 
 
 def _sees(recipe: Recipe, entry: EntrySpec, view: str) -> str:
-    """What a token sees, in words: as the network describes it, else by the order."""
+    """What a token sees, in words: the network's own description, or else the order's."""
     run = next(run for run in entry.passes if run.view == view)
     part = recipe.networks[run.network].part
     own: Mapping[str, str] = class_of("network", part.name).sees if part is not None else {}

@@ -1,12 +1,13 @@
-"""What a budget of tokens teaches: the held-out loss to expect of a fitted run, by laws measured with cloze.
+"""Predicts the held-out loss of a fitted run from its budget of tokens, by laws measured with cloze.
 
-A network first learns how often each token occurs, stays there for a while, and then falls. With S the loss of counting single
-tokens, P that of pairs, D the tokens of the budget and N the parameters without tables (in millions), a law says
+The loss of a network first falls to that of token frequencies, stays there for a while, and then falls further. Let S be the loss
+of a unigram table, P that of a bigram table, D the tokens of the budget and N the parameters without tables (in millions). A law
+says
 
     loss = S - (S - floor * P) * (1 - (1 + (D / D0) ** knee) ** (-power / knee)),    D0 = tokens * N ** -size
 
-so that little is learned below D0 tokens and the rest falls with a power of D above it. Where pairs mean nothing (replaced
-tokens), S stands in for P. `benchmarks/laws.py` fits the constants to ledgers of runs and prints the rows of `LAWS`.
+so that little is learned below D0 tokens; above it, the rest falls with a power of D. If bigrams mean nothing (replaced tokens),
+S takes the place of P. `benchmarks/laws.py` fits the constants to ledgers of runs and prints the rows of `LAWS`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from cloze.training.baselines import Baseline
 
 
 class Kind(NamedTuple):
-    """What a law is about: an exercise (`masked`, `causal`, `spans`, `permuted`, `replaced`) and a kind of network: `pre` or
-    `post` norms, `recurrent`, or `local` where most layers see a few tokens to either side."""
+    """The runs that a law covers: an exercise (`masked`, `causal`, `spans`, `permuted`, `replaced`) and a kind of network (`pre`
+    or `post` norms, `recurrent`, or `local` if most layers see a few tokens to either side)."""
 
     exercise: str
     network: str
@@ -30,8 +31,8 @@ class Kind(NamedTuple):
 class Law(NamedTuple):
     """The constants of one kind.
 
-    `scatter` is what nine of ten measured runs were within, in nats. `least` and `most` are the tokens of those runs, `runs` is
-    their number and `ledger` the file that holds them.
+    Nine of ten measured runs were within `scatter` nats of the law. `least` and `most` are the smallest and the largest budget of
+    those runs in tokens, `runs` is their number and `ledger` their file.
     """
 
     tokens: float
@@ -46,14 +47,15 @@ class Law(NamedTuple):
     ledger: str
 
     def loss(self, *, parameters: float, tokens: float, single: float, pairs: float | None) -> float:
-        """The loss after so many tokens, of a network with so many parameters without its tables."""
+        """The loss after `tokens` tokens of a network with `parameters` parameters, not counting its tables."""
         start = self.tokens * (max(parameters, 1.0) / 1e6) ** -self.size
         fallen = 1.0 - (1.0 + (max(tokens, 0.0) / start) ** self.knee) ** (-self.power / self.knee)
         return single - (single - self.floor * (single if pairs is None else pairs)) * fallen
 
 
 class Expected(NamedTuple):
-    """A loss to expect, with the range that nine of ten runs should be in; `apart`: how far from measured budgets, in decades."""
+    """An expected loss, with the range that should contain nine of ten runs. `apart` is the distance to the measured budgets, in
+    decades."""
 
     loss: float
     low: float
@@ -75,17 +77,17 @@ LAWS: dict[Kind, Law] = {
     Kind("spans", "pre"): Law(3.25e+05, 0.2, 2, 0.202, 0.35, 0.5, 6e+05, 6e+05, 1, _LEDGERS),
 }
 
-_FEW_TOKENS = 16  # that a layer sees at a time where attention is local from the first step on
-_FAR = 0.5  # decades beyond the measured budgets that are worth a word
-_LEAST = 0.1  # nats: no range is narrower to either side
+_FEW_TOKENS = 16  # a layer that sees at most so many tokens at a time counts as local
+_FAR = 0.5  # decades beyond the measured budgets from which a message says so
+_LEAST = 0.1  # nats: the minimum distance of both ends of a range
 
 
 def expected(
     kind: Kind, *, parameters: float, tokens: float, single: float, pairs: float | None = None
 ) -> Expected | None:
-    """The held-out loss to expect; None where no run of such an exercise has been measured.
+    """The expected held-out loss; None if no run of such an exercise has been measured.
 
-    A kind of network that was not measured is judged by the same exercise in another one, with twice the scatter.
+    For a kind of network that was not measured, another kind with the same exercise is used, with twice the scatter.
     """
     law, times = LAWS.get(kind), 1.0
     if law is None:
@@ -99,7 +101,7 @@ def expected(
 
 
 def kind_of(recipe: Recipe, entry: EntrySpec, run: PassSpec, objective: ObjectiveSpec) -> Kind | None:
-    """The kind of an objective that asks for tokens, or which tokens were replaced; None for any other."""
+    """The kind of an objective that predicts tokens, or which tokens were replaced; None for any other."""
     part = recipe.networks[run.network].part
     if part is None:
         return None

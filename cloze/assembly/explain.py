@@ -17,7 +17,7 @@ from cloze.errors import RecipeError, nearest
 
 
 class Key(NamedTuple):
-    """One key of a part: what it accepts, in words with its bounds, and its default ("needed" where there is none)."""
+    """One key of a part: the values that it accepts, in words, and its default ("needed" if there is none)."""
 
     name: str
     accepts: str

@@ -1,4 +1,4 @@
-"""The family at a glance: what each recipe file says, read without loading its parts and therefore without torch."""
+"""An overview of the recipes, read from their files without loading their parts and therefore without torch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def outlines() -> list[Outline]:
 
 
 def outline(name_or_path: str) -> Outline:
-    """The outline of one recipe; what is absent or ill-formed is left empty (`cloze check` says what is wrong)."""
+    """The outline of one recipe. Absent or malformed values are left empty; `cloze check` reports them."""
     root = read_tree(name_or_path)
     if _get(root, "stages") is not None:  # the row of the last stage, which is what is left in the end
         _drop_changes(root)  # they are not shown, and reading them imports torch

@@ -19,7 +19,8 @@ class Faults:
         self._found: list[tuple[Where, str]] = []
 
     def add(self, where: Where, path: str, what: str, way_out: str = "") -> None:
-        """Note a fault: where it stands, what is wrong, and (on a second line) what to do. One of every phase is noted once."""
+        """Add a fault: its place, what is wrong, and (on a second line) what to do. A fault that recurs in every phase is added
+        once."""
         text = f"{where}: {path}: {what}" if path else f"{where}: {what}"
         text = text + (f"\n  {way_out}" if way_out else "")
         self._note(where, text)

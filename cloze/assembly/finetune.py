@@ -1,4 +1,4 @@
-"""`finetune`: a checkpoint, a task and labelled text in; a recipe is made of them and trained like any other."""
+"""`finetune`: makes a recipe from a checkpoint, a task and labelled text, and trains it like any other."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def recipe_onto(
     facts = facts_of(loaded.recipe, rows=rows, width=width)
     wanted = [*lengths, *fit_task(plain, facts)]
     held, made = holding(load, wanted)
-    if undone := [change.path for change in wanted if change not in held]:  # by the user's values: the others are fitted to those
+    if undone := [change.path for change in wanted if change not in held]:  # the user's values win: fit the others to them
         held, made = holding(load, [*lengths, *fit_task(plain, facts, kept=undone)])
     if held:
         counted = "" if rows is None else f"{sum(rows.values()):,} rows and "
@@ -132,10 +132,10 @@ def learn(
     checkpoint: str | Path, assignment: Assignment, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto",
     extend: bool = False, from_scratch: bool = False, report: Say | None = None,
 ) -> Tuned:
-    """`finetune` with all that is to be learned in one."""
+    """`finetune` with its tasks, files and recipe in one `Assignment`."""
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
-    choose_device(device)  # one that is not there is refused before anything is read or printed
+    choose_device(device)  # refuses a missing device before anything is read or printed
     loaded = load_checkpoint(checkpoint)
     bound = parse_binds([*assignment.binds, f"{START}={checkpoint}"])
     make_recipe = recipe_maker(assignment, loaded)
@@ -143,7 +143,8 @@ def learn(
     shown = str(assignment.recipe or made.name)
     if made.task is None:
         raise TaskError(
-            f"{shown}: this recipe has no `task:`. Add one, which says how it is measured: `task: {{type: {assignment.task}}}`."
+            f"{shown}: this recipe has no `task:`. Add one; it states how the recipe is measured: "
+            f"`task: {{type: {assignment.task}}}`."
         )
     _check_metrics(made)
     files = _files(made, assignment)
@@ -175,7 +176,7 @@ def learn(
 
 
 def _check_metrics(recipe: Recipe) -> None:
-    """A `TaskError` for a task or a metric that is not known, before any file is read."""
+    """Raise a `TaskError` for an unknown task or metric, before any file is read."""
     for whole in _wholes(recipe):
         for spec in whole.tasks.values() or ([] if whole.task is None else [whole.task]):
             if spec.type is not None:
@@ -183,7 +184,7 @@ def _check_metrics(recipe: Recipe) -> None:
 
 
 def _whole(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled]) -> Tuned:
-    """The same with the dev metrics that the choice of a checkpoint did not need, because they have a price, of the result."""
+    """Add the costly dev metrics, which were not needed to select a checkpoint, for the result."""
     if not tuned.described:
         return tuned
     dev = tuned.described["dev"]
@@ -205,7 +206,7 @@ def _whole(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled]) -> Tuned:
 
 
 def texts_of(files: Sequence[str]) -> list[str]:
-    """Files of labelled text; of a store those that it was built of."""
+    """The files of labelled text; for a store, the files that it was built from."""
     found: list[str] = []
     for file in files:
         store = Store.open(file) if Store.is_store(file) else None
@@ -221,7 +222,7 @@ def _run(made: Recipe, request: Request, folder: Path) -> Outcome:
 
 
 def recipe_maker(assignment: Assignment, loaded: Loaded) -> Callable[..., Recipe]:
-    """`recipe_onto` of the recipe of an assignment; `rows` and `report` may follow."""
+    """`recipe_onto` for the recipe of an assignment, as a function of `rows` and `report`."""
     return partial(
         recipe_onto, assignment.recipe_for(loaded), loaded, overrides=assignment.overrides, changes=assignment.changes,
         with_files=assignment.with_files, checkpoints=assignment.checkpoints,
@@ -234,7 +235,7 @@ def _wholes(made: Recipe) -> list[Recipe]:
 
 
 def _files(made: Recipe, assignment: Assignment) -> dict[str, Labelled]:
-    """The files of every source of a recipe; a source that has none, and files of none, are a `TaskError`."""
+    """The files of every source of a recipe. A source without files, or files without a source, are a `TaskError`."""
     sources = _sources(made)
     files = assignment.files(sources)
     for name in [name for name in files if name not in sources]:
@@ -251,21 +252,21 @@ def _sources(made: Recipe) -> list[str]:
 
 
 def rows_of(made: Recipe, assignment: Assignment) -> dict[str, int] | None:
-    """The rows of every source (`count_rows`); None where a source has no files."""
+    """The rows of every source (`count_rows`); None if a source has no files."""
     files = assignment.files(_sources(made))
     known = all(name in files and files[name].train for name in _sources(made))
     return count_rows(made, files) if known else None
 
 
 def _from_scratch(made: Recipe) -> Recipe:
-    """The recipe with random weights where it begins with the checkpoint."""
+    """The recipe with random weights in place of those of the checkpoint."""
     networks = {name: replace(n, origin=None) if n.origin == START else n for name, n in made.networks.items()}
     stages = tuple(replace(stage, recipe=_from_scratch(stage.recipe)) for stage in made.stages)
     return replace(made, networks=networks, stages=stages)
 
 
 def _published(outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe, *, from_scratch: bool) -> Tuned:
-    """Publish the best of all seeds in `out`, and write into its task.json what is known when they are trained."""
+    """Publish the best of all seeds in `out`, and complete its task.json with the results."""
     assert recipe.task is not None  # it is the recipe of a task
     keeps_best = recipe.task.keep == "best"
     done = {
@@ -300,7 +301,7 @@ def write_description(path: Path, described: Mapping[str, Any]) -> None:
 
 
 def measured_on(tuned: Tuned, files: Sequence[str], part: str) -> Tuned:
-    """The same with the metrics of the result on further files in task.json; the first of several ranks does it."""
+    """Add the metrics of the result on further files to task.json; only the first rank does so."""
     if not tuned.described:
         return tuned
     learner, described = load_tuned(load_checkpoint(tuned.folder))

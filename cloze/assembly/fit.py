@@ -1,16 +1,16 @@
 """Fit a published recipe to a user's budget: the values that make a small run learn, each with its reason.
 
-Recipes are sized for the papers' budgets: BERT's batch of 256 rows leaves ten minutes on a laptop two hundred updates at a
-rate meant for a million. `fit` keeps the system (network, exercise, objectives, kind of optimiser) and changes what depends on
-the budget. The laws are few; docs/budgets.md says what they rest on:
+Recipes are sized for the budgets of the papers: with BERT's batch of 256 rows, ten minutes on a laptop are two hundred updates,
+at a rate meant for a million. `fit` keeps the system (network, exercise, objectives, kind of optimiser) and changes the values
+that depend on the budget, by a few laws. docs/budgets.md shows their evidence:
 
 - tokens per update grow like the square root of the budget's tokens, up to the published batch;
-- the peak rate goes by the kind of optimiser and of network and falls with the width (`peaks.py`);
-- rows are short while a budget is small: a long row costs more and teaches nothing new;
-- weights at the start are drawn wider for a narrow network;
-- dropout is off while the text is read once or twice;
+- the peak rate depends on the kind of optimiser and of network, and falls with the width (`peaks.py`);
+- rows are short for a small budget: a long row costs more and teaches nothing new;
+- the initial weights of a narrow network are larger;
+- dropout is off if the text is read only once or twice;
 - a vocabulary grows with the square root of the text;
-- a held-out loss is taken as often as a twentieth of the budget pays for, three to twenty times.
+- the held-out loss is measured three to twenty times, in at most a twentieth of the budget.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from cloze.assembly.recipe import PartSpec, Recipe
 FITTED = RECURRENT | {"transformer", "transformer_xl", "two_stream", "encoder_decoder", "zen"}
 
 BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million tokens, and how they grow
-LARGER = 2.0  # times the batch that suits a budget, from which on updates are too few
-DISCRIMINATOR = 0.5  # a generator and a discriminator in one step want a lower rate
-WARMUP_UPDATES, LONGEST_WARMUP = 100, 0.3  # the least number of updates; and the most of the budget
+LARGER = 2.0  # a batch so many times the fitted one leaves too few updates
+DISCRIMINATOR = 0.5  # a generator and a discriminator in one step need a lower rate
+WARMUP_UPDATES, LONGEST_WARMUP = 100, 0.3  # at least so many updates, at most this share of the budget
 SHORT, LONG_TOKENS = 128, 1e9  # tokens per row below that many tokens
 FEW_UPDATES, BETA = 10_000, 0.98  # Adam's second beta where updates are few
-READ_OFTEN = 4.0  # times the text is read before dropout is worth its price
-STD, STD_WIDTH = 0.02, 768  # of weights at the start, and the width that it is for
+READ_OFTEN = 4.0  # passes over the text from which dropout pays
+STD, STD_WIDTH = 0.02, 768  # of the initial weights, and the width that it is for
 VOCABULARY = 1.6  # ids per square root of a byte of text
-EVALUATIONS, FEWEST_EVALUATIONS = 20, 3  # held-out losses in a run: at most, and at least
-HELD_OUT_ROWS, HELD_OUT_SHARE = 256, 0.05  # what one reads, and the share of the budget that all may take
+EVALUATIONS, FEWEST_EVALUATIONS = 20, 3  # held-out losses in a run: the maximum and the minimum
+HELD_OUT_ROWS, HELD_OUT_SHARE = 256, 0.05  # rows of one evaluation, and the share of the budget for all of them
 
 
 def fits(recipe: Recipe) -> bool:
-    """Whether the laws apply to every network of a recipe (of stages: of the last)."""
+    """Whether the laws apply to every network of a recipe (with stages, of the last stage)."""
     parts = [network.part for network in recipe.networks.values()]
     return learns_words(recipe) or all(part is not None and part.name in FITTED for part in parts)
 
@@ -58,10 +58,10 @@ def fit_vocabulary(recipe: Recipe, text_bytes: int) -> list[Change]:
 
 
 def fit(recipe: Recipe, facts: Facts, *, kept: Collection[str] = ()) -> list[Change]:
-    """The changes that fit a recipe, as sized, to a budget; none where it already fits or the laws do not apply.
+    """The changes that fit a recipe to a budget; none if it already fits or the laws do not apply.
 
-    They are values only, so that `--set` of every change gives the same run. The values at the paths `kept` stay, and the
-    other values are fitted to them.
+    All of them are values, so `--set` with every change gives the same run. The values at the paths `kept` stay, and the others
+    are fitted to them.
     """
     if not fits(recipe):
         return []
@@ -106,7 +106,7 @@ def _lengths(recipe: Recipe, facts: Facts, kept: Collection[str]) -> tuple[list[
 
 
 def _carried(recipe: Recipe, kept: Collection[str]) -> Iterator[Change]:
-    """What a network remembers of the rows before, and what of them is read again, in proportion to the shorter row."""
+    """The memory of earlier rows and the part of them that is reused, in proportion to the shorter row."""
     why, fewer = "in proportion to the row length", 0
     long = recipe.length or SHORT
     if long <= SHORT or any(f"sources.{name}.length" in kept for name in recipe.sources):
@@ -121,17 +121,18 @@ def _carried(recipe: Recipe, kept: Collection[str]) -> Iterator[Change]:
                 fewer = was - was * SHORT // long if key.endswith("reuse") else fewer
     for name, source in recipe.sources.items():
         was = source.arguments.get("reuse") or 0
-        if was > 1:  # with the marks of a frame it is what the network reuses
+        if was > 1:  # together with the tokens of the frame it is what the network reuses
             yield Change(f"sources.{name}.reuse", was, was - fewer if 0 < fewer < was else was * SHORT // long, why)
 
 
 def _free_batch(recipe: Recipe) -> bool:
-    """Whether the batch may change without the size of an update: sums go with it, but Adam divides by their size."""
+    """Whether the batch can change without changing the size of an update: a sum of losses grows with the batch, but Adam
+    normalises it."""
     return recipe.training.divide != "nothing" or recipe.training.optimizer.name.endswith(("adam", "adamw"))
 
 
 def per_update(budget_tokens: float) -> float:
-    """The tokens of an update that suit a budget of so many tokens.
+    """The fitted number of tokens per update for a budget of tokens.
 
     >>> round(per_update(1e6)), round(per_update(1e8))
     (1000, 7943)
@@ -140,9 +141,9 @@ def per_update(budget_tokens: float) -> float:
 
 
 def worth(tokens: float, updates: float) -> float:
-    """The tokens that a fitted run learns as much from as a run that reads `tokens` in few large `updates`.
+    """The budget with which a fitted run learns as much as a run that reads `tokens` in a few large `updates`.
 
-    First progress is made in updates: it is the fitted run with as many of them.
+    Early progress depends on the number of updates, so this is the budget of the fitted run with as many updates.
 
     >>> round(worth(4.66e6, 204)), round(worth(1e6, 1000))
     (55563, 1000000)
@@ -187,7 +188,7 @@ def _rate(recipe: Recipe, updates: float) -> Iterator[Change]:
 
 
 def _rewrites(recipe: Recipe) -> bool:
-    """Whether a network reads what another one of the same step has written (ELECTRA)."""
+    """Whether a network reads the output of another network of the same step (ELECTRA)."""
     runs = [run for entry in recipe.entries.values() for run in entry.passes]
     return len(recipe.networks) > 1 and any(not isinstance(origin, str) for run in runs for origin in run.take.values())
 
@@ -202,9 +203,9 @@ def _optimizer(recipe: Recipe, updates: float) -> Iterator[Change]:
 
 
 def _evaluations(recipe: Recipe, facts: Facts, length: int) -> Iterator[Change]:
-    """A small budget must not be spent on measuring, nor that of hundreds of epochs on a loss after each.
+    """Measure less often if measuring would take too much of a small budget, or if there are hundreds of epochs.
 
-    Reading forward takes a third of the time of training. A method that reads these losses gets the largest number of them.
+    A forward pass takes a third of the time of a training step. A method that reads these losses gets the maximum number.
     """
     every = recipe.training.evaluate_every
     if isinstance(every, str) or every == 0:
@@ -232,7 +233,7 @@ def _dropouts(recipe: Recipe, facts: Facts) -> Iterator[Change]:
 
 
 def _first_weights(recipe: Recipe) -> Iterator[Change]:
-    """Weights at the start that are drawn for BERT's width; a product keeps its size where they go with one over its root."""
+    """Initial weights published for BERT's width, scaled by one over the root of the width, so that outputs keep their size."""
     for name, network in recipe.networks.items():
         arguments = network.part.arguments if network.part is not None else {}
         width = arguments.get("width") or STD_WIDTH
@@ -248,7 +249,7 @@ def _parts(recipe: Recipe) -> list[PartSpec]:
 
 
 def _rounded(value: float) -> float:
-    """Two significant digits: what follows them is noise."""
+    """Rounded to two significant digits; more would be noise."""
     return float(f"{value:.1e}")
 
 

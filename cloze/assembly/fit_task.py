@@ -7,7 +7,7 @@
 - Few rows are read more often, in smaller batches (16, or an eighth of the rows): at least `UPDATES` updates, at most
   `MOST_EPOCHS` epochs. Fine-tuning on small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
 
-docs/budgets.md says what the constants rest on.
+docs/budgets.md shows the evidence for the constants.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from cloze.assembly.change import Change
 from cloze.assembly.changes import type_of
 from cloze.assembly.recipe import Recipe
 
-SHARE, USUAL = 0.6, 5e-5  # of the peak that a checkpoint was pre-trained with; the published peak that this is for
-WIDTH = 768  # that the peaks of task recipes are for
+SHARE, USUAL = 0.6, 5e-5  # share of the peak rate of pre-training; the published peak that it is for
+WIDTH = 768  # the width that the peaks of task recipes are for
 UPDATES, MOST_EPOCHS = 400, 20
 FEW, SMALL_BATCH, LEAST_BATCH = 1000, 16, 4  # rows below which the batch is small: an eighth of them, within these two
-COUNTED = 50_000  # rows; more need no counting
+COUNTED = 50_000  # rows; beyond them the number does not matter
 
 
 class TaskFacts(NamedTuple):
-    """What a task recipe is fitted to.
+    """The facts that a task recipe is fitted to.
 
     The `rows` of labelled text of every source (None: not counted), the `width` of the network, and the peak rate and the batch
-    that it was trained with; `tuned`: on a task already.
+    of its training. `tuned`: the checkpoint has already been fine-tuned on a task.
     """
 
     rows: Mapping[str, int] | None
@@ -42,7 +42,7 @@ class TaskFacts(NamedTuple):
 
 
 def facts_of(recipe: Mapping[str, Any] | None, *, rows: Mapping[str, int] | None, width: int) -> TaskFacts:
-    """The facts about a checkpoint whose run had this recipe, in its canonical form (None: there is none)."""
+    """The facts about a checkpoint, from the canonical recipe of its run (None: there is none)."""
     facts = TaskFacts(rows, width)
     training = (recipe or {}).get("training", {})
     optimizers, rates = training.get("optimizer", {}), training.get("rate", {})
@@ -62,7 +62,8 @@ def fit_task(recipe: Recipe, facts: TaskFacts, *, kept: Collection[str] = ()) ->
 
 
 def fit_lengths(recipe: Recipe, max_length: int | None) -> list[Change]:
-    """The rows of a task recipe, made no longer than a checkpoint reads; these come first, since longer rows are not legal."""
+    """Limits the rows of a task recipe to the maximum length of the checkpoint. These changes come first, because longer rows are
+    illegal."""
     sources = {f"{at}sources.{name}": source for at, one in _stages(recipe) for name, source in one.sources.items()}
     lengths = {f"{path}.length": source.arguments.get("length") for path, source in sources.items()}
     why = "the checkpoint reads no more tokens"
@@ -79,7 +80,7 @@ def _stages(recipe: Recipe) -> list[tuple[str, Recipe]]:
 def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -> Iterator[Change]:
     training, batch = recipe.training, recipe.training.batch
     if recipe.exported.train != "all" or "peak" not in training.rate.arguments:
-        return  # as published for what moves, and how fast
+        return  # recipes that freeze or unfreeze layers are trained as published
     if facts.rows is not None:
         rows = sum(facts.rows.get(name, 0) for name in recipe.sources)
         small = min(batch, SMALL_BATCH, max(LEAST_BATCH, rows // 8))
@@ -90,7 +91,7 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
     peak = _peak(recipe, facts, batch, at)
     yield peak
     faster = training.layerwise_rates
-    if faster is not None and faster.name == "heads" and peak.path not in kept:  # however fast the network moves
+    if faster is not None and faster.name == "heads" and peak.path not in kept:  # whatever the rate of the network
         times = float(faster.arguments["times"])
         here = max(1.0, float(f"{times * peak.published / peak.here:.2g}"))
         yield Change(f"{at}training.layerwise_rates.heads.times", _plain(times), _plain(here), "new layers keep their rate")

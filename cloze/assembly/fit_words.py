@@ -1,8 +1,8 @@
-"""Fit recipes of word vectors to a text and a budget: what 25 MB and some minutes want, where billions of words are published.
+"""Fit recipes of word vectors, published for billions of words, to a small text and a budget of minutes.
 
-The network is a table of which a step moves a few rows: batch and rate need no fit, and the rate falls with the share of the
-budget that is spent. What depends on text and budget is how often the text is read, which words have a vector, how many of the
-frequent ones are left out, and how many buckets n-grams share. docs/budgets.md says what the numbers rest on.
+The network is a table, and a step changes a few of its rows, so batch and rate need no fit; the rate falls with the share of the
+budget spent. Four things depend on text and budget: how often the text is read, which words have a vector, how many occurrences
+of frequent words are dropped, and how many buckets n-grams share. docs/budgets.md shows the evidence.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from cloze.assembly.change import Change, Facts
 from cloze.assembly.recipe import Recipe
 
-WINDOWS = frozenset({"negative_sampling", "hierarchical_softmax"})  # words of windows ask for each other
-CELLS = frozenset({"cooccurrence_regression"})  # counts of words near each other
-PASSES, CELL_PASSES = 50, 20  # over windows and over counted cells, beyond which vectors were no better
-SMALL_BYTES, LEAST_COUNT = 50_000_000, 2  # a text below which words want a vector that occur so often
-SMALL_TOKENS, THRESHOLD = 10_000_000, 1e-4  # a text below which more of the frequent words are left out
-BUCKETS, LEAST_BUCKETS = 0.2, 10_000  # that n-grams share: for each token of the text; and the fewest
+WINDOWS = frozenset({"negative_sampling", "hierarchical_softmax"})  # objectives over windows of words
+CELLS = frozenset({"cooccurrence_regression"})  # objectives over co-occurrence counts
+PASSES, CELL_PASSES = 50, 20  # passes over windows and over cells beyond which vectors did not improve
+SMALL_BYTES, LEAST_COUNT = 50_000_000, 2  # below this size of the text, words with so many occurrences get a vector
+SMALL_TOKENS, THRESHOLD = 10_000_000, 1e-4  # below this size of the text, more occurrences of frequent words are dropped
+BUCKETS, LEAST_BUCKETS = 0.2, 10_000  # buckets of n-grams per token of the text, and the minimum
 
 
 def learns_words(recipe: Recipe) -> bool:
-    """Whether a recipe makes word vectors by passes over a text. A factorisation ends where its values settle."""
+    """Whether a recipe makes word vectors by passes over a text. (A factorisation ends when it has converged.)"""
     tables = all(network.part is not None and network.part.name == "word_vectors" for network in recipe.networks.values())
     return tables and _objectives(recipe) <= WINDOWS | CELLS
 
@@ -44,7 +44,7 @@ def least_counts(recipe: Recipe, text_bytes: int) -> Iterator[Change]:
 
 
 def fit_words(recipe: Recipe, facts: Facts) -> Iterator[Change]:
-    """The changes that fit a recipe of word vectors to a budget that pays for so many tokens of a text."""
+    """The changes that fit a recipe of word vectors to the tokens that a budget pays for."""
     passes = facts.budget_tokens / max(facts.text_tokens, 1)
     most = most_passes(recipe)
     if passes > most:

@@ -1,4 +1,4 @@
-"""A recipe for a user's budget: measure what the budget pays for, fit the recipe to it (`fit.py`), and list the changes."""
+"""Fits a recipe to a user's budget: measures how many tokens the budget pays for, fits (`fit.py`), and lists the changes."""
 
 from __future__ import annotations
 
@@ -29,19 +29,18 @@ Load = Callable[[Sequence[str]], Recipe]
 Prepare = Callable[[Recipe], Run]
 Pays = Callable[[Recipe], float]
 
-_GUESS = Facts(1e7, 10**7)  # a budget, until it is measured what the real one pays for
-_BYTES = 5  # of text for a word, about
-_PACKED = 4  # bytes of text in a byte of a compressed file, about
+_GUESS = Facts(1e7, 10**7)  # assumed until the real budget has been measured
+_BYTES = 5  # of text per word, about
+_PACKED = 4  # bytes of text per byte of a compressed file, about
 _COMPRESSED = (".xz", ".gz", ".bz2", ".zst")
-_ROUNDS = 6  # a batch and the tokens of a budget in steps go by each other
+_ROUNDS = 6  # with a budget in steps, batch and tokens depend on each other
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A recipe, the changes that fit it to its budget, and the tokens that the budget pays for; None where they are not known.
-
-    `kept` are the values that were set for it, as `--set` takes them; `changes` says why, where it is known. `pace` is that of
-    a compiled engine, where it was measured.
+    """A recipe, the changes that fit it to its budget, and the tokens that the budget pays for (None: not known). `kept` holds
+    the fitted values as `--set` takes them, `changes` the reasons as far as they are known. `pace` is the measured speed of a
+    compiled engine, if one trains.
     """
 
     recipe: Recipe
@@ -51,14 +50,15 @@ class Fitted:
     pace: Pace | None = None
 
     def table(self, budget: str, stage: str | None = None) -> str:
-        """What was changed and why, and the line that gives the same run again; of a `stage` where there are several."""
+        """The changes with their reasons, and the options that give the same run. `stage` names the stage of a recipe with
+        several."""
         pays = "" if self.tokens is None else f", about {short(self.tokens)} tokens"
         title = f"{self.recipe.name} fitted to {budget}{pays} (published → fitted; --as-published keeps the published values):"
         return table_of(title, self.changes, self.kept, stage)
 
 
 def table_of(title: str, changes: Sequence[Change], kept: Sequence[str], stage: str | None = None) -> str:
-    """Under a title, what was changed and why, and the line of options that does the same."""
+    """A title, the changes with their reasons, and the options that have the same effect."""
     shown = [(change.path, f"{change.published} → {change.here}", change.why) for change in changes]
     widths = [max(len(row[column]) for row in shown) for column in (0, 1)]
     rows = [f"  {path:<{widths[0]}}  {values:<{widths[1]}}  {why}" for path, values, why in shown]
@@ -71,10 +71,10 @@ def fitted(
     recipe: Recipe, load: Load, *, budget: Budget, corpus: Sequence[str], tokenizer: Path | None, prepare: Prepare,
     trials: Trials | None = None,
 ) -> Fitted:
-    """Fit `recipe` to a budget. `load(overrides)` gives it with further values set, before those of the user, which win.
+    """Fit `recipe` to a budget. `load(overrides)` returns it with further values set; the user's own values win.
 
-    `prepare` builds a run from a recipe without starting it. It is asked once, for a run with a guessed fit, which tells how
-    many tokens the budget pays for. What was tried of that run is kept in `trials`.
+    `prepare` builds a run from a recipe without starting it. It is called once, with a guessed fit, to measure how many tokens
+    the budget pays for. `trials` keeps the measurements of that run.
     """
     if not fits(recipe):
         return Fitted(recipe)
@@ -97,9 +97,10 @@ def fitted(
 def fitted_to(
     base: Recipe, load: Load, pays: Pays, text_tokens: int, *, known: Sequence[Change] = (), stays: Sequence[str] = ()
 ) -> Fitted:
-    """Fit a recipe that has the changes `known` to a budget; `pays(recipe)` are its tokens where the recipe is trained with it.
+    """Fit a recipe that already has the changes `known` to a budget; `pays(recipe)` returns how many tokens the budget pays for.
 
-    A change that the user's own values undo is left out, as is one at the paths `stays`; the others are fitted to those values.
+    Changes that the user's own values override, and changes at the paths `stays`, are dropped; the others are fitted to those
+    values.
     """
     kept = list(stays)
     held, made, tokens = list(known), base, pays(base)
@@ -115,7 +116,7 @@ def fitted_to(
 
 
 def paid(run: Run, budget: Budget, trials: Trials | None = None) -> Pays:
-    """How many tokens a budget pays for, as a function of the recipe that is trained; measured on a run of a like recipe."""
+    """How many tokens a budget pays for, as a function of the recipe, measured on a run of a similar recipe."""
     if budget.kind == "tokens":
         return lambda recipe: budget.amount
     measured = forecast(run, trials=trials)
@@ -127,7 +128,7 @@ def paid(run: Run, budget: Budget, trials: Trials | None = None) -> Pays:
 
 
 def passes_paid(run: Run, budget: Budget, engine: Pace | None) -> Pays:
-    """The same of word vectors, whose unit is a pass over the text: what a time pays for, by an engine or by the loop.
+    """The same for word vectors, in passes over the text: how many a time pays for, with a compiled engine or with the loop.
 
     A budget of tokens, steps or epochs counts as one pass: nothing depends on it.
     """
@@ -141,7 +142,7 @@ def _with(load: Load, changes: Sequence[Change]) -> Recipe:
 
 
 def holding(load: Load, changes: Sequence[Change]) -> tuple[list[Change], Recipe]:
-    """The changes that hold under what the user has set, and the recipe with them."""
+    """The changes that the user's own values leave in effect, and the recipe with them."""
     made = _with(load, changes)
     wholes = {"": made, **{f"stages.{stage.name}.": stage.recipe for stage in made.stages}}
     trees = {at: from_data(replace(whole, stages=()).canonical(), Where(made.name)) for at, whole in wholes.items()}
@@ -151,7 +152,7 @@ def holding(load: Load, changes: Sequence[Change]) -> tuple[list[Change], Recipe
 
 
 def _value(trees: Mapping[str, Any], path: str) -> Any:
-    """The value at a path, in the tree of the stage that it names; None if there is none."""
+    """The value at a path, in the tree of the stage that the path names; None if there is none."""
     at = max((at for at in trees if path.startswith(at)), key=len)
     node = paths.find(trees[at], path[len(at) :]).node
     return None if node is None else node.plain()
@@ -165,7 +166,7 @@ def _text_tokens(run: Run) -> list[int]:
 
 
 def text_bytes(corpus: Sequence[str]) -> int | None:
-    """Bytes of text behind paths, about; None for a store, standard input, or what cannot be looked up."""
+    """About how many bytes of text there are at these paths; None for a store, standard input, or unknown sizes."""
     if len(corpus) == 1 and (Store.is_store(corpus[0]) or corpus[0] == "-"):
         return None
     files = [Path(file) for file in corpus_files(list(corpus)) or ()]

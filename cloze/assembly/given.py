@@ -35,7 +35,7 @@ def wanted(builder: Callable[..., Any]) -> set[str]:
 
 
 def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: Mapping[str, Any]) -> Any:
-    """Call a builder with a recipe's arguments, and with those of the `available` values that its `Given` parameters name.
+    """Call a builder with a recipe's arguments and with the `available` values that its `Given` parameters name.
 
     `arguments` are plain data. A nested part is `{name: {argument: value}}` or its name alone, a section is a mapping of its
     fields. Both are built first, by the same function: `positions: {rotary: {base: 160000}}` becomes `Rotary(base=160000.0)`.
@@ -53,7 +53,7 @@ def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: 
 
 
 def _made(parameter: inspect.Parameter, value: Any, available: Mapping[str, Any]) -> Any:
-    """An argument as its builder takes it: parts, sections and schedules built, any other value unchanged."""
+    """An argument as its builder takes it: parts, sections and schedules are built, any other value is unchanged."""
     mark, section, value = mark_of(parameter), section_of(parameter.annotation), inherited(value, parameter)
     if section is not None and isinstance(value, Mapping):
         return build(section, value, available)

@@ -1,4 +1,4 @@
-"""An expanded tree → `Recipe`: every section read, every value checked, every default filled in.
+"""Reads an expanded tree into a `Recipe`: checks every value and fills in every default.
 
 Arguments of parts are read by `schema.read_part`."""
 

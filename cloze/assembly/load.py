@@ -74,8 +74,8 @@ def load_recipe(
 def load_sources(name_or_path: str | Path, *, overrides: Sequence[str] = ()) -> Mapping[str, PartSpec]:
     """The sources of a recipe alone, without reading its networks and objectives, whose modules import torch.
 
-    Of a recipe with stages, or where `overrides` set values of other sections, the whole recipe is read. Raises a `RecipeError`
-    with every fault, as `load_recipe` does.
+    If the recipe has stages, or `overrides` set values of other sections, the whole recipe is read. Raises a `RecipeError` with
+    every fault, as `load_recipe` does.
     """
     tree, elsewhere = read_tree(name_or_path), [one for one in overrides if not one.startswith(_OF_SOURCES)]
     if not tree.is_mapping or "stages" in tree.value or elsewhere:
@@ -92,7 +92,7 @@ def load_sources(name_or_path: str | Path, *, overrides: Sequence[str] = ()) -> 
 
 
 def _by_checkpoints(root: Node, checkpoints: Mapping[str, Path], faults: Faults) -> None:
-    """Take `reading`, and what else the recipe leaves out, from the checkpoints that it starts from."""
+    """Complete `reading`, and other keys that the recipe omits, from the checkpoints that it starts from."""
     if "reading" in root.value or not checkpoints:
         return
     from cloze.assembly.build import load_checkpoint  # torch, for recipes that begin with a checkpoint

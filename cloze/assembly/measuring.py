@@ -1,7 +1,7 @@
-"""A recipe with a `task:` on its labelled text: what is measured while it trains, and what its folder says of the task.
+"""A recipe with a `task:`: how it is measured on labelled text while it trains, and the description of the task in its folder.
 
-A recipe has one task, which one of its entries answers, or several, each of them that of an entry. What counts is the metric of
-the one, or the mean of the metrics of all.
+A recipe has one task, or one for each of several entries. A checkpoint is selected by the metric of the one task, or by the mean
+of the metrics of all.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MEAN = "mean"  # the metric of several tasks
 
 
 class TaskHead(NamedTuple):
-    """A task of a recipe, and where it is answered."""
+    """A task of a recipe, with the entry, the pass and the objective whose head solves it."""
 
     spec: EntryTaskSpec
     entry: EntrySpec
@@ -45,9 +45,9 @@ class TaskHead(NamedTuple):
 
 
 def task_heads(recipe: Recipe) -> dict[str, TaskHead]:
-    """The tasks of a recipe by name: those of its entries, or the only one, whose name is empty.
+    """The tasks of a recipe by name: those of its entries, or the only one, which has an empty name.
 
-    A task is answered by the first objective of the exported network that is asked for a column of its entry's text.
+    A task is solved by the first objective of the exported network that learns a column of its entry's text.
     """
     assert recipe.task is not None
     if recipe.tasks:
@@ -71,8 +71,8 @@ def _answering(recipe: Recipe, entries: Mapping[str, EntrySpec]) -> tuple[EntryS
 
 
 def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
-    """The sets in which the answers of an entry's records are asked for: those of edits that take a column, or any where the
-    records have none, because a text is to be written for them."""
+    """The sets of targets that come from an entry's records: those of edits that take a column, or all sets if the records have
+    no column because the target is a text."""
     arguments = [edit.part.arguments for edit in entry.exercise if "set" in edit.part.arguments]
     answer = built(recipe.sources[entry.source]).answer
     columns = answer is None or any(name.startswith("column/") for name in answer.gives)
@@ -80,7 +80,7 @@ def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
 
 
 def task_of(recipe: Recipe, one: TaskHead, store: Store) -> Task:
-    """A task of a recipe, reading files as its source does; how an answer is written is an option of the task, too."""
+    """A task of a recipe, which reads files as its source does. How answers are generated is an option of the task, too."""
     assert isinstance(store, RecordStore) and recipe.task is not None
     read = store.about["read"]
     names = ("text", "text_b", *(["label"] if store.columns else []))
@@ -95,7 +95,7 @@ def task_of(recipe: Recipe, one: TaskHead, store: Store) -> Task:
 
 
 def described(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
-    """What `cloze/task.json` says, as far as it is known before anything is trained; of several tasks by their names."""
+    """The contents of `cloze/task.json` that are known before training; several tasks are listed by name."""
     tasks = {name: _described(recipe, one, stores[one.source]) for name, one in task_heads(recipe).items()}
     return {"version": 1, **tasks.get("", {"tasks": tasks})}
 
@@ -109,7 +109,7 @@ def _described(recipe: Recipe, one: TaskHead, store: Store) -> dict[str, Any]:
     answer = built(recipe.sources[one.source]).answer
     ends = {} if store.bounds is None else {"bounds": store.bounds}
     description = answer.description({**store.columns, **ends}, store.classes)
-    for name in [name for name, value in description.items() if isinstance(value, np.ndarray)]:  # tokens: the text that they are
+    for name in [name for name, value in description.items() if isinstance(value, np.ndarray)]:  # tokens become text
         description[name] = store.tokenizer().decode(description[name], skip_special=False)
     for edit in one.entry.exercise:
         kept = class_of("edit", edit.part.name).described
@@ -118,7 +118,8 @@ def _described(recipe: Recipe, one: TaskHead, store: Store) -> dict[str, Any]:
 
 
 def _towers(recipe: Recipe, one: TaskHead) -> dict[str, Any]:
-    """Where vectors that an objective compares come from networks or heads of their own: which, by the names of its readings."""
+    """The network and the head behind each vector that an objective compares, by the names of its readings; empty if it compares
+    none."""
     sources = {f"{run.name}.{objective.state}": (run, objective) for run, objective in one.entry.objectives()}
     answers = f"{one.run.name}.{one.objective.state}"
     for _, objective in one.entry.objectives():
@@ -140,7 +141,7 @@ def _towers(recipe: Recipe, one: TaskHead) -> dict[str, Any]:
 
 
 def of_task(description: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """What a description says of one task."""
+    """The part of a description that is about one task."""
     found: Mapping[str, Any] = description["tasks"][name] if name else description
     return found
 
@@ -149,8 +150,8 @@ def counted(
     recipe: Recipe, description: Mapping[str, Any], stores: Mapping[str, Store], dev: Mapping[str, Store],
     rooms: Mapping[str, tuple[int, int | None]],
 ) -> dict[str, Any]:
-    """A description with what task.json says of the examples: how many there are, how many rows lose tokens, and the dev metrics
-    of always giving the usual answer. `rooms`: of every entry that of a row, and that of a text where texts are shown apart."""
+    """A description completed with facts about the examples: their number, how many rows are cut, and the dev metrics of the most
+    frequent answer. `rooms` holds, for every entry, the room of a row, and that of each text if texts are shown apart."""
     tasks = {}
     for name, one in task_heads(recipe).items():
         own = of_task(description, name)
@@ -164,7 +165,7 @@ def counted(
         }
         answer, (room, _) = built(recipe.sources[one.source]).answer, rooms[one.entry.name]
         lost = {part: answer.lost({**store.columns, "bounds": store.bounds}, room) for part, store in found.items()}
-        if None not in lost.values():  # some rows may not be asked because they are cut
+        if None not in lost.values():  # some rows may lose their targets because they are cut
             made["lost"] = lost
         if "usual" in own:
             task = task_of(recipe, one, stores[one.source])
@@ -184,10 +185,10 @@ def selection_of(
     recipe: Recipe, step: Step, tokenizer: Tokenizer, stores: Mapping[str, Store], dev: Mapping[str, Store],
     description: Mapping[str, Any], folder: Path,
 ) -> Selection:
-    """How a recipe with a `task:` is measured: by what uses the trained network, on all examples of the dev sets.
+    """How a recipe with a `task:` is measured: by the learners that `predict` uses, on all examples of the dev sets.
 
-    Of several tasks every metric has the name of its task before it, and `mean` is the mean of those that count; one of which
-    less is better counts with its sign turned.
+    With several tasks, the name of each metric begins with that of its task. `mean` is the mean of the selecting metrics; a
+    metric of which less is better enters with its sign reversed.
     """
     assert recipe.task is not None
     tasks = task_heads(recipe)
@@ -201,7 +202,7 @@ def selection_of(
         loaded = as_loaded(recipe, step, tokenizer, one.entry, recipe.export, folder)
         own = _dev(recipe, name, one, dev)
         measures[name] = _measure(task, loaded, of_task(description, name), own, recipe.training.batch, metric)
-    name_dropouts(step)  # the learners have named those of their parts after themselves
+    name_dropouts(step)  # the learners have renamed the dropouts of their parts
     if "" in tasks:
         metric, more = counts[""]
         return Selection(measures[""], metric, more=more, best=best, patience=patience)
@@ -218,8 +219,8 @@ def selection_of(
 def _measure(
     task: Task, loaded: Loaded, description: Mapping[str, Any], dev: Store, batch: int, metric: str
 ) -> Callable[[], dict[str, float]]:
-    """What measures the parameters as they are on all examples of a dev set, which is read once: the metric that counts, and all
-    that come at its price."""
+    """A function that measures the current parameters on all examples of a dev set, which is read once: the selecting metric, and
+    all metrics that cost no more."""
     assert isinstance(dev, RecordStore)
     learner = task.load(loaded, description, None)
     files, rows = dev.about["files"], []  # type: ignore[var-annotated]
@@ -234,7 +235,7 @@ def _measure(
 
 
 def as_loaded(recipe: Recipe, step: Step, tokenizer: Tokenizer, entry: EntrySpec, name: str, folder: Path) -> Loaded:
-    """A network of a step with its heads of an entry, as if they had been loaded from a folder."""
+    """A network of a step with the heads of an entry, as if they had been loaded from a folder."""
     part = recipe.networks[name].part
     assert part is not None  # the recipe is built
     network: Any = step.networks[name]

@@ -1,4 +1,4 @@
-"""New heads begin with layers that the checkpoint has: its pooler, or the dense map and norm of its head that predicts words."""
+"""Initialises new heads from layers of the checkpoint: its pooler, or the dense map and norm of its head that predicts tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cloze.objectives.heads import ClassHead, VocabularyHead
 
 
 def plain_head(loaded: Loaded) -> Any:
-    """The layers of a checkpoint's head that has a dense map and a norm without offsets, or None."""
+    """The layers of the checkpoint's head with a dense map and a norm without offsets; None if it has none."""
     found = [head.layers for head in loaded.heads.values() if isinstance(head.layers, (VocabularyHead, ClassHead))]
     return next((head for head in found if head.norm is not None and head.norm.bias is None), None)
 
@@ -23,7 +23,7 @@ def start_head(head: Any, loaded: Loaded) -> None:
 
 
 def copy_transform(head: Any, loaded: Loaded) -> None:
-    """Start a head's dense map and norm from those that predict words, as transformers does: they have one name there."""
+    """Copy the dense map and norm of the head that predicts tokens, as transformers does, where both have the same names."""
     plain = plain_head(loaded)
     if plain is not None and isinstance(head.head, ClassHead) and head.head.norm is not None:
         for name in ("dense", "norm"):
@@ -31,9 +31,9 @@ def copy_transform(head: Any, loaded: Loaded) -> None:
 
 
 def copy_pool(head: Classify, loaded: Loaded) -> None:
-    """Start the dense layer of a head from the pooler that was pre-trained with a relation objective, as BERT does.
+    """Copy the pooler that was pre-trained with a relation objective into the dense layer of a head, as BERT does.
 
-    A folder that keeps BERT's pooler without such an objective gives that; where there is none the layer stays random.
+    If the folder keeps BERT's pooler without such an objective, that one is copied; without a pooler, the layer stays random.
     """
     mine = head.head.pool if isinstance(head.head, ClassHead) else None
     if mine is None:

@@ -1,4 +1,4 @@
-"""Completes a recipe that starts from a checkpoint with what the checkpoint's description says.
+"""Completes a recipe that starts from a checkpoint from the checkpoint's description.
 
 If a network comes from a checkpoint, the checkpoint supplies the order, reading, templates and heads that the recipe leaves out,
 as it supplies the shape (`origins.take_up`). The result is an ordinary recipe.
@@ -29,17 +29,17 @@ from cloze.objectives.chosen import Chosen, Predicts, Start
 from cloze.tasks.answerer import writing_form
 from cloze.transfer import stacks_of
 
-#: What separates two texts where a network knows no pairs and nothing closes a text: the first of these that it knows. GPT has a
+#: Separates two texts if a network knows no pairs and its template closes no text: the first of these that it knows. GPT has a
 #: new token there (Radford et al., 2018, §3.3).
 DELIMITERS = ("[SEP]", "[EOS]", "[BOS]")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a recipe needs to know of a checkpoint.
+    """The facts about a checkpoint that a recipe needs.
 
-    `spells`: the network reads the characters of words. `lookups` are the edits that find its further inputs, `tables` the parts
-    in which they look them up. `delimiter` may separate two texts. `alone` describes a network in which no word sees another.
+    `spells`: the network reads the characters of words. `lookups` are the edits that compute its further inputs from `tables`.
+    `delimiter` may separate two texts. `alone` describes a network in which no word sees another.
     """
 
     folder: str
@@ -51,7 +51,7 @@ class Origin:
     spells: bool = False
     lookups: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     tables: Mapping[str, str] = field(default_factory=dict)
-    form: Callable[[], Form] | None = None  # how it writes a text for a text; refuses if it cannot
+    form: Callable[[], Form] | None = None  # how it generates a text from a text; raises if it cannot
     delimiter: tuple[str, ...] = ()
     alone: str | None = None
 
@@ -82,7 +82,7 @@ class Origin:
         return all(part in network.value and network.value[part].plain() == given for part, given in self.network.items())
 
     def with_layers_of(self, network: Node) -> Origin:
-        """The same for a network of the recipe that takes over only some of the layers (`change: [keep_layers]`)."""
+        """The same for a network of the recipe that keeps only some of the layers (`change: [keep_layers]`)."""
         ((part, own),) = self.network.items()
         if part not in network.value or not network.value[part].is_mapping:
             return self
@@ -94,8 +94,8 @@ class Origin:
         return replace(self, network={part: {**own, **here}}, start=start)
 
     def pair(self, single: str, recipe: str) -> str:
-        """How two texts are read where only the template of a `single` one is known: what closes one separates two, as in
-        transformers' tokenizer of T5. A `CheckpointError` where no word of one could see the other.
+        """The template of two texts if only that of a `single` one is known: the token that closes one text separates two, as in
+        transformers' tokenizer of T5. A `CheckpointError` if no word of one text could see the other.
         """
         if self.alone is not None:
             raise CheckpointError(
@@ -108,7 +108,7 @@ class Origin:
 
 
 def _heads(architecture: str | None) -> dict[str, Mapping[str, Any]]:
-    """The heads for a text that transformers' classes of an architecture have, by role; see `Start`."""
+    """The heads that transformers' classes of an architecture have for whole texts, by role; see `Start`."""
     known = ARCHITECTURES.get(architecture or "")
     return {table.role: table.made() for table in known.heads if table.role in ("classifier", "chooser")} if known else {}
 
@@ -120,7 +120,7 @@ def _plain(loaded: Loaded) -> Any:
 
 
 def _layers(loaded: Loaded) -> int:
-    """How many layers the network gives, embeddings included; 0 if it only gives its top layer."""
+    """How many layers the network returns, embeddings included; 0 if it returns only its last layer."""
     if "layers" not in loaded.network.gives:  # type: ignore[operator]
         return 0
     reader = Reader.of(loaded)
@@ -129,7 +129,7 @@ def _layers(loaded: Loaded) -> int:
 
 
 def _predicts(loaded: Loaded) -> Predicts | None:
-    """The first head that predicts tokens; that of an encoder-decoder reads what the decoder gives."""
+    """The first head that predicts tokens; in an encoder-decoder, it reads the decoder's states."""
     network: Any = loaded.network
     for name, head in loaded.heads.items():
         if head.over_vocabulary:
@@ -170,7 +170,7 @@ def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
 
 
 def _read_pairs(root: Node, entries: list[Node], origin: Origin) -> None:
-    """Say how two texts are read where records have two and the checkpoint knows no pairs."""
+    """Write the template of pairs if records have two texts and the checkpoint knows no pairs."""
     reading = root.value["reading"]
     asked = any(_shown(root, entry)[-1:] == [2] for entry in entries)
     if asked and not reading.plain().get("pair"):
@@ -179,7 +179,7 @@ def _read_pairs(root: Node, entries: list[Node], origin: Origin) -> None:
 
 
 def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Faults) -> None:
-    """What the network reads in addition to the tokens: how unknown words are spelled, and what is found in its tables."""
+    """Add the inputs that the network reads besides tokens: the spelling of words, and look-ups in its tables."""
     if origin.spells:
         for _, source in root.value["sources"].items():
             for part, arguments in source.items():
@@ -219,7 +219,7 @@ def _complete_entry(root: Node, entry: Node, prefix: str, origin: Origin, faults
 
 
 def _shown(root: Node, entry: Node) -> list[int]:
-    """How many texts a row has at each edit of an entry that a frame can be put around."""
+    """How many texts a row has at each edit of an entry that can add a frame."""
     exercise = entry.value.get("exercise")
     items = exercise.value if exercise is not None and exercise.is_list else []
     apart = [number for number, item in enumerate(items) if _separates(item)]
@@ -227,13 +227,13 @@ def _shown(root: Node, entry: Node) -> list[int]:
 
 
 def _separates(item: Node) -> bool:
-    """Whether an edit shows the texts of a row apart, so that each view has one from then on."""
+    """Whether an edit puts the texts of a row into separate views."""
     name = next((str(key) for key, inner in item.items() if inner.is_mapping), "") if item.is_mapping else ""
     return item.part is not None and class_of("edit", name).separates
 
 
 def _edits(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -> tuple[list[Node], Lesson | None]:
-    """The edits in place of one: of one that the checkpoint chooses its lesson, of any other what `_framed` says."""
+    """The edits that replace one: its lesson if the checkpoint decides, else the result of `_framed`."""
     name = next((str(key) for key, inner in item.items() if inner.is_mapping), "")
     by_form = item.part is not None and issubclass(class_of("edit", name), ByForm)
     if not by_form or origin.form is None:
@@ -252,7 +252,8 @@ def _edits(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -
 
 
 def _framed(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -> list[Node]:
-    """`frame: reading` as the checkpoint's own frame, and what says which token sums up a row; any other edit as it is."""
+    """Replaces `frame: reading` by the checkpoint's own frame and the edit that marks the summary token; other edits are
+    unchanged."""
     inner = item.value.get("frame") if item.is_mapping else None
     template = inner.value.get("template") if inner is not None and inner.is_mapping else None
     if inner is None or template is None or template.value != OWN:
@@ -287,7 +288,7 @@ def _objective_lists(entry: Node, prefix: str) -> list[tuple[Node, str]]:
 
 
 def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
-    """An objective that the checkpoint chooses as the one that it chooses; any other as it is."""
+    """Replaces an objective that the checkpoint decides; other objectives are unchanged."""
     name = next((str(key) for key, inner in item.items() if inner.is_mapping), "")
     if item.part is None or not issubclass(class_of("objective", name), Chosen):
         return item
@@ -306,7 +307,7 @@ def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
 
 
 def _legal(kind: str, name: str, given: Mapping[str, Any]) -> bool:
-    """Whether a part takes such arguments; if not, they are reported when the recipe is read."""
+    """Whether a part accepts these arguments; if not, they are reported when the recipe is read."""
     accepted = part_slots(kind, name)
     try:
         for key, value in given.items():

@@ -37,10 +37,10 @@ class Written:
 def take_up(
     tree: Node, *, earlier: Mapping[str, Written], checkpoints: Mapping[str, Path] | None, prefix: str, faults: Faults
 ) -> Written:
-    """Write out, in place, the networks of a recipe that only say where they come `from`.
+    """Write out, in place, the networks of a recipe that have only a `from`.
 
-    `earlier` holds the stages before this one, `checkpoints` the bound folders (None: not known yet, so that the name of no stage
-    stays to be bound). A name that is neither is a fault.
+    `earlier` holds the stages before this one, `checkpoints` the bound folders (None: not known yet, so a name that is not a
+    stage is left unresolved). Any other name is a fault.
     """
     kept: set[str] = set()
     for label, network in networks_of(tree):
@@ -102,7 +102,7 @@ def _origin(network: Node) -> Node | None:
 
 
 def _alike(tree: Node, label: str) -> str:
-    """The network of another recipe that one of this name takes over: that of the same name, else the exported one."""
+    """The network of another recipe that a network of this name starts from: the one of the same name, else the exported one."""
     named = [name for name, _ in networks_of(tree)]
     export = tree.value.get("export")
     return label if label in named else str(export.value) if export is not None else next(iter(named), "")

@@ -1,6 +1,6 @@
-"""The peak of the learning rate that a small run bears: one row for each kind of optimiser and of network.
+"""The peak learning rate of a small run: one row for each kind of optimiser and of network.
 
-A row without a peak leaves the published one: it has not been measured for small runs.
+A row without a peak keeps the published one: small runs have not been measured.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from cloze.assembly.recipe import PartSpec
 
 NetworkKind = Literal["pre", "post", "recurrent"]
 
-#: Networks of layers that go from token to token.
+#: Networks that read one token after another.
 RECURRENT = frozenset({"lstm", "bilstm", "two_sided_lstm", "gru", "lstm_encoder_decoder"})
 #: The width that peaks are given for.
 WIDTH = 128
@@ -22,8 +22,8 @@ WORDS: dict[NetworkKind, str] = {
 
 
 class PeakLaw(NamedTuple):
-    """Optimisers by how their names end, a kind of network, and what they take: the `peak` at width 128 and the power of the
-    width that it goes with (None: the published peak stays), and the share of the budget for the warm-up (None: none)."""
+    """For optimisers whose names end alike and a kind of network: the `peak` at width 128, the power of the width that it is
+    proportional to (None: keep the published peak), and the share of the budget for the warm-up (None: none)."""
 
     optimizers: tuple[str, ...]
     network: NetworkKind
@@ -48,7 +48,7 @@ PEAKS: tuple[PeakLaw, ...] = (
 
 
 def network_kind(part: PartSpec) -> NetworkKind:
-    """The kind of a network: recurrent, or by where its norms stand (behind the layers where it does not say)."""
+    """The kind of a network: recurrent, or by the place of its norms (post-norm if it does not state one)."""
     if part.name in RECURRENT:
         return "recurrent"
     norm = part.arguments.get("norm")

@@ -24,14 +24,14 @@ def phases_of(recipe: Recipe) -> tuple[Phase, ...]:
 
 
 def with_dropouts(phases: tuple[Phase, ...], recipe: Recipe, step: Step, **given: Any) -> tuple[Phase, ...]:
-    """The phases with the rate that each dropout of `step` has in them: that of the recipe as the phase sets it, built without
-    weights from what the step was built from. What follows from another value (`attention_dropout`) so follows here, too."""
+    """The phases with the rate of each dropout of `step` in them. The rates are read from the recipe with the values of the
+    phase, built without weights, so a rate that defaults to another one follows it."""
     if not any(sets_dropout(path) for phase in phases for path in phase.set):
         return phases
     usual, found = dropouts(step), []
     for index, phase in enumerate(phases):
-        asked = {path: value for path, value in phase.set.items() if sets_dropout(path)}  # odds and lengths are no dropouts
-        for path, value in asked.items():  # one at a time: together, one that has an effect would hide one that has none
+        asked = {path: value for path, value in phase.set.items() if sets_dropout(path)}  # without odds and lengths
+        for path, value in asked.items():  # one at a time, to find a value that has no effect
             changed = _in_phase(recipe, index, {path: value})
             means = changed.networks != recipe.networks or changed.entries != recipe.entries
             rates = dropouts(build_step(changed, device="meta", **given))
@@ -46,6 +46,6 @@ def with_dropouts(phases: tuple[Phase, ...], recipe: Recipe, step: Step, **given
 
 
 def _in_phase(recipe: Recipe, index: int, values: Mapping[str, Any]) -> Recipe:
-    """The recipe as it stands in one phase, with these values set in it and no others."""
+    """The recipe of one phase, with only these values set."""
     alone = tuple(replace(phase, set=dict(values) if i == index else {}) for i, phase in enumerate(recipe.schedule))
     return phase_recipes(replace(recipe, schedule=alone))[index]

@@ -1,4 +1,4 @@
-"""What a budget buys, before it is spent: updates, tokens, time, memory, and the loss to expect; and what would buy more."""
+"""Forecasts what a budget achieves: updates, tokens, time, memory, and the expected loss; and what would improve it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from cloze.training.budget import Budget
 from cloze.training.forecast import Forecast
 from cloze.training.run import Run
 
-NOTHING = 0.3  # nats under single tokens below which a budget has bought nothing worth having
-ENOUGH = 0.5  # and what a way out should buy
+NOTHING = 0.3  # nats below single tokens; a smaller expected gain counts as nothing
+ENOUGH = 0.5  # the gain that a suggestion must reach
 _SIZES = ("tiny", "mini", "small", "medium", "base", "large")
 _TIMES = (2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1000)
-_MASKED = 0.15  # answers per token where not every token is one
+_MASKED = 0.15  # targets per token if not every token is a target
 
 
 @dataclass(frozen=True)
 class Prospect:
-    """What to expect of one objective; `parameters` are those of its network without tables."""
+    """The expected loss of one objective; `parameters` are those of its network without tables."""
 
     name: str
     kind: Kind | None
@@ -39,7 +39,7 @@ class Prospect:
 
     @property
     def gap(self) -> float | None:
-        """Nats under what needs no network."""
+        """Nats below the baseline of single tokens."""
         return None if self.expected is None else self.baseline.single - self.expected.loss
 
     def after(self, tokens: float, *, parameters: float | None = None) -> Prospect:
@@ -62,10 +62,10 @@ class Prospect:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a budget buys of a recipe. `forecast` is None where nothing can be timed, `why_no_forecast` is then the reason.
+    """What a budget achieves with a recipe. `forecast` is None if nothing can be timed; `why_no_forecast` then holds the reason.
 
-    `text_tokens` are those of the training text, `ways` the ways to more where the budget buys nothing. `stage` is the one of a
-    recipe's that it is about.
+    `text_tokens` is the size of the training text. `ways` are suggestions if the budget achieves next to nothing. `stage` names
+    the stage of a recipe with stages.
     """
 
     recipe: Recipe
@@ -80,7 +80,7 @@ class Plan:
 
     @property
     def worth(self) -> float | None:
-        """The tokens that a fitted run learns as much from; None where nothing is known of the updates."""
+        """The budget with which a fitted run learns as much; None if the number of updates is not known."""
         forecast = self.forecast
         if forecast is None or forecast.tokens is None or not forecast.updates:
             return None
@@ -88,7 +88,7 @@ class Plan:
 
     @property
     def nothing(self) -> bool:
-        """Whether no objective that a law knows is expected to get far enough under what needs no network."""
+        """Whether no objective with a law is expected to get far enough below single tokens."""
         gaps = [prospect.gap for prospect in self.prospects if prospect.gap is not None]
         return bool(gaps) and max(gaps) < NOTHING
 
@@ -125,7 +125,7 @@ def _vectors(recipe: Recipe) -> tuple[str, ...]:
 
 
 def prospects_of(recipe: Recipe, run: Run, tokens: float | None, *, vocab_size: int) -> Iterator[Prospect]:
-    """What to expect of every objective that has a baseline, after so many tokens."""
+    """The prospect of every objective that has a baseline, after so many tokens."""
     for entry, spec in recipe.step_entries.items():
         for pass_, objective in spec.objectives():
             name = label_of(recipe, entry, objective)
@@ -139,12 +139,12 @@ def prospects_of(recipe: Recipe, run: Run, tokens: float | None, *, vocab_size: 
 
 
 def without_tables(parameters: Iterable[Any], vocab_size: int) -> int:
-    """How many parameters there are that no id has of its own."""
+    """How many parameters there are, not counting tables with a row per id."""
     return sum(parameter.numel() for parameter in parameters if vocab_size not in parameter.shape)
 
 
 def ways_out(plan: Plan, command_line: CommandLine, *, vocab_size: int, text_bytes: float | None) -> tuple[str, ...]:
-    """What would help according to the laws, each with its command."""
+    """Suggestions that help according to the laws, each with its command."""
     known = [prospect for prospect in plan.prospects if prospect.gap is not None]
     forecast, tokens = plan.forecast, plan.worth
     if not known or forecast is None or forecast.tokens is None or not forecast.updates or tokens is None:
@@ -176,7 +176,7 @@ def ways_out(plan: Plan, command_line: CommandLine, *, vocab_size: int, text_byt
 
 
 def _smaller(plan: Plan, command_line: CommandLine, now: Prospect, tokens: float, vocab_size: int) -> str | None:
-    """The smaller network that ends lowest, if one ends lower: it reads more tokens in the same time."""
+    """The smaller network with the lowest expected loss, if one is better: it reads more tokens in the same time."""
     cost = cost_per_token(plan.recipe, vocab_size)
     best: tuple[float, str, float, Prospect] | None = None
     for size in _SIZES:

@@ -1,4 +1,4 @@
-"""Plans of runs, and recipes fitted to a budget, without training anything and without writing anything."""
+"""Plans runs and fits recipes to a budget, without training or writing anything."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from cloze.training.forecast import Forecast, Trials, forecast
 from cloze.training.pace import pace
 from cloze.training.run import read_run_record
 
-_BYTES_PER_TOKEN = 4.0  # of text, where there is none to count
-_WORDS, _DOCUMENTS, _KNOWN = 60_000, 150, 4000  # of the random text that a recipe is timed on
+_BYTES_PER_TOKEN = 4.0  # assumed if there is no text
+_WORDS, _DOCUMENTS, _KNOWN = 60_000, 150, 4000  # size of the random text for timing a recipe
 
 
 def plan(
@@ -99,10 +99,10 @@ def fitted_recipe(
     recipe: str | Path, budget: str, *, corpus: str | Path | None = None, size: str | None = None, overrides: Sequence[str] = (),
     with_files: Sequence[Path] = (), device: str = "auto",
 ) -> tuple[Fitted, str]:
-    """A recipe as `pretrain` would fit it to a budget, and by what, in words.
+    """A recipe as `pretrain` would fit it to a budget, and the basis of the fit in words.
 
-    With a `corpus` it is measured as a run would. Without one, a budget in seconds is timed on random text with the recipe's
-    vocabulary, and the text is taken to be read once. Raises `BudgetError` where the budget says nothing without a text.
+    With a `corpus`, the fit is that of a run. Without one, a budget in seconds is measured on random text with the recipe's
+    vocabulary, and the text counts as read once. Raises `BudgetError` if the budget means nothing without a text.
     """
     loaded, request = requested(
         recipe, corpus or (), budget=budget, size=size, overrides=overrides, with_files=with_files, device=device,
@@ -121,7 +121,7 @@ def fitted_recipe(
 
 
 def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path) -> tuple[Fitted, str]:
-    """A fit from the budget alone; the text is taken to be as long as the budget."""
+    """A fit from the budget alone, for a text as long as the budget."""
     once = "a text that is read once"
     if spend.kind == "epochs":
         raise BudgetError(f"{spend.typed}: how many tokens are that? Give the text with --corpus, or a budget in tokens.")
@@ -155,13 +155,13 @@ def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path)
 
 @contextmanager
 def _nowhere() -> Iterator[Path]:
-    """A folder that is gone afterwards."""
+    """A temporary folder."""
     with tempfile.TemporaryDirectory(prefix="cloze-plan-") as folder:
         yield Path(folder)
 
 
 def _random_text() -> str:
-    """Documents of random words, a few of them frequent, as the words of a language are."""
+    """Documents of random words with the skewed frequencies of a language."""
     draw = random.Random(0)
     words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 9))) for _ in range(2 * _KNOWN)]
     weights = [1.0 / (rank + 3) for rank in range(len(words))]

@@ -1,4 +1,4 @@
-"""From a recipe and a request to a `Run` that is ready to start, and the plan of what its budget buys.
+"""Prepares a `Run` from a recipe and a request, and the plan for its budget.
 
 `prepare` opens or builds the stores, builds the step and the data (`build.py`), and refuses what cannot be trained.
 """
@@ -46,9 +46,9 @@ def prepare(
     loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path], *, probe: bool = False,
     made: Fitted | None = None, trials: Trials | None = None,
 ) -> tuple[Run, dict[str, Store]]:
-    """The run and its stores. Writes nothing but the corpus into the run folder; raises for what cannot be trained.
+    """The run and its stores. Writes only the corpus into the run folder; raises a `ClozeError` if the recipe cannot be trained.
 
-    A `probe` is only measured, and prints nothing. `made` is the recipe as fitted to the budget, `trials` the measurements made
+    With `probe`, the run is only measured and prints nothing. `made` is the fitted recipe, `trials` holds the measurements made
     for it.
     """
     old = read_run_record(out)
@@ -82,7 +82,7 @@ def prepare(
     )
     if aside:
         put_aside(data, loaded, aside, chosen, step, seed=seed, compiled=compiled, tables=tables)
-    for entry in loaded.step_entries:  # what cannot be made into examples is found out before anything is written
+    for entry in loaded.step_entries:  # fails before anything is written if no examples can be made
         data.next(entry, Cursor())
         next(iter(data.held_out(entry)), None)
     if description is not None and aside:
@@ -128,7 +128,7 @@ def plan_of(
     loaded: Recipe, request: Request, run: Run, stores: Mapping[str, Store], made: Fitted | None, cost: Forecast | None, *,
     ranks: int = 1,
 ) -> Plan:
-    """What the budget of a run buys; its baselines are counted here."""
+    """The plan for the budget of a run; its baselines are counted here."""
     store, why = next(iter(stores.values())), why_no_forecast(run, ranks)
     data: Any = run.data
     if choose(run, engines(), ranks).engine is None:
@@ -154,9 +154,10 @@ def inputs_of(
     recipe: Recipe, request: Request, named: Mapping[str, Sequence[str]], stores: Mapping[str, Store], tokenizer: Tokenizer,
     aside: Mapping[str, Store], begin: Mapping[str, Path], known: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """What a run is started with, as `run.json` keeps it; `known` is what it keeps.
+    """The inputs of a run as `run.json` records them; `known` is the present record.
 
-    An earlier stage belongs to the recipe; its weights are kept of a network that the run's own checkpoints do not hold.
+    An earlier stage is part of the recipe, so its weights are recorded only for networks that the run's own checkpoints do not
+    hold.
     """
     never, init = borrowed(recipe), begin.get(recipe.export) if recipe.exported.origin is None else None
     old = (known or {}).get("networks", {})
@@ -177,7 +178,7 @@ def inputs_of(
 def stores_aside(
     request: Request, recipe: Recipe, stores: Mapping[str, Store], out: Path, tokenizer: Tokenizer, *, began: bool
 ) -> dict[str, Store]:
-    """The stores of the dev sets, or of the held-out text, that were given, by source; built in `out` where they are text."""
+    """The stores of the given dev sets or held-out text, by source; text is built into `out`."""
     folder, run = out / "cloze" / "corpus", out if began else None
     first = next(iter(stores))
     labelled = isinstance(stores[first], RecordStore)
@@ -239,7 +240,7 @@ def languages_of(stores: dict[str, Store]) -> tuple[str, ...]:
 
 
 def bytes_per_token(stores: dict[str, Store]) -> float | None:
-    """Bytes of text behind a token, over all corpora that know their size."""
+    """Bytes of text per token, over all corpora that know their size."""
     texts = [(store.report.get("bytes"), len(store.tokens)) for store in stores.values()]
     known = [(size, tokens) for size, tokens in texts if size and tokens]
     return sum(size for size, _ in known) / sum(tokens for _, tokens in known) if known else None

@@ -36,9 +36,9 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class Publisher:
-    """Writes checkpoint folders of one recipe; `tables` are its look-up tables, made, `languages` the names of its text's,
-    `run` the name of the run's folder, `references` what is kept of networks that are borrowed. Of a recipe on labelled text
-    `task` is what `cloze/task.json` says and `labels` the classes."""
+    """Writes checkpoint folders of one recipe. `tables` are its look-up tables, `languages` the names of the languages of its
+    text, `run` is the name of the run's folder, and `references` point to borrowed networks. For a recipe on labelled text,
+    `task` is the contents of `cloze/task.json` and `labels` are the classes."""
 
     recipe: Recipe
     tokenizer: Tokenizer
@@ -107,7 +107,7 @@ class Publisher:
         return in_plain_form(model, self.tokenizer, self.tables) if model.changes else model
 
     def _order(self, name: str, orders: Sequence[Any]) -> str:
-        """The order that a network usually reads in: of the exported one the first that its reading names."""
+        """The usual order of a network; for the exported one, the first order in `reading`."""
         known = self.recipe.reading.orders if name == self.recipe.export else ()
         return str(known[0]) if known else reads_in(orders)
 
@@ -137,7 +137,7 @@ def input_edits(recipe: Recipe) -> list[PartSpec]:
 
 
 def reads_in(orders: Sequence[Any]) -> str:
-    """Who sees whom when the trained network reads a text: everything, unless it only ever saw one constant order."""
+    """The order in which the trained network reads a text: open, unless it was trained with a single constant order."""
     return str(orders[0]) if len(set(map(str, orders))) == 1 and isinstance(orders[0], str) else "open"
 
 

@@ -1,4 +1,4 @@
-"""The figures of a recipe: every number that decides how a system is trained, and where each of them is from.
+"""The figures of a recipe: every number that decides how a system is trained, with its source.
 
 `docs/published.yaml` lists them by recipe and by source; the tests hold every recipe to it, and the family pages show it.
 """
@@ -76,8 +76,9 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 def published() -> dict[str, dict[str, dict[str, Any]]]:
     """The table of docs/published.yaml: recipe → source → figure → value.
 
-    The group `sources` says in words what each source of the recipe is; the group `ours` holds what the authors do not state.
-    A recipe that trains another's system at another size or on another text may say `as: NAME` and list what differs.
+    The group `sources` says in words what each source of the recipe is; the group `ours` holds what the authors do not state. A
+    recipe that trains the system of another recipe, at another size or on another text, may have `as: NAME` and list the
+    differences.
     """
     path = Path(__file__).resolve().parents[2] / "docs" / "published.yaml"
     table: dict[str, Any] = read_plain(path)

@@ -20,7 +20,7 @@ from cloze.reading import Reading
 from cloze.registry import Part
 from cloze.training.rates import follows_losses
 
-#: For a template: that of the checkpoint which the recipe begins with.
+#: As a template: the template of the checkpoint that the recipe starts from.
 OWN = "reading"
 Mixing = Literal["step", "row", "all"]
 
@@ -50,9 +50,8 @@ else:  # what the schema of `training:` sees
 class TextSpec:
     """How strings become tokens: switches of the normaliser, the tokenizer, what the words are and what is annotated.
 
-    `words` is a segmenter (None: words are what white space and punctuation leave), which cuts the tokens of a tokenizer of
-    whole words and marks where words begin among those of others; `annotate` are annotators by the name of the layer they
-    make.
+    `words` is a segmenter (None: words end at white space and punctuation). It makes the tokens of a tokenizer of whole words;
+    for other tokenizers it marks where words start. `annotate` holds annotators by the name of their layer.
     """
 
     normalise: Mapping[str, Any]
@@ -133,9 +132,9 @@ class PassSpec:
 
 @dataclass(frozen=True)
 class EntryTaskSpec:
-    """What one of several tasks is measured by. The signature is the schema of an entry's `task:`.
+    """How one of several tasks is measured. The signature is the schema of an entry's `task:`.
 
-    `type` is a registered kind of task, `metric` the one of its metrics that counts (None: its first).
+    `type` is a registered kind of task. `metric` is the metric that selects a checkpoint (None: the first of the task).
     """
 
     type: str
@@ -209,13 +208,13 @@ class TrainingSpec:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What a recipe on labelled text is measured by. The signature is the schema of `task:`.
+    """How a recipe on labelled text is measured. The signature is the schema of `task:`.
 
-    `type` is a registered kind of task, `metric` one of its metrics (None: its first), which is measured on all examples of the
-    dev set at every evaluation. Where the entries of a mixture have a `task` each, that says both, and what counts is the mean
-    of their metrics. `keep`: the run gives the `best` of these checkpoints, or the `last`. After `patience` evaluations that are
-    no better it ends (0: never). What a task writes is found with so many `beams`, a finished text's log-probability being
-    divided by its length to the power `length_penalty`; None: the most probable token each time.
+    `type` is a registered kind of task. `metric` is one of its metrics (None: the first); it is measured on all examples of the
+    dev set at every evaluation. If the entries of a mixture have a `task` each, those state type and metric, and the mean of
+    their metrics counts. `keep`: the result is the `best` of the evaluated checkpoints, or the `last`. The run ends after
+    `patience` evaluations without improvement (0: never). Texts are generated with `beams` beams, where the log-probability of a
+    finished text is divided by its length to the power `length_penalty`; without `beams`, greedily.
     """
 
     type: str | None = None
@@ -226,7 +225,7 @@ class TaskSpec:
     length_penalty: float | None = None
 
 
-# What may change without changing a single weight of the result, or belongs to the run's record: not part of the hash.
+# Not part of the hash: what changes no weight of the result, or belongs to the run's record.
 # `evaluate_every` changes weights where an optimizer or rate follows held-out losses: see `_identity`.
 RECORD_ONLY = frozenset(
     {"steps", "epochs", "tokens", "workers", "evaluate_every", "checkpoint_every", "keep", "keep_steps", "log_every"}
@@ -235,7 +234,7 @@ RECORD_ONLY = frozenset(
 
 @dataclass(frozen=True)
 class Stage:
-    """One of several runs that follow one another: a recipe of its own, and its share of a budget that is given for all."""
+    """One of several runs that follow one another: its recipe, and its share of a budget for all stages."""
 
     name: str
     recipe: Recipe
@@ -244,7 +243,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A checked recipe. One with `stages` is that of its last stage, and holds all of them."""
+    """A checked recipe. With `stages`, it is the recipe of the last stage and holds all stages."""
 
     name: str
     paper: str | None
@@ -281,7 +280,7 @@ class Recipe:
 
     @property
     def bound(self) -> bool:
-        """Whether everything is said that a checkpoint says of itself; a recipe that begins with one has to be put onto it."""
+        """Whether the recipe is complete. One that starts from a checkpoint must first be completed by it (`onto.py`)."""
         return self.reading.single != OWN and all(network.part is not None for network in self.networks.values())
 
     def canonical(self) -> dict[str, Any]:
@@ -320,8 +319,8 @@ class Recipe:
         return {"main": replace(first, name="main", passes=tuple(runs), order=order)}
 
     def head_name(self, run: PassSpec, objective: ObjectiveSpec) -> str:
-        """The name of an objective's parameters, unique in the recipe: its `head`, else the part's name, preceded by the
-        network's where several networks have such a head of their own."""
+        """The name of an objective's parameters, unique in the recipe: its `head`, else the name of the part, preceded by that of
+        the network if several networks have such a head."""
         if objective.head is not None:
             return objective.head
         owners = {
@@ -367,9 +366,8 @@ def _canonical(recipe: Recipe) -> dict[str, Any]:
 def _identity(recipe: Recipe) -> dict[str, Any]:
     """What decides the result: the canonical form without name, paper, notes, budget and book-keeping.
 
-    A warm-up in steps is a share of the published steps, so it enters as that share. When the held-out loss is taken counts
-    only where the optimizer (`follows_losses`) or the rate (`observe`) looks at it, and where it decides which checkpoint is
-    kept (`task`).
+    Warm-up steps are hashed as a fraction of the published steps. `evaluate_every` is hashed only if the optimizer
+    (`follows_losses`) or the rate (`observe`) reads held-out losses, or if they select the checkpoint (`task`).
     """
     if recipe.stages:
         return {"stages": {stage.name: _stage(stage, _identity(stage.recipe)) for stage in recipe.stages}}

@@ -1,4 +1,4 @@
-"""A user's request: the command line of `cloze pretrain`, and what its options mean."""
+"""A user's request: the command line of `cloze pretrain` and the meaning of its options."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ class CommandLine(NamedTuple):
 
 @dataclass(frozen=True)
 class Request:
-    """What a command line asks of a run; see `pretrain`.
+    """The options of a run; see `pretrain`.
 
-    `binds` are paths of sources by name, `checkpoints` the folders of the checkpoints that networks come `from`. `fit`: the
-    recipe is to be fitted to the budget; otherwise it is trained as it stands. `dev` are the files of the dev set of each source
-    of labelled text, `held_out` those of held-out text in place of a share of the corpus. `command` are the words that the run
-    was started with.
+    `binds` are paths of sources by name, `checkpoints` the folders of the checkpoints that networks come `from`. `fit`: fit the
+    recipe to the budget; otherwise it is trained as written. `dev` are the files of the dev set of each source of labelled text,
+    `held_out` the files of held-out text that replace a share of the corpus. `command` is the command that started the run, as
+    words.
     """
 
     command_line: CommandLine
@@ -121,7 +121,7 @@ def requested(
     """The checked recipe of a `cloze pretrain`, and the request. Each argument is one of its options; `options` are fields of
     `Request` that its command line does not repeat.
 
-    Raises a `ClozeError` for what is wrong before any text is read.
+    Raises a `ClozeError` before any text is read.
     """
     bound = parse_binds(binds)
     paths = [_path(path) for path in ([corpus] if isinstance(corpus, (str, Path)) else corpus)]
@@ -182,7 +182,7 @@ def to_be_fitted(command_line: CommandLine, recipe: Recipe) -> bool:
 
 
 def the_budget(recipe: Recipe, given: str | None, out: Path, *, extend: bool = False) -> Budget:
-    """What was asked for, else that of the run which `out` holds, else what the recipe publishes."""
+    """The given budget, else that of the run in `out`, else the published one of the recipe."""
     if given is not None:
         return Budget.parse(given)
     old = None if extend else read_run_record(out)
@@ -196,7 +196,7 @@ def the_budget(recipe: Recipe, given: str | None, out: Path, *, extend: bool = F
 
 
 def bound_to(stage: Stage, loaded: Recipe, request: Request) -> tuple[list[str], dict[str, Sequence[str]]]:
-    """The paths and the binds that concern the sources of a stage; `--corpus` is that of the first source of all."""
+    """The paths and binds for the sources of a stage; `--corpus` is for the first source of the whole recipe."""
     first = next(iter(loaded.stages[0].recipe.sources))
     binds = {name: paths for name, paths in request.binds.items() if name in stage.recipe.sources}
     return (list(request.corpus) if first in stage.recipe.sources else []), binds
@@ -205,7 +205,7 @@ def bound_to(stage: Stage, loaded: Recipe, request: Request) -> tuple[list[str],
 def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict[str, Path]:
     """The checkpoint that each network begins with, the exported network first; `done` are the folders of earlier stages.
 
-    `--init` is that of an exported network which comes from nowhere else.
+    `--init` is for the exported network if it has no `from`.
     """
     found = origins_of(recipe, {**request.checkpoints, **done})
     known = {*found, *([recipe.export] if request.init is not None else [])}
@@ -228,9 +228,9 @@ def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict
 
 
 def tokenizer_for(recipe: Recipe, request: Request, begin: Mapping[str, Path]) -> Path | None:
-    """The tokenizer that the text is read with: the one given, else that of a checkpoint to begin with.
+    """The tokenizer for the text: the given one, else that of the checkpoint to start from.
 
-    None where neither is, and where rows of one vocabulary become rows of another: that is trained on the text.
+    None if there is neither, or if a change maps the rows of one vocabulary to another: then a tokenizer is trained on the text.
     """
     if request.tokenizer is not None:
         return request.tokenizer

@@ -1,4 +1,4 @@
-"""Before a run starts: forecast its cost, read as many rows at once as fit into memory, refuse what cannot fit."""
+"""Before a run starts: forecast its cost, choose how many rows fit into memory at once, and refuse a run that cannot fit."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from cloze.training.trial import update_of
 
 Say = Callable[[str], None]
 
-_MONTHS = 90 * 86_400.0  # seconds; beyond them a published budget deserves a word
+_MONTHS = 90 * 86_400.0  # seconds; a longer published budget gets a hint
 
 
 def make_room(
     run: Run, recipe: Recipe, *, ranks: int, kept: int | None, resumes: bool, say: Say, trials: Trials | None = None,
     pace: Pace | None = None,
 ) -> Forecast | None:
-    """Tell the forecast of a run that begins, and set how many rows it reads at once; returns it, or None where there is none.
+    """Print and return the forecast of a new run, and set how many rows it reads at once; None if there is no forecast.
 
-    What the recipe says, and what a run began with (`kept`), stays if it fits: a run resumes as it was. Otherwise the batch is
-    halved until it fits, which changes results by rounding alone. Several processes get no forecast, compiled engines one if
-    their `pace` was measured (see `why_no_forecast`). `trials` holds what was tried of the same network before.
-    Raises `RecipeError` where nothing fits.
+    The value of the recipe, or that of a resumed run (`kept`), stays if it fits. Otherwise the batch is halved until it fits,
+    which changes results only by rounding. Several processes get no forecast, and a compiled engine gets one only if its `pace`
+    was measured (see `why_no_forecast`). `trials` holds earlier measurements of the same network. Raises `RecipeError` if nothing
+    fits.
     """
     data: Any = run.data
     if kept is not None:
@@ -75,7 +75,7 @@ def why_no_forecast(run: Run, ranks: int) -> str:
 
 
 def require_room(recipe: Recipe, *, vocab_size: int, tables: Mapping[str, Any], device: torch.device) -> None:
-    """Refuse a network that cannot fit, before a byte is taken for it: a `RecipeError`. On a GPU the forecast finds out."""
+    """Raise a `RecipeError` for a network that cannot fit, before any memory is allocated. On a GPU, the forecast checks this."""
     if device.type != "cpu":
         return
     step = build_step(recipe, vocab_size=vocab_size, device="meta", tables=tables)
@@ -104,7 +104,7 @@ def require_one_process(recipe: Recipe, step: Step, ranks: int) -> None:
 
 def _smaller(run: Run, recipe: Recipe, cost: Forecast) -> int:
     """How many rows at once fit; a `RecipeError` if the recipe sets more, needs its batch whole, or not one row fits."""
-    assert cost.available is not None  # or anything fits
+    assert cost.available is not None  # with unknown memory everything fits
     short = (
         f"{recipe.name}: {cost.micro_batch:,} rows at once take about {cost.memory / 1e9:,.1f} GB of memory, and "
         f"{cost.available / 1e9:,.1f} GB are available."

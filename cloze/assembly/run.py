@@ -1,4 +1,4 @@
-"""`pretrain`: from a recipe, a corpus and a budget to a run folder that transformers can open.
+"""`pretrain`: trains a recipe on a corpus within a budget, into a run folder that transformers can open.
 
 Each run goes through `run_stage`: fit the recipe to the budget, `prepare` a `Run` (`preparing.py`), `train` it
 (`training/loop.py`).
@@ -75,14 +75,14 @@ def run_request(loaded: Recipe, request: Request) -> Outcome:
 
 
 def run_stages(loaded: Recipe, request: Request, out: Path, budget: str | None) -> Outcome:
-    """One run after the other; a run that is finished is passed over, so that the whole resumes where it stopped."""
+    """Run the stages one after another. Finished runs are skipped, so that rerunning the command resumes where it stopped."""
     folders = {stage.name: out / "cloze" / "stages" / stage.name for stage in loaded.stages[:-1]} | {loaded.stages[-1].name: out}
     spends = {
         stage.name: the_budget(stage.recipe, None, folders[stage.name], extend=request.extend) if budget is None
         else Budget.parse(budget).part(stage.share)
         for stage in loaded.stages
     }
-    for stage in loaded.stages:  # a missing corpus is found out before the first of them is trained
+    for stage in loaded.stages:  # report a missing corpus before the first stage is trained
         require_text(bound_paths(stage.recipe, *bound_to(stage, loaded, request)), folders[stage.name])
     done: dict[str, Path] = {}
     outcome: Outcome | None = None
@@ -109,7 +109,7 @@ def run_stages(loaded: Recipe, request: Request, out: Path, budget: str | None) 
 def run_stage(
     loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path]
 ) -> Outcome:
-    """One run of a checked recipe within a budget; `begin` are the checkpoints whose weights its networks begin with."""
+    """One run of a checked recipe within a budget; `begin` are the checkpoints that its networks start from."""
     with claimed(out):
         trials: Trials = {}
         made = to_budget(loaded, request, out, spend, begin, trials)
@@ -129,7 +129,8 @@ def run_stage(
 
 
 def within(made: Fitted, request: Request, spend: Budget) -> Budget:
-    """The budget. Of fitted word vectors, one in time ends after as many passes over the text as the fit or the user has set."""
+    """The budget. With fitted word vectors, a budget in time also ends after the number of passes that the fit or the user has
+    set."""
     given = any(value.startswith("training.epochs=") for value in (*made.kept, *request.command_line.overrides))
     ends = given and request.fit and spend.timed and learns_words(made.recipe)
     return replace(spend, passes=made.recipe.training.epochs) if ends else spend
@@ -138,7 +139,7 @@ def within(made: Fitted, request: Request, spend: Budget) -> Budget:
 def to_budget(
     loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path], trials: Trials | None = None
 ) -> Fitted:
-    """The recipe fitted to the budget. A run that has begun keeps the values it began with."""
+    """The recipe fitted to the budget. A resumed run keeps its values."""
     if not request.fit:
         return Fitted(loaded)
     old = read_run_record(out)
@@ -159,7 +160,7 @@ def to_budget(
 
 
 def few_updates(recipe: Recipe, outcome: Outcome) -> str:
-    """What to change where a published batch meets a small budget: first progress is made in updates."""
+    """A hint if a large published batch left few updates: early progress depends on their number."""
     return (
         f"hint: the budget was spent in {outcome.step:,} updates of {recipe.training.batch} rows. A budget this small teaches\n"
         "  more in smaller batches at a higher rate. Built-in recipes are fitted to it, unless --as-published is given;\n"

@@ -1,4 +1,4 @@
-"""What a run shows of itself while it trains: filled masks, or continuations, on a few held-out sentences."""
+"""Samples that a run logs while it trains: filled masks, or continuations, of a few held-out sentences."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def speaker(recipe: Recipe, step: Step) -> Speaker | None:
                 if reads_tokens and "decoder_hidden" not in network.gives and order in ("open", "left_to_right"):
                     own = {reading: path for reading, path in spec.read.items() if "." not in path}
                     if any(network.gives[path].sees in {"left_to_right", "right_to_left"} - {order} for path in own.values()):
-                        continue  # half of what a text tells is not asked for (ELMo)
+                        continue  # it predicts from one side of the text only (ELMo)
                     return Speaker(run.network, weighted.objective, order, own)
     return None
 
@@ -54,7 +54,7 @@ def speaker(recipe: Recipe, step: Step) -> Speaker | None:
 def sampler(
     recipe: Recipe, step: Step, store: Store, tokenizer: Tokenizer, *, seed: int, tables: Mapping[str, Any] | None = None
 ) -> Callable[[int], Mapping[str, Any]] | None:
-    """A function of the step that gives `samples`: text and answers, for the run's log; None if nothing predicts tokens."""
+    """A function of the step that returns `samples`, text and answers, for the run's log; None if nothing predicts tokens."""
     chosen = speaker(recipe, step)
     texts = sentences(store, tokenizer, share=recipe.training.held_out, seed=seed)
     if chosen is None or not texts:

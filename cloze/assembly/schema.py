@@ -68,7 +68,7 @@ class Slot(NamedTuple):
 
     @property
     def given(self) -> bool:
-        """Whether assembly fills it in, so that a recipe may not."""
+        """Whether cloze supplies it, so that a recipe may not."""
         return any(isinstance(mark, GivenMark) for mark in self._marks())
 
     def _marks(self) -> tuple[Any, ...]:
@@ -300,7 +300,7 @@ def _why(error: ValueError, p: Slot, node: Node) -> tuple[str, str]:
 
 # ---- words -----------------------------------------------------------------------------------------------------------
 
-_ANY = 1 << 40  # an upper bound that is only there to stop nonsense
+_ANY = 1 << 40  # an upper bound that messages do not mention
 _words: dict[Any, str] = {
     Any: "any value", int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null",
 }

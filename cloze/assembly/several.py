@@ -1,4 +1,4 @@
-"""Several tasks at once, or one after another: a recipe made of the recipes of tasks.
+"""Combines the recipes of several tasks into one, to train them at once or one after another.
 
 At once: a mixture with an entry, a source and a head for each task (MT-DNN: Liu et al., 2019, "Multi-Task Deep Neural Networks
 for Natural Language Understanding", algorithm 1). One after another: a stage for the intermediate task, and then one for the
@@ -14,7 +14,7 @@ from cloze.assembly.load import read_tree, task_recipe_names
 from cloze.errors import TaskError, nearest
 
 FIRST = "first"  # the stage, and the task, that comes before the others
-_ASKED = ("type", "metric")  # what of `task:` belongs to an entry
+_ASKED = ("type", "metric")  # the keys of `task:` that belong to an entry
 START = "start"  # the name that task recipes give the checkpoint they begin with
 
 
@@ -27,7 +27,7 @@ class Labelled(NamedTuple):
 
 
 def parse_tasks(given: Sequence[str], *, option: str = "--task") -> dict[str, Labelled]:
-    """Tasks by name, each as NAME=TYPE:TRAIN,DEV; another form, and a name that is given twice, is a `TaskError`."""
+    """Tasks by name, each as NAME=TYPE:TRAIN,DEV; any other form, or a repeated name, is a `TaskError`."""
     found: dict[str, Labelled] = {}
     for one in given:
         name, equals, rest = one.partition("=")
@@ -42,7 +42,7 @@ def parse_tasks(given: Sequence[str], *, option: str = "--task") -> dict[str, La
 
 
 def parse_files(given: str, *, option: str) -> Labelled:
-    """A task as TYPE:TRAIN,DEV; another form, and an unknown type, is a `TaskError`."""
+    """A task as TYPE:TRAIN,DEV; any other form, or an unknown type, is a `TaskError`."""
     kind, colon, rest = given.partition(":")
     train, comma, dev = rest.partition(",")
     if not (colon and comma and train and dev) or "," in dev:
@@ -78,7 +78,7 @@ def several(tasks: Mapping[str, Labelled]) -> dict[str, Any]:
 def after(first: Labelled, tasks: Mapping[str, Labelled]) -> dict[str, Any]:
     """The recipe of an intermediate task and then of one task or several, as plain data: two stages.
 
-    The second begins with the network of the first, and with new heads. Shares of the budget are not used: each stage has the
+    The second stage starts from the network of the first, with new heads. Shares of the budget are not used: each stage has the
     epochs of its recipe.
     """
     before, last = several({FIRST: first}), {**several(tasks), "network": {"from": FIRST}}

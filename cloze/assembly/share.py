@@ -1,6 +1,6 @@
-"""A run or a fine-tuned folder → a folder to publish: the model, its tokenizer, its recipe and a card, and nothing of the text.
+"""Makes a folder to publish from a run or a fine-tuned folder: the model, its tokenizer, its recipe and a card, without any text.
 
-A run folder also holds the training text as ids, samples of it in the log, and the optimiser's state; none of that is copied.
+A run folder also holds the training text as ids, samples of it in the log, and the optimiser's state; none of these is copied.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def share(
 ) -> list[str]:
     """Write the model of `source` to the new folder `out`; returns what transformers cannot express, in plain words.
 
-    `languages` are codes such as `en`, `licence` a word of the hub such as `mit`, `data` a sentence on the text; the card says
-    what is known of the rest. `task` is one of several that `source` has learned: its head alone is written with the network, so
-    that transformers opens it as a model of that task. Errors: `CheckpointError` if `source` holds no model or `out` holds
-    something already, `TaskError` for an unknown task, `UserError` for a code or a word that the hub would refuse. `out` appears
-    whole or not at all.
+    `languages` are codes such as `en`, `licence` is a name from the Hub such as `mit`, `data` is a sentence on the text. The card
+    contains these and what is known about the model. `task` selects one of several tasks of `source`: only its head is written,
+    so that transformers opens the folder as a model of that task. Errors: `CheckpointError` if `source` holds no model or `out`
+    holds something already, `TaskError` for an unknown task, `UserError` for a code or a name that the Hub would refuse. `out`
+    appears whole or not at all.
     """
     _check(out, languages, licence)
     imported = open_folder(source)
@@ -124,7 +124,7 @@ def card_of(
 
 
 def _data(source: Path, data: str | None) -> str:
-    """What it was trained on: in the user's words, and how much it was."""
+    """What it was trained on: the user's description and the size of the text."""
     path = source / "cloze" / "environment.json"
     corpora = read_json(path, "the environment of the run").get("corpus", {}) if path.is_file() else {}
     sizes = [
@@ -136,8 +136,8 @@ def _data(source: Path, data: str | None) -> str:
 
 
 def _results(source: Path, task: str | None) -> str:
-    """The last held-out losses of a run, else its last training loss; the dev figures of a fine-tuned folder, of several tasks
-    those of one (`task`) or of all."""
+    """The last held-out losses of a run, else its last training loss; for a fine-tuned folder, the dev metrics of `task` or of
+    all tasks."""
     if (source / "cloze" / "task.json").is_file():
         described = contents_of(source) if task is None else read_task(source, task)
         named = [f"{name} ({one['task']})" for name, one in described.get("tasks", {}).items()]

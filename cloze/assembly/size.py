@@ -1,8 +1,8 @@
 """`--size tiny|mini|small|medium|base|large`: rescale a recipe's networks and nothing else.
 
-The exported network takes the numbers of the size from its builder's `sizes`; what follows from the width (`inner` and the
-width of the embeddings, but for a floor) keeps its ratio to it. Every other network keeps the ratio of its own numbers to those
-that the exported network had before, with a width that is a multiple of the head width and at least one head.
+The exported network takes the numbers of the size from its builder's `sizes`. `inner` and the width of the embeddings keep their
+ratio to the width, with a minimum for the embeddings. Every other network keeps its ratios to the exported network; its width is
+a multiple of the head width, and it has at least one head.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from cloze.errors import RecipeError, nearest
 
 HEAD = 64
 WITH_WIDTH = ("inner", "feed_forward.inner", "embedding_width", "embedding.width")
-#: Narrower tables of tokens can hardly tell them apart: ALBERT-xxlarge's ratio would leave four numbers at width 128.
+#: In a narrower table, tokens can hardly be distinguished: ALBERT-xxlarge's ratio would leave four numbers at width 128.
 NARROWEST = 32
 _NARROW = frozenset({"embedding_width", "embedding.width"})
 
 
 def rescale(root: Node, recipe: Recipe, size: str, *, kept: frozenset[str] = frozenset()) -> None:
-    """Write the numbers of `size` into the networks of an expanded recipe; `recipe` is what it reads as before.
+    """Write the numbers of `size` into the networks of an expanded recipe; `recipe` is the recipe before.
 
     The networks in `kept` have the size of a checkpoint and keep it.
     """
@@ -49,7 +49,7 @@ def rescale(root: Node, recipe: Recipe, size: str, *, kept: frozenset[str] = fro
 
 
 def _rescale_nested(inner: Node, own: Mapping[str, Any], size: str) -> None:
-    """Parts of a network that state sizes of their own, such as what reads characters, take the numbers of the size."""
+    """Parts of a network with sizes of their own, such as a reader of characters, take the numbers of the size."""
     for key, part in own.items():
         if not isinstance(part, PartSpec):
             continue
@@ -71,7 +71,7 @@ def flat(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exported_numbers(arguments: Mapping[str, Any], size: Mapping[str, int]) -> dict[str, int]:
-    """The size's numbers, and what follows from the width in the same ratio as before, by their paths."""
+    """The size's numbers, and the numbers that keep their ratio to the width, by their paths."""
     own = flat(arguments)
     numbers = {key: number for key, number in size.items() if key in own}
     for key in WITH_WIDTH:

@@ -57,7 +57,7 @@ def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]
 def stage_trees(
     root: Node, checkpoints: Mapping[str, Path] | None, faults: Faults
 ) -> dict[str, tuple[Written, float]]:
-    """The tree and the share of the budget of every stage, by name; a share that is not written is 1, before normalisation."""
+    """The tree and the share of the budget of every stage, by name; an omitted share is 1, before normalisation."""
     written = root.value["stages"]
     if not written.is_mapping or not written.value:
         faults.add(root.place("stages"), "stages", "expected a mapping of stages.",

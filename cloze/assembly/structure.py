@@ -1,4 +1,4 @@
-"""Whether the names inside a recipe meet: networks, passes, views, heads, sources, ties, lengths. No torch."""
+"""Checks the references inside a recipe: networks, passes, views, heads, sources, ties, lengths. Without torch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cloze.assembly.recipe import EntrySpec, PartSpec, PassSpec, Recipe, Rewrite
 from cloze.errors import nearest
 from cloze.fields import find as find_field
 
-At = Callable[[str], Where]  # where a value path stands in the file
+At = Callable[[str], Where]  # the place of a value path in the file
 
 
 def check_structure(recipe: Recipe, at: At, faults: Faults) -> None:
-    """Add a fault for every name that leads nowhere and every pair of settings that contradict each other."""
+    """Add a fault for every unknown name and every contradiction between settings."""
     _known("export", recipe.export, recipe.networks, "network", at("export"), faults)
     for entry in recipe.entries.values():
         prefix = "" if list(recipe.entries) == ["main"] else f"mixture.{entry.name}."
@@ -46,7 +46,7 @@ def _known(path: str, name: str, known: Iterable[str], what: str, where: Where, 
 
 
 def _check_architectures(recipe: Recipe, at: At, faults: Faults) -> None:
-    """A network's folder can only be of a type of transformers that expresses networks of its kind."""
+    """Check that the type of a network's folder is one that can express such networks."""
     for name, network in recipe.networks.items():
         if network.architecture is not None:
             path = f"networks.{name}.architecture"
@@ -120,19 +120,19 @@ def _check_mixing(recipe: Recipe, at: At, faults: Faults) -> None:
 
 
 def _check_tasks(recipe: Recipe, at: At, faults: Faults) -> None:
-    """One task, or one for each of several entries."""
+    """Check that there is one task, or one for each of several entries."""
     if recipe.task is None:
         return
     if recipe.task.type is None and not recipe.tasks:
         faults.add(at("task"), "task", 'needs "type", a kind of task.', "For example `task: {type: sentence_classification}`.")
     for key in ("type", "metric") if recipe.tasks else ():
         if vars(recipe.task)[key] is not None:
-            faults.add(at(f"task.{key}"), f"task.{key}", f"the entries {', '.join(recipe.tasks)} have a task of their own each.",
+            faults.add(at(f"task.{key}"), f"task.{key}", f"the entries {', '.join(recipe.tasks)} each have a task of their own.",
                        "Write type and metric there, and here only keep and patience.")
 
 
 def _check_lanes(recipe: Recipe, at: At, faults: Faults) -> None:
-    """A source that goes on from row to row needs its rows to stay where they are."""
+    """Rows of a source that continue from step to step cannot be packed or mixed."""
     for name, source in recipe.sources.items():
         if not class_of("source", source.name).lanes:
             continue
@@ -145,7 +145,7 @@ def _check_lanes(recipe: Recipe, at: At, faults: Faults) -> None:
 
 
 def _check_heads(recipe: Recipe, faults: Faults) -> None:
-    """The same head asked for with different settings is a contradiction; the set of answers may differ."""
+    """Objectives that share a head must have the same settings; only the set of targets may differ."""
     first: dict[str, PartSpec] = {}
     for entry in recipe.entries.values():
         for run, objective in entry.objectives():
@@ -189,7 +189,7 @@ def _check_training(recipe: Recipe, at: At, faults: Faults) -> None:
 
 
 def check_length(recipe: Recipe, faults: Faults, phase: int | None = None) -> None:
-    """Every source that has a length has one by now, and no network is asked for more positions than it has."""
+    """Check that every source with a length has one by now, and that no row exceeds the positions of a network."""
     at = "" if phase is None else f" in schedule[{phase}]"
     for source in recipe.sources.values():
         if "length" not in source.arguments:
@@ -210,7 +210,7 @@ def check_length(recipe: Recipe, faults: Faults, phase: int | None = None) -> No
 
 
 def max_length(network: PartSpec | None) -> tuple[str, int | None]:
-    """The path of the longest text that a network reads among its arguments, and that length; None where there is no bound."""
+    """The path of a network's maximum length among its arguments, and its value; None if there is no limit."""
     arguments: Mapping[str, Any] = {} if network is None else network.arguments
     positions = arguments.get("positions")
     if isinstance(positions, PartSpec):

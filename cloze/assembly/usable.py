@@ -1,4 +1,4 @@
-"""What a checkpoint can do: it is opened, and each use is tried as far as its refusal."""
+"""Finds out what a checkpoint can do: opens it and tries each use up to its first check."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from cloze.interop.vectors.checkpoint import PART, has_vectors
 
 @dataclass(frozen=True)
 class Usable:
-    """The network of a checkpoint, its size and the verbs that take it; `fault` is why it cannot be opened.
+    """The network of a checkpoint, its size and the verbs that accept it; `fault` is the reason if it cannot be opened.
 
-    `answers`: what it generates is an answer to a text, not its continuation.
+    `answers`: it generates an answer to a text, not a continuation.
     """
 
     network: str = ""

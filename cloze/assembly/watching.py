@@ -1,4 +1,4 @@
-"""A progress line for work other than training: redrawn at a terminal, silent elsewhere."""
+"""A progress line for work other than training: redrawn in a terminal, silent elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Progress = Callable[[int, "int | None"], None]
 
 @contextmanager
 def reading_corpus(say: Say) -> Iterator[tuple[Say, Progress]]:
-    """Two functions for the time that a corpus is read: one for whole lines, and one (bytes done, bytes in all) for the line.
+    """Two functions to use while a corpus is read: one prints whole lines, one updates the progress line (bytes done, total
+    bytes).
 
     The line shows how much of the corpus has been read, at most ten times a second; whole lines replace it.
     """

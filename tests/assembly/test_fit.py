@@ -13,7 +13,7 @@ from cloze.assembly.change import Facts
 from cloze.assembly.fit import HELD_OUT_ROWS, fit, fit_vocabulary, fits
 from cloze.assembly.fit_words import learns_words
 from cloze.assembly.load import load_recipe, recipe_names
-from cloze.assembly.request import Asked, to_be_fitted
+from cloze.assembly.request import CommandLine, to_be_fitted
 from cloze.assembly.run import pretrain
 from cloze.batching import Data
 
@@ -106,7 +106,7 @@ def test_what_is_published_and_what_a_user_wrote_is_left_alone(tmp_path: Path) -
     recipe = load_recipe("bert")
 
     def asked(name: str = "bert", budget: str | None = None, size: str | None = None) -> bool:
-        return to_be_fitted(Asked(name, budget=budget, size=size), recipe)
+        return to_be_fitted(CommandLine(name, budget=budget, size=size), recipe)
 
     assert not asked() and not asked(budget="1000000steps")
     assert asked(budget="10m") and asked(size="mini")

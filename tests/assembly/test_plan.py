@@ -16,7 +16,7 @@ from cloze.assembly.expected import Kind, Law
 from cloze.assembly.load import load_recipe
 from cloze.assembly.plan import Plan, ways_out
 from cloze.assembly.planning import fitted_recipe, plan
-from cloze.assembly.request import Asked
+from cloze.assembly.request import CommandLine
 from cloze.assembly.run import pretrain
 from cloze.cli.main import main
 from cloze.corpus import Store
@@ -103,10 +103,10 @@ def test_a_smaller_network_that_reads_more_in_the_same_time_is_a_way_out(planned
     now = replace(planned.prospects[0], parameters=85_000_000).after(1e7)
     forecast = replace(planned.forecast, tokens=1e7, updates=4000.0)  # type: ignore[type-var]
     slow = replace(planned, recipe=large, budget=Budget("seconds", 600.0), fitted=None, forecast=forecast, prospects=(now,))
-    smaller = ways_out(slow, Asked("bert", ["text"], budget="10m"), vocab_size=8000, text_bytes=None)[0]
+    smaller = ways_out(slow, CommandLine("bert", ["text"], budget="10m"), vocab_size=8000, text_bytes=None)[0]
     assert smaller.startswith("a smaller network: about ") and "cloze pretrain bert --size tiny --corpus text" in smaller
     (pieces,) = [
-        way for way in ways_out(slow, Asked("bert", ["text"]), vocab_size=30522, text_bytes=1e6) if "vocabulary" in way
+        way for way in ways_out(slow, CommandLine("bert", ["text"]), vocab_size=30522, text_bytes=1e6) if "vocabulary" in way
     ]
     assert "(2,000 instead of 30,522 ids)" in pieces and "--set text.tokenizer.size=2000 --out RUN" in pieces
 
@@ -181,7 +181,7 @@ def test_what_is_not_fitted_is_shown_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_a_command_is_written_as_a_shell_reads_it() -> None:
-    asked = Asked("bert", ["a b.txt", "c.txt"], "RUN", "10m", None, ("optimizer.betas=[0.9, 0.98]",))
+    asked = CommandLine("bert", ["a b.txt", "c.txt"], "RUN", "10m", None, ("optimizer.betas=[0.9, 0.98]",))
     assert asked.command(size="tiny") == (
         "cloze pretrain bert --size tiny --corpus 'a b.txt' --corpus c.txt --budget 10m "
         "--set 'optimizer.betas=[0.9, 0.98]' --out RUN"
