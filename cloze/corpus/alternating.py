@@ -64,7 +64,7 @@ class BoundAlternating:
         return int((bounds[self.documents + 1] - bounds[self.documents]).sum())
 
     def plan(self, epoch: int, room: int) -> Plan:
-        """The rows of one epoch when `room` tokens may come in; a pure function of seed, entry, epoch and room.
+        """The rows of one epoch with room for `room` tokens each; a pure function of seed, entry, epoch and room.
 
         Starts and stops of rows count the tokens that the epoch shows.
         """
@@ -73,8 +73,8 @@ class BoundAlternating:
         return remember(self._plans, (epoch, room), lambda: self._make(epoch, room))
 
     def read(self, plan: Plan, items: Int64, want: frozenset[str]) -> Rows:
-        """The rows of some items: `tokens` and `inputs/language` (B, L), `length` and `document` (B), that of the first token,
-        always; `word_start`, `sentence`, its ordinal in the row, and `layers/<name>` (B, L) if wanted."""
+        """The rows of some items: Always `tokens` and `inputs/language` (B, L), `length` (B) and `document` (B), the document of
+        the first token; if wanted, `word_start`, `sentence` (its ordinal in the row) and `layers/<name>` (B, L)."""
         row, shown = plan.order[items], self._shown(plan.epoch)
         length = plan.lengths(items)
         columns = np.minimum(np.arange(int(length.max(initial=1))), length[:, None] - 1)
@@ -93,7 +93,7 @@ class BoundAlternating:
         return Rows(arrays, checked=True)
 
     def draw(self, plan: Plan, items: Int64) -> rng.Draw:
-        """The random numbers of some items: by seed, entry, epoch (0 if static) and row, and how often it has come."""
+        """The random numbers of some items, addressed by seed, entry, epoch (0 if static), row and its repeat."""
         return rng.Draw(rng.row_keys(
             self.seed, self.entry, 0 if self.source.static else plan.epoch, items=plan.address(items, self.source.static)
         ))

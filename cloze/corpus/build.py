@@ -45,13 +45,13 @@ def build_store(
 ) -> Store:
     """Encode a corpus into a store at `out`, which appears only when complete.
 
-    `format`: "auto", one of `readers.formats.FORMATS` ("csv:review" names the column with the text), or "pairs" for parallel
-    text (see `readers.pairs`). `languages`: the paths are a folder per language, or one folder of these; every document keeps
-    its language. `annotations`: words of a segmenter and layers, kept with the ids. `workers`: processes; None takes one per
-    core, and none besides this one for a small corpus. `report` receives formats, counts and odd things line by line;
-    `progress` bytes done and in all (None where unknown). Nothing is truncated. Memory does not depend on the size of the
-    corpus. Raises `CorpusError` for input that is missing, empty, binary, in another encoding or badly paired, `RunError` if
-    the disk is full.
+    `format`: "auto", one of `readers.formats.FORMATS` ("csv:review" names the column with the text), or "pairs" for parallel text
+    (see `readers.pairs`). `languages`: the paths are a folder per language, or one folder of these; every document keeps its
+    language. `annotations`: words of a segmenter and layers, kept with the ids. `workers`: the number of processes; None means
+    one per core, or only this process for a small corpus. `report` receives formats, counts and anomalies line by line;
+    `progress` receives the bytes done and the total (None if unknown). Nothing is truncated. Memory does not depend on the size
+    of the corpus. Raises `CorpusError` if input is missing, empty, binary, in another encoding or badly paired, `RunError` if the
+    disk is full.
     """
     account = Report()
     names, blocks, total = _corpus(paths, format, languages, account)
@@ -104,10 +104,10 @@ def train_tokenizer_from(
 ) -> Tokenizer:
     """Train a tokenizer on a corpus, or on an even, deterministic sample of its blocks if it exceeds the budget.
 
-    `spec` is what `cloze.text.train` takes. Words are counted in the whole corpus, the languages as they come; if a segmenter
-    cuts them, by `workers` processes (as in `build_store`). A sample is taken block by block (2 MB), spread evenly over the
-    corpus, and `report` gets details. With `languages` (see `build_store`) each language's share is smoothed with the exponent
-    `smooth`; small ones are repeated.
+    `spec` is what `cloze.text.train` takes. Words are counted in the whole corpus, with the languages in their own proportions;
+    if a segmenter cuts them, `workers` processes count (as in `build_store`). A sample is taken block by block (2 MB), spread
+    evenly over the corpus, and `report` gets details. With `languages` (see `build_store`) each language's share is smoothed with
+    the exponent `smooth`; small ones are repeated.
     """
     account = Report()
     if isinstance(trainer_of(spec), Streaming):
@@ -153,7 +153,7 @@ def _counting(
 def _corpus(
     paths: Sequence[str | Path], format: str, languages: bool, account: Report
 ) -> tuple[tuple[str, ...], Iterator[Block], int | None]:
-    """Names of the languages (none unless requested), blocks, and bytes in all where that can be known."""
+    """Names of the languages (none unless requested), blocks, and the total bytes if known."""
     if format == PAIRS:
         names, pairs = read_pairs(paths, account)
         return names, pairs, corpus_size([file.path for one in find_pairs(paths) for file in one.files])
@@ -166,7 +166,7 @@ def _corpus(
 def corpus_files(paths: Sequence[str | Path], format: str = "auto", languages: bool = False) -> list[str]:
     """The files that `build_store` reads for these arguments, in its order; "-" and "python-docs" unchanged.
 
-    Raises `CorpusError` where something is missing or badly paired. Nothing is read but the first line of parallel tables.
+    Raises `CorpusError` if a file is missing or badly paired. Only the first line of parallel tables is read.
     """
     if format == PAIRS:
         return [file.path for one in find_pairs(paths) for file in one.files]

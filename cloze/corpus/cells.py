@@ -6,8 +6,9 @@
     counts.bin    float32, its count
     tiles.bin     int64, the first cell of every tile that has one, and the number of cells at the end
 
-A tile is TILE x TILE words: its vectors fit the cache, which makes training twice as fast as cells in any order. A tile of
-many cells is cut into pieces of PIECE; an epoch visits the pieces in random order and the cells of a piece in random order.
+A tile is TILE x TILE words. Its vectors fit into the cache, so training is twice as fast as with cells in an arbitrary order. A
+tile of many cells is cut into pieces of PIECE; an epoch visits the pieces in random order and the cells of a piece in random
+order.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _documents(parts: Iterator[Document]) -> Iterator[Iterator[Document]]:
 
 
 def check_store(path: str | Path) -> dict[str, Any]:
-    """Compare every checksum of a store; its header. Raises `CorpusError` if it is damaged."""
+    """Compare every checksum of a store, and return its header. Raises `CorpusError` if it is damaged."""
     store = Store.open(path, verify=True)
     lengths = np.diff(store.document_starts)
     extent = {"tokens_per_document_median": float(np.median(lengths)) if len(lengths) else 0.0}

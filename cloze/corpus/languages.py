@@ -25,7 +25,7 @@ Int64 = NDArray[np.int64]
 
 
 def shares(counts: Sequence[float] | NDArray[Any], smooth: float) -> NDArray[np.float64]:
-    """q ∝ p^smooth for counts of each language; 1 keeps the shares, 0 makes all equal; a language without text gets 0."""
+    """The shares q ∝ p^smooth from the counts of each language; 1 keeps p, 0 makes all equal; a language without text gets 0."""
     sizes = np.asarray(counts, dtype=np.float64)
     raised = np.where(sizes > 0, (sizes / max(sizes.sum(), 1.0)) ** smooth, 0.0)
     return np.asarray(raised / raised.sum())

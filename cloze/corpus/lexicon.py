@@ -109,8 +109,8 @@ class Lexicon:
 class BoundLexicon:
     """N-grams with ids from 1 on, in order of their frequency; 0 is padding.
 
-    grams (size, longest) int32 are their tokens, -1 behind the last; row 0 is empty. size is the number of ids, padding among
-    them, as an embedding wants it.
+    `grams` (size, longest) int32 holds their tokens, padded with -1; row 0 is empty. `size` is the number of ids including
+    padding, as an embedding needs it.
     """
 
     def __init__(self, grams: NDArray[np.int32]) -> None:

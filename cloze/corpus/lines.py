@@ -96,7 +96,7 @@ class BoundLines:
         return int(self._size.sum(dtype=np.int64))
 
     def plan(self, epoch: int, room: int) -> LinePlan:
-        """The rows of one epoch when `room` tokens may come in; a pure function of seed, entry, epoch and room."""
+        """The rows of one epoch with room for `room` tokens each; a pure function of seed, entry, epoch and room."""
         if room < 2:
             raise RecipeError(f"lines: {room} tokens of room per row; a row needs 2 (is `length` too small?).")
         longest = min(room, self.source.length)

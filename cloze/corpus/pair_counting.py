@@ -1,4 +1,4 @@
-"""Counting pairs of words within memory: hash tables in compiled code, or sorting in numpy; spills sorted runs to disk.
+"""Counts pairs of words in bounded memory: with hash tables in compiled code, or by sorting in numpy; spills sorted runs to disk.
 
 A pair's key is its first id times the size of the vocabulary, plus the second. A symmetric count puts the larger id first, so
 that one entry stands for two cells. Threads split the pairs by their first id and need no locks.
@@ -126,7 +126,7 @@ def _by_tables(
 def _by_sorting(
     chunks: Iterable[Words], weights: NDArray[np.float64], vocab_size: int, symmetric: bool, memory: int, folder: Path
 ) -> Runs:
-    """The same without a compiler: all pairs of a piece of text at once, sorted and added up."""
+    """The same without a compiler: makes all pairs of a piece of text, sorts them and adds them up."""
     # Summing needs four copies of the entries: separate, joined, sorted, and summed.
     piece = max(int(memory / (16 * _ENTRY * len(weights))), 1 << 10)
     most = memory // (6 * _ENTRY)  # entries kept before they are written

@@ -30,13 +30,13 @@ _COMPANION, _WRONG = "translation", "distractor"
 class Pairs(Source):
     """Sentences with their translations, for XLM's TLM and Unicoder (a store built with `--format pairs`).
 
-    length: the length of the network's input; phases may set it instead. swap: which side comes first is redrawn for every row,
-    else it is that of the first column. languages: `{smooth: S}` draws pairs of languages with q ∝ p^S, p their shares of the
+    length: the length of the network's input; phases may set it instead. swap: the order of the two sides is random in every row;
+    otherwise the first column comes first. languages: `{smooth: S}` draws pairs of languages with q ∝ p^S, p their shares of the
     pairs. static: the same rows with the same addresses in every epoch; only their order differs.
 
-    The companion `translation` is the other side, `distractor` the other side of a random other pair of the same languages (of
-    the pair itself if the store has only one; pairs with equal text count as different). A side longer than the room is cut;
-    the frame makes both fit together.
+    The companion `translation` is the other side. `distractor` is the other side of a random other pair in the same languages, or
+    of the pair itself if the store has only one; pairs with equal text count as different. A side longer than the room is cut;
+    the edit `frame` makes both fit together.
 
     alternate: rows of running text instead, in which every second sentence is a translation; see `BoundAlternating`.
     """
@@ -71,8 +71,8 @@ class Pairs(Source):
 
 
 class _Kin(NamedTuple):
-    """Pairs sorted by their languages (`order`); for each pair where those of its languages begin there, its own place among
-    them, and how many they are; N of each."""
+    """Pairs sorted by their languages (`order`). For each pair: where the pairs of its languages begin in that order, its place
+    among them, and their number; N of each."""
 
     order: Int64
     first: Int64
@@ -104,7 +104,7 @@ class BoundPairs:
         return int((self.stretch.stop - self.stretch.start).sum())
 
     def plan(self, epoch: int, room: int) -> Plan:
-        """The pairs of one epoch when `room` tokens may come in; a pure function of seed, entry, epoch and room.
+        """The pairs of one epoch with room for `room` tokens per row; a pure function of seed, entry, epoch and room.
 
         The planned length of a row counts both sides.
         """
@@ -130,9 +130,9 @@ class BoundPairs:
     def read(self, plan: Plan, items: Int64, want: frozenset[str]) -> Rows:
         """The rows of some items (B positions in the plan's order).
 
-        `tokens` (B, L), `length` and `document` (B) always; `language` (B), `word_start` (B, L), `sentence` (B, L; 0) and
-        `layers/<name>` (B, L) if wanted; the same of the other side, if any of it is wanted, under `translation.`, and of
-        another pair's under `distractor.`.
+        Always `tokens` (B, L), `length` and `document` (B); if wanted, `language` (B), `word_start` (B, L), `sentence` (B, L; 0)
+        and `layers/<name>` (B, L). The other side has the same fields under `translation.`, the side of another pair under
+        `distractor.`; both are read if any of their fields is wanted.
         """
         index = plan.order[items]
         swapped = np.zeros(len(index), dtype=np.int64)
@@ -148,7 +148,7 @@ class BoundPairs:
         return Rows(arrays, checked=True)
 
     def _others(self, plan: Plan, items: Int64) -> Int64:
-        """For each item another pair of the same languages (itself where it is the only one)."""
+        """For each item, another pair of the same languages, or the item itself if there is no other."""
         kin, index = self._kin, plan.order[items]
         others = np.maximum(kin.number[index] - 1, 1)
         step = 1 + self.draw(plan, items).integers("pairs/distractor", others)
@@ -164,7 +164,7 @@ class BoundPairs:
         return _Kin(order, first, rank - first, number[kind])
 
     def draw(self, plan: Plan, items: Int64) -> rng.Draw:
-        """The random numbers of some items: by seed, entry, epoch (0 if static) and pair, and how often it has come."""
+        """The random numbers of some items, addressed by seed, entry, epoch (0 if static), pair and its repeat."""
         return rng.Draw(rng.row_keys(
             self.seed, self.entry, 0 if self.source.static else plan.epoch, items=plan.address(items, self.source.static)
         ))

@@ -29,7 +29,7 @@ Value = TypeVar("Value")
 _FIELDS = ("tokens", "length", "document", "sentence", "word_start")
 #: The fields of a source of running text; a store with annotation layers adds `layers/<name>` to each.
 GIVES = frozenset({*_FIELDS, "language", "target_length", *(f"{c}.{f}" for c in ("distractor", "next") for f in _FIELDS)})
-_LEAD = "lead"  # the companion from the beginning of the passage's document
+_LEAD = "lead"  # the companion: a sentence from the beginning of the passage's document
 _FEWEST = 20  # documents below which nothing is held out
 _CHUNK = 1 << 20  # documents looked at together: bounds memory, not results
 
@@ -59,26 +59,25 @@ class RunningText(Protocol):
 class Passages(Source):
     """Passages of running text, as BERT, RoBERTa, GPT-2 and ELECTRA are trained on.
 
-    length: the length of the network's input; phases may set it instead.
-    short: share of documents whose passages get a random target of 2 … room tokens instead of the room (BERT §A.2,
+    length: the length of the network's input; phases may set it instead. short: share of documents whose passages get a random
+    target length of 2 … room tokens instead of the room (BERT §A.2,
       `short_seq_prob`).
     short_by: whether one draw holds for all passages of a "document", as in BERT's code, or each "passage" has its own
       (ELECTRA's `build_pretraining_dataset.py`); `short` is then a share of the passages.
     distractor: the document of a random text is drawn uniformly from the others ("documents", BERT's code), or in proportion
       to its "sentences" (ZEN's).
-    across_documents: a passage may run on into the next document of the store (RoBERTa §4.2, FULL-SENTENCES).
-    separator: role inserted between the documents of one passage, for example "[SEP]".
-    break_at: "sentence" keeps sentences whole; "anywhere" cuts every `room` tokens (GPT-2).
-    overrun: the sentence that reaches the target is taken whole and the exercise trims (BERT's code); false stops
-      before it, so that nothing is ever trimmed (RoBERTa).
-    static: the same passages with the same addresses, hence the same masks, in every epoch; only their order differs.
-    lead: the companion `lead` is one of the first so many sentences of the passage's document, at random.
-    languages: `{smooth: S}` draws the languages of the store with q ∝ p^S, p their shares of the passages (multilingual
-      BERT: 0.7). Passages of a small language then repeat, with new masks, before all of a large language have occurred.
+    across_documents: a passage may continue into the next document of the store (RoBERTa §4.2, FULL-SENTENCES). separator: role
+    inserted between the documents of one passage, for example "[SEP]". break_at: "sentence" keeps sentences whole; "anywhere"
+    cuts every `room` tokens (GPT-2). overrun: the sentence that reaches the target is taken whole and the exercise trims the
+    passage (BERT's code); with false, the passage ends before it, so that nothing is trimmed (RoBERTa). static: the same passages
+    with the same addresses, hence the same masks, in every epoch; only their order differs. lead: the companion `lead` is a
+    random one of the first so many sentences of the passage's document. languages: `{smooth: S}` draws the languages of the store
+    with q ∝ p^S, p their shares of the passages (multilingual
+      BERT: 0.7). Passages of a small language then repeat, with new masks, before all passages of a large language have occurred.
 
     Distractors are in the passage's own language, and no passage continues into another language.
 
-    Differs: with `languages` the targets of `short` are drawn once, not again in every epoch.
+    Differs: with `languages`, the target lengths of `short` are drawn once, not again in every epoch.
     """
 
     gives: frozenset[str] = GIVES
@@ -173,7 +172,7 @@ class BoundPassages:
         return int((self.stretch.stop - self.stretch.start).sum())
 
     def plan(self, epoch: int, room: int) -> Plan:
-        """The passages of one epoch when `room` tokens may come in; a pure function of seed, entry, epoch and room."""
+        """The passages of one epoch with room for `room` tokens each; a pure function of seed, entry, epoch and room."""
         if room < 2:
             raise RecipeError(f"passages: {room} tokens of room per row; a passage needs 2 (is `length` too small?).")
 
@@ -224,7 +223,7 @@ class BoundPassages:
         return Rows(arrays, checked=True)
 
     def draw(self, plan: Plan, items: Int64) -> rng.Draw:
-        """The random numbers of some items: by seed, entry, epoch (0 if static) and passage, and how often it has come."""
+        """The random numbers of some items, addressed by seed, entry, epoch (0 if static), passage and its repeat."""
         epoch, address = 0 if self.source.static else plan.epoch, plan.address(items, self.source.static)
         return rng.Draw(rng.row_keys(self.seed, self.entry, epoch, items=address))
 
@@ -237,7 +236,8 @@ class BoundPassages:
         return plans.by_sentence(self.store, self.stretch, room, targets, overrun=self.source.overrun)
 
     def _targets(self, epoch: int, room: int) -> plans.Targets:
-        """The room, or for a share `short` 2 … room: drawn by document, or by passage, addressed by its first token."""
+        """Target lengths: the room, or for a share `short` a number from 2 to the room, drawn by document, or by passage with its
+        first token as the address."""
 
         def drawn(name: str, items: Int64) -> Int64:
             draw = rng.Draw(rng.row_keys(self.seed, self.entry, epoch, name, items=items))
@@ -258,7 +258,7 @@ class BoundPassages:
         others = high - low - spanned
         if np.min(others) < 1:
             raise CorpusError(
-                f"{self.store.path}: a random document was asked for (pair, wrong: random_document), but the corpus has "
+                f"{self.store.path}: `pair: {{wrong: random_document}}` needs a random document, but the corpus has "
                 f"only the passage's own document ({len(stretch.documents)} in the {self.part} part).\n"
                 f"  Use a corpus of at least two documents{' of every language' if self.store.languages else ''}, "
                 f"or pair with rate: 0."
@@ -287,7 +287,7 @@ class BoundPassages:
         return np.concatenate([[0], np.cumsum(self.stretch.last - self.stretch.first)])
 
     def _range_of_language(self, own: NDArray[np.intp]) -> tuple[Any, Any]:
-        """First of the stretch's documents in each one's language, and one past the last: a store keeps these together."""
+        """The first document of the stretch in each one's language, and one past the last; a store keeps a language together."""
         if not self.store.languages:
             return 0, len(self.stretch.documents)
         language = self.store.document_languages[self.stretch.documents]

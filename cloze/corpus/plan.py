@@ -51,7 +51,7 @@ AnyCut = TypeVar("AnyCut", bound=Cut)
 
 @dataclass(frozen=True)
 class Arranged(Generic[AnyCut]):
-    """One epoch: rows and the order in which they come. Item i of the epoch is row `order[i]` of `passages`."""
+    """One epoch: rows and their order. Item i of the epoch is row `order[i]` of `passages`."""
 
     epoch: int
     room: int
@@ -89,7 +89,7 @@ class Plan(Arranged[Cuts]):
         return self.passages.document
 
     def address(self, items: Int64, static: bool) -> Int64:
-        """What tells items apart, whatever their place in the epoch: the passage and, unless `static`, its repeat."""
+        """A number that identifies each item whatever its place in the epoch: the passage and, unless `static`, its repeat."""
         passage = self.order[items]
         return passage if self.repeat is None or static else passage + len(self.passages.start) * self.repeat[items]
 
@@ -131,10 +131,9 @@ def by_sentence(
 ) -> Cuts:
     """Passages of whole sentences.
 
-    A passage takes sentences until it has at least its target of tokens, which is `room` or, where given, what
-    `targets` says. With `overrun` the sentence that reaches the target is taken whole, so that a passage may have up to
-    twice the room; without it the passage stops before that sentence. A sentence longer than the room is cut into
-    pieces of `room`: nothing is dropped.
+    A passage takes sentences until it has at least its target length, which is `room` unless `targets` sets another. With
+    `overrun` the sentence that reaches the target is taken whole, so that a passage may have up to twice the room; without it the
+    passage stops before that sentence. A sentence longer than the room is cut into pieces of `room`: nothing is dropped.
     """
     units = _units(store, stretch, room)
     ends = units.linear_end
@@ -199,7 +198,7 @@ def by_length(store: Store, stretch: Stretch, room: int) -> Cuts:
 
 
 def by_each(store: Store, stretch: Stretch, room: int) -> Cuts:
-    """Every sentence for itself; one longer than the room is cut into pieces of `room`."""
+    """One sentence per passage; a sentence longer than the room is cut into pieces of `room`."""
     units = _units(store, stretch, room)
     return Cuts(
         start=units.start, stop=units.start + units.size, length=units.size.astype(np.int32),
@@ -250,7 +249,7 @@ def _ranges(first: Int64, counts: Int64) -> Int64:
 
 
 def _follow(reach: Int64, low: int, cursor: int) -> tuple[list[int], int]:
-    """Follow the chain cursor → reach[cursor] through the units from `low`; the cuts found and where it left off."""
+    """Follow the chain cursor → reach[cursor] through the units from `low`; returns the cuts and the last cursor."""
     jumps, high = reach.tolist(), low + len(reach)
     cuts = []
     while cursor < high:

@@ -91,7 +91,7 @@ class Faults:
     column: str = "text"
 
     def check(self) -> None:
-        """Raise `CorpusError` if more than one per cent of the file cannot be read as what it was taken for."""
+        """Raise `CorpusError` if more than one per cent of the file is not in the assumed encoding or format."""
         if self.undecodable > self.bytes * _TOLERATED:
             raise CorpusError(
                 f"{self.path}: {self.undecodable:,} of {self.bytes:,} bytes are not UTF-8: "

@@ -19,20 +19,20 @@ from cloze.registry import register
 class Sentences(Source):
     """One sentence per row, for MASS and RoBERTa's sentence pairs (§4.2, SENTENCE-PAIR).
 
-    length: what the network sees; phases may set it instead. max_length: sentences of more tokens are cut into pieces of this
-    length, as those are that exceed the room; nothing is left out. languages: `{smooth: S}`, see `passages`; without it the
-    languages come as they are. static: as in `passages`.
+    length: the length of the network's input; phases may set it instead. max_length: longer sentences are cut into pieces of this
+    length, and sentences that exceed the room into pieces of the room; nothing is left out. languages: `{smooth: S}`, see
+    `passages`; without it, languages keep their own proportions. static: as in `passages`.
 
     The companion `next` is the next sentence in its document, `distractor` one sentence of another document.
 
-    With one of the following a sentence is never cut: it is left out if it, or a companion asked for, has more than
-    `max_length` tokens or does not fit in the room. companions: `next` and `previous`, the sentences around it, which every
-    row then has: the first or last of a document is no row of its own (Skip-thought, Kiros et al. 2015).
-    across_documents: the sentences around it may be those of the neighbouring documents, as in the authors' code.
-    bucket: `equal_length` makes every step of rows of one length, as the authors of Skip-thought and context2vec do; what
-    is left over of each length comes at the end of the epoch, in steps of nearly equal lengths.
+    With `companions` or `bucket`, a sentence is never cut: it is left out if it, or one of its companions, has more than
+    `max_length` tokens or does not fit into the room. companions: `next` and `previous`, the adjacent sentences. Every row has
+    them, so the first or last sentence of a document is not a row (Skip-thought, Kiros et al. 2015). across_documents: adjacent
+    sentences may belong to the neighbouring documents, as in the authors' code. bucket: `equal_length` makes every step of rows
+    of one length, as the authors of Skip-thought and context2vec do. The remainders of all lengths are at the end of the epoch,
+    in steps of nearly equal lengths.
 
-    Differs: the authors of context2vec give what is left over in smaller steps.
+    Differs: the authors of context2vec train on the remainders in smaller steps.
     """
 
     each = True
@@ -57,9 +57,9 @@ class Sentences(Source):
         if bucket not in (None, "equal_length"):
             raise RecipeError(f"sentences.bucket: {bucket!r}; expected equal_length, or nothing.")
         if across_documents and not companions:
-            raise RecipeError("sentences.across_documents: says whose neighbours are companions; write companions: [next].")
+            raise RecipeError("sentences.across_documents: applies to companions, and there are none. Write companions: [next].")
         self.companions: tuple[Companion, ...] = tuple(dict.fromkeys(companions or ()))
-        #: Assembly then binds this source with the number of rows in a step.
+        #: Assembly then passes the number of rows of a step to `bind`.
         self.lanes = bucket is not None
         self.whole = bool(self.companions) or bucket is not None
         if self.whole and languages is not None:

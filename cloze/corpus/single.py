@@ -32,7 +32,7 @@ class OneByOne(Protocol):
 
 
 def fields_of(companions: tuple[Companion, ...]) -> frozenset[str]:
-    """What rows hold: the sentence, its language where the store knows it, and the sentences asked for."""
+    """The fields of rows: of the sentence, of its language if the store knows it, and of its companions."""
     return frozenset({*_FIELDS, "language", *(f"{view}.{name}" for view in companions for name in _FIELDS)})
 
 
@@ -78,11 +78,11 @@ class BoundSingle:
 
     @property
     def tokens(self) -> int:
-        """Tokens of this part of the corpus, sentences that are left out included."""
+        """Tokens of this part of the corpus, including sentences that are left out."""
         return int((self.stretch.stop - self.stretch.start).sum())
 
     def plan(self, epoch: int, room: int) -> Plan:
-        """The sentences of one epoch when `room` tokens may come in; a pure function of seed, entry, epoch and room.
+        """The sentences of one epoch with room for `room` tokens each; a pure function of seed, entry, epoch and room.
 
         Raises `CorpusError` if every training sentence is too long.
         """
@@ -103,8 +103,8 @@ class BoundSingle:
         """The rows of some items (B positions in the plan's order).
 
         `tokens` (B, L), `length` and `document` (B) always; `word_start` (B, L), `sentence` (B, L; 0), `language` (B) and
-        `layers/<name>` (B, L) if wanted; the same of the sentence before and behind, if any of it is wanted, under
-        `previous.` and `next.`.
+        `layers/<name>` (B, L) if wanted; and the same fields of the previous and the next sentence, under `previous.` and
+        `next.`.
         """
         index = plan.order[items]
         sentence = plan.passages.sentence[index]
@@ -130,7 +130,7 @@ class BoundSingle:
         return self._gather.stretches(start, length, sentence, document, want)
 
     def _with_neighbours(self) -> _Sentences:
-        """The sentences that have every companion asked for, within their run of documents."""
+        """The sentences that have every companion within their run of documents."""
         stretch = self.stretch
         first, last = stretch.first[stretch.runs[:-1]], stretch.last[stretch.runs[1:] - 1]
         first = first + ("previous" in self.source.companions)
@@ -162,7 +162,7 @@ class BoundSingle:
     def _in_groups(self, length: NDArray[np.int32], epoch: int) -> Int64:
         """Rows in groups of `batch` of equal length, the groups in random order.
 
-        What is left over of every length makes up the last groups, sorted by length, so that nothing is left out.
+        The remainders of all lengths form the last groups, sorted by length, so that nothing is left out.
         """
         mixed = rng.permutation(len(length), self.seed, self.entry, "order", epoch)
         by_length = mixed[np.argsort(length[mixed], kind="stable")]

@@ -1,4 +1,4 @@
-"""What a source is: the part of a recipe that says which rows of a store an entry reads."""
+"""The base class of sources: the parts of a recipe that define which rows of a store an entry reads."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 class Source(ABC):
     """The base class of every source.
 
-    `gives` are the fields of its rows, `length` the most tokens of a row. `labelled`: it reads labelled text and builds it into
-    a store (`build_store`); `answer` is then the kind of answer of its records. `lanes`: row i of a step continues row i of the
-    step before, so `bind` takes the number of `lanes`. `of_one_length`: rows of similar length share batches, so `bind` takes
-    the `batch`. `keeps_empty`: a text without tokens keeps what the template puts around it.
+    `gives` are the fields of its rows, `length` the most tokens of a row. `labelled`: it reads labelled text and builds it into a
+    store (`build_store`); `answer` is then the kind of answer of its records. `lanes`: row i of a step continues row i of the
+    step before, so `bind` takes the number of `lanes`. `of_one_length`: rows of similar length share batches, so `bind` takes the
+    `batch`. `keeps_empty`: a text without tokens keeps the tokens of its template.
     """
 
     labelled: ClassVar[bool] = False

@@ -1,17 +1,16 @@
 """The token store: a folder of flat, memory-mapped files. One store holds one corpus under one tokenizer.
 
-    store.json       version, dtype, counts, roles, tokenizer hash, size and sha256 of every file, build report
-    tokens.bin       token ids, uint16 or uint32
-    words.bin        one bit per token, little bit order: the token starts a word
-    sentences.bin    int64, the first token of every sentence, and the number of tokens at the end
-    documents.bin    int64, the first sentence of every document, and the number of sentences at the end
-    languages.bin    uint8, the language of every document; of parallel text two: of its first and of its second side.
+    store.json       version, dtype, counts, roles, tokenizer hash, size and sha256 of every file, build report tokens.bin
+    token ids, uint16 or uint32 words.bin        one bit per token, little bit order: the token starts a word sentences.bin
+    int64, the first token of every sentence, and the number of tokens at the end documents.bin    int64, the first sentence of
+    every document, and the number of sentences at the end languages.bin    uint8, the language of every document; for parallel
+    text two, of its first and its second side.
                      Only in stores of several languages; `languages` in the header names them.
     layers/<name>.bin  uint8, an annotation layer: 0 outside all units, 1 the first token of a unit, 2 inside; optional.
     tokenizer/       the tokenizer that made the ids
 
-The header's `words` is the hash of the segmenter whose words the word starts are (absent or null: the tokenizer's own), its
-`annotations` the hashes of the layers' annotators, `pairs` whether the documents are pairs of translations.
+In the header, `words` is the hash of the segmenter that set the word starts (absent or null: the tokenizer), `annotations` holds
+the hashes of the layers' annotators, and `pairs` tells whether the documents are pairs of translations.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ LANGUAGES = "languages.bin"
 LAYERS = "layers/"
 TOKENIZER = "tokenizer"
 _CHUNK = 1 << 22  # tokens counted at a time
-_LOOKED_AT = 1 << 28  # tokens of which the ids are looked at when a store is opened
+_LOOKED_AT = 1 << 28  # tokens whose ids are checked when a store is opened
 _REBUILD = "Rebuild it: cloze corpus build PATH... --out STORE"
 
 
@@ -49,8 +48,8 @@ class Store:
     `verify` (`cloze corpus check STORE`) compares every byte.
     """
 
-    shortest_text = 1  # tokens of a sentence at least
-    kinds: ClassVar[dict[str, type[Store]]] = {}  # stores that hold more, by the key of the header that says so
+    shortest_text = 1  # minimum number of tokens of a sentence
+    kinds: ClassVar[dict[str, type[Store]]] = {}  # subclasses with more contents, by their key in the header
 
     def __init_subclass__(cls, *, holds: str) -> None:
         Store.kinds[holds] = cls
@@ -74,7 +73,8 @@ class Store:
     def open(cls, path: str | Path, *, verify: bool = False) -> Store:
         """Open a store folder. Raises `CorpusError` if it is missing, damaged or half-copied.
 
-        Everything that could lead outside the files is always checked (see the class); `verify` also compares all checksums.
+        Everything that could cause reads outside the files is always checked (see the class); `verify` also compares all
+        checksums.
         """
         folder = Path(path)
         store = _made(folder, _read_header(folder))
@@ -133,7 +133,7 @@ class Store:
 
     @property
     def document_languages(self) -> NDArray[np.uint8]:
-        """The number of every document's language, (documents,); of pairs (documents, 2): of both sides."""
+        """The number of every document's language, (documents,); for pairs that of both sides, (documents, 2)."""
         if self._languages is None:
             raise CorpusError(
                 f"{self.path}: this store does not record the languages of its documents.\n"
@@ -152,7 +152,7 @@ class Store:
         return ((self.word_bits[wide >> 3] >> (wide & 7).astype(np.uint8)) & 1).astype(np.bool_)
 
     def mixture_size(self, batch: int) -> int:
-        """Its size in a mixture, for batches of so many examples: its tokens."""
+        """Its size in a mixture: its number of tokens, whatever the batch."""
         return len(self.tokens)
 
     def counts(self) -> NDArray[np.int64]:
@@ -194,7 +194,7 @@ class Store:
             )
 
     def require_annotations(self, wanted: Annotations, *, whose: str) -> None:
-        """Raise `CorpusError` unless the store has these words and layers; without any, every store will do."""
+        """Raise `CorpusError` unless the store has these words and layers; if none are wanted, every store is fine."""
         asked = wanted.header()
         found = {"words": self.header.get("words"), "annotations": self.header.get("annotations", {})}
         if asked["words"] is not None and asked["words"] != found["words"]:
@@ -279,7 +279,7 @@ def _made(path: Path, header: Mapping[str, Any]) -> Store:
 
 
 def layer_file(name: str) -> str:
-    """Where an annotation layer is kept in the folder."""
+    """The file of an annotation layer in the folder."""
     return f"{LAYERS}{name}.bin"
 
 

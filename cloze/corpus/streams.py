@@ -27,9 +27,9 @@ _FIELDS = _TEXT | {"document", "restarts"} | {f"distractor.{name}" for name in _
 class Streams(Source):
     """Consecutive rows of one long text, for networks with a memory (Transformer-XL, XLNet).
 
-    The documents, in the order of the store and with a `separator` (a role, such as "[EOS]") after each, form one text. It is
-    cut into as many lanes as the batch has rows; row i of every step continues row i of the previous step. An epoch reads every
-    lane once, in order, and `restarts` marks where memory must be cleared. A remainder of fewer tokens than lanes is dropped.
+    The documents, in the order of the store and with a `separator` (a role, such as "[EOS]") after each, form one text. It is cut
+    into as many lanes as the batch has rows; row i of every step continues row i of the previous step. An epoch reads every lane
+    once, in order, and `restarts` marks where memory must be cleared. A remainder of fewer tokens than lanes is dropped.
 
     length: the length of the network's input; phases may set it instead.
     reuse: how many tokens at the end of a row the next row of the lane repeats at its start. With 1, predicting the next token
@@ -38,13 +38,13 @@ class Streams(Source):
     both_directions: the upper half of the lanes reads the text of the lower half a second time, backwards (XLNet, `bi_data`), and
       `reversed` marks its rows; a word then starts at its end. With an odd number of lanes the middle one is only read
       forwards.
-    spread, short: rows of random lengths, the same for all lanes, so that words do not always meet the same borders (AWD-LSTM;
-      Merity et al., 2018, §5). New tokens of a row are drawn with deviation `spread` around a usual number, in a share `short`
-      of the rows around half of it; the usual number is such that `length` is 4 deviations above. At least 5 come in. With
-      `training.divide: rows` an update is as large as its rows are long. Held-out rows are never drawn: they are as long as the
-      usual ones.
+    spread, short: rows of random lengths, the same for all lanes, so that row borders vary (AWD-LSTM; Merity et al., 2018, §5).
+    The number of new tokens of a row is drawn from a normal distribution with standard deviation `spread` around a mean, in a
+    share `short` of the rows around half that mean; the mean is 4 standard deviations below `length`, and the minimum is 5. With
+    `training.divide: rows`, the size of an update is proportional to the length of its rows. Held-out rows are not random: all
+    have the mean length.
 
-    The companion `distractor` is a stretch of the row's own lane that begins with the sentence of a random token.
+    The companion `distractor` is a span of the row's own lane that begins with the sentence of a random token.
 
     Differs: the authors of XLNet shuffle input files for every epoch; here all epochs are equal, except for the random numbers of
     the exercise.
@@ -73,7 +73,7 @@ class Streams(Source):
         self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
         part: Literal["train", "held_out"] = "train", lanes: int,
     ) -> BoundStreams:
-        """This source over one store, in `lanes` lanes. Raises `CorpusError` if a training lane has not two tokens."""
+        """This source over one store, in `lanes` lanes. Raises `CorpusError` if a training lane has fewer than two tokens."""
         return BoundStreams(self, store, seed=seed, entry=entry, held_out=held_out, part=part, lanes=lanes)
 
 
@@ -97,7 +97,7 @@ class StreamPlan:
 
 class Places(NamedTuple):
     """Tokens of the lanes (B, L): the document of each, its position there, the document's length, whether it is the separator
-    after it, and its index in the store (of a separator: that of the document's last token)."""
+    after it, and its index in the store (for a separator, the index of the document's last token)."""
 
     document: Int64
     inner: Int64
@@ -141,7 +141,7 @@ class BoundStreams:
         return int(self._begin[-1])
 
     def plan(self, epoch: int, room: int) -> StreamPlan:
-        """The rows of one epoch when `room` tokens may come in."""
+        """The rows of one epoch with room for `room` tokens each."""
         step = room - self.source.reuse
         if room < 2 or step < 1:
             raise RecipeError(
@@ -178,10 +178,10 @@ class BoundStreams:
         return StreamPlan(epoch, room, self.lanes, start, np.minimum(length, self.span - start).astype(np.int32))
 
     def read(self, plan: StreamPlan, items: Int64, want: frozenset[str]) -> Rows:
-        """The rows of some items: `tokens` (B, L) int32, `length` (B), `restarts` (B) bool and `document` (B), that of the
-        first token, always; `reversed` (B) bool where both directions are read; `sentence` (B, L), the ordinal of the
-        token's sentence in its row (-1 at a separator), and `word_start` (B, L) if wanted; of the same kind and as long as
-        the row, unless the lane ends before, `distractor.*`."""
+        """The rows of some items: `tokens` (B, L) int32, `length` (B), `restarts` (B) bool and `document` (B), that of the first
+        token, always; `reversed` (B) bool where both directions are read; `sentence` (B, L), the ordinal of the token's sentence
+        in its row (-1 at a separator), and `word_start` (B, L) if wanted; and `distractor.*`, of the same kind and as long as the
+        row unless the lane ends earlier."""
         step, lane = items // plan.lanes, items % plan.lanes
         length = plan.length[step]
         backwards = lane >= self._texts
@@ -198,7 +198,7 @@ class BoundStreams:
         return Rows(arrays, checked=True)
 
     def _text(self, start: Int64, length: NDArray[np.int32], lane: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
-        """The tokens of each lane from `start` (B,) on, in the direction of reading, and what else of a text is wanted."""
+        """The tokens of each lane from `start` (B,), in the direction of reading, and the other wanted fields."""
         inside = np.minimum(start[:, None] + np.arange(int(length.max(initial=1))), self.span - 1)
         at = self._places(inside, lane)
         tokens = self.store.tokens[at.physical].astype(np.int32)

@@ -20,7 +20,7 @@ from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
 from cloze.rows import Rows
 
-_BLOCK = 1 << 22  # tokens whose counts are made at a time
+_BLOCK = 1 << 22  # tokens counted at a time
 
 
 class Counts(NamedTuple):
@@ -119,8 +119,8 @@ class BoundTermDocuments:
         return DocumentPlan(epoch, room, rng.permutation(len(self.start), self.seed, self.entry, "order", epoch))
 
     def read(self, plan: DocumentPlan, items: Int64, want: frozenset[str]) -> Rows:
-        """`tokens` (B, L) the distinct words of each document, `length` (B,); each is asked at its own column: `targets/main`
-        (B, L) the word, `positions/main` (B, L), `weights/main` (B, L) float32 its count."""
+        """`tokens` (B, L) the distinct words of each document, `length` (B,); each word is the target at its own column:
+        `targets/main` (B, L) is the word, `positions/main` (B, L) its column, `weights/main` (B, L) float32 its count."""
         chosen = plan.order[items]
         found = self._counts(chosen)
         sizes = np.bincount(found.documents, minlength=len(items))
@@ -155,7 +155,7 @@ class BoundTermDocuments:
         return Counts(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     def _counts(self, chosen: Int64) -> Counts:
-        """The counts of some documents, numbered in the given order; words of a document ascend."""
+        """The counts of some documents, numbered in the given order; the words of a document are in ascending order."""
         sizes = self.stop[chosen] - self.start[chosen]
         document = np.repeat(np.arange(len(chosen)), sizes)
         place = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(self.start[chosen], sizes)

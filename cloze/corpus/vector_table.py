@@ -14,7 +14,7 @@ from cloze.registry import register
 
 
 class Found(Protocol):
-    """What the table needs from opened vectors (`cloze.interop.vectors.Vectors`)."""
+    """The interface of opened vectors (`cloze.interop.vectors.Vectors`)."""
 
     @property
     def width(self) -> int: ...
@@ -28,7 +28,7 @@ class Found(Protocol):
 
 @register("table", "vectors")
 class PretrainedVectors:
-    """Vectors of words from a `file` of word2vec, GloVe or fastText, packed or not, or from a checkpoint of cloze.
+    """Vectors of words from a `file` of word2vec, GloVe or fastText, compressed or not, or from a checkpoint of cloze.
 
     A network that names the table in `vectors:` starts from them. A word is looked up as the tokenizer spells it; fastText's .bin
     files also give vectors for unseen words. Roles such as [UNK] have none.

@@ -69,7 +69,7 @@ UNFIT = [  # found by matching fields and states
      'token_prediction reads "query", but network "main" (transformer) gives: '
      "attention, hidden, keys, layers, queries, scores, summary, values.\n  Networks that give"),
     (("tie: true", "tie: true, set: other"),
-     'token_prediction takes "positions/other", which no edit gives.\n  Sets of targets that are given: main.'),
+     'token_prediction takes "positions/other", which no edit gives.\n  Sets of targets: main.'),
     (("tie: true", "tie: true, read: {scores: hidden}"), "token_prediction has no reading 'scores'."),
     (("rate: 0.15", "rate: 0.0"), "exercise[1].mask: mask: rate must be above 0 and at most 1, got 0.0."),
     (("corrupt: {}", "corrupt: {keep: 0.5}"), "corrupt: mask, random and keep must add up to 1"),

@@ -288,7 +288,7 @@ def test_a_task_that_is_not_written_as_expected_is_refused(given: str, said: str
 def test_a_recipe_says_what_each_task_is_in_one_place(tmp_path: Path) -> None:
     both = MIXTURE.replace("task: {patience: 0}", "task: {type: sentence_classification}")
     neither = MIXTURE.replace("    task: {type: sentence_classification, metric: accuracy}\n", "")
-    for text, said in ((both, "the entries main have a task of their own each"), (neither, 'needs "type", a kind of task')):
+    for text, said in ((both, "the entries main each have a task of their own"), (neither, 'needs "type", a kind of task')):
         (tmp_path / "wrong.yaml").write_text(text)
         with pytest.raises(RecipeError, match=said):
             load_recipe(tmp_path / "wrong.yaml")

@@ -1,7 +1,7 @@
-"""Files → blocks of bytes → documents, in constant memory; formats and compression are found out and reported.
-May import text, cloze.corpus.report and the foundation; not the store, the plans or the sources.
-To add a format: its name in `formats.FORMATS`, a rule in `detect.py`, a function in `parse.py` (records) or `tables.py` (rows).
-Its contract is tested in tests/corpus/test_readers.py.
+"""Files → blocks of bytes → documents, in constant memory; formats and compression are detected and reported. May import text,
+cloze.corpus.report and the foundation; not the store, the plans or the sources. To add a format: its name in `formats.FORMATS`, a
+rule in `detect.py`, a function in `parse.py` (records) or `tables.py` (rows). Its contract is tested in
+tests/corpus/test_readers.py.
 """
 
 from cloze.corpus.readers.documents import Document, read_documents

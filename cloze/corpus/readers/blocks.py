@@ -1,4 +1,4 @@
-"""Cutting files into blocks of a few megabytes, at document borders where possible, so that memory stays constant.
+"""Cuts files into blocks of a few megabytes, at document borders if possible, so that memory stays constant.
 
 A block is the bytes of the file, with line ends as "\\n". A document that is longer than a block continues in the next one; the
 parsed block says whether its last document is still open (`parse.py`).
@@ -31,7 +31,7 @@ _BORDERS = {"blank": b"\n\n", "sentence": b"\n\n", "book": b"\n\n", "wiki": b"</
 class Block:
     """A piece of one file, of one format. `data` is text as bytes, or texts (documents) already taken from a table.
 
-    Of parallel text it is the sentences, first and second side in turn.
+    In parallel text, it holds the sentences, alternating between the first and the second side.
     """
 
     path: str
@@ -51,7 +51,7 @@ class Block:
 
 
 def read_blocks(paths: Sequence[str | Path], format: str, report: Report, *, size: int = BLOCK) -> Iterator[Block]:
-    """The blocks of a corpus in order. Formats and odd things found on the way go into `report`."""
+    """The blocks of a corpus in order. Formats and anomalies are added to `report`."""
     requested = wanted(format)
     files = find_files(paths, report.odd)
     some = False
@@ -64,7 +64,7 @@ def read_blocks(paths: Sequence[str | Path], format: str, report: Report, *, siz
 
 
 def corpus_size(paths: Sequence[str | Path]) -> int | None:
-    """Bytes of text, estimated for packed files; None where it cannot be known beforehand."""
+    """Bytes of text, estimated for packed files; None if unknown."""
     sizes = [file.size for file in find_files(paths, Report().odd)]
     return None if None in sizes else sum(size for size in sizes if size is not None)
 
@@ -138,7 +138,7 @@ def _cut(stream: IO[bytes], sample: bytes, name: str, format: str, report: Repor
 
 
 def _cut_at(data: bytes, format: str, size: int) -> tuple[int, bool]:
-    """Where to end a block, and whether that is within a line; 0: read more data first."""
+    """Where to end a block, and whether that is within a line; 0 means: read more data first."""
     border = _BORDERS.get(format)
     if border is not None:
         found = data.rfind(border)
@@ -165,7 +165,7 @@ def _line_ends(data: bytes) -> bytes:
 
 
 def _note_long_lines(data: bytes, name: str, line: int, report: Report, *, within: bool, broken: bool = False) -> None:
-    """Note lines of more than a megabyte, each once: what begins `within` a line was noted with the block before."""
+    """Note each line of more than a megabyte once: a block that begins `within` a line was noted before."""
     start = 0 if not within else data.find(b"\n") + 1 or len(data)
     while start + LONG_LINE < len(data):
         end = data.rfind(b"\n", start, start + LONG_LINE + 1)

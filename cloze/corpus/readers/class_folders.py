@@ -24,8 +24,8 @@ class Filed(NamedTuple):
 def read_class_folders(folder: Path | str) -> Iterator[Filed]:
     """The texts of every sub-folder, in the order of their names. Hidden files and folders are passed over.
 
-    A class without a text, a file that is no .txt and an empty text are `TaskError`s: left out silently, they would be missed.
-    A folder that cloze or transformers wrote is a `CorpusError`.
+    A class without texts, a file that is not .txt, or an empty text is a `TaskError`: it must not be skipped silently. A folder
+    that cloze or transformers wrote is a `CorpusError`.
     """
     number = 0
     refuse_made(Path(folder), Path(folder).glob("*/*"))

@@ -17,7 +17,7 @@ from cloze.untrusted import parse_json
 
 _ENDINGS = frozenset({".parquet", ".arrow", ".feather"})
 _STATE, _SPLITS = "state.json", "dataset_dict.json"  # in a folder that `save_to_disk` wrote
-_TOGETHER = 1024  # rows turned into objects together
+_TOGETHER = 1024  # rows made into objects at a time
 _Naming = Callable[[Any], Any]
 
 
@@ -43,8 +43,9 @@ def columnar_rows(path: Path | str, only: Collection[str] | None = None) -> Iter
     """The rows as objects with their numbers, from 1 and continuing through all files of a folder; a part of a row group at a
     time.
 
-    `only`: the columns that are needed; where one of them is missing, and without it, all that can be text are read. A label that
-    `datasets` stored as the number of a name is the name (`ClassName`), -1 is none. What cannot be read is a `TaskError`.
+    `only`: the columns that are needed. Without it, or if one of them is missing, all columns that can be text are read. A label
+    that `datasets` stored as the number of a name becomes the name (`ClassName`); -1 becomes None. A file that cannot be read is
+    a `TaskError`.
     """
     number = 0
     with _understood(path):
@@ -83,7 +84,7 @@ class _Part:
             self.schema = self.table.schema
 
     def columns(self, names: Sequence[str]) -> Iterator[dict[str, list[Any]]]:
-        """The values of some columns, as many rows at a time as are read together."""
+        """The values of some columns, some rows at a time."""
         for batch in self._batches(list(names)):
             for begin in range(0, batch.num_rows, _TOGETHER):
                 some = batch.slice(begin, _TOGETHER)

@@ -23,16 +23,16 @@ _HEADER = re.compile(r'"?[A-Za-z_][\w.-]*"?(,"?[A-Za-z_][\w.-]*"?)+')
 
 
 class Layout(NamedTuple):
-    """The format of a file and how it was found out."""
+    """The format of a file and how it was detected."""
 
     format: str
     why: str
 
 
 def find_layout(sample: bytes, path: str, requested: Wanted, ending: str = "") -> Layout:
-    """The layout that the user named, else that of a file by its first bytes and the ending of its name.
+    """The layout that the user named, or else the one detected from the first bytes and the ending of the name.
 
-    What has a structure that is not read, or no column of the name, is a `CorpusError`: its syntax must not become text.
+    An unknown structure, or a missing column, is a `CorpusError`: syntax must not become text.
     """
     if requested.format != "auto":
         return Layout(requested.format, "as asked for")
@@ -90,7 +90,7 @@ def _structured(text: str, full: list[str], path: str, requested: Wanted, ending
 def is_wrapped(lines: list[str]) -> bool:
     """Whether these lines look cut at a margin: mostly 40 to 120 characters and not ending where sentences end."""
     if max(map(len, lines[:4]), default=0) > 160:
-        return False  # seen at once in most text that is not
+        return False  # quick test: most text is not wrapped
     ends = [line for line, following in zip(lines, lines[1:], strict=False) if line.strip() and following.strip()]
     if len(ends) < 2 or max(map(len, ends)) > 160:
         return False

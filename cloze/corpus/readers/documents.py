@@ -20,7 +20,7 @@ class Document:
     sentences: list[str]
     file: str
     line: int
-    goes_on: bool = False  # the next part of the document before it
+    goes_on: bool = False  # it continues the document before it
 
     @property
     def text(self) -> str:
@@ -34,18 +34,18 @@ def read_documents(
 ) -> Iterator[Document]:
     """The documents of files, folders, globs, "-" (standard input) or "python-docs", in order and in constant memory.
 
-    `format` is one of `readers.formats.FORMATS`, or "auto" to find it out file by file; `FORMAT:COLUMN` names the column or
-    key of records and tables that holds the text ("text" otherwise). Empty documents are left out and
-    noted in `report`, with everything else that is odd. A document of more than `longest` characters comes in parts, cut
-    between sentences, all but the first marked `goes_on`. Raises `CorpusError` for what cannot be read as text.
+    `format` is one of `readers.formats.FORMATS`, or "auto" to detect it file by file; `FORMAT:COLUMN` names the column or key of
+    records and tables that holds the text ("text" otherwise). Empty documents are skipped and, like other anomalies, noted in
+    `report`. A document of more than `longest` characters is returned in parts, cut between sentences; all but the first are
+    marked `goes_on`. Raises `CorpusError` for a file that is not text.
     """
     account = Report() if report is None else report
     return documents_of(read_blocks(paths, format, account, size=block_bytes), account, longest=longest)
 
 
 def documents_of(blocks: Iterable[Block], report: Report, *, longest: int = LONGEST) -> Iterator[Document]:
-    """The documents of blocks, those put together again that a block border cut, up to `longest` characters."""
-    held: Document | None = None  # a document that may go on
+    """The documents of blocks. Documents that a block border cut are joined again, up to `longest` characters."""
+    held: Document | None = None  # a document that may continue
     size = 0
     file = Faults("")
     for block in blocks:

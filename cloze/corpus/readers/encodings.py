@@ -1,4 +1,4 @@
-"""Text that is not UTF-8: which encoding it has, guessed or given, and reading it as UTF-8 in constant memory."""
+"""Text that is not UTF-8: finds its encoding, or takes the given one, and reads it as UTF-8 in constant memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CHUNK = 1 << 16
 
 
 class Encoding(NamedTuple):
-    """The encoding of a file and how it was found out."""
+    """The encoding of a file and how it was detected."""
 
     name: str
     why: str
@@ -97,7 +97,7 @@ def _first_bad(sample: bytes) -> int:
 
 
 class _Recoded(io.RawIOBase):
-    """A stream of another encoding, read as UTF-8. What cannot be decoded is a `CorpusError` with its byte."""
+    """A stream of another encoding, read as UTF-8. A byte that cannot be decoded is a `CorpusError`."""
 
     def __init__(self, stream: IO[bytes], begin: bytes, encoding: str, path: str) -> None:
         self._stream, self._begin, self._path, self._encoding = stream, begin, path, encoding

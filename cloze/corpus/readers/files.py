@@ -1,4 +1,4 @@
-"""Which files a corpus consists of, and opening them whatever their compression."""
+"""Lists the files of a corpus, and opens them with any compression."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ class TextFile:
 def find_files(paths: Sequence[str | Path], odd: Oddities) -> list[TextFile]:
     """The files named by paths, folders, globs, "-" and "python-docs", folders in the order of their names.
 
-    From a folder are left out, and noted: hidden files, files that by name or ending are no text, and where a file is
-    called train (train.txt, train.jsonl.xz …) its siblings called valid, dev, test: name those to read them too. A folder with a
-    token store, a run, a checkpoint or a tokenizer in it is a `CorpusError` that names it.
+    Some files of a folder are skipped, with a note: hidden files; files that are not text by their name or ending; and, next to a
+    file called train (train.txt, train.jsonl.xz …), files called valid, dev or test. To read those, name them. A folder that
+    holds a token store, a run, a checkpoint or a tokenizer is a `CorpusError` that names it.
     """
     if not paths:
         raise CorpusError("no corpus given; expected files, folders, globs or - for standard input.")
@@ -91,7 +91,7 @@ def find_files(paths: Sequence[str | Path], odd: Oddities) -> list[TextFile]:
 
 
 def require_paths(paths: Sequence[str | Path]) -> None:
-    """A `CorpusError` for what is not there; no folder is listed and nothing is read."""
+    """Raise a `CorpusError` for a path that does not exist; no folder is listed and nothing is read."""
     for given in map(str, paths):
         if not Path(given).is_dir():
             _expand(given, Oddities())
@@ -171,7 +171,7 @@ def _open(path: str, packing: str) -> Iterator[IO[bytes]]:
 
 @lru_cache(maxsize=1)
 def _standard_input() -> IO[bytes]:
-    """A copy of standard input on disk: read twice when a tokenizer is trained on it first."""
+    """A copy of standard input on disk, which is read twice if a tokenizer is trained on it first."""
     copy = cast(IO[bytes], tempfile.TemporaryFile())  # noqa: SIM115
     shutil.copyfileobj(sys.stdin.buffer, copy, 1 << 20)
     return copy

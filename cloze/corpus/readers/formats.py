@@ -23,8 +23,8 @@ class Wanted(NamedTuple):
 
 
 def wanted(given: str) -> Wanted:
-    """Reads `FORMAT`, `FORMAT:COLUMN`, `FORMAT@ENCODING` or all three, `FORMAT@ENCODING:COLUMN`; a `CorpusError` for what is
-    not known or has no columns."""
+    """Reads `FORMAT`, `FORMAT:COLUMN`, `FORMAT@ENCODING` or all three, `FORMAT@ENCODING:COLUMN`; a `CorpusError` for an unknown
+    format, or a column in a format without columns."""
     first, _, column = given.partition(":")
     format, _, encoding = first.partition("@")
     if format not in ("auto", *FORMATS):

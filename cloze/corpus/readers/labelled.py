@@ -67,9 +67,9 @@ def read_table(
 ) -> Table:
     """Read a table; `.gz` and `.xz` are unpacked and `-` is standard input.
 
-    `columns` names the columns of a file that has no header line. Quoting: in CSV `"` quotes a cell and `""` is a quote
-    (RFC 4180). In TSV a quote is a letter like any other, as GLUE's files have it, unless only the other reading makes
-    every row as wide as the header; a quoted cell with doubled quotes inside is unquoted either way. `quoting` overrides.
+    `columns` names the columns of a file that has no header line. Quoting: in CSV `"` quotes a cell and `""` is a quote (RFC
+    4180). In TSV a quote is an ordinary character, as in GLUE's files, unless only the other reading makes every row as wide as
+    the header. A quoted cell with doubled quotes inside is always unquoted. `quoting` overrides this.
     """
     found = format or _format(path)
     if found in OBJECTS:
@@ -171,7 +171,7 @@ def _no_value(name: str) -> str:
 
 
 def place_of(path: str, columns: Sequence[str], name: str, option: str) -> int:
-    """The place of a column; `option` is how the user names it, such as `--text NAME`. One that is not there is a `TaskError`."""
+    """The place of a column; `option` is how the user names it, such as `--text NAME`. A missing column is a `TaskError`."""
     if name in columns:
         return list(columns).index(name)
     shown = ", ".join(column if len(column) <= 40 else column[:40] + "…" for column in columns)

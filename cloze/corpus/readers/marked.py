@@ -57,11 +57,11 @@ def read_marked(path: Path | str, names: Names, *, labelled: bool = True) -> Mar
 def each_marked(
     path: Path | str, names: Names, *, labelled: bool = True, fault: Fault | None = None
 ) -> Iterator[Marked]:
-    """The texts of a file of JSON lines; one that cannot be used is reported to `fault`, if there is one, and left out.
+    """The texts of a file of JSON lines. A text that cannot be used is reported to `fault`, if given, and skipped.
 
-    `{"text": "Anna lives in Rome", "spans": [[0, 4], [14, 18]], "label": "lives_in"}`: a span is the number of its first
-    character and of the one behind its last. Where `text` is a list of words, spans count words. All texts have as many spans as
-    the first. Without `labelled` labels are read where they are.
+    `{"text": "Anna lives in Rome", "spans": [[0, 4], [14, 18]], "label": "lives_in"}`: a span is [start, end) in characters. If
+    `text` is a list of words, spans count words. All texts have as many spans as the first. Without `labelled`, labels are
+    optional.
     """
     spans: int | None = None
     for line, record in objects(path, fault, only=names):

@@ -1,8 +1,8 @@
 """Blocks of text → documents → sentences, one function per format. Runs in the workers.
 
-Every function returns the documents of a block as lists of sentences, the first of them possibly the continuation of the
-previous block's last one. White space between the sentences of a line stays at the head of the later one, so that
-byte-level tokenizers see the text as it was written.
+Every function returns the documents of a block as lists of sentences; the first document may continue the last one of the
+previous block. White space between two sentences of a line stays at the start of the second, so that byte-level tokenizers see
+the text as written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cloze.untrusted import parse_json, without_surrogates
 _BLANK = re.compile(r"\n[^\S\n]*\n(?:[^\S\n]*\n)*")  # begins with a literal: the scan for it runs at full speed
 _BLANK_AT_START = re.compile(r"(?:[^\S\n]*\n)*")
 _ENDS_BLANK = re.compile(r"(?:^|\n)[^\S\n]*\n\s*\Z")
-LONGEST_SENTENCE = 1 << 16  # characters; tokenizers take memory and time out of proportion for one word of megabytes
+LONGEST_SENTENCE = 1 << 16  # characters; tokenizers need excessive memory and time for a word of megabytes
 
 _HEADER = re.compile(r"<doc\s[^\n]*>[^\S\n]*(?:\n|$)")
 
@@ -32,8 +32,8 @@ class Parsed:
 
     documents: list[list[str]]
     lines: list[int]          # where each document begins in its file
-    goes_on: bool             # the first document is the rest of one left open by the previous block, if there is one
-    open_end: bool            # the last document may go on in the next block of the file
+    goes_on: bool             # the first document continues the open document of the previous block, if there is one
+    open_end: bool            # the last document may continue in the next block of the file
     odd: Oddities = field(default_factory=Oddities)
     faults: Faults = field(default_factory=lambda: Faults(""))
 
@@ -220,7 +220,7 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _in_pieces(split: Split, odd: Oddities, place: str) -> Split:
-    """`split`; a sentence that is still too long is cut at a space, or without one at the limit."""
+    """`split`, but a sentence that is still too long is cut at a space or, if it has none, at the limit."""
 
     def splitting(line: str) -> list[str]:
         if len(line) <= LONGEST_SENTENCE:

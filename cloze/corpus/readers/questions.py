@@ -1,4 +1,4 @@
-"""Questions about texts whose answers are stretches of those texts: JSON in SQuAD's format, or one question per row."""
+"""Questions about texts whose answers are spans of those texts: JSON in SQuAD's format, or one question per row."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Stretch(NamedTuple):
     start: int
 
     def placed(self, context: str) -> bool:
-        """Whether the context has it at its start."""
+        """Whether the context contains the answer at its start offset."""
         return self.start >= 0 and context.startswith(self.text, self.start)
 
 
 @dataclass(frozen=True)
 class QuestionRecord:
-    """A question: the line where it begins, its name in the file, and its answers; none if the context does not answer it.
+    """A question: its line and its name in the file, its context, and its answers (empty if the context does not answer it).
 
     `answers` is None where the file has no answers.
     """
@@ -65,7 +65,7 @@ NAMES = Names()
 
 
 def read_questions(path: Path | str, names: Names = NAMES, *, labelled: bool = True) -> Questions:
-    """All questions of a file; without `labelled` those without answers, too. Faults are `TaskError`s with file and line."""
+    """All questions of a file; without `labelled`, answers are optional. Faults are `TaskError`s with file and line."""
     found = list(each_question(path, names, labelled=labelled))
     return Questions(found, str(path))
 
@@ -73,13 +73,12 @@ def read_questions(path: Path | str, names: Names = NAMES, *, labelled: bool = T
 def each_question(
     path: Path | str, names: Names = NAMES, *, labelled: bool = True, fault: Fault | None = None
 ) -> Iterator[QuestionRecord]:
-    """The questions of a file in their order, each with its place; one that cannot be used is reported to `fault`, and left out.
+    """The questions of a file in order. A question that cannot be used is reported to `fault`, if given, and skipped.
 
-    SQuAD's shape, version 1 or 2: `{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers":
-    [{"text": …, "answer_start": …}], "is_impossible": …}]}]}]}`. JSON lines: `{"question": …, "context": …, "answers": …}`, the
-    answers as in SQuAD or `{"text": […], "answer_start": […]}`; the same as columns of Parquet. No answers,
-    or `is_impossible`: the context does not say.
-    `answer_start` counts characters (Unicode code points).
+    SQuAD's shape, version 1 or 2: `{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers": [{"text":
+    …, "answer_start": …}], "is_impossible": …}]}]}]}`. JSON lines: `{"question": …, "context": …, "answers": …}`, the answers as
+    in SQuAD or `{"text": […], "answer_start": […]}`; the same as columns of Parquet. A question without answers, or with
+    `is_impossible`, is not answered by its context. `answer_start` counts characters (Unicode code points).
     """
     empty = True
     for line, place, raw in _rows(path, names, fault):
@@ -125,7 +124,7 @@ def _is_document(path: Path | str) -> bool:
 
 
 class _Document:
-    """A JSON document whose values are known with the line at which each begins."""
+    """A JSON document that knows the line of each of its values."""
 
     def __init__(self, path: Path | str, text: str, *, first: int = 1) -> None:
         self.path, self.text = path, text
@@ -133,7 +132,7 @@ class _Document:
         self._seen = 0, first  # a place and its line
 
     def questions(self, names: Names, fault: Fault | None) -> Iterator[_Row]:
-        """The questions with their lines and places; the whole document is decoded first, so that it is sound."""
+        """The questions with their lines and places; the whole document is decoded first, so that errors come early."""
         begin = self._skip(0)
         if self._skip(self._decoded(begin)[1]) < len(self.text):
             raise TaskError(f"{self.path}: not JSON: there is more text after the document.")
@@ -250,7 +249,7 @@ def _stretch(one: Any, field: str) -> Stretch:
 
 
 def misplaced(answer: Stretch, context: str) -> str:
-    """What is wrong with an answer that the context does not have at its start, in words."""
+    """A message about an answer that is not at its start offset in the context."""
     there = context[max(answer.start, 0) : max(answer.start, 0) + len(answer.text)] if answer.start >= 0 else ""
     found = context.find(answer.text)
     where = f"it starts at {found}" if found >= 0 else "the context does not have it"

@@ -1,7 +1,7 @@
 """Text from a column of a table (CSV, TSV), row by row in constant memory.
 
-The first line names the columns; a file without such a line is read by number, `--text 2`. In CSV `"` quotes a cell and `""`
-is a quote (RFC 4180). In TSV a quote is a letter like any other, unless the header line itself is quoted.
+The first line names the columns; a file without such a line is read by number, `--text 2`. In CSV `"` quotes a cell and `""` is a
+quote (RFC 4180). In TSV a quote is an ordinary character, unless the header line itself is quoted.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Cell(NamedTuple):
 def column_of(stream: IO[bytes], name: str, format: str, column: str, *, begin: bytes = b"") -> Iterator[Cell]:
     """The cells of a column. `begin` are bytes already read from the stream.
 
-    A row that is wider or narrower than the first, a quote that is not closed and bytes that are not UTF-8 are `CorpusError`s
-    with their line: a table that is read wrongly from one row on would be trained on in silence.
+    A row with more or fewer cells than the first, an unclosed quote, or bytes that are not UTF-8 are a `CorpusError` with the
+    line, because a misread table would otherwise become training text.
     """
     text = io.TextIOWrapper(cast(IO[bytes], _Joined(begin, stream)), encoding="utf-8-sig", newline="")
     rows = _rows(_Lines(text, name), name, format)
@@ -81,7 +81,7 @@ def _comma(header: str) -> str:
 
 
 class _Lines:
-    """Lines of a table with their ends, so that quoted cells keep theirs; a row of many megabytes is refused, not held."""
+    """Lines of a table with their line ends, which quoted cells keep; a row of many megabytes is refused."""
 
     def __init__(self, text: IO[str], name: str) -> None:
         self._text = text
@@ -113,11 +113,11 @@ class _Lines:
         return line.replace("\0", "") if "\0" in line else line
 
     def put_back(self, line: str) -> None:
-        """The next line will be this one."""
+        """Return this line again as the next one."""
         self._waiting.append(line)
 
     def row_ends(self) -> None:
-        """What follows is another row."""
+        """Note that the next line starts a new row."""
         self._row = 0
 
 

@@ -26,9 +26,9 @@ _Rows = list[tuple[int, list[str]]]  # the cells of each word of a text, with th
 
 @dataclass(frozen=True)
 class Tagged:
-    """Texts as words, the label of each word (None where a file has none), the file, and the line each text begins at.
+    """Texts as words, the label of each word (None if the file has none), the file, and the line of each text.
 
-    `running`: a text that was not given as words, of which `words` are the parts between spaces; else None.
+    `running` holds each text that was given as a string, whose `words` are the parts between spaces; else None.
     """
 
     words: list[tuple[str, ...]]
@@ -44,13 +44,13 @@ class Tagged:
 def read_tagged(
     path: Path | str, *, text: str, label: str, columns: Sequence[str] | None, format: Format | None, labelled: bool
 ) -> Tagged:
-    """The texts of a file; without `labelled` labels are read if the column is there.
+    """The texts of a file; without `labelled`, labels are optional.
 
-    JSON lines and Parquet: `text` and `label` are lists; a text that is a string is cut at spaces, and without labels kept as it
-    is. So is every line of a .txt file, and of one that holds nothing but lines of text. Other files have a word a line,
-    cells between tabs (or between spaces, where the first line has no tab) and an empty line behind a text; `columns` names the
-    cells, by default those of CoNLL-U in a file of that name and else `text` and `label`. Lines of CoNLL-U that are comments,
-    ranges (1-2) or empty nodes (1.1) are passed over.
+    In JSON lines and Parquet, `text` and `label` are lists; a text that is a string is split at spaces, and without labels it is
+    kept as it is. The same holds for every line of a .txt file, and of a file with only lines of text. Other files have one word
+    per line, with cells between tabs (or spaces, if the first line has no tab), and an empty line after each text. `columns`
+    names the cells; the default is `text` and `label`, or the columns of CoNLL-U for a file with that ending. Comments, ranges
+    (1-2) and empty nodes (1.1) of CoNLL-U are skipped.
     """
     each = list(each_tagged(path, text=text, label=label, columns=columns, format=format, labelled=labelled))
     labels = [own.labels for own in each if own.labels is not None]
@@ -63,8 +63,8 @@ def read_tagged(
 
 
 class TaggedText(NamedTuple):
-    """The line that a text begins at, its words, their labels if they were read, the line of each word, and the text itself if it
-    was not given as words."""
+    """The first line of a text, its words, their labels if they were read, the line of each word, and the text itself if it was
+    given as a string."""
 
     line: int
     words: tuple[str, ...]
@@ -79,7 +79,7 @@ def each_tagged(
 ) -> Iterator[TaggedText]:
     """The texts of a file one by one, in constant memory; see `read_tagged`.
 
-    One that cannot be used is reported to `fault`, if there is one, with the line, and left out.
+    A text that cannot be used is reported to `fault` with its line, if given, and skipped.
     """
     if format == "csv" or format is None and ".csv" in Path(path).suffixes[-2:]:
         where = "--format csv" if format else path
@@ -109,9 +109,9 @@ def _objects(
 
 
 def _is_running(path: Path | str) -> bool:
-    """Whether a file without labels holds lines of running text: a .txt file, and one whose lines are no words.
+    """Whether a file without labels holds lines of running text: a .txt file, or one whose lines are not single words.
 
-    No line has a tab, and most have a space, or so many ideographs as no word has.
+    No line has a tab, and most have a space, or more ideographs than any word has.
     """
     if str(path) == "-":
         return False  # it can be read once only
@@ -200,7 +200,7 @@ def _of_width(
 
 
 def _refuse_sentences(path: Path | str, texts: Sequence[_Rows], names: Sequence[str], text: str) -> None:
-    """A `TaskError` for a table of whole sentences, whose every cell would else be one long word."""
+    """Raise a `TaskError` for a table of whole sentences, whose cells would otherwise become long words."""
     if not texts:
         return
     number, cells = texts[0][0]

@@ -42,7 +42,7 @@ def open_bytes(path: Path | str) -> BinaryIO:
 
 
 def require_files(paths: Iterable[Path | str]) -> None:
-    """A `TaskError` for the first path that is not there; `-` is standard input."""
+    """Raise a `TaskError` for the first path that does not exist; `-` is standard input."""
     for path in map(Path, paths):
         if str(path) != "-" and not path.exists():
             others = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
@@ -68,7 +68,7 @@ def read_all(path: Path | str) -> str:
 def lines(path: Path | str) -> Iterator[Line]:
     """The lines of a file with their numbers, in constant memory; only line feeds end a line, with or without a carriage return.
 
-    Errors are those of `read_all`, raised when the line comes.
+    Errors are those of `read_all`, raised when the line is read.
     """
     looked = 0
     with open_bytes(path) as file:
@@ -109,7 +109,7 @@ def _not_utf8(path: Path | str, line: int, byte: int) -> TaskError:
 
 
 def json_lines(path: Path | str, fault: Fault | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSON-lines file with their line numbers, without blank lines. A line without an object is reported to
+    """The objects of a JSON-lines file with their line numbers; blank lines are skipped. A line without an object is reported to
     `fault`, or a `TaskError`."""
     for line in lines(path):
         if not line.text.strip():
@@ -132,7 +132,7 @@ def is_json_lines(path: Path | str) -> bool:
 
 
 def string_field(path: Path | str, number: int, record: dict[str, Any], field: str) -> str:
-    """A text field of a JSON-lines record; its absence is a `TaskError` naming the fields there are."""
+    """A text field of a JSON-lines record; if it is missing, a `TaskError` that names the existing fields."""
     if field not in record:
         raise TaskError(f"{path}:{number}: no field {field!r}. {nearest(field, record)}")
     if not isinstance(record[field], str):

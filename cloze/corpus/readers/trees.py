@@ -19,8 +19,8 @@ _HEAD = re.compile(r"[0-9]{1,9}")
 
 
 class Tree(NamedTuple):
-    """A sentence: the line it begins at, its words, the head of each (0: the root, n: the n-th word) and the relation to it (none
-    where they were not read), the line of each word, and all lines of the sentence as the file has them."""
+    """A sentence: its first line, its words, the head of each word (0: the root, n: the n-th word) and the relation to it (empty
+    if they were not read), the line of each word, and all lines of the sentence as in the file."""
 
     line: int
     words: tuple[str, ...]
@@ -35,9 +35,9 @@ def each_tree(
 ) -> Iterator[Tree]:
     """The sentences of a file one by one, in constant memory.
 
-    `text` and `relation` name columns of CoNLL-U. Ranges of words (1-2) and empty nodes (1.1) are no words. What is no CoNLL-U,
-    and with `labelled` what is no tree (a head that is no word, no root or several, words that hang in a circle, a word without
-    a relation), is a `TaskError` with file and line, or is reported to `fault`, and the sentence is left out.
+    `text` and `relation` name columns of CoNLL-U. Ranges of words (1-2) and empty nodes (1.1) are skipped. A sentence that is not
+    CoNLL-U or, with `labelled`, not a tree (a head that is not a word, no root or several, a cycle, a word without a relation) is
+    a `TaskError` with file and line; with `fault`, it is reported there and skipped.
     """
     places = []
     for name in (text, relation):
@@ -79,7 +79,7 @@ def _sentences(path: Path | str) -> Iterator[list[Line]]:
 
 
 def _words(rows: Sequence[Line], problems: list[tuple[int, str]]) -> list[tuple[int, list[str]]]:
-    """The cells of each word of a sentence with their line; what is no CoNLL-U is reported."""
+    """The cells of each word of a sentence with their line; lines that are not CoNLL-U are reported."""
     words: list[tuple[int, list[str]]] = []
     ends = []  # of ranges
     for row in rows:
@@ -106,7 +106,7 @@ def _words(rows: Sequence[Line], problems: list[tuple[int, str]]) -> list[tuple[
 
 
 def _check_tree(words: Sequence[tuple[int, list[str]]], relation: int, problems: list[tuple[int, str]]) -> None:
-    """Report what keeps the heads of words from being a tree with one root."""
+    """Report why the heads of words do not form a tree with one root."""
     heads = []
     for number, (line, cells) in enumerate(words, start=1):
         head = cells[HEAD]
@@ -127,6 +127,6 @@ def _check_tree(words: Sequence[tuple[int, list[str]]], relation: int, problems:
         while at and at not in seen:
             seen.add(at)
             at = int(heads[at - 1])
-        if at:  # without a root there is a circle, too
+        if at:  # without a root there is a cycle, too
             problems.append((line, f"the word {place + 1} is not connected to the root: its heads form a cycle."))
             return

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cloze.errors import TaskError
 
-#: Receives the line of a row that cannot be used, and why; the row is then left out. Without one the row is an error.
+#: Receives the line of a row that cannot be used, and the reason; the row is then skipped. Without one, the row is an error.
 Fault = Callable[[int, str], None]
 
 

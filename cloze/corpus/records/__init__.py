@@ -1,8 +1,8 @@
-"""Labelled text: files with rows of cells → a store of records → examples with their answers.
+"""Labelled text: files → a store of records → examples with their answers.
 
-A record is a row of a file: one text or two, and an answer. The kind of answer (a class, the label of each word) says how it is
-read, stored and asked for. To add one, write a file here with a class under `@register("answer", name)`, and its import below.
-Its contract is tested in tests/corpus/test_records.py.
+A record is a row of a file: one text or two, and an answer. The kind of answer (a class, a label for each word) defines how the
+answer is read and stored, and which fields it gives. To add one, write a file here with a class under `@register("answer",
+name)`, and its import below. Its contract is tested in tests/corpus/test_records.py.
 """
 
 from cloze.corpus.records.answer import Answer, Record

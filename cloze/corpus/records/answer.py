@@ -1,4 +1,4 @@
-"""What kinds of answer a record may have: what each kind declares, and what all kinds share."""
+"""The base classes of the kinds of answers that a record may have."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WHOLE = re.compile(r"-?\d{1,18}")
 
 
 class Record(NamedTuple):
-    """One row: the line where it begins, its texts, and its answer as the file has it (None where it has none)."""
+    """One row: its first line, its texts, and its answer as in the file (None if it has none)."""
 
     line: int
     texts: tuple[str, ...]
@@ -54,8 +54,8 @@ class Columns:
 class Block(NamedTuple):
     """Some records as they are stored.
 
-    Tokens of all their texts, `ids` (T,) with `word_start` (T,), and `offsets` (texts + 1) of the texts among them; `columns` of
-    the answers, one value per record, or with `counts` (records,) so many.
+    The tokens of all texts, `ids` (T,) with `word_start` (T,), and the `offsets` (texts + 1) of the texts among them. `columns`
+    hold the answers: one value per record, or, with `counts` (records,), that many values.
     """
 
     ids: Int32
@@ -66,10 +66,10 @@ class Block(NamedTuple):
 
 
 class Encoder(ABC):
-    """Makes blocks of records; it remembers what it has met.
+    """Encodes records into blocks, and collects their labels and remarks.
 
-    `labels` are the classes so far, None for answers that are not classes; `given` is what an objective that is asked for the
-    answers is given in addition to the number of classes.
+    `labels` are the classes so far, None for answers that are not classes. `given` holds further arguments for the objectives
+    that learn the answers.
     """
 
     labels: Labels | None = None
@@ -80,17 +80,17 @@ class Encoder(ABC):
 
     @property
     def remarks(self) -> Sequence[str]:
-        """Sentences on what it has met that a user should know."""
+        """Remarks on the records for the user."""
         return ()
 
     @property
     def usual(self) -> str | None:
-        """The most frequent answer where answers are free texts."""
+        """The most frequent answer, if answers are free texts."""
         return None
 
     @abstractmethod
     def __call__(self, records: Sequence[Record], path: str) -> Block:
-        """Records of a file as they are stored. Classes are numbered in the order of their appearance."""
+        """Encode records of a file for the store. Classes are numbered in the order of their appearance."""
 
     def texts(self, records: Sequence[Record]) -> tuple[Int32, NDArray[np.bool_], Int64]:
         """The tokens of all texts of records: the first three of a `Block`."""
@@ -98,11 +98,11 @@ class Encoder(ABC):
 
 
 class Answer(ABC):
-    """A kind of answer: how it is read, stored and given to the exercise.
+    """A kind of answer: how it is read and stored, and which fields it gives to the exercise.
 
-    `columns`: the names and types of what is stored of it; `coded` is the one that holds classes. `ragged`: a record has several
-    values. `gives`: the fields that an exercise gets. `lists`: the last column of texts holds a list of them in each record.
-    `schemed`: labels may be of a scheme such as BIO, which they may break.
+    `columns`: the names and types of its stored columns; `coded` is the column that holds classes. `ragged`: a record has several
+    values. `gives`: the fields for the exercise. `lists`: the last column of texts holds a list of texts in each record.
+    `schemed`: labels may follow a scheme such as BIO, and may violate it.
     """
 
     columns: ClassVar[Mapping[str, Any]]
@@ -116,24 +116,24 @@ class Answer(ABC):
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The records of a file.
 
-        A row that cannot be used is a `TaskError` with file and line; with a `fault` it is reported to that, once for each thing
-        that is wrong with it, and left out. What is wrong with the whole file is a `TaskError` either way.
+        A row that cannot be used is a `TaskError` with file and line. With `fault`, each of its problems is reported there and
+        the row is skipped. A problem with the whole file is always a `TaskError`.
         """
 
     @abstractmethod
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> Encoder:
-        """What encodes records; `classes` are those of the training text, None if this is it."""
+        """The encoder of records; `classes` are those of the training text, None if this is the training text."""
 
     @abstractmethod
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
-        """The fields of some rows: from what is stored of their records, (B,) or with -1 behind the last (B, K), what they
-        show of each text, and the number of classes."""
+        """The fields of some rows, from the stored values of their records, (B,) or (B, K) padded with -1, the part of each text
+        that the rows show, and the number of classes."""
 
     @abstractmethod
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The entries of task.json about the answers of the training text: `labels` if there are classes, and the `usual` answer.
 
-        `stored` holds the columns of the store, and where a record has several values the `bounds` of each record's.
+        `stored` holds the columns of the store; if a record has several values, `bounds` delimits them.
         """
 
     def labels_of(self, record: Record) -> Iterator[tuple[int, str]] | None:
@@ -141,7 +141,7 @@ class Answer(ABC):
         return None
 
     def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-        """Arguments for the objectives that ask for these answers, from what is stored of the training text."""
+        """Arguments for the objectives that learn these answers, from the stored answers of the training text."""
         return {}
 
     def lost(self, stored: Mapping[str, NDArray[Any]], room: int) -> int | None:
@@ -150,7 +150,7 @@ class Answer(ABC):
 
 
 def described_classes(codes: NDArray[Any], classes: Sequence[str]) -> dict[str, Any]:
-    """`labels`, how often each of them occurs among the codes (N,), of which -1 does not count, and the most frequent one."""
+    """`labels`, how often each of them occurs among the codes (N,), ignoring -1, and the most frequent one."""
     counts = np.bincount(codes[codes >= 0], minlength=len(classes))
     return {
         "labels": list(classes), "usual": classes[int(counts.argmax())],
@@ -159,20 +159,20 @@ def described_classes(codes: NDArray[Any], classes: Sequence[str]) -> dict[str, 
 
 
 class Labels:
-    """The distinct labels of a column as numbers, in the order of their appearance until all are known."""
+    """Numbers the distinct labels of a column, in the order of their appearance; `order` then gives their final numbers."""
 
     def __init__(self, known: Sequence[str] | None = None) -> None:
         self.known = known is not None
         self.numbers: dict[str, int] = {label: number for number, label in enumerate(known or ())}
 
     def code(self, label: str) -> int:
-        """The number of a label; -1 for one that is not among those that were given."""
+        """The number of a label; -1 for one that is not among the given labels."""
         if label not in self.numbers and not self.known:
             self.numbers[label] = len(self.numbers)
         return self.numbers.get(label, -1)
 
     def known_code(self, label: str, where: str) -> int:
-        """The number of a label; one that is not among those that were given is a `TaskError`, which begins with `where`."""
+        """The number of a label; one that is not among the given labels is a `TaskError`, which begins with `where`."""
         code = self.code(label)
         if code < 0:
             raise TaskError(

@@ -1,4 +1,4 @@
-"""Labels that break their scheme: counted by file while records are read, and reported with the first one's line."""
+"""Counts, by file, labels that violate their scheme while records are read, and reports them with the line of the first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cloze.schemes import breaks, closes
 
 
 class Broken:
-    """Counts what breaks the scheme. Which scheme it is, BIO or one that marks ends, is known when all labels are."""
+    """Counts violations of both schemes. Whether the scheme is BIO, or one that marks ends, is known only after all labels."""
 
     def __init__(self) -> None:
         self.labels: set[str] = set()
@@ -26,7 +26,7 @@ class Broken:
                 self.first.setdefault((closed, path), f"{path}:{at[place]}: {labels[place]} {behind}")
 
     def remarks(self) -> tuple[str, ...]:
-        """A sentence for each file in which labels break their scheme."""
+        """A remark for each file in which labels violate their scheme."""
         closed = closes(self.labels)
         made = []
         for path, count in self.counts[closed].items():

@@ -1,4 +1,4 @@
-"""Files of labelled text → a store of records, in constant memory; it appears under its name when it is whole."""
+"""Builds a store of records from files of labelled text, in constant memory; the store appears only when complete."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def build_records(
     """Encode labelled text into a store at `out`.
 
     `answer` is the kind of the answers, `columns` names the columns of texts and answers. `classes` are those of the training
-    text, None if this is it. Raises `TaskError` for a row that cannot be used, with file and line, and `RunError` if the disk is
-    full; then nothing is left behind.
+    text, None if this is the training text. Raises `TaskError`, with file and line, for a row that cannot be used, and `RunError`
+    if the disk is full; nothing is then left behind.
     """
     encode = answer.encoder(tokenizer, classes)
     with RecordWriter(out, tokenizer, answer, columns, files=[str(path) for path in paths]) as writer:
@@ -61,7 +61,7 @@ class RecordWriter(StoreWriter):
         self._files |= {name: HashedFile(self.folder / name) for name in names}
 
     def add(self, records: Sequence[Record], block: Block) -> None:
-        """Add records and what is stored of them."""
+        """Add records and their encoded block."""
         texts = np.array([len(record.texts) for record in records], np.int64)
         self.append(block.ids, block.word_start, np.diff(block.offsets), texts)
         self._files[LINES].write(np.array([record.line for record in records], np.int64))
@@ -112,7 +112,7 @@ class RecordWriter(StoreWriter):
 
 
 def batches(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """Records in the order they come, some at a time."""
+    """Records in batches, in order."""
     stream = iter(records)
     while some := list(islice(stream, _TOGETHER)):
         yield some

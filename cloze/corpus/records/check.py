@@ -27,9 +27,9 @@ class Unusable(NamedTuple):
 
 @dataclass(frozen=True)
 class Shared:
-    """How many texts of a file others have, too: `rows` of all `of` that can be used, and `texts`, each counted once.
+    """How many texts of a file also occur in other files: `rows` of the `of` usable rows, and `texts`, each counted once.
 
-    `contrary` of these rows have another answer there. `places` are the first pairs of lines, each with the other file.
+    `contrary` of these rows have a different answer there. `places` are the first pairs of lines, each with the other file.
     """
 
     path: str
@@ -55,9 +55,9 @@ class Shared:
 
 @dataclass(frozen=True)
 class RecordFindings:
-    """What a check of labelled text found: by file the rows that can be used, those that cannot, and what files share.
+    """The findings of a check of labelled text: usable and unusable rows by file, and texts that files share.
 
-    `remarks`: what is odd about answers that can be used.
+    `remarks` are about answers that are usable but odd.
     """
 
     rows: Mapping[str, int]
@@ -73,7 +73,8 @@ class RecordFindings:
         }
 
     def lines(self) -> list[str]:
-        """For people: every row that cannot be used, then a line for each file. A way out that many rows have is printed once."""
+        """For people: every row that cannot be used, then a line for each file. Advice that applies to many rows is printed
+        once."""
         found, reported = [], set()
         for one in self.unusable:
             what, _, way_out = str(one).partition("\n")
@@ -97,9 +98,9 @@ def check_records(
 ) -> RecordFindings:
     """Read labelled text to its end and list every row that cannot be used.
 
-    `against` is training text: what of their texts the files share with it is counted, and an answer that does not occur in it
-    cannot be used. Texts are the same if they differ in white space at most. Of every text 16 bytes and its place are
-    kept. Raises `TaskError` for a file that cannot be read at all, such as one without the column.
+    `against` is training text: texts that the files share with it are counted, and an answer that does not occur in it cannot be
+    used. Texts that differ only in white space are the same. Memory: 16 bytes and a place per text. Raises `TaskError` for a file
+    that cannot be read at all, such as one without the column.
     """
     known: dict[bytes, _Seen] = {}
     labels: set[str] = set()

@@ -1,4 +1,4 @@
-"""The right one of several texts that a record offers: the likelier cause, the sentence that follows."""
+"""Multiple choice: which of several texts is right, such as the more plausible cause or the next sentence."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"\d{1,9}")
 class ChoiceAnswer(Answer):
     """The number of the right text, from 0, in the list that the second text column holds.
 
-    Records may offer lists of different lengths. A class that `datasets` stored is the number that it has there.
+    Lists may have different lengths. A class that `datasets` stored counts as its number there.
     """
 
     columns: ClassVar[Mapping[str, Any]] = {"label": np.int32}
@@ -46,7 +46,7 @@ class ChoiceAnswer(Answer):
                 unusable(path, line, str(error), fault)
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _ChoiceEncoder:
-        """What encodes records."""
+        """The encoder of records."""
         return _ChoiceEncoder(tokenizer)
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:

@@ -30,7 +30,7 @@ class ClassAnswer(Answer):
     gives: ClassVar[frozenset[str]] = frozenset({"column/label"})
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
-        """The rows of a table, or the texts of a folder per class where one text is read."""
+        """The rows of a table or, if records have one text, the texts of a folder per class."""
         if columns.text_b is None and Path(path).is_dir() and not is_columnar(path):
             yield from (Record(number, (text,), label) for number, text, label in read_class_folders(path))
             return
@@ -45,7 +45,7 @@ class ClassAnswer(Answer):
         yield record.line, record.answer
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _ClassEncoder:
-        """What encodes records."""
+        """The encoder of records."""
         return _ClassEncoder(tokenizer, Labels(classes))
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:

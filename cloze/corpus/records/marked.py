@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @register("answer", "class_of_spans")
 class ClassOfSpans(Answer):
-    """One class for the spans that are marked in a text, one or several, as many in every record; files are JSON lines.
+    """One class for the marked spans of a text. Every record has the same number of spans; files are JSON lines.
 
     `{"text": "Anna lives in Rome", "spans": [[0, 4], [14, 18]], "label": "lives_in"}`; where `text` is a list of words, spans
     count words. `spans` is the field with the spans; `none`: the label for "no relation", which micro-F1 does not count
@@ -50,7 +50,7 @@ class ClassOfSpans(Answer):
         yield record.line, record.answer[1]
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _MarkedEncoder:
-        """What encodes records."""
+        """The encoder of records."""
         return _MarkedEncoder(tokenizer, Labels(classes))
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
@@ -63,7 +63,7 @@ class ClassOfSpans(Answer):
         return described_classes(np.asarray(stored["label"])[np.asarray(stored["bounds"])[:-1]], classes)
 
     def lost(self, stored: Mapping[str, NDArray[Any]], room: int) -> int:
-        """How many records lose a span where a text is cut to `room` tokens."""
+        """How many records lose a span if a text is cut to `room` tokens."""
         last, begin = np.asarray(stored["last"]), np.asarray(stored["bounds"])[:-1]
         return int(np.logical_or.reduceat(last >= room, begin).sum()) if len(begin) else 0
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @register("answer", "match")
 class MatchAnswer(Answer):
-    """Nothing but the second text itself: it belongs to the first, and those of other records do not."""
+    """No label: the second text belongs to the first, and the second texts of other records do not."""
 
     columns: ClassVar[Mapping[str, Any]] = {}
     gives: ClassVar[frozenset[str]] = frozenset()
@@ -39,7 +39,7 @@ class MatchAnswer(Answer):
                 yield Record(line, texts, None)
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _MatchEncoder:
-        """What encodes records."""
+        """The encoder of records."""
         return _MatchEncoder(tokenizer)
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
@@ -47,7 +47,7 @@ class MatchAnswer(Answer):
         return {}
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
-        """Nothing: no answer is the usual one."""
+        """Empty: there is no most frequent answer."""
         return {}
 
 

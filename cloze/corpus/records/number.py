@@ -30,7 +30,7 @@ class NumberAnswer(CellAnswer):
         return number_of(cell)
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _NumberEncoder:
-        """What encodes records."""
+        """The encoder of records."""
         return _NumberEncoder(tokenizer)
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
@@ -38,11 +38,11 @@ class NumberAnswer(CellAnswer):
         return {"numbers/label": stored["label"][:, None]}
 
     def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-        """The mean, for objectives that ask for it."""
+        """The mean, for objectives that need it."""
         return {"mean": float(np.mean(stored["label"], dtype=np.float64))} if len(stored["label"]) else {}
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
-        """The mean, which has the least squared error of all constants, and the least and the greatest number."""
+        """The mean, which has the smallest squared error of all constants, and the minimum and maximum."""
         numbers = np.asarray(stored["label"], np.float64)
         if not len(numbers):
             return {}

@@ -1,4 +1,4 @@
-"""The probability of each class for a record, as another model gives them: soft labels."""
+"""Soft labels: the probability of each class for a record, from another model."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from cloze.untrusted import parse_json
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
 
-_ROUNDED = 1e-2  # as far from 1 may probabilities be in all
+_ROUNDED = 1e-2  # maximum distance of the sum of probabilities from 1
 
 
 @register("answer", "scores")
 class ScoresAnswer(CellAnswer):
     """A JSON object with the probability of each class, `{"class": 0.9, …}`, which `cloze predict --scores` writes.
 
-    The first row names the classes. A row with the name of a class has that one for certain, so that a dev set may have labels.
+    The first row names the classes. The name of a class instead of an object means probability 1, so that a dev set may have
+    plain labels.
     """
 
     columns: ClassVar[Mapping[str, Any]] = {"label": np.float32}
@@ -38,7 +39,7 @@ class ScoresAnswer(CellAnswer):
         return scores_of(cell)
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _ScoresEncoder:
-        """What encodes records."""
+        """The encoder of records."""
         return _ScoresEncoder(tokenizer, None if classes is None else Labels(classes))
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
@@ -46,7 +47,7 @@ class ScoresAnswer(CellAnswer):
         return {"numbers/label": stored["label"]}
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
-        """The classes, the mean probability of each, and the likeliest by that."""
+        """The classes, the mean probability of each, and the class with the highest."""
         shares = np.asarray(stored["label"], np.float64).reshape(-1, len(classes)).mean(0)
         return {
             "labels": list(classes), "usual": classes[int(shares.argmax())],

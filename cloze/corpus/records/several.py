@@ -1,4 +1,4 @@
-"""The classes of a record where it may have several, or none: topics, the senses of a word."""
+"""Any number of classes per record, or none: topics, the senses of a word."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class ClassesAnswer(CellAnswer):
     """Any number of classes for each record, in one cell: a JSON list, or names with `separator` between them.
 
-    An empty cell is a record that has none of the classes.
+    An empty cell means no class.
     """
 
     columns: ClassVar[Mapping[str, Any]] = {"label": np.int32}
@@ -43,7 +43,7 @@ class ClassesAnswer(CellAnswer):
         return classes_of(cell, self.separator)
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _ClassesEncoder:
-        """What encodes records."""
+        """The encoder of records."""
         return _ClassesEncoder(tokenizer, Labels(classes))
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
@@ -51,7 +51,8 @@ class ClassesAnswer(CellAnswer):
         return {"numbers/label": hot(stored["label"], classes)}
 
     def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-        """The share of the records that have each class, for objectives that ask; half a record more has it, half not."""
+        """The share of the records with each class, for objectives that need it, smoothed by half a record with and half a record
+        without it."""
         counts, records = np.bincount(stored["label"]), len(stored["bounds"]) - 1
         return {"shares": [float(share) for share in (counts + 0.5) / (records + 1)]}
 

@@ -40,17 +40,17 @@ Say = Callable[[str], None]
 class Records(Source):
     """Labelled text: rows of a table, or texts whose words are labelled.
 
-    text, text_b: the columns of the text and, for pairs, of the second one. label: the column of the answer; answer: what
-    kind of answer that is: the `class` of the row, its `number`, its `classes`, the `choice` among the texts of text_b, the
-    labels of its `words`, the `tree` over them, or a `text` to write. columns: the names of a file's columns where it has no
-    header. format, quoting: how the file is written, if its name and its rows do not say so (`tsv`, `csv`, `jsonl`, `parquet`;
-    `none`, `standard`).
+    text, text_b: the columns of the text and, for pairs, of the second one. label: the column of the answer. answer: the kind of
+    answer: the `class` of the row, its `number`, its `classes`, the `choice` among the texts of text_b, the labels of its
+    `words`, the `tree` over them, or a `text` to generate. columns: the names of a file's columns if it has no header. format,
+    quoting: how the file is written, if that cannot be seen from its name and its rows (`tsv`, `csv`, `jsonl`, `parquet`; `none`,
+    `standard`).
 
-    new_words: words that the vocabulary lacks join it, for networks that read how words are spelled.
+    new_words: adds words that the vocabulary lacks, for networks that read the spelling of words.
 
-    length: what the network sees; a longer row loses the end of its longest text, or with `stride` becomes several windows of its
-    last text, each of which begins so many tokens behind the one before. pool: records of like length share batches: so
-    many batches are sorted together in every epoch; 0: records come in random order.
+    length: the length of the network's input. A longer row loses the end of its longest text; with `stride`, it becomes several
+    windows over its last text, each `stride` tokens after the previous one. pool: records of similar length share batches; this
+    many batches are sorted together in every epoch. With 0, records are in random order.
     """
 
     labelled = True
@@ -76,7 +76,7 @@ class Records(Source):
         self.gives = frozenset({"tokens", "length", "document", "word_start", *parts, *self.answer.gives})
 
     def knowing(self, paths: Sequence[str | Path], tokenizer: Tokenizer) -> Tokenizer:
-        """The tokenizer that text is read with: with `new_words` one that knows all words of these files."""
+        """The tokenizer for the text; with `new_words`, one that knows all words of these files."""
         if not self.new_words:
             return tokenizer
         found: dict[str, None] = {}
@@ -103,7 +103,7 @@ class Records(Source):
         self, store: Store, *, seed: int, entry: str, held_out: float = 0.0, part: Literal["train", "held_out"] = "train",
         batch: int = 1,
     ) -> BoundRecords:
-        """This source over one store; rows of like length come in batches of `batch`."""
+        """This source over one store; rows of similar length are in batches of `batch`."""
         if not isinstance(store, RecordStore):
             raise CorpusError(
                 f"{store.path}: this store holds running text, not labelled records.\n"
@@ -132,7 +132,7 @@ class BoundRecords:
         return int(self.store.lengths[self.records].sum())
 
     def plan(self, epoch: int, room: int) -> Arranged[Views]:
-        """The rows of one epoch when `room` tokens may come in; a pure function of seed, entry, epoch, batch and room."""
+        """The rows of one epoch with room for `room` tokens each; a pure function of seed, entry, epoch, batch and room."""
         if room < 1:
             raise RecipeError(f"records: {room} tokens of room per row (is `length` too small?).")
 
@@ -143,22 +143,22 @@ class BoundRecords:
         return remember(self._plans, (epoch, room), make)
 
     def _views(self, room: int) -> Views:
-        """The rows in the order of the store: a record each, or several windows of one."""
+        """The rows in the order of the store: one per record, or several windows of a record."""
         lengths, stride = self.store.lengths[self.records], self.source.stride
         record, shown = cut(lengths, room) if stride is None else windows(lengths, room, stride)
         start = self.store.begins(self.records[record], 1)[:, 0]
         return Views(start, shown.kept.sum(1).astype(np.int32), record, shown)
 
     def _order(self, epoch: int, sizes: Int64) -> Int64:
-        """The rows of an epoch at random, in batches of like length.
+        """The rows of an epoch in random order, in batches of similar length.
 
-        Batches cross from epoch to epoch: the first one completes the last of the epoch before.
+        Batches may cross epochs: the first batch completes the last one of the previous epoch.
         """
         count = len(sizes)
         order = rng.permutation(count, self.seed, self.entry, "order", epoch)
         if not self.source.pool or self.batch < 2:
             return order
-        begun = -epoch * count % self.batch  # rows that the batch of the epoch before still lacks
+        begun = -epoch * count % self.batch  # rows that the last batch of the previous epoch still lacks
         first, rest = order[:begun], order[begun:]
         pools = np.arange(len(rest)) // (self.batch * self.source.pool)
         rest = rest[np.lexsort((sizes[rest], pools))]
@@ -170,9 +170,9 @@ class BoundRecords:
     def read(self, plan: Arranged[Views], items: Int64, want: frozenset[str]) -> Rows:
         """The rows of some items (B positions in the plan's order).
 
-        `tokens` (B, L), `length` and `document` (B) always: what is shown of the texts of a record behind each other, and the
-        record; `parts` (B, P, 2) of several texts, of which `choices` (B) are those of a list; `word_start` (B, L) if wanted; and
-        the fields of the answer.
+        Always `tokens` (B, L), the visible parts of the texts of a record one after another, `length` and `document` (B), the
+        record. With several texts, `parts` (B, P, 2); with a list of texts, `choices` (B), their number. `word_start` (B, L) if
+        wanted; and the fields of the answer.
         """
         row = plan.order[items]
         records = self.records[plan.passages.record[row]]
@@ -206,7 +206,7 @@ class BoundRecords:
         return found
 
     def draw(self, plan: Arranged[Views], items: Int64) -> rng.Draw:
-        """The random numbers of some items: addressed by seed, entry, epoch, record and, of windows, its first token."""
+        """The random numbers of some items, addressed by seed, entry, epoch, record and, for windows, the first token."""
         row = plan.order[items]
         address = self.records[plan.passages.record[row]] + self.store.documents * plan.passages.shown.first[row, -1]
         return rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, items=address))

@@ -1,4 +1,4 @@
-"""The answer to a question: a stretch of its context, or none."""
+"""The answer to a question: a span of its context, or none."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from cloze.registry import register
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Spelled, Tokenizer
 
-#: Stored in place of a token: the context has no answer, or none that can be learned.
+#: Stored in place of a token: the context has no answer, or none that can be used.
 NONE, UNKNOWN = -1, -2
 
 
 @register("answer", "span")
 class SpanAnswer(Answer):
-    """A span of the second text, the context of a question; none if it is not answered there (Rajpurkar et al., 2016, 2018).
+    """A span of the second text, the context of a question, or none if the context does not answer it (Rajpurkar et al., 2016,
+    2018).
 
-    Files are SQuAD-shaped JSON or JSON lines (see `corpus/readers/questions.py`); of several right answers the first is learned.
-    An answer that is not at its offset cannot be used; with `offsets: find` the place nearest to it is taken where the context
-    has the answer, and a question none of whose answers it has is not asked.
+    Files are SQuAD-shaped JSON or JSON lines (see `corpus/readers/questions.py`); the first of several right answers is used. An
+    answer that is not at its offset is an error; with `offsets: find`, the occurrence nearest to the offset is used, and a
+    question none of whose answers occurs in its context is left out.
     """
 
     columns: ClassVar[Mapping[str, Any]] = {"first": np.int32, "last": np.int32}
@@ -40,7 +41,7 @@ class SpanAnswer(Answer):
         self.offsets = offsets
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
-        """The questions of a file: question, context, and the first answer that the context has at its start."""
+        """The questions of a file: question, context, and the first answer that is at its start offset."""
         if columns.text_b is None:
             raise TaskError("corpus.text_b: the answer to a question is a span of a second text. Name its field.")
         for asked in each_question(path, Names(columns.text, columns.text_b, columns.label), fault=fault):
@@ -61,13 +62,13 @@ class SpanAnswer(Answer):
                 yield Record(asked.line, texts, found[0])
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _SpanEncoder:
-        """What encodes records."""
+        """The encoder of records."""
         return _SpanEncoder(tokenizer)
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
-        """`spans` (B, 2): the first and the last token of the answer, -1 where a row does not show all of it.
+        """`spans` (B, 2): the first and the last token of the answer, -1 if the row does not contain all of it.
 
-        `column/label` (B,): 1 where it does, 0 where it does not, -1 where there is none to be learned.
+        `column/label` (B,): 1 if the row contains the answer, 0 if not, -1 if the question has no usable answer.
         """
         span = np.stack([stored["first"], stored["last"]], axis=1)
         columns = shown.columns(span, -1)
@@ -88,7 +89,7 @@ _WAY_OUT = (
 
 
 def nearest_place(answer: Stretch, context: str) -> Stretch | None:
-    """The answer at the place nearest to the one given, None if the context does not have it."""
+    """The occurrence of the answer nearest to its offset; None if the context does not contain it."""
     start = max(answer.start, 0)
     found = context.rfind(answer.text, 0, start + len(answer.text)), context.find(answer.text, start)
     places = [place for place in found if place >= 0]

@@ -2,11 +2,12 @@
 
 In addition to the files of every token store (see `corpus/store.py`) it has
 
-    records/lines.bin         int64, the line of its file at which every record begins
-    records/<column>.bin      what is stored of the answers: one value per record, or several
-    records/bounds.bin        int64, where each record's values begin, and their number at the end; only where there are several
+    records/lines.bin         int64, the line in its file where each record begins records/<column>.bin      the stored answers:
+    one value per record, or several records/bounds.bin        int64, where each record's values begin, then their number; only if
+    records have several
 
-The header's `records` lists the columns that were read, the kind of answer, its classes, and the files. A text may have no token.
+The header's `records` lists the columns that were read, the kind of answer, its classes, and the files. A text may have no
+tokens.
 """
 
 from __future__ import annotations
@@ -45,26 +46,26 @@ class RecordStore(Store, holds="records"):
 
     @property
     def texts(self) -> int:
-        """How many columns of texts were read."""
+        """The number of text columns."""
         return len(self.about["texts"])
 
     @property
     def lists(self) -> bool:
-        """Whether the last column of texts holds a list of them in each record."""
+        """Whether the last text column holds a list of texts in each record."""
         return bool(self.about.get("lists", False))
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes of the answers, in the order of their numbers; empty where answers are not classes."""
+        """The classes of the answers, in the order of their numbers; empty if answers are not classes."""
         return tuple(self.about["classes"] or ())
 
     def mixture_size(self, batch: int) -> int:
-        """The batches that its rows make, the last of them not quite full."""
+        """The number of batches of its rows, including a last partial one: its size in a mixture."""
         return -(-self.documents // batch)
 
     @property
     def lengths(self) -> Int64:
-        """The tokens of every text, (records, texts); of lists, 0 where a record has fewer than others."""
+        """The number of tokens of every text, (records, texts); 0 for texts that a record with a shorter list does not have."""
         sizes = np.diff(self.sentence_starts)
         if not self.lists:
             return sizes.reshape(-1, self.texts)
@@ -76,24 +77,25 @@ class RecordStore(Store, holds="records"):
 
     @property
     def row_sizes(self) -> Int64:
-        """The tokens of every record (records,), of lists those of the texts before with the longest of the list."""
+        """The number of tokens of every record, (records,). Of a list, only the longest text counts."""
         lengths = self.lengths
         if not self.lists:
             return lengths.sum(1)
         return lengths[:, : self.texts - 1].sum(1) + lengths[:, self.texts - 1 :].max(1, initial=0)
 
     def cut(self, row: int, text: int | None = None) -> int:
-        """How many records lose tokens in rows of `row` tokens of text, or where each text has a row with room for `text`."""
+        """How many records lose tokens in rows of `row` tokens, or, if each text has its own row, in rows with room for `text`
+        tokens."""
         lost = self.row_sizes > row if text is None else (self.lengths > text).any(1)
         return int(lost.sum())
 
     def begins(self, records: Int64, texts: int) -> Int64:
-        """The first token of each text of some records, (B, texts); of a text that a record does not have, any."""
+        """The first token of each text of some records, (B, texts); undefined for texts that a record does not have."""
         text = self.document_sentences[records][:, None] + np.arange(texts)
         return self.sentence_starts[np.minimum(text, len(self.sentence_starts) - 1)]
 
     def answers(self, records: Int64) -> dict[str, NDArray[Any]]:
-        """What is stored of some records' answers: (B,), or padded with -1 (B, K)."""
+        """The stored answers of some records: (B,), or (B, K) padded with -1."""
         if self.bounds is None:
             return {name: column[records] for name, column in self.columns.items()}
         begin, count = self.bounds[records], self.bounds[records + 1] - self.bounds[records]

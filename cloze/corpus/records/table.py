@@ -1,4 +1,4 @@
-"""Answers that one cell of a table holds."""
+"""Answers in a single cell of a table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def wanted_columns(columns: Columns) -> dict[str, str]:
 def table_rows(
     path: Path | str, columns: Columns, fault: Fault | None, wanted: dict[str, str] | None = None
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The cells of texts and answer, or of the columns that are `wanted`, row by row with their line; see `read_rows`."""
+    """The cells of texts and answer, or of the `wanted` columns, row by row with their line; see `read_rows`."""
     wanted = wanted_columns(columns) if wanted is None else wanted
     return read_rows(
         path, wanted, format=columns.format, columns=columns.names, quoting=columns.quoting, fault=fault
@@ -31,7 +31,7 @@ def table_rows(
 
 
 class CellAnswer(Answer):
-    """An answer in a cell of its own, which a function parses."""
+    """An answer that is parsed from one cell."""
 
     @abstractmethod
     def parse(self, cell: str) -> Any:

@@ -1,4 +1,4 @@
-"""The text that is to be written for a record: a translation, a summary, an answer; one, or several that would all do."""
+"""The text to generate for a record: a translation, a summary, an answer. There may be several references."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class TextAnswer(Answer):
     """A text, or a list of texts in JSON lines: the references. All of them are stored, as the companion `target`.
 
-    A text that is a list of texts, such as the sentences of an abstract, is read with spaces between them. `prefix` begins
-    every text, such as `summarize: ` (Raffel et al., 2020, §2.4).
+    An input that is a list of texts, such as the sentences of an abstract, is joined with spaces. `prefix`, such as `summarize:
+    `, is put before every input (Raffel et al., 2020, §2.4).
     """
 
     columns: ClassVar[Mapping[str, Any]] = {"token": np.int32, "reference": np.int32}
@@ -49,11 +49,11 @@ class TextAnswer(Answer):
                 unusable(path, line, missing(columns.label), fault)
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _TextEncoder:
-        """What encodes records."""
+        """The encoder of records."""
         return _TextEncoder(tokenizer)
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
-        """`target.tokens` (B, K), the references behind each other, their `target.length`, and `target.parts` (B, R, 2): where
+        """`target.tokens` (B, K), the references one after another, their `target.length`, and `target.parts` (B, R, 2): where
         each begins and ends, -1 for none."""
         number, tokens = stored["reference"], stored["token"]
         real = number >= 0
@@ -68,7 +68,7 @@ class TextAnswer(Answer):
         }  # fmt: skip
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
-        """`usual`: the tokens that most records have as their first reference, of equals the first."""
+        """`usual`: the most frequent first reference, as tokens; in a tie, the earliest."""
         counts: Counter[bytes] = Counter()
         for begin, end in zip(stored["bounds"][:-1], stored["bounds"][1:], strict=True):
             first = np.searchsorted(stored["reference"][begin:end], 0, side="right")
@@ -95,11 +95,11 @@ def joined(cell: str) -> str:
 
 
 def references(cell: str) -> tuple[str, ...]:
-    """The texts of a cell that would all be right; none if one of them is empty."""
+    """The reference texts of a cell; empty if one of them is empty."""
     found = tuple(member or "" for member in members(cell))
     return found if all(text.strip() for text in found) else ()
 
 
 def missing(column: str) -> str:
-    """What is wrong with a row without references, in words."""
+    """The message about a row without references."""
     return f"an empty {column!r}; expected a text to write in every row, or a list of texts."

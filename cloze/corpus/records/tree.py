@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 class TreeAnswers(Answer):
     """The head and the relation of each word, predicted at the word's first token; files are CoNLL-U.
 
-    Words are counted as far as they are shown: a word of which no token is read takes no part, and a word whose head is not
-    shown has none.
+    Only visible words are numbered: a word without a visible token is ignored, and a word whose head is not visible has no head.
     """
 
     columns: ClassVar[Mapping[str, Any]] = {"label": np.int32, "head": np.int32, "first": np.int32}
@@ -35,7 +34,7 @@ class TreeAnswers(Answer):
     gives: ClassVar[frozenset[str]] = frozenset({"column/relation", "column/head", "words"})
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
-        """The sentences of a file; a record's text is its words, each with a space behind it but the last."""
+        """The sentences of a file; a record's text is its words, joined with spaces."""
         if columns.text_b is not None:
             raise TaskError("corpus.text_b: a tree belongs to one sentence. Omit it.")
         if columns.names is not None:
@@ -48,12 +47,12 @@ class TreeAnswers(Answer):
         yield from zip(record.answer.at, record.answer.relations, strict=True)
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _TreeEncoder:
-        """What encodes records; a relation that is not among the classes is one that cannot be learned, -1."""
+        """The encoder of records; a relation that is not among the classes becomes -1."""
         return _TreeEncoder(tokenizer, Labels(classes))
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
-        """`words` (B, K): the first token of each, -1 where it is not shown. `column/relation` (B, K), -1 for one that is not
-        known. `column/head` (B, K): 0 for the root, n for the n-th word that is shown, -1 where head or word is not shown."""
+        """`words` (B, K): the first token of each word, -1 if it is not visible. `column/relation` (B, K), -1 for an unknown
+        relation. `column/head` (B, K): 0 for the root, n for the n-th visible word, -1 if head or word is not visible."""
         words = shown.columns(stored["first"], 0)
         number = np.where(words >= 0, np.cumsum(words >= 0, axis=1), -1)
         number = np.concatenate([np.zeros((len(words), 1), number.dtype), number], axis=1)

@@ -1,4 +1,4 @@
-"""What a row shows of each text of its record: all of it, as much as there is room for, or one of several windows."""
+"""Which part of each text of its record a row contains: all of it, as much as fits, or one of several windows."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ Int64 = NDArray[np.int64]
 
 
 class Shown(NamedTuple):
-    """What rows show of the texts of their records, (B, P) each: the first token of a text that is shown, and how many are."""
+    """The parts of texts that rows contain, (B, P) each: the first token of the part, and the number of tokens."""
 
     first: Int64
     kept: Int64
 
     def columns(self, tokens: NDArray[np.integer], text: int) -> Int64:
-        """The columns (B, K) in the row, before it is framed, of tokens (B, K) of a text; -1 for a token that is not shown."""
+        """The columns (B, K) in the row, before it is framed, of tokens (B, K) of a text; -1 for a token that the row does not
+        contain."""
         place = tokens.astype(np.int64) - self.first[:, text, None]
         inside = (tokens >= 0) & (place >= 0) & (place < self.kept[:, text, None])
         return np.where(inside, place + self.kept[:, :text].sum(1, keepdims=True), -1)
@@ -30,23 +31,24 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True)
 class Views(Cut):
-    """The rows of an epoch: of each one the record (by its place among those of the part) and what is shown, (N,) and (N, P)."""
+    """The rows of an epoch: for each row its record (its place among the records of the part), (N,), and the parts of texts, (N,
+    P)."""
 
     record: Int64
     shown: Shown
 
 
 def cut(lengths: Int64, room: int) -> tuple[Int64, Shown]:
-    """A row for each record of texts of these lengths (N, P): the longest text loses its end."""
+    """One row per record, for texts of these lengths (N, P); the longest text loses its end."""
     return np.arange(len(lengths)), Shown(np.zeros_like(lengths), shares(lengths, room))
 
 
 def windows(lengths: Int64, room: int, stride: int) -> tuple[Int64, Shown]:
-    """The windows over the last text of records (N, P): the record of each, and what it shows.
+    """The windows over the last text of records (N, P): the record of each, and the parts that it contains.
 
-    A window begins `stride` tokens behind the one before, until one reaches the end of the text (Devlin et al., 2019;
-    `doc_stride` in google-research/bert, run_squad.py): every token is in at least one. Where a record needs several, its other
-    texts have at most half of the room and lose their ends.
+    Each window begins `stride` tokens after the previous one, until one reaches the end of the text (Devlin et al., 2019;
+    `doc_stride` in google-research/bert, run_squad.py), so every token is in at least one window. If a record needs several
+    windows, its other texts get at most half of the room and lose their ends.
 
     Windows that would not overlap are a `CorpusError`: tokens between them would never be read, and a span that crosses a border
     would be in none (huggingface/transformers#2548).
@@ -73,7 +75,8 @@ def windows(lengths: Int64, room: int, stride: int) -> tuple[Int64, Shown]:
 
 
 def shares(lengths: Int64, room: int) -> Int64:
-    """How much of each text (B, P) is kept where a row has `room` tokens: the longest gives way first, of equals the later."""
+    """How many tokens of each text (B, P) fit into a row of `room` tokens: the longest text is cut first, in a tie the later
+    one."""
     count = lengths.shape[1]
     ascending = np.sort(lengths, axis=1)
     before = np.cumsum(ascending, axis=1) - ascending

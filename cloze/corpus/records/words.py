@@ -33,7 +33,7 @@ class WordLabels(NamedTuple):
 class WordAnswers(Answer):
     """A label for each word, predicted at the word's first token (Devlin et al., 2019, §5.3).
 
-    A word of which no token is read has no answer: it did not fit, or the tokenizer drops all of it.
+    A word without a visible token has no target: it did not fit, or the tokenizer drops it.
     """
 
     columns: ClassVar[Mapping[str, Any]] = {"label": np.int32, "first": np.int32}
@@ -43,7 +43,7 @@ class WordAnswers(Answer):
     schemed: ClassVar[bool] = True  # labels may be of a scheme such as BIO, which they may break
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
-        """The texts of a file of labelled words; a record's text is its words, each with a space behind it but the last."""
+        """The texts of a file of labelled words; a record's text is its words, joined with spaces."""
         if columns.text_b is not None:
             raise TaskError("corpus.text_b: words are labelled in one text. Omit it.")
         found = each_tagged(
@@ -57,11 +57,12 @@ class WordAnswers(Answer):
         yield from zip(record.answer.at, record.answer.labels, strict=True)
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _WordEncoder:
-        """What encodes records; a label that is not among the classes is one that cannot be learned, -1."""
+        """The encoder of records; a label that is not among the classes becomes -1."""
         return _WordEncoder(tokenizer, Labels(classes))
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
-        """`column/label` (B, K), -1 for a label that is not known, and `words` (B, K), -1 where the first token is not shown."""
+        """`column/label` (B, K), -1 for an unknown label, and `words` (B, K), the first token of each word, -1 if it is not
+        visible."""
         return {"column/label": stored["label"], "words": shown.columns(stored["first"], 0)}
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
@@ -89,7 +90,7 @@ class _WordEncoder(Encoder):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """How many labels break their scheme."""
+        """How many labels violate their scheme."""
         return self.broken.remarks()
 
 
