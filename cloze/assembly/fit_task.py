@@ -1,10 +1,10 @@
 """Fit the recipe of a task to a checkpoint and to its labelled rows, as `fit.py` fits a pre-training recipe to a budget.
 
-- The peak rate goes by the one that the checkpoint was trained with: `SHARE` of it, times the root of the ratio of the batches
-  (Malladi et al., 2022, for Adam). BERT's 1e-4 at 256 rows gives 2.1e-5 at 32, within the published grid of fine-tuning. Where
-  it is not known, the recipe's peak is for a width of 768 and becomes inversely proportional to the width. A change that adds
+- The peak rate is `SHARE` times the peak rate of pre-training, times the root of the ratio of the batches (Malladi et al., 2022,
+  for Adam). BERT's 1e-4 at 256 rows gives 2.1e-5 at 32, within the published grid of fine-tuning. If the peak rate of
+  pre-training is not known, the recipe's peak, which is for a width of 768, is multiplied by 768 / width. A change that adds
   parameters, such as adapters, has a multiple of that rate.
-- Few rows are read more often, in smaller batches (16, or an eighth of the rows): at least `UPDATES` updates, at most
+- Small sets are trained for more epochs, in smaller batches (16, or an eighth of the rows): at least `UPDATES` updates, at most
   `MOST_EPOCHS` epochs. Fine-tuning on small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
 
 docs/budgets.md shows the evidence for the constants.

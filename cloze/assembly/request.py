@@ -140,7 +140,8 @@ def requested(
     if init is not None and not Path(init).is_dir():
         raise CheckpointError(f"{init}: there is no such folder. --init takes a run folder or a Hugging Face folder.")
     return loaded, Request(
-        command_line, command_line.corpus, {name: given for name, given in bound.items() if name not in checkpoints}, checkpoints, tokenizer,
+        command_line, command_line.corpus, {name: given for name, given in bound.items() if name not in checkpoints},
+        checkpoints, tokenizer,
         held_out, text_format=text_format, seed=seed, device=device, init=None if init is None else Path(init),
         fit=to_be_fitted(command_line, loaded) and not as_published, command=command_line.words(), **options,
     )

@@ -44,14 +44,12 @@ def pretrain(
 
     The arguments are the options of `cloze pretrain`: each is independent of the others, and most calls give three or four.
 
-    `corpus` is text (files, folders, globs, `-`) or one token store; text is built into `out/cloze/corpus`, with
-    `tokenizer` or one trained on it. `binds` are `NAME=PATH` for the recipe's other sources and for the checkpoints that its
-    networks come from. `held_out` replaces the share of documents that is otherwise held out. `init` begins with the
-    weights of a checkpoint. Under torchrun, `strategy` is ddp or fsdp. The stages of a recipe are runs of their own,
-    the last in `out`, the others in `out/cloze/stages`.
-    Where a budget or a size is given that is not the published one, a recipe of cloze's own is fitted to it (see `fit.py`),
-    unless `as_published`. `verbose` prints every log event. Raises a `ClozeError` for anything that cannot be run, before
-    training starts.
+    `corpus` is text (files, folders, globs, `-`) or one token store; text is built into `out/cloze/corpus`, with `tokenizer` or
+    one trained on it. `binds` are `NAME=PATH` for the recipe's other sources and for the checkpoints that its networks come from.
+    `held_out` replaces the share of documents that is otherwise held out. `init` begins with the weights of a checkpoint. Under
+    torchrun, `strategy` is ddp or fsdp. Each stage of a recipe is a run: the last in `out`, the others in `out/cloze/stages`. A
+    built-in recipe is fitted to a budget or size that differs from the published one (see `fit.py`), unless `as_published`.
+    `verbose` prints every log event. Raises a `ClozeError` before training starts if the run is impossible.
     """
     loaded, request = requested(
         recipe, corpus, out, budget=budget, size=size, overrides=overrides, with_files=with_files, tokenizer=tokenizer,
