@@ -82,5 +82,5 @@ def command(
                 typer.echo(str(one))
             return
         outcome = run_request(loaded, request)
-        hint(Path(request.asked.out))
+        hint(Path(request.command_line.out))
     raise typer.Exit(outcome.exit_code)  # a run that a signal stopped is not done: `pretrain && finetune` must stop there

@@ -19,7 +19,7 @@ from cloze.assembly.fit import fit_vocabulary
 from cloze.assembly.fitted import holding, text_bytes
 from cloze.assembly.inputs import store_digest, weights_input
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.request import Asked as Command
+from cloze.assembly.request import CommandLine as Command
 from cloze.assembly.request import to_be_fitted
 from cloze.comparison.asked import FULL, Asked, Candidate, Labels, Transfer
 from cloze.comparison.cell import Cell, result_of

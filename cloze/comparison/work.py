@@ -21,12 +21,12 @@ import numpy as np
 from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.corpora import open_corpus
-from cloze.assembly.finetune import asking, learn, rows_of
+from cloze.assembly.finetune import learn, recipe_maker, rows_of
 from cloze.assembly.fit import fit_vocabulary
 from cloze.assembly.fitted import holding, text_bytes
 from cloze.assembly.planning import fitted_recipe
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.request import Asked, to_be_fitted
+from cloze.assembly.request import CommandLine, to_be_fitted
 from cloze.assembly.run import pretrain
 from cloze.comparison.asked import FROZEN, FROZEN_RECIPES
 from cloze.comparison.cell import CELL, FAILED, RESULT, read_json, result_of, write_json
@@ -51,11 +51,11 @@ class Stopped(Exception):
 
 def store(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """The text as a token store, with the tokenizer of a recipe."""
-    asked = Asked(request["recipe"], size=request["size"], budget=request["budget"], overrides=request["values"])
-    recipe = asked.load()
+    command_line = CommandLine(request["recipe"], size=request["size"], budget=request["budget"], overrides=request["values"])
+    recipe = command_line.load()
     size = text_bytes(request["corpus"])
-    if request["tokenizer"] is None and size is not None and to_be_fitted(asked, recipe):
-        recipe = holding(asked.load, fit_vocabulary(recipe, size))[1]
+    if request["tokenizer"] is None and size is not None and to_be_fitted(command_line, recipe):
+        recipe = holding(command_line.load, fit_vocabulary(recipe, size))[1]
     made, tokenizer = open_corpus(
         recipe, request["corpus"], folder / "run", tokenizer=request["tokenizer"], text_format=request["format"], report=print
     )
@@ -147,8 +147,8 @@ def _fitted(request: Mapping[str, Any]) -> Recipe:
 
 
 def _onto(request: Mapping[str, Any], assignment: Assignment) -> Recipe:
-    asked = asking(assignment, load_checkpoint(request["checkpoint"]))
-    return asked(rows=rows_of(asked(), assignment))
+    make_recipe = recipe_maker(assignment, load_checkpoint(request["checkpoint"]))
+    return make_recipe(rows=rows_of(make_recipe(), assignment))
 
 
 def is_constant(found: Evaluation) -> bool:
