@@ -28,8 +28,8 @@ Edits = list[tuple[str, dict[str, Any]]]
 
 
 class Lesson(NamedTuple):
-    """How a checkpoint is trained to write a text: edits by name with their arguments, the order in which it reads (None: its
-    usual one), and what its reading must record so that it can write such a text later."""
+    """How a checkpoint is trained to generate a text: edits by name with their arguments, the order in which it reads (None: its
+    usual one), and the keys of `reading` that it needs to generate such a text later."""
 
     edits: Edits
     order: str | None = None
@@ -37,19 +37,19 @@ class Lesson(NamedTuple):
 
 
 class Form(Protocol):
-    """How a checkpoint lays out a text and the text to write."""
+    """How a checkpoint lays out a text and the text to generate."""
 
     def lesson(self, *, of: str, max_length: int | None, set: str) -> Lesson:
-        """How it is trained to write the companion `of`, cut to `max_length` tokens; `set` is the set of the targets."""
+        """How it is trained to generate the companion `of`, cut to `max_length` tokens; `set` is the set of the targets."""
         ...
 
 
 class ByForm(Edit):
-    """An edit that other edits stand for once it is known in what form a checkpoint writes."""
+    """An edit that is replaced by other edits once the checkpoint is known."""
 
     @abstractmethod
     def chosen(self, form: Callable[[], Form]) -> Lesson | None:
-        """What stands for it; None where the edit itself suits."""
+        """The edits that replace it; None if it stays."""
 
 
 @register("edit", "answer")
@@ -63,8 +63,8 @@ class Answer(ByForm):
     position the token that precedes it in the text (MASS). `positions: original` gives the decoder the positions of those tokens
     in the text instead of 0, 1, 2, … `max_length` cuts the target.
 
-    `frame: reading` lets the checkpoint that the recipe starts from decide how the companion is written: by its decoder, in gaps
-    after the text, or as a continuation of it; the edit is replaced by all that this needs.
+    `frame: reading` lets the checkpoint that the recipe starts from decide how the companion is generated: by its decoder, in
+    [MASK]s after the text, or as a continuation of the text. The edits that this needs replace this one.
 
     Gives `decoder_tokens` (B, T), `decoder_length`, `targets/<set>` and `decoder_positions/<set>` (B, T), -1 for none.
     """
@@ -90,7 +90,7 @@ class Answer(ByForm):
         if [kind for kind, _ in pieces].count("part") != 1:
             raise RecipeError(f"answer: frame {self.frame!r} does not name one part; expected for example '{{A}} [EOS]'.")
         if self.start == "previous" and (self.what != "masked" or len(pieces) > 1 or self.of):
-            raise RecipeError("answer: start previous is for masked tokens as they stand in the text: what: masked, frame '{A}'.")
+            raise RecipeError("answer: start: previous is for masked tokens at their places in the text: what: masked, frame '{A}'.")
         if self.positions == "original" and self.start != "previous":
             raise RecipeError("answer: positions: original needs start: previous, whose tokens have positions in the text.")
         if self.of and self.what != "whole":
@@ -178,7 +178,7 @@ class Answer(ByForm):
         return where(rows["masked"])
 
     def _shifted_in_place(self, rows: Rows, facts: TokenFacts) -> Rows:
-        """The target of every masked token stands where the decoder reads the token that precedes it in the text."""
+        """Puts the target of every masked token where the decoder reads the token that precedes it in the text."""
         tokens = rows.get("original", rows["tokens"])
         row, column = self._masked(rows)
         length = np.bincount(row, minlength=rows.count)

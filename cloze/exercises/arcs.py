@@ -17,7 +17,7 @@ from cloze.rows import Rows
 class Arcs(Edit):
     """Turn the tree of a record into targets: `targets/<heads>` and, for the relations, `targets/<set>`.
 
-    Both stand at the first token of every word in the row, because each word may be the head of another; a word whose head is
+    Both are at the first token of every word in the row, because each word may be the head of another; a word whose head is
     outside the row or whose relation is unknown has weight 0. A head is 0 for the root, n for the n-th word of the row. Put it
     before `frame`, so that the positions move with the tokens.
     """

@@ -22,7 +22,7 @@ from cloze.rows import Rows
 class Close(Edit):
     """Cut a companion to `max_length` tokens, the last of which is `end`, a role.
 
-    The row's own text and the companion share the row: the text gets what `max_length` leaves, but at least half.
+    The row's own text and the companion share the row: the text gets the rest of the row, at least half of it.
     """
 
     described: ClassVar[Mapping[str, str]] = MappingProxyType({"max_length": "target_length"})

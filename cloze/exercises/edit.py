@@ -1,4 +1,4 @@
-"""What an edit is: a pure function from a block of rows to a block of rows."""
+"""The base class of edits: pure functions from a block of rows to a block of rows."""
 
 from __future__ import annotations
 

@@ -31,13 +31,13 @@ class Placed:
         return rows.with_view(self.view, self.edit(rows.view(self.view), draw.inside(self.view)))
 
 
-_UNLIMITED = 1 << 30  # the room of an edit that itself cuts its rows to length
+_UNLIMITED = 1 << 30  # the room of an edit that cuts its rows itself
 
 
 class Exercise:
     """The edits of one entry, applied in order for rows of at most `length` tokens.
 
-    The constructor works out, from the last edit to the first, how many tokens may leave each edit (`at`), how many the source
+    The constructor computes, from the last edit to the first, how many tokens each edit may return (`at`), how many the source
     may give (`room`), and after which edit a field is no longer needed. `spread` is the edit that makes several rows of a record,
     if any, and `row_room` the tokens of one of its rows; `text_room` is the tokens of each text if an edit separates texts (None:
     no edit does). `packed`: no row may become longer than its passage plus what frames insert, because packing is planned by the

@@ -1,4 +1,4 @@
-"""What edits know of a tokenizer: ids of roles, ordinary ids, how to encode literal text. No tokenizer object."""
+"""The facts about a tokenizer that edits need: ids of roles, ordinary ids, an encoder of literal text. No tokenizer object."""
 
 from __future__ import annotations
 

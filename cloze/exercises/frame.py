@@ -72,7 +72,7 @@ class Frame(Edit):
     number is the segment of the token that ends the template, such as XLNet's last `[CLS]`. `restart` restarts position ids with
     every part. An empty part disappears together with its tokens, except in records (`keeps_empty`).
 
-    `frame: reading` is the template with which the checkpoint that the recipe starts from reads one text or two.
+    `frame: reading` is the template of the checkpoint that the recipe starts from, for one text or two.
 
     `inputs` gives `inputs/<set>` (B, L), further ids: one id for all tokens, a list with one for each part, or, for `language`,
     `of_row` or `of_part`: the language of the row, or of each part's text.
@@ -212,7 +212,7 @@ class Frame(Edit):
         return [np.full(rows.count, number) for number in (ids if isinstance(ids, list) else [ids] * parts)]
 
     def _inserted(self, pieces: Pieces, starts: NDArray[np.int64], widths: NDArray[np.int64], width: int) -> Inserted:
-        """Where inserted ids stand, in every row that has the part they belong to."""
+        """The positions of inserted ids, in every row that has the part they belong to."""
         at = starts.take(pieces.inserted, axis=1)
         at += pieces.offset
         at += np.arange(len(at))[:, None] * width

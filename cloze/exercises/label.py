@@ -19,11 +19,11 @@ class Label(Edit):
     """Turn the labels of a record into targets: gives `targets/<set>`.
 
     `of: row` makes one target for the whole row. `of: words` makes one for each word, at the word's first token; a word has no
-    target if none of its tokens is read or its label is unknown. `of: spans` makes one target for the spans that a record marks:
-    `positions/<set>` (B, K) are the first and the last token of each span, and a row that does not show all of them has no
-    target. `of: texts` makes one target for two texts: `positions/<set>` (B, 4) are the first and the last token of each text,
-    and a row that shows no token of one of them has no target. Put `label` before `frame` where it gives positions, so that
-    they move with the tokens.
+    target if none of its tokens is in the row or its label is unknown. `of: spans` makes one target for the spans that a record
+    marks: `positions/<set>` (B, K) are the first and the last token of each span, and a row that does not contain all of them has
+    no target. `of: texts` makes one target for two texts: `positions/<set>` (B, 4) are the first and the last token of each text,
+    and a row without a token of one of them has no target. Put `label` before `frame` where it gives positions, so that they move
+    with the tokens.
     """
 
     set: str = "label"

@@ -21,8 +21,8 @@ from cloze.rows import Rows
 @register("edit", "match")
 @dataclass(frozen=True)
 class Match(Edit):
-    """Find every n-gram of the lexicon `table` in the row as it is shown; of more than `most`, a random choice (ZEN, Diao et al.,
-    2020, §2.1; sinovation/ZEN). After `corrupt` no n-gram covers a masked token.
+    """Find every n-gram of the lexicon `table` in the visible row; if there are more than `most`, keep a random choice (ZEN, Diao
+    et al., 2020, §2.1; sinovation/ZEN). After `corrupt` no n-gram covers a masked token.
 
     Gives `items/<give>` (B, R), ids of the lexicon, 0 for none, and `links/<give>` (B, E, 2), pairs of (column, item), -1 for
     none.

@@ -12,7 +12,7 @@ from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows
 
-#: Orders that are the same for every row: a pass knows them by name, and the batch carries no integers.
+#: Orders that are the same for every row: a pass has their name, and the batch carries no integers.
 CONSTANT = frozenset({"open", "left_to_right"})
 
 

@@ -29,16 +29,16 @@ _LOWEST = ((np.uint64(1) << np.arange(33, dtype=np.uint64)) - np.uint64(1)).asty
 class Pair(Edit):
     """Cut a passage at a sentence boundary into A and B; with probability `rate` the pair is `wrong`.
 
-    BERT (Devlin et al., 2019, §3.1; google-research/bert `create_pretraining_data.py`): B comes from another document
-    (`random_document`), whole sentences until A and B have the length that the passage was cut for; the cut is uniform over
-    inner sentence boundaries; excess tokens are dropped one at a time from the longer segment, at its front or back with
-    equal probability. `swapped` (ALBERT, Lan et al., 2020, §3.1): B stands before A. A list, such as
-    `[swapped, random_document]` with rate 2/3 (StructBERT, Wang et al., 2020, §2.3), takes its members with equal probability.
+    BERT (Devlin et al., 2019, §3.1; google-research/bert `create_pretraining_data.py`): B consists of sentences of another
+    document (`random_document`), as many as A and B need to reach the target length of the passage; the cut is uniform over inner
+    sentence boundaries; excess tokens are dropped one at a time from the longer segment, at its front or back with equal
+    probability. `swapped` (ALBERT, Lan et al., 2020, §3.1): B stands before A. A list, such as `[swapped, random_document]` with
+    rate 2/3 (StructBERT, Wang et al., 2020, §2.3), takes its members with equal probability.
 
     The label of a true pair is `right`; the ways to be wrong have the other numbers, 0, 1, … in order. A passage of one sentence
-    gets a random B and counts as wrong if `random_document` is one of the ways; otherwise it stays one segment and has no target,
-    unless `alone: random_document` gives it a random B and the label of the first way (ALBERT's code, which
-    calls it swapped).
+    gets a random B and the label of `random_document` if that is one of the ways; otherwise it stays one segment and has no
+    target, unless `alone: random_document` gives it a random B and the label of the first way (ALBERT's code, which calls it
+    swapped).
 
     With `rate: 0` every pair is true and there is no target; a fraction `single` of the passages, and those of one sentence, stay
     one segment. `cut: half` (ELECTRA, Clark et al., 2020, `build_pretraining_dataset.py`): A takes sentences up to half
@@ -49,9 +49,9 @@ class Pair(Edit):
     Gives `parts` (B, 2, 2), start and stop of both segments, and, if `rate` > 0,
     `targets/<set>` (B,), one target per row; if rows may lack a target also `positions/<set>` (B,), -1 for such rows.
 
-    Differs: the sentences of a passage that a random B displaces are not put back for the next passage. With
-    `training.packing` a random B is no longer than what it displaces. After the sentence that crosses the half, all
-    belong to B; ELECTRA's code still adds to A a later sentence that fits.
+    Differs: the sentences of a passage that a random B displaces are not put back for the next passage. With `training.packing`,
+    a random B is not longer than the text that it displaces. After the sentence that crosses the half, all belong to B; ELECTRA's
+    code still adds to A a later sentence that fits.
     """
 
     wrong: Wrong | Literal["none"] | list[Wrong] = "random_document"
@@ -108,7 +108,7 @@ class Pair(Edit):
         return frozenset({"parts"} | made | ({f"positions/{self.set}"} if self.has_target and not self.joins else set()))
 
     def room(self, length: int) -> int:
-        """A pair adds and removes nothing that the frame does not count."""
+        """Unchanged: the frame accounts for the length of a pair."""
         return length
 
     def at(self, length: int) -> Pair:

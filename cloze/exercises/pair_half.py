@@ -1,4 +1,4 @@
-"""Two segments in the second half of a row of running text, the second of which may come from elsewhere."""
+"""Two segments in the second half of a row of running text; the second may be from another place."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class PairHalf(Edit):
     """Cut the second half of each row at a sentence boundary: A comes before it, B after it (XLNet, Yang et al.,
     2019, §2.5; zihangdai/xlnet `data_utils.py`, `_split_a_and_b`).
 
-    The first half is running text and joins A, so that its tokens have the segment of A. With probability `elsewhere`, and
-    if the second half has no inner boundary, B is a stretch of the lane that begins with a sentence at a random position: whole
-    sentences that fill at least the half; then the longer of A and B loses its right end until both fit. The pair has no target:
-    the authors write a label that nothing reads.
+    The first half is running text and joins A, so that its tokens have the segment of A. With probability `elsewhere`, and if the
+    second half has no inner boundary, B is a span of the lane that begins with a sentence at a random position: whole sentences
+    that fill at least the half. Then the longer of A and B is cut at its right end until both fit. The pair has no target: the
+    authors write a label that nothing reads.
 
     Gives `parts` (B, 2, 2): start and stop of both segments. The halves are those of a row to which three tokens will be added.
 

@@ -10,7 +10,7 @@ from cloze.rows import Rows, before, counted, where
 
 
 def ordinary(rows: Rows) -> Bools:
-    """(B, L) the tokens of the text: all that a frame has not marked as special."""
+    """(B, L) the tokens of the text: all tokens that a frame has not marked as special."""
     inside = np.arange(rows["tokens"].shape[1], dtype=np.int32) < rows["length"][:, None]
     return inside & ~rows["special"] if "special" in rows else inside
 

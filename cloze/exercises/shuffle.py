@@ -1,4 +1,4 @@
-"""Shuffle the tokens of short stretches, to be restored."""
+"""Shuffle the tokens of short spans, which the network learns to restore."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Stretches = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 @register("edit", "shuffle")
 @dataclass(frozen=True)
 class Shuffle(Edit):
-    """Shuffle stretches of `size` tokens, a fraction `rate` of the text in all (StructBERT, Wang et al., 2020, §2.2).
+    """Shuffle spans of `size` tokens, in total a fraction `rate` of the text (StructBERT, Wang et al., 2020, §2.2).
 
-    max(1, round(rate·n / size)) stretches of the n ordinary tokens, as many as fit: they overlap neither each other nor
+    There are max(1, round(rate·n / size)) spans of the n ordinary tokens, or as many as fit; they overlap neither each other nor
     masked or special tokens. A shuffle may leave the order unchanged. Gives `tokens` as shown, keeps `original`, and marks
-    shuffled tokens in `layers/shuffled` with the number of their stretch; `predict: shuffled` makes them targets.
+    shuffled tokens in `layers/shuffled` with the number of their span; `predict: shuffled` makes them targets.
     """
 
     size: Count = 3
@@ -68,7 +68,7 @@ class Shuffle(Edit):
         return rows.having_all({"tokens": shown, "original": original, "layers/shuffled": marks})
 
     def _stretches(self, number: NDArray[np.int64], free: Bools, draw: Draw) -> Stretches:
-        """Row, first column and number from 1 of stretches of free tokens that do not overlap, at random."""
+        """Row, first column and number from 1 of random spans of free tokens that do not overlap."""
         count, width = free.shape
         fits = np.zeros_like(free)
         if width >= self.size:

@@ -24,9 +24,9 @@ _PLAIN = frozenset(string.ascii_lowercase) | _MARKS
 @register("edit", "split_words")
 @dataclass(frozen=True)
 class SplitWords(Edit):
-    """Words also start at `pieces` of these kinds: `marks`, those that are one punctuation mark, and `foreign`, those that hold a
-    character that is neither a mark nor a letter from a to z, in either case (google-research/albert
-    `create_pretraining_data.py`, `_is_start_piece_sp`).
+    """Words also start at `pieces` of these kinds: `marks`, single punctuation marks, and `foreign`, pieces with a character that
+    is neither a mark nor one of the letters a to z or A to Z (google-research/albert `create_pretraining_data.py`,
+    `_is_start_piece_sp`).
 
     Gives `word_start` (B, L), which whole words, n-grams and spans use. The marks are those of ASCII except `'`, `<`, `=` and
     `>`, which are foreign, as in that code.

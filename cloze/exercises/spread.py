@@ -1,4 +1,4 @@
-"""Make several rows of one record: one for each text that it offers, or one for each order of its two texts."""
+"""Make several rows of one record: one for each of its choices, or one for each order of its two texts."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Int64 = NDArray[np.int64]
 class Spread(Edit):
     """Make several rows of each record, each with two parts; `owner` is the record of a row.
 
-    `over: choices`: one row for the first text with each text that the record offers; `column/<answer>` is 1 in the row of the
-    right one, else 0. `over: orders`: one row for each order of the two texts, for pairs without an order (Radford et al., 2018,
-    §3.3). Put it before the frame; it cuts each row to its limit: the longer text loses its end. A batch has all rows of its
+    `over: choices`: one row for the first text with each choice of the record; `column/<answer>` is 1 in the row of the right
+    choice, else 0. `over: orders`: one row for each order of the two texts, for pairs without an order (Radford et al., 2018,
+    §3.3). Put it before the frame; it cuts each row to its limit, at the end of the longer text. A batch has all rows of its
     records; the rows of one record are always in one micro-batch.
     """
 

@@ -17,7 +17,8 @@ from cloze.rows import Rows
 class Unanswered(Edit):
     """Place a span that is not in the row at the row's summary token (Devlin et al., 2019, §4.3).
 
-    The row's target must be 0, "not here"; a target below 0 keeps no position. Put it after the frame, which inserts that token.
+    This applies to rows with the target 0, "not here"; rows with a target below 0 keep no position. Put it after the frame, which
+    inserts that token.
     """
 
     set: str = "answer"

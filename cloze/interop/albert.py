@@ -1,7 +1,7 @@
 """ALBERT ↔ transformers' `Albert*`.
 
-Source: ALBERT (Lan et al., 2020) and google-research/albert. Layers share all their parameters in groups; the file names
-each group once. Embeddings are always projected to the width of the layers, also where the two are equal.
+Source: ALBERT (Lan et al., 2020) and google-research/albert. Layers share all their parameters in groups; the file contains each
+group once. Embeddings are always projected to the width of the layers, even if the two are equal.
 
 Differs: transformers has no dropout after the feed-forward map and one in front of the sentence-order head; outputs without
 dropout agree.
@@ -94,7 +94,7 @@ def _read(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings() -> tuple[Setting, ...]:
-    """Those of the encoders; transformers' defaults are the xxlarge model's."""
+    """The settings of the encoders; transformers' defaults are those of the xxlarge model."""
     own = {"feed_forward.activation": "gelu_new", "dropout.hidden": 0.0, "dropout.attention": 0.0}
     shared = encoder.settings(layers=12, width=4096, heads=64, inner=16384)
     return (

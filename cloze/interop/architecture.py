@@ -1,4 +1,4 @@
-"""What one architecture of transformers is made of: settings, tables of names, heads, classes."""
+"""The description of an architecture of transformers: settings, tables of names, heads, classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloze.interop.mapping import Facts, Line
 from cloze.interop.model import Head, Model
 from cloze.reading import Reading
 
-#: Our activation → the name in config.json. Several of theirs mean one of ours: see `ACTIVATIONS_BACK`.
+#: Our activation → the name in config.json. Several of their names map to one of ours: see `ACTIVATIONS_BACK`.
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
 ACTIVATIONS_BACK = {
     "gelu": "gelu",
@@ -29,7 +29,7 @@ _JUDGED = frozenset({"segments", "embedding", "embedding.width", "head_width", "
 
 
 def same(value: Any) -> Any:
-    """The value as it is."""
+    """The value unchanged."""
     return value
 
 
@@ -37,7 +37,7 @@ def same(value: Any) -> Any:
 class Setting:
     """One argument of our network, by its path (`norm.epsilon`), and its key in config.json.
 
-    `default` is transformers' own, where the key is absent.
+    `default` is transformers' value for an absent key.
     """
 
     ours: str
@@ -56,15 +56,15 @@ class Setting:
 class HeadTable:
     """A head that transformers knows.
 
-    `role` names it among the architecture's classes; `sign` are tensors that, all present, show it in a file. `lines` hold
-    whether tied or not; `tied` and `untied` are added to them. `repeats` (tied) and `copies` (untied) name tensors that
-    merely repeat another one: never needed in a file; copies are written because transformers looks for them. `shares` are
-    untied tensors that transformers takes from the token table where a file lacks them.
-    `objections(head, network arguments)` gives the reasons why a head of that part does not fit. `read` binds its readings to
-    states, as in `Head`. `keys` are those of config.json that belong to the head, with the value that is meant, which is also
-    transformers' default but for those in `absent`; with another value the head is a different one, which cloze does not have.
-    `says(head)` are further ones, which tell an argument of it. `by_class`: another head has tensors of the same names, so only
-    a folder that names a class with this role holds it.
+    `role` names it among the architecture's classes. `sign` are the tensors whose presence shows that a file contains it. `lines`
+    apply whether tied or not; `tied` or `untied` are added to them. `repeats` (tied) and `copies` (untied) name tensors that
+    repeat another one: a file need not contain them, and copies are written because transformers looks for them. `shares` are
+    untied tensors that transformers takes from the token table if a file lacks them. `objections(head, network arguments)`
+    returns the reasons why a head of that part does not fit. `read` binds its readings to states, as in `Head`. `keys` are the
+    keys of config.json that belong to the head, with the required value, which is also transformers' default except for those in
+    `absent`; with another value, the head is a different one that cloze lacks. `says(head)` returns further keys that express an
+    argument of the head. `by_class`: another head has tensors of the same names, so only a folder that names a class with this
+    role contains this one.
     """
 
     role: str
@@ -85,11 +85,11 @@ class HeadTable:
     by_class: bool = False
 
     def rows(self, tie: bool) -> tuple[Line, ...]:
-        """The lines in force."""
+        """The lines that apply."""
         return self.lines + (self.tied if tie else self.untied)
 
     def made(self) -> dict[str, Any]:
-        """The arguments of a new head of this kind that describe what lies between the states and the outputs."""
+        """The arguments of a new head of this kind: the layers between the states and the outputs."""
         found = self.arguments({}, {name: torch.empty(1, 1, device="meta") for name in self.sign})
         return {name: value for name, value in found.items() if name not in ("classes", "set", "reading")}
 
@@ -100,7 +100,7 @@ NAMED_ROLES = frozenset({"classifier", "tagger"})
 
 @dataclass(frozen=True)
 class ModelClass:
-    """A class of transformers, the roles of the heads it has, the auto class that opens it, the hub's pipeline word."""
+    """A class of transformers, the roles of its heads, the auto class that opens it, and the Hub's name of its pipeline."""
 
     name: str
     roles: frozenset[str]
@@ -112,26 +112,26 @@ class ModelClass:
 class Architecture:
     """Everything that cloze knows about one `model_type`.
 
-    What it is: `part` names the network part that it expresses, `orders` the orders it can have, the usual one first
-    (`order_of(config)` reads which), `reading` how it reads text when the folder does not say, `usual(model, tokenizer
-    kind)` how much a model looks like this system (0: like any other; choices of equal worth go to the highest).
+    Kind: `part` is the network part that it expresses, `orders` are its possible orders, the usual one first (`order_of(config)`
+    reads the order), `reading` is how it reads text if the folder does not state it, and `usual(model, tokenizer kind)` is how
+    much a model resembles this system (0: not more than any other; the highest wins among equally good choices).
 
-    Arguments, all by their paths: `settings` pair one argument with one key; `read(config)` gives the arguments that take more
-    than that, and raises `ValueError`, with a message for users, for an unknown value; `write(arguments, order)` gives the keys
-    for them. `fixed` are arguments of ours that the architecture does not leave open, `assumed` those that a folder does not
-    tell; every other argument must have its builder's default; `against(arguments)` gives further reasons why arguments do not
-    fit. `legal` are keys of config.json with the only values that we understand. `tokens` are keys of config.json that hold an
-    id, with the roles that may stand there, the best first. `beware(arguments)` says in plain words where transformers reads
-    such a model in another way unless it is told. `ties(config)` says whether the vocabulary's rows are the token table.
-    `recipe(model)` names the recipe that trains such a model, for a folder that does not say how it was trained.
+    Arguments, all by their paths: `settings` pair one argument with one key. `read(config)` returns the arguments that are not in
+    a single key, and raises `ValueError` with a message for users if a value is unknown; `write(arguments, order)` returns their
+    keys. `fixed` are arguments with only one possible value in the architecture, `assumed` are arguments that a folder does not
+    contain; every other argument must have its builder's default. `against(arguments)` returns further reasons why arguments do
+    not fit. `legal` are keys of config.json with the values that cloze supports. `tokens` are keys of config.json that hold an
+    id, with the possible roles, the best first. `beware(arguments)` returns remarks on how transformers reads such a model
+    differently by default. `ties(config)` tells whether the output rows are the token table. `recipe(model)` names the recipe for
+    such a model, for a folder that does not state how it was trained.
 
-    Tensors: `body` are the lines in any case, `further(arguments)` those that depend on the arguments, `segments` the line
-    of the segment table (None: it has none), `project` the line between embeddings and layers of different widths.
-    `counts(arguments)` says how far each of `{i}`, `{j}` runs, `sizes(arguments)` gives letters besides those of `facts`.
-    `copies` are names under which files repeat the token table, `ignored` buffers in old files, `blank` buffers that must be
-    zero because our network lacks them. `shifted`: positions begin
-    after the id of [PAD]. `pooled`: the class without heads has a pooling layer. `generates`: transformers generates with it.
-    `until` is the last version of transformers that has the classes (None: the newest has them).
+    Tensors: `body` are the lines of every network, `further(arguments)` the lines that depend on the arguments, `segments` is the
+    line of the segment table (None: it has none), `project` the line between embeddings and layers of different widths.
+    `counts(arguments)` returns the range of `{i}` and `{j}`, `sizes(arguments)` gives letters besides those of `facts`. `copies`
+    are names under which files repeat the token table, `ignored` buffers in old files, `blank` buffers that must be zero because
+    our network lacks them. `shifted`: positions begin after the id of [PAD]. `pooled`: the class without heads has a pooling
+    layer. `generates`: transformers generates with it. `until` is the last version of transformers that has the classes (None:
+    the newest has them).
     """
 
     name: str
@@ -181,7 +181,7 @@ class Architecture:
         return self.body + tuple(self.further(arguments)) + segments + project
 
     def keys(self, arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
-        """The keys of config.json that tell the arguments; a number that follows a schedule has no constant and is 0.0."""
+        """The keys of config.json that express the arguments; a number that follows a schedule is written as 0.0."""
         found = dict(self.write(arguments, order))
         for setting in self.settings:
             if setting.ours not in arguments:
@@ -192,7 +192,7 @@ class Architecture:
         return found
 
     def facts(self, arguments: Mapping[str, Any], vocab_size: int, *, base: str, pad: int | None) -> Facts:
-        """The sizes behind the letters of the tables."""
+        """The sizes that the letters of the tables stand for."""
         sizes = {
             "V": vocab_size,
             "D": arguments["width"],

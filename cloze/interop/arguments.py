@@ -1,4 +1,4 @@
-"""A network's arguments in two forms: nested, as recipes and builders have them, and flat, as the tables of architectures do.
+"""A network's arguments in two forms: nested, as in recipes and builders, and flat, as in the tables of architectures.
 
 The flat form of `norm: {post: {epsilon: 1e-5}}` is `norm: post` and `norm.epsilon: 1e-5`. A section has entries for its fields
 only, `attention.biases`, or the single entry None if it is absent.
@@ -41,7 +41,7 @@ def flat(arguments: Mapping[str, Any], part: str = "transformer") -> dict[str, A
 
 
 def derived(arguments: Flat) -> dict[str, Any]:
-    """Flat arguments with the values filled in that follow from others."""
+    """Flat arguments, with the values that follow from others filled in."""
     full = dict(arguments)
     for name, derive in DERIVED.items() if "heads" in full else ():
         if name in full and full[name] is None:
@@ -59,7 +59,7 @@ def usual(arguments: Flat, part: str) -> dict[str, Any]:
 
 
 def nested(arguments: Flat, part: str = "transformer") -> dict[str, Any]:
-    """Flat arguments in the nested form that `cloze.assembly.given.build` takes; entries that no part has are left out."""
+    """Flat arguments in the nested form that `cloze.assembly.given.build` takes; entries that belong to no part are left out."""
     return _nested(_builder(part), arguments, "")
 
 

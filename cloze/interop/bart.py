@@ -1,7 +1,7 @@
 """BART ↔ transformers' `Bart*`.
 
-Source: BART (Lewis et al., 2020); fairseq `models/bart`. The tables of positions have two spare rows there, which nothing
-reads: zero when written, left out when read. `final_logits_bias` is a buffer of zeros, not a parameter.
+Source: BART (Lewis et al., 2020); fairseq `models/bart`. Their tables of positions begin with two unused rows, which are written
+as zeros and dropped when read. `final_logits_bias` is a buffer of zeros, not a parameter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAMES = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 
 class Spare(Move):
-    """Two rows before the first position."""
+    """Two unused rows before the first position."""
 
     def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
         return (torch.cat([ours.new_zeros(2, ours.shape[1]), ours]),)

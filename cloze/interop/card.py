@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class Card:
     """What the card says besides the numbers: the recipe's name and paper, steps taken, notes in plain sentences.
 
-    `data` says of which text it was trained and `results` how well it predicts, both in plain sentences. `languages` are codes
-    such as `en`, `licence` is the hub's word for one (`mit`). `folder` is the name that the commands use, by default the
-    folder's. `advice` is for the person who publishes the folder; `settings` is the file that holds them.
+    `data` describes the training text and `results` the quality, both in sentences. `languages` are codes such as `en`, `licence`
+    is a name from the Hub such as `mit`. `folder` is the name that the commands use, by default the folder's. `advice` is for the
+    person who publishes the folder; `settings` is the file that holds them.
     """
 
     name: str
@@ -45,7 +45,8 @@ class Card:
 def write_card(
     path: Path, card: Card, choice: Choice | list[str], model: Model, vocab_size: int, remarks: list[str], *, folder: str
 ) -> None:
-    """Write README.md; `folder` is what the commands call the model. Only the owner of text and weights can choose a licence."""
+    """Write README.md; `folder` is the name of the model in the commands. Only the owner of text and weights can choose a
+    licence."""
     folder = re.sub(r"\s+", " ", folder)
     lines = [*_front(card, choice), "", f"# {_safe(card.name)}", "", _opening(card, choice, model, vocab_size), ""]
     if card.paper:
@@ -152,7 +153,7 @@ def _safe(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """A span of code: between backticks, or as HTML where its text could end it or be taken for a tag."""
+    """A span of code: between backticks, or as HTML if its text contains backticks or looks like a tag."""
     if not set(text) & set("`<>&\\\n"):
         return f"`{text}`"
     escaped = html.escape(text, quote=False).replace("`", "&#96;")

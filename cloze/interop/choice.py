@@ -12,7 +12,8 @@ from cloze.interop.model import Head, Model
 
 @dataclass(frozen=True)
 class Choice:
-    """An architecture, its class, the heads that it takes (head name → table) and, for the others, the reason why not."""
+    """An architecture, its class, the heads that it can hold (head name → table) and the reasons why it cannot hold the
+    others."""
 
     architecture: Architecture
     cls: ModelClass
@@ -42,7 +43,7 @@ def usual(model: Model, *, tokenizer_kind: str, pad: int | None) -> str | None:
 
 
 def against_hint(model: Model, choice: Choice, *, pad: int | None, hint: str | None) -> list[str]:
-    """A remark when the architecture that was asked for is not the one that was chosen."""
+    """A remark if the chosen architecture is not the requested one."""
     if hint is None or hint == choice.architecture.name:
         return []
     asked = ARCHITECTURES[hint]
@@ -55,7 +56,7 @@ def against_hint(model: Model, choice: Choice, *, pad: int | None, hint: str | N
 
 
 def _ranked(model: Model, tokenizer_kind: str, hint: str | None) -> list[Architecture]:
-    """The architectures of the model's kind, the likeliest first: those of its order, then by what they say themselves."""
+    """The architectures for the model's network, the most likely first: those with its order, then by `usual`."""
     if hint is not None and hint not in ARCHITECTURES:
         raise CheckpointError(f"architecture {hint!r} is not one that cloze writes. {nearest(hint, ARCHITECTURES)}")
     kin = [a for a in ARCHITECTURES.values() if a.part == model.part]
@@ -63,7 +64,7 @@ def _ranked(model: Model, tokenizer_kind: str, hint: str | None) -> list[Archite
 
 
 def place_heads(architecture: Architecture, model: Model) -> Choice:
-    """The class of `architecture` that takes most of the model's heads."""
+    """The class of `architecture` that holds most of the model's heads."""
     fitting: dict[str, list[HeadTable]] = {}
     left: dict[str, str] = {}
     for name, head in model.heads.items():
@@ -102,6 +103,6 @@ def _fill(
 
 
 def _is_next(role: str, head: Head) -> bool:
-    """A classifier of pairs or texts is not called a next-sentence head: the question asked decides."""
+    """Whether a head predicts the next sentence; a classifier of pairs or texts has the same tensors but another role."""
     asked = head.argument("set")
     return {"next_sentence": asked == "next", "classifier": asked != "next"}.get(role, True)

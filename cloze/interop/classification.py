@@ -34,9 +34,10 @@ class Absent(Move):
 def summary_objections(
     head: Head, transform: str | None, bias: bool = False, norm: bool = False, readings: tuple[str, ...] = ("summary",)
 ) -> list[str]:
-    """Why a head is not [dense, `transform`,] output on the summary; one without a transform may lack a `bias` there.
+    """The reasons why a head is not [dense, `transform`,] output on the summary; a head without a transform may lack a `bias`.
 
-    With `norm` the caller looks at what follows the transform; else nothing may. `readings` are those that transformers has.
+    With `norm`, the caller checks what follows the transform; otherwise nothing may follow it. `readings` are the ones that
+    transformers supports.
     """
     wrong = []
     if head.argument("reading") == "hidden":

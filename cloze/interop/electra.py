@@ -64,7 +64,7 @@ MASKED_LM = HeadTable(
 
 
 def _usual(model: Model, kind: str) -> int:
-    """Narrower embeddings, or a head that labels tokens and none that predicts them."""
+    """How much a model resembles ELECTRA: narrower embeddings, or a head that labels tokens without one that predicts them."""
     parts = {head.part for head in model.heads.values()}
     narrower = model.flat.get("embedding.project", False)
     return 3 if narrower or ("token_labelling" in parts and "token_prediction" not in parts) else 0

@@ -27,7 +27,7 @@ IGNORED = ("{base}embeddings.position_ids", "{base}embeddings.token_type_ids")
 
 
 def body(positions: Move = SAME) -> tuple[Line, ...]:
-    """Embeddings and layers. Separate query, key and value there, one fused matrix in that order here."""
+    """Embeddings and layers. Query, key and value are separate in transformers, and one fused matrix in that order in cloze."""
     theirs = "{base}encoder.layer.{i}."
     return (
         Line("embeddings.tokens.weight", "{base}embeddings.word_embeddings.weight", "V E"),
@@ -65,7 +65,7 @@ def settings(*, layers: int, width: int, heads: int, inner: int, longest: int = 
 
 
 def prediction_objections(head: Head, arguments: Mapping[str, Any], activation: str) -> list[str]:
-    """Why a masked-LM head is not dense, `activation`, norm, table, bias."""
+    """The reasons why a masked-LM head is not dense, `activation`, norm, table, bias."""
     wrong = []
     if head.argument("transform") != activation:
         wrong.append(f"its transform is {head.argument('transform') or 'absent'}, transformers has {activation} there")
@@ -87,7 +87,7 @@ def pooled_classifier(output: str) -> Callable[[Mapping[str, Any], Mapping[str, 
 
 
 def pooled_objections(head: Head, classes: int | None) -> list[str]:
-    """Why a head on the summary is not dense, tanh, linear to `classes` (None: any number)."""
+    """The reasons why a head on the summary is not dense, tanh, linear to `classes` (None: any number)."""
     wrong = []
     if not head.argument("pool"):
         wrong.append("it has no pooling layer, transformers has dense and tanh there")

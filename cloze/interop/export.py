@@ -41,13 +41,13 @@ def export_folder(
 ) -> list[str]:
     """Write everything that transformers needs to open `model`; return remarks on what it cannot express.
 
-    Files: config.json, model.safetensors (fp32, tied weights once), the tokenizer's, README.md, generation_config.json
-    where transformers generates with the class, modules.json where sentence-transformers can pool it, and in addition
+    Files: config.json, model.safetensors (fp32, tied weights once), the tokenizer's, README.md, generation_config.json where
+    transformers generates with the class, modules.json where sentence-transformers can pool it, and in addition
     cloze/network.json (our arguments and heads), cloze/heads.safetensors (heads that transformers does not know),
     cloze/changed.safetensors (of a changed network, what its plain form lacks) and cloze/tables/ (what is looked up while reading
-    text, if anything is). They appear whole or not at all. `architecture`
-    prefers one by its `model_type` where the shape leaves it open (the generator of ELECTRA); where another was taken a remark
-    says why. `labels` name a classifier's classes.
+    text, if anything is). They appear whole or not at all. `architecture` selects one by its `model_type` if several fit the
+    shape (the generator of ELECTRA); if another one is chosen, a remark gives the reason. `labels` are the names of a
+    classifier's classes.
 
     Errors: a tokenizer with more ids than the network has vectors is a `CheckpointError`.
     """
@@ -92,7 +92,7 @@ def export_folder(
         write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=card.folder or folder.name)
     for name, tensors_ in ((OWN_HEADS, own), (OWN_CHANGED, model.changed)):
         if not tensors_:
-            (folder / name).unlink(missing_ok=True)  # of an earlier model in the same place
+            (folder / name).unlink(missing_ok=True)  # files of an earlier model in the folder
     return remarks
 
 
@@ -104,7 +104,7 @@ def tensors_there(model: Model, choice: Choice, *, vocab_size: int, pad: int | N
     result = to_theirs(architecture.rows(model.flat), model.network, facts)
     if architecture.segments is not None and not model.arguments.get("segments"):
         table = model.network["embeddings.tokens.weight"]
-        result[_there(architecture.segments, base)] = table.new_zeros(1, table.shape[1])  # a segment that says nothing
+        result[_there(architecture.segments, base)] = table.new_zeros(1, table.shape[1])  # a segment without effect
     for name, table_ in choice.placed.items():
         head = model.heads[name]
         sized = facts.sized(C=int(head.argument("classes") or 0))
@@ -147,7 +147,7 @@ def config_of(
 
 
 def remarks_of(model: Model, choice: Choice | list[str], reading: Reading) -> list[str]:
-    """What transformers' own files cannot express, one sentence each."""
+    """Remarks on what transformers' files cannot express, one sentence each."""
     if not isinstance(choice, Choice):
         return [
             "transformers has no architecture for this network: "
@@ -197,7 +197,7 @@ def _with_classifiers(model: Model) -> Model:
 
 
 def _problem(model: Model, choice: Choice) -> dict[str, str]:
-    """transformers' `problem_type` of a classifier whose answers are no single class."""
+    """transformers' `problem_type` of a classifier that does not predict a single class."""
     problem = next((PROBLEMS.get(model.heads[name].part) for name in choice.placed), None)
     return {} if problem is None else {"problem_type": problem}
 
@@ -245,13 +245,13 @@ def _write_tokenizer(
     )
     path = stage / "tokenizer_config.json"
     settings = read_json(path, "the tokenizer's settings")
-    # A network without segments must not be handed segment 1, and GPT-2 would add a word vector for it.
+    # A network without segments must not get segment 1; GPT-2 would add a word vector for it.
     names = ["input_ids", "token_type_ids", "attention_mask"] if segments else ["input_ids", "attention_mask"]
     write_json(path, {**settings, "model_input_names": names})
 
 
 def _reading(reading: Reading, choice: Choice | list[str]) -> dict[str, Any]:
-    """How the system reads text; what a decoder starts with is the architecture's own where the recipe does not say."""
+    """How the system reads text; the start token of a decoder defaults to that of the architecture."""
     known: dict[str, Any] = {"single": reading.single, "pair": reading.pair, "summary": reading.summary}
     start = reading.start
     if start is None and isinstance(choice, Choice):

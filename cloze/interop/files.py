@@ -1,6 +1,6 @@
 """Reading and writing the files of a Hugging Face folder: safetensors (sharded ones too), JSON, atomic publishing.
 
-Nothing is ever unpickled. Nothing appears under its final name before it is whole and on the disk.
+Nothing is ever unpickled. A file appears under its final name only when it is complete and on disk.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OTHERS = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index")
 def staged(folder: Path, last: tuple[str, ...] = ("config.json",)) -> Iterator[Path]:
     """A temporary folder whose files move to `folder` together, each by one rename, those in `last` at the end.
 
-    If anything fails before that, `folder` is unchanged. A folder has one writer; the remains of a killed one are removed.
+    If anything fails before that, `folder` is unchanged. A folder has one writer; leftovers of a killed writer are removed.
     """
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """GPT-2 ↔ transformers' `GPT2*`.
 
-Source: Language Models are Unsupervised Multitask Learners (Radford et al., 2019). `Conv1D` keeps its matrices turned, and
+Source: Language Models are Unsupervised Multitask Learners (Radford et al., 2019). `Conv1D` stores its matrices transposed, and
 `c_attn` has query, key and value one after the other on the output axis, as our fused projections do.
 """
 
@@ -16,7 +16,7 @@ from cloze.reading import Reading
 
 
 def next_token_objections(head: Head, title: str) -> list[str]:
-    """Why a head is more than the table, unlike in GPT and GPT-2."""
+    """The reasons why a head is more than the table, unlike in GPT and GPT-2."""
     wrong = []
     if head.argument("transform"):
         wrong.append(f"it has a transform, transformers' {title} projects straight onto the vocabulary")

@@ -48,7 +48,7 @@ def read_heads(
         if table.part == "token_prediction":
             own["tie"] = tie
         if not tie:
-            for copy, source in table.copies.items():  # 4.57 shares the two and keeps the copy's name alone
+            for copy, source in table.copies.items():  # 4.57 ties the two and keeps only the name of the copy
                 kept = tensors.pop(copy, None)
                 if kept is not None:
                     tensors.setdefault(source, kept)
@@ -83,7 +83,7 @@ def _present(
 
 
 def _class_allows(table: HeadTable, architecture: Architecture, config: Mapping[str, Any]) -> bool:
-    """Whether the class in config.json admits this head, where several heads have tensors of the same names."""
+    """Whether the class in config.json allows this head, if several heads have tensors of the same names."""
     named = [cls for cls in architecture.classes if cls.name in (config.get("architectures") or ())]
     if table.by_class:
         return any(table.role in cls.roles for cls in named)
@@ -92,7 +92,7 @@ def _class_allows(table: HeadTable, architecture: Architecture, config: Mapping[
 
 
 def _class_predicts(table: HeadTable, architecture: Architecture, config: Mapping[str, Any]) -> bool:
-    """Whether the folder's class has this head; one that names no class may have it."""
+    """Whether the folder's class has this head; a folder that names no class may have it."""
     without = {cls.name for cls in architecture.classes if table.role not in cls.roles}
     return not without.intersection(config.get("architectures") or ())
 

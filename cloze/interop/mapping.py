@@ -1,9 +1,9 @@
 """Tables that translate parameter names and values, read in both directions.
 
-A `Line` pairs one of our parameters with one or more of theirs. `{i}` stands for a layer, `{j}` for a layer of a second
-stack, `.*` for `.weight` and `.bias`, `{base}` for the prefix that transformers puts before the body of a model with heads
-(`bert.`). `shape` spells our shape in letters: V vocabulary, D width, E width of the embeddings, I inner, P positions,
-S segments, C classes, and whatever `Architecture.sizes` adds; a bias has the first letter of its weight.
+A `Line` pairs one of our parameters with one or more of theirs. `{i}` stands for a layer, `{j}` for a layer of a second stack,
+`.*` for `.weight` and `.bias`, `{base}` for the prefix that transformers puts before the body of a model with heads (`bert.`).
+`shape` is our shape in letters: V vocabulary, D width, E width of the embeddings, I inner, P positions, S segments, C classes,
+and whatever `Architecture.sizes` adds; a bias has the first letter of its weight.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Facts:
 
 
 class Move:
-    """How a value changes on the way; this one does not change it. Subclasses are final."""
+    """Converts a value between the two formats; this class leaves it unchanged. Subclasses are final."""
 
     def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
         """Our tensor → theirs."""
@@ -45,7 +45,7 @@ class Move:
 
 
 class Stacked(Move):
-    """Ours is one tensor, theirs are several of equal size, one after the other along the first axis."""
+    """Our one tensor is several tensors of equal size in theirs, stacked along the first axis."""
 
     def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
         return tuple(ours.chunk(parts, dim=0))
@@ -55,7 +55,7 @@ class Stacked(Move):
 
 
 class Turned(Move):
-    """Their `Conv1D` keeps its matrix as (in, out), `Linear` as (out, in); a bias stays."""
+    """Their `Conv1D` stores its matrix as (in, out), `Linear` as (out, in); a bias is unchanged."""
 
     def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
         return (ours.t() if ours.dim() == 2 else ours,)
@@ -65,7 +65,7 @@ class Turned(Move):
 
 
 class Shifted(Move):
-    """RoBERTa counts positions from `pad + 1`: the rows before that are never read for real tokens and are zero."""
+    """RoBERTa counts positions from `pad + 1`; the rows before that are zero and never read for real tokens."""
 
     def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
         return (torch.cat([ours.new_zeros(facts.pad + 1, ours.shape[1]), ours]),)
@@ -79,7 +79,7 @@ SAME, STACKED, TURNED, SHIFTED = Move(), Stacked(), Turned(), Shifted()
 
 @dataclass(frozen=True)
 class Line:
-    """One row of a table: our name, their name or names, our shape, how the value moves, and the first layer that has it."""
+    """One row of a table: our name, their name or names, our shape, the conversion, and the first layer that has it."""
 
     ours: str
     theirs: str | tuple[str, ...]
@@ -127,7 +127,7 @@ def to_theirs(lines: Iterable[Line], ours: Mapping[str, Tensor], facts: Facts) -
 
 
 def to_ours(lines: Iterable[Line], theirs: MutableMapping[str, Tensor], facts: Facts, place: str) -> dict[str, Tensor]:
-    """Our state for their tensors. What is used is taken out of `theirs`; what is missing is named, all of it at once."""
+    """Our state from their tensors. Used tensors are removed from `theirs`; all missing ones are reported together."""
     found = list(entries(lines, facts))
     missing = [name for entry in found for name in entry.theirs if name not in theirs]
     if missing:

@@ -1,4 +1,4 @@
-"""What import and export exchange: one network with its heads, as plain tensors and arguments.
+"""The data structure of import and export: one network with its heads, as plain tensors and arguments.
 
 `read.py` makes a `Model` from a folder, `export.py` writes one. `cloze.assembly.build.load_checkpoint` builds modules from it,
 and `cloze.assembly.publish` makes one of a run's modules.
@@ -22,7 +22,7 @@ from cloze.registry import lookup, mark_of, parameters
 class Head:
     """An objective's parameters: the registered part, its arguments, and `objective.state_dict()`.
 
-    `read` maps readings to states of the network where the names differ; the key "" is the first reading.
+    `read` maps readings to states of the network if the names differ; the key "" is the first reading.
     """
 
     part: str
@@ -31,13 +31,13 @@ class Head:
     read: Mapping[str, str] = field(default_factory=dict)
 
     def argument(self, name: str) -> Any:
-        """The value of an argument: what was given, else the builder's default."""
+        """The value of an argument: the given one, else the builder's default."""
         if name in self.arguments:
             return self.arguments[name]
         return defaults("objective", self.part).get(name)
 
 
-#: Objectives that share the head of a classifier but predict something else than one class → transformers' `problem_type`.
+#: Objectives that share the head of a classifier but do not predict a single class → transformers' `problem_type`.
 PROBLEMS: Mapping[str, str | None] = MappingProxyType({
     "regress": "regression", "several": "multi_label_classification", "soft_classification": None,
 })
@@ -103,7 +103,7 @@ class Model:
 
 
 def defaults(kind: str, part: str) -> dict[str, Any]:
-    """The defaults written in a builder's signature, without what assembly fills in."""
+    """The defaults in a builder's signature, without the parameters that assembly supplies."""
     import cloze.networks
     import cloze.objectives  # noqa: F401  the imports register the parts
 

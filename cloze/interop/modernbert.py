@@ -4,8 +4,8 @@ Source: Smarter, Better, Faster, Longer (Warner et al., 2024), and transformers'
 global and one for local layers, a gated feed-forward map whose first half is activated, no offsets in norms, no norm in front
 of the first attention.
 
-Differs: transformers drops numbers after the gate (`mlp_dropout`) and `attention_dropout` also of attention's output; cloze
-drops what enters the residual. All of these are 0 in the published models.
+Differs: transformers applies dropout after the gate (`mlp_dropout`), and `attention_dropout` also to attention's output; cloze
+applies dropout to the input of the residual. All of these are 0 in the published models.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MASKED_LM = HeadTable(
 )
 
 
-#: What a classifier of theirs reads (`classifier_pooling`), by what one of ours reads.
+#: The `classifier_pooling` of transformers for each state that a classifier of cloze reads.
 POOLING = {"summary": "cls", "mean": "mean"}
 
 
@@ -155,12 +155,12 @@ def _read(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _types(layers: int, band: int | None, every: int | None) -> list[str]:
-    """Which layers are global: all without a band, each nth with one."""
+    """The type of each layer: all global without a band, every nth global with one."""
     return [GLOBAL if band is None or (every and layer % every == 0) else LOCAL for layer in range(layers)]
 
 
 def _every(types: list[str]) -> int | None:
-    """How often a layer is global, from layer 0 on; None if none is."""
+    """Every how many layers a layer is global, starting with layer 0; None if none is."""
     if GLOBAL not in types:
         return None
     every = next((number for number, kind in enumerate(types) if number and kind == GLOBAL), len(types))

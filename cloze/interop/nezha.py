@@ -1,4 +1,4 @@
-"""NEZHA ↔ transformers' `Nezha*`, which transformers 4.57 is the last to have.
+"""NEZHA ↔ transformers' `Nezha*`; transformers 4.57 is the last version with it.
 
 Source: NEZHA (Wei et al., 2019) and huawei-noah/Pretrained-Language-Model: BERT with fixed vectors of distances in attention
 in place of a table of positions, so a folder holds no positions at all.

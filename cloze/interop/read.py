@@ -35,7 +35,7 @@ from cloze.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Imported:
-    """An imported folder: the model, how it reads text, and `remarks` on what was left out or decided."""
+    """An imported folder: the model, how it reads text, and `remarks` on omissions and decisions."""
 
     folder: Path
     architecture: str | None
@@ -346,7 +346,7 @@ def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
 
 
 def _check_vocabulary(folder: Path, tokenizer: Tokenizer, model: Model) -> None:
-    """Every id needs a vector. Further vectors, up to the next multiple of 256, are padding that some trainers add."""
+    """Every id needs a vector. Up to the next multiple of 256, further vectors are padding that some trainers add."""
     if "embeddings.tokens.weight" not in model.network:
         return
     rows = int(model.network["embeddings.tokens.weight"].shape[0])

@@ -1,4 +1,4 @@
-"""A recipe for a model that came from elsewhere: a named recipe with that model's network, vocabulary and heads."""
+"""A recipe for an imported model: a named recipe with the model's network, vocabulary and heads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloze.text.tokenizer import Tokenizer
 
 
 def base_recipe(imported: Imported) -> str:
-    """The named recipe that such a model is trained by; a network that only cloze knows carries its own recipe."""
+    """The named recipe for such a model; a network that only cloze knows has its own recipe in the folder."""
     if imported.architecture is None:
         raise CheckpointError(
             f"{imported.folder}: cloze/recipe.yaml is missing, and no other file says how this network was trained.\n"
@@ -24,7 +24,7 @@ def base_recipe(imported: Imported) -> str:
 
 
 def adapted_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """`base`, a recipe as plain data, with what is known of the imported model put in.
+    """`base`, a recipe as plain data, with the properties of the imported model.
 
     Network and vocabulary are the model's; exercise, optimiser and budget are those of `base`, because no Hugging Face
     folder says how its model was trained. A discriminator gets a new generator a quarter as wide.
@@ -76,7 +76,7 @@ def _generator(discriminator: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _put_heads(recipe: dict[str, Any], heads: Mapping[str, Head]) -> None:
-    """Token prediction as the model has it; the pair exercise only with a head that answers it."""
+    """The model's token prediction; the exercise of pairs only if a head predicts their relation."""
     found = next((head for head in heads.values() if head.part == "token_prediction"), None)
     asked = {head.argument("set") for head in heads.values() if head.part == "relation_prediction"}
     relations = [entry["relation_prediction"] or {} for entry in recipe["objectives"] if "relation_prediction" in entry]
@@ -111,7 +111,7 @@ def _without_languages(recipe: dict[str, Any]) -> None:
 
 
 def _shorten(recipe: dict[str, Any], most: int) -> None:
-    """No length beyond the model's positions."""
+    """Limit every length to the model's positions."""
     passages = recipe.get("corpus", {}).get("passages")
     if isinstance(passages, dict) and "length" in passages:
         passages["length"] = min(passages["length"], most)

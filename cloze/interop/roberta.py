@@ -1,8 +1,8 @@
 """RoBERTa ↔ transformers' `Roberta*`.
 
-Source: RoBERTa (Liu et al., 2019). In fairseq and in transformers real tokens stand at positions `pad + 1` and following,
-so the table there begins with `pad + 1` rows that only padding reads; ours begins with the first real position.
-Its single segment row is a constant: folded into the positions when read, zero when written.
+Source: RoBERTa (Liu et al., 2019). In fairseq and transformers, the positions of real tokens begin at `pad + 1`, so their table
+begins with `pad + 1` rows for padding; ours begins with the first real position. The single segment row is a constant: it is
+added to the positions when read, and written as zeros.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _POOLING = "1_Pooling"
 
 
 def gives_sentences(model: Model, choice: Choice | list[str]) -> bool:
-    """Whether transformers' base class, given tokens alone, has the states whose mean `cloze embed` takes."""
+    """Whether transformers' base class, given only tokens, returns the states that `cloze embed` averages."""
     return (
         not isinstance(choice, list)
         and model.part != "encoder_decoder"

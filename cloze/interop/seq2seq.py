@@ -1,4 +1,4 @@
-"""What the encoder-decoders of transformers have in common: a token table for both stacks, heads on the decoder's states."""
+"""The common parts of transformers' encoder-decoders: one token table for both stacks, heads on the decoder's states."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def crossing(ours: str, theirs: str, names: tuple[str, str, str, str], ending: s
 
 
 def prediction_objections(head: Head, title: str, *, scaled: bool) -> list[str]:
-    """Why a head is not the bare vocabulary, its rows scaled by width^-1/2 or not."""
+    """The reasons why a head is not the bare vocabulary, with rows scaled by width^-1/2 or not."""
     wrong = []
     if head.argument("transform"):
         wrong.append(f"it has a transform, transformers' {title} projects straight onto the vocabulary")

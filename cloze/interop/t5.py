@@ -1,9 +1,9 @@
 """T5 ↔ transformers' `T5*`, both v1.0 and v1.1.
 
-Source: Exploring the Limits of Transfer Learning (Raffel et al., 2020); google-research/text-to-text-transfer-transformer.
-v1.0 projects by the token table after scaling with width^-1/2, v1.1 by a table of its own without; `tie_word_embeddings`
-tells which, and in configurations that transformers 5 wrote itself `scale_decoder_outputs`, because there
-`tie_word_embeddings` is always true. `gated-gelu` is the tanh form. One dropout rate stands for all places.
+Source: Exploring the Limits of Transfer Learning (Raffel et al., 2020); google-research/text-to-text-transfer-transformer. v1.0
+scales states by width^-1/2 and projects with the token table; v1.1 projects with a table of its own, without scaling.
+`tie_word_embeddings` tells which; in configurations written by transformers 5 it is always true, and `scale_decoder_outputs`
+tells. `gated-gelu` is the tanh form. There is one dropout rate for all places.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _prediction(head: Head, arguments: Mapping[str, Any]) -> list[str]:
 
 
 def _further(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
-    """The map inside each layer: `wi`, or where it is gated `wi_0` with the gate `wi_1`."""
+    """The inner map of each layer: `wi`, or with a gate `wi_0` and `wi_1`."""
     lines: list[Line] = []
     for stack, letter, place in (("encoder", "i", 1), ("decoder", "j", 2)):
         ours, theirs = f"{stack}.layers.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer.{place}.DenseReluDense."

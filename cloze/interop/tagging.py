@@ -1,7 +1,7 @@
 """Token classification in transformers: the heads of `…ForTokenClassification`, one linear map on every token.
 
-A tagger with LSTMs above the network, with mixed layers or with a conditional random field is none of these, and transformers has
-no class for it. Its ModernBERT puts a dense map, GELU and a norm in front of the classes (`modernbert.py`).
+transformers has no class for a tagger with LSTMs above the network, with mixed layers or with a conditional random field. Its
+ModernBERT puts a dense map, GELU and a norm in front of the classes (`modernbert.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Transformer-XL ↔ transformers' `TransfoXL*`, which version 4.57 was the last to have.
+"""Transformer-XL ↔ transformers' `TransfoXL*`; version 4.57 is the last with it.
 
 Source: Transformer-XL: Attentive Language Models beyond a Fixed-Length Context (Dai et al., 2019) and
 kimiyoung/transformer-xl. Heads: `adaptive_prediction` with the network's cut-offs, or `token_prediction` without any.
@@ -22,7 +22,7 @@ from cloze.reading import Reading
 
 
 class Repeated(Move):
-    """One tensor of ours that their file holds under several names."""
+    """One tensor of ours that their file contains under several names."""
 
     def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
         return tuple(ours.clone() for _ in range(parts))

@@ -1,6 +1,6 @@
 """XLM ↔ transformers' `XLM*`.
 
-Source: Cross-lingual Language Model Pretraining (Lample & Conneau, 2019) and facebookresearch/XLM. One class there serves
+Source: Cross-lingual Language Model Pretraining (Lample & Conneau, 2019) and facebookresearch/XLM. transformers has one class for
 masked and causal models (`causal`); GELU is the erf form; the states of padding are zeroed in every layer.
 
 Differs: transformers adds no language vector when it is given no languages, cloze takes language 0. It would add segments
@@ -56,7 +56,7 @@ CLASSIFIER = HeadTable(
 )
 
 
-#: Its summary has as many numbers as there are labels, here as the states have: a dense map with tanh, and one output.
+#: Its summary is as wide as the number of labels, here as the states: a dense map with tanh, and one output.
 CHOOSER = replace(
     chooser(
         Line("head.pool.*", "sequence_summary.summary.*", "D D"), "logits_proj.weight", pooler="sequence_summary.summary.weight"
@@ -96,7 +96,7 @@ def _languages(arguments: Mapping[str, Any]) -> int:
 
 
 def recipe_of(model: Model, single: str) -> str:
-    """The recipe of such a model: by its order and its languages, `single` where it reads one language in both directions."""
+    """The recipe for such a model, by its order and its languages; `single` if it reads one language in both directions."""
     if model.order == "left_to_right":
         return "xlm-15-clm"
     return "xlm-15-mlm" if _languages(model.flat) else single

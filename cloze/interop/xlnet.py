@@ -1,7 +1,7 @@
 """XLNet ↔ transformers' `XLNet*`.
 
 Source: XLNet: Generalized Autoregressive Pretraining for Language Understanding (Yang et al., 2019) and zihangdai/xlnet.
-Projections keep the layout of TensorFlow there, (D, heads, head width). Without a permutation both classes read in both
+transformers keeps the projections in TensorFlow's layout, (D, heads, head width). Without a permutation both classes read in both
 directions. transformers' `gelu` is the erf form; the authors train with the tanh form.
 """
 
@@ -25,7 +25,7 @@ from cloze.reading import Reading
 
 
 class Kernels(Move):
-    """Ours is one (W, D) per part, all parts in one tensor; theirs are several (D, heads, head width)."""
+    """Ours is one tensor with all parts, (W, D) each; theirs are several (D, heads, head width)."""
 
     def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
         heads, width = facts.sizes["N"], facts.sizes["D"]

@@ -15,7 +15,7 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     """Span corruption (T5, Raffel et al., 2020, §3.1.4; `preprocessors.py`, `random_spans_noise_mask`).
 
     N tokens in K = max(1, round(N/mean)) spans: noise and text are each cut at random into K parts that are not empty and
-    alternate, text first. The first token is never masked, the last always; with one span the mask is a fixed suffix.
+    alternate, text first. The first token is never masked, the last always; with one span, the mask is always at the end.
     """
     free = question.free
     tokens = np.count_nonzero(free, axis=1)

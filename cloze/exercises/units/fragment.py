@@ -1,4 +1,4 @@
-"""One stretch of the row."""
+"""One span of the row."""
 
 from __future__ import annotations
 

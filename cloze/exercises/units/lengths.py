@@ -17,7 +17,7 @@ from cloze.rng import UInt32
 LengthLaw = dict[str, float | dict[str, float]]
 
 _MAX_LENGTH = 100_000  # words or tokens of a span: longer than any row
-_SMALLEST = 1e-7  # the tail of a Poisson distribution that fairseq drops
+_SMALLEST = 1e-7  # fairseq drops the smaller tail of a Poisson distribution
 
 
 def odds_of(law: Mapping[str, Any]) -> NDArray[np.float64]:

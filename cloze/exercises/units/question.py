@@ -1,4 +1,4 @@
-"""What a unit of masking receives and returns, and what most units need to compute it."""
+"""The input and the result of a unit of masking, and functions that most units use."""
 
 from __future__ import annotations
 

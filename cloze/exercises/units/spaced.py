@@ -18,8 +18,8 @@ LENGTHS = {"inverse": 5.0}
 def choose(question: Question) -> dict[str, NDArray[Any]]:
     """One token in `one_in`, exactly (XLNet, Yang et al., 2019, §2.3; zihangdai/xlnet `data_utils.py`, `_sample_mask`).
 
-    From left to right: a length n, a stretch of n·one_in tokens, and in it at a random offset, from the next start of a
-    word on, n tokens. The remainder at the end is filled with random single tokens.
+    From left to right: draw a length n, take the next n·one_in tokens, and mask n of them, beginning at the first start of a word
+    after a random offset. The remainder at the end is filled with random single tokens.
     """
     mask, draw, free = question.mask, question.draw, question.free
     odds = odds_of(mask.lengths or LENGTHS)

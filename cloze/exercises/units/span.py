@@ -18,9 +18,9 @@ LENGTHS = {"geometric": {"p": 0.2, "max_length": 10.0}}
 def choose(question: Question) -> dict[str, NDArray[Any]]:
     """Spans of words (SpanBERT, Joshi et al., 2020, §3.1; facebookresearch/SpanBERT `masking.py`).
 
-    Lengths and anchor tokens are drawn repeatedly; an anchor that is masked already is dropped; the span begins with the
-    anchor's word, covers that many words and stops when the number is reached, in the middle of a word if need be. Spans
-    that overlap or touch are one.
+    Lengths and anchor tokens are drawn repeatedly; an anchor that is masked already is dropped; the span begins with the anchor's
+    word, covers that many words and stops when the number is reached, if necessary inside a word. Spans that overlap or touch are
+    one.
     """
     mask, draw, free = question.mask, question.draw, question.free
     odds = odds_of(mask.lengths or LENGTHS)

@@ -1,4 +1,4 @@
-"""Choose independently in each stretch of a row."""
+"""Choose independently in each window of a row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Chosen = dict[str, NDArray[Any]]
 
 
 def in_windows(question: Question, window: str | int, choose: Callable[[Question], Chosen]) -> Chosen:
-    """Halves of each row, or stretches of `window` free tokens; the numbers of the windows add up to the row's.
+    """Windows are the halves of each row, or `window` free tokens; their numbers add up to the row's.
 
     A remainder goes to the earlier windows (XLNet: 43 and 42 of 85).
     """

@@ -1,7 +1,7 @@
-"""Word vectors in the formats of their tools (word2vec, GloVe, fastText) and in checkpoints, mapped from the disk.
-May import: what interop may.
-Add a format: a file that reads bytes to `Vectors` and writes them, its sign in `opening.kind_of`, its name in `writing.FORMATS`.
-Contract: tests/interop/test_vector_files.py, test_vector_fasttext.py, test_vector_checkpoints.py; tests/parity/test_vectors.py.
+"""Word vectors in files of word2vec, GloVe and fastText and in checkpoints, memory-mapped if possible. May import: what interop
+may. To add a format: a file that reads bytes to `Vectors` and writes them, its detection in `opening.kind_of`, its name in
+`writing.FORMATS`. Contract: tests/interop/test_vector_files.py, test_vector_fasttext.py, test_vector_checkpoints.py;
+tests/parity/test_vectors.py.
 """
 
 from cloze.interop.vectors.opening import open_fasttext, open_vectors

@@ -17,8 +17,8 @@ _LONGEST = 4096  # bytes of a word; word2vec.c itself cuts at 99
 def read_binary(data: bytes | mmap.mmap, place: str, *, repeated: str = "refuse") -> Vectors:
     """Read vectors from the bytes of a file, with or without the line feed that word2vec.c puts after each vector.
 
-    Faults are `CheckpointError`s: sizes that do not fit the file, a file cut off, numbers that are not finite, words that
-    come twice. The numbers are copied: they lie between words of different lengths, so the file cannot serve as a table.
+    Faults are `CheckpointError`s: sizes that do not fit the file, a truncated file, numbers that are not finite, repeated words.
+    The numbers are copied, because they lie between words of different lengths.
     """
     end = data.find(b"\n", 0, 64)
     sizes = sizes_of(data[: max(0, end)])

@@ -1,4 +1,4 @@
-"""A checkpoint as vectors: the table of its tokens, mapped from the disk where cloze wrote it in its own format."""
+"""A checkpoint as vectors: its token table, memory-mapped if cloze wrote it in its own format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MARKS = {"byte_bpe": ("Ġ",), "unigram": ("▁",)}
 
 
 def of_folder(folder: Path) -> Vectors:
-    """The vectors of a checkpoint: of `word_vectors` the words' (with n-grams; both sides added), of others the token table.
+    """The vectors of a checkpoint: those of the words for `word_vectors` (with n-grams; both sides added), else the token table.
 
     Roles such as [PAD] are left out; pieces are spelled as in the vocabulary. A network without a table of its tokens in
     one piece is a `CheckpointError`, as is whatever `import_folder` refuses.

@@ -51,8 +51,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class FastText:
-    """What a .bin file holds. words, then labels; counts of both; tokens: how many were read; table: a row per word and per
-    bucket (words + buckets, D); answers: the output matrix."""
+    """The contents of a .bin file: words, then labels; the counts of both; the number of tokens read; `table`, a row per word and
+    per bucket (words + buckets, D); `answers`, the output matrix."""
 
     settings: Settings
     words: Sequence[str]
@@ -63,7 +63,7 @@ class FastText:
     answers: Matrix
 
     def vectors(self, place: str, *, repeated: str = "refuse") -> Vectors:
-        """The words with their n-grams; labels have no vectors of this kind and are left aside."""
+        """The words with their n-grams, without labels."""
         count = len(self.words)
         refuse_infinite(self.table[:count], self.words, place)
         words, own, kept = refuse_repeated(self.words, self.table[:count], place, repeated)
@@ -74,7 +74,7 @@ class FastText:
 
 
 def read_fasttext(data: bytes | mmap.mmap, place: str) -> FastText:
-    """Read the bytes of a .bin file; the matrices are views of them, so a mapped file is read as far as it is used.
+    """Read the bytes of a .bin file; the matrices are views of them, so only the used parts of a mapped file are read.
 
     Faults are `CheckpointError`s: another version, a quantised model, a file cut off, sizes that do not fit.
     """
@@ -110,11 +110,11 @@ def is_fasttext(start: bytes) -> bool:
 
 
 def as_fasttext(vectors: Vectors, *, answers: Matrix | None = None) -> tuple[FastText, list[str]]:
-    """Any vectors as a fastText model, and remarks on what had to be made up.
+    """Any vectors as a fastText model, and remarks on invented values.
 
-    Vectors without n-grams get none (`maxn` 0). Without counts, words get falling ones that keep their order; without
+    Vectors without n-grams get none (`maxn` 0). Without counts, words get decreasing ones that keep their order; without
     `answers` the output matrix is zeros, as in a fresh model: vectors are the same, further training learns it from zero.
-    Settings that vectors do not tell are fastText's defaults. A word with a NUL is a `CheckpointError`.
+    Settings that vectors do not have are fastText's defaults. A word with a NUL is a `CheckpointError`.
     """
     remarks = []
     grams = vectors.subwords
@@ -122,7 +122,7 @@ def as_fasttext(vectors: Vectors, *, answers: Matrix | None = None) -> tuple[Fas
     counts = vectors.counts
     if counts is None:
         counts = np.arange(len(vectors), 0, -1, dtype=np.int64)
-        remarks.append("how often each word occurred is not known: the file says falling numbers that keep the order.")
+        remarks.append("word counts are not known: the file contains decreasing numbers that keep the order.")
     if answers is None:
         answers = np.zeros((len(vectors), vectors.width), np.float32)
         remarks.append("the output matrix is zeros: the vectors are right, further training from this file learns it from zero.")

@@ -31,11 +31,11 @@ _HEAD = "negative_sampling"
 
 
 def import_vectors(path: Path, *, repeated: str = "refuse") -> Imported:
-    """Read a file of vectors as a model with network `word_vectors`; of fastText with its n-grams, and with counts and output
-    matrix where it was trained by negative sampling.
+    """Read a file of vectors as a model with network `word_vectors`; a fastText file keeps its n-grams and, if it was trained by
+    negative sampling, its counts and output matrix.
 
-    Words keep the order of the file. `</s>`, and without n-grams `<unk>`, `<s>` and `<pad>`, become the roles that they are;
-    the vectors of other roles are zeros. Errors: as `open_vectors`.
+    Words keep the order of the file. `</s>` becomes a role, and without n-grams so do `<unk>`, `<s>` and `<pad>`; the vectors of
+    other roles are zeros. Errors: as `open_vectors`.
     """
     fasttext = open_fasttext(path) if kind_of(path) == "fasttext" else None
     vectors = open_vectors(path, repeated=repeated) if fasttext is None else fasttext.vectors(str(path), repeated=repeated)
@@ -83,7 +83,7 @@ def recipe_of_vectors(imported: Imported, base: Mapping[str, Any], name: str) ->
 
 
 def base_of_vectors(imported: Imported) -> str:
-    """The named recipe that such vectors are trained by."""
+    """The named recipe for such vectors."""
     return "fasttext" if imported.model.arguments.get("subwords") else "word2vec-skipgram"
 
 
@@ -95,7 +95,7 @@ def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _head(
     vectors: Vectors, fasttext: FastText | None, places: NDArray[np.int64], arguments: dict[str, Any]
 ) -> dict[str, Head]:
-    """fastText's output matrix as the objective that it was trained by; none where there is none of this kind."""
+    """fastText's output matrix as the objective that trained it; empty if cloze has no such objective."""
     if fasttext is None or fasttext.settings.loss != 2 or fasttext.answers.shape != (len(fasttext.words), vectors.width):
         return {}
     if len(vectors) != len(fasttext.words):  # repeated words were taken out: rows no longer fit

@@ -1,4 +1,4 @@
-"""Which kind of vectors a path holds, by what is in it and not by its name, and opening them."""
+"""Detects the kind of vectors at a path from their content, and opens them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LOOKED_AT = 1 << 16
 def open_vectors(path: Path | str, *, repeated: str = "refuse") -> Vectors:
     """Open vectors: a checkpoint with a table of tokens, or a file of word2vec (text, binary), GloVe or fastText (.vec, .bin).
 
-    Files may be packed (.gz, .xz, .bz2). The matrix of a checkpoint and of fastText's .bin is mapped from the disk: what is
-    not asked for is not read. `repeated`: `refuse` makes a word that comes twice an error, `first` keeps its first vector.
-    Every fault is a `CheckpointError` (or a `CorpusError` for a damaged archive).
+    Files may be packed (.gz, .xz, .bz2). The matrix of a checkpoint or of fastText's .bin is memory-mapped, so only the used rows
+    are read. `repeated`: `refuse` makes a repeated word an error, `first` keeps its first vector. Every fault is a
+    `CheckpointError` (or a `CorpusError` for a damaged archive).
     """
     path = Path(path)
     if path.is_dir():
@@ -41,7 +41,7 @@ def open_vectors(path: Path | str, *, repeated: str = "refuse") -> Vectors:
 
 
 def open_fasttext(path: Path | str) -> FastText:
-    """A fastText .bin file with everything in it: settings, labels and the output matrix, too."""
+    """The complete contents of a fastText .bin file, including settings, labels and the output matrix."""
     path = Path(path)
     kind = kind_of(path)
     if kind != "fasttext":
@@ -53,7 +53,7 @@ _NAMES = {"text": "vectors as text", "word2vec-binary": "word2vec's binary file"
 
 
 def kind_of(path: Path) -> Kind:
-    """What a file holds, by its first bytes. A file that holds no vectors is a `CheckpointError`."""
+    """The kind of a file, by its first bytes. A file without vectors is a `CheckpointError`."""
     if not path.exists():
         what = f"{path}: there is no such file or folder; expected vectors or a checkpoint."
         raise CheckpointError(f"{what} {nearest_path(path)}".rstrip())
@@ -93,7 +93,7 @@ def _row_of_text(line: bytes) -> bool:
 
 
 def _is_binary(start: bytes) -> bool:
-    """Whether bytes hold control characters, which no text does and float32 numbers soon do."""
+    """Whether bytes contain control characters, as float32 numbers do and text does not."""
     return any(code < 9 or 13 < code < 28 for code in start)
 
 

@@ -1,4 +1,4 @@
-"""Words put together from the rows of their character n-grams, as fastText does."""
+"""Composes words from the rows of their character n-grams, as fastText does."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def sizes_of(line: bytes) -> tuple[int, int] | None:
 
 
 def check_sizes(rows: int, width: int, place: str) -> None:
-    """Sizes that no file can have are a `CheckpointError`."""
+    """Raise a `CheckpointError` for impossible sizes."""
     if rows < 1 or width < 1:
         raise CheckpointError(
             f"{place}:1: the first line says {rows} words of {width} numbers; expected two numbers above 0, such as "
@@ -38,8 +38,8 @@ def read_text(stream: IO[bytes], place: str, *, repeated: str = "refuse") -> Vec
     """Read vectors from text, whose first line gives the sizes (word2vec, fastText) or is a row already (GloVe).
 
     A row is a word and its numbers, separated by spaces or a tab; a word may contain spaces itself (GloVe's 840B has some).
-    Faults are `CheckpointError`s with the line: sizes that do not fit, ragged rows, what is no number or not finite, words
-    that come twice. Words that are not UTF-8 keep their bytes as `\\xNN`.
+    Faults are `CheckpointError`s with the line: sizes that do not fit, ragged rows, values that are not finite numbers, repeated
+    words. Words that are not UTF-8 keep their bytes as `\\xNN`.
     """
     start = stream.readline().removeprefix(codecs.BOM_UTF8)
     sizes = sizes_of(start)

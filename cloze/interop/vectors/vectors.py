@@ -86,12 +86,12 @@ class Vectors:
         return found
 
     def unknown(self, word: str) -> UserError:
-        """What is said of a word without a vector."""
+        """The error about a word without a vector."""
         return UserError(f"{word!r} is not among the {len(self):,} words of {self.place}.{alike(word, self.words)}")
 
 
 def alike(word: str, words: Iterable[str]) -> str:
-    """` Did you mean …?` with the words nearest by spelling; empty where none is near. Fast for a million words."""
+    """` Did you mean …?` with the words nearest by spelling; empty if none is near. Fast for a million words."""
     small = word.casefold()
     pairs = {small[i : i + 2] for i in range(len(small) - 1)} or {small}
     likely: list[tuple[float, int, str]] = []
@@ -109,7 +109,7 @@ def alike(word: str, words: Iterable[str]) -> str:
 
 
 def refuse_infinite(matrix: Matrix, words: Sequence[str], place: str) -> None:
-    """A row with a number that is not finite is a `CheckpointError`."""
+    """Raise a `CheckpointError` for a row with a number that is not finite."""
     step = max(1, _CHECKED // max(1, matrix.shape[1]))
     for start in range(0, len(matrix), step):
         block = matrix[start : start + step]
@@ -126,7 +126,7 @@ def refuse_infinite(matrix: Matrix, words: Sequence[str], place: str) -> None:
 def refuse_repeated(
     words: Sequence[str], own: Matrix, place: str, repeated: str, *, unit: str = "row", first: int = 1
 ) -> tuple[list[str], Matrix, NDArray[np.int64] | None]:
-    """Words and rows with every word once, and the rows kept if some were not.
+    """Words and rows without repetitions, and the indices of the kept rows if some were dropped.
 
     `repeated`: `refuse` makes a word that comes twice a `CheckpointError`, `first` keeps its first row; `unit` and `first`
     say how rows are counted in the message.

@@ -14,7 +14,8 @@ from cloze.errors import UserError
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write that appears under its name by one rename, once it is on the disk; packed if it ends in .gz."""
+    """A file to write; it appears under its name, by one rename, only when it is on disk. It is compressed if its name ends in
+    .gz."""
     if not path.parent.is_dir():
         raise UserError(f"{path}: its folder does not exist. Make it first, or choose another name.")
     if path.is_dir():

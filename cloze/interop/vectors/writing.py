@@ -18,9 +18,9 @@ FORMATS = ("word2vec", "word2vec-binary", "glove", "fasttext")
 def write_vectors(source: Path, to: str, out: Path, *, overwrite: bool = False) -> tuple[int, int, list[str]]:
     """Write the vectors of a file or a checkpoint to `out`; returns how many, their width, and remarks.
 
-    `to`: `word2vec` and `glove` are text with and without a line of sizes, `word2vec-binary` and `fasttext` (.bin) binary. A
-    name ending in .gz packs. An unknown format is a `UserError`, and so is a file that is there already unless `overwrite`;
-    nothing is written unless all of it is.
+    `to`: `word2vec` and `glove` are text with and without a line of sizes, `word2vec-binary` and `fasttext` (.bin) binary. A name
+    ending in .gz compresses. An unknown format, or an existing file without `overwrite`, is a `UserError`. The file is written
+    completely or not at all.
     """
     if to not in FORMATS:
         raise UserError(f"unknown format {to!r}. {nearest(to, FORMATS)}")
