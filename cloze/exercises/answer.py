@@ -90,7 +90,9 @@ class Answer(ByForm):
         if [kind for kind, _ in pieces].count("part") != 1:
             raise RecipeError(f"answer: frame {self.frame!r} does not name one part; expected for example '{{A}} [EOS]'.")
         if self.start == "previous" and (self.what != "masked" or len(pieces) > 1 or self.of):
-            raise RecipeError("answer: start: previous is for masked tokens at their places in the text: what: masked, frame '{A}'.")
+            raise RecipeError(
+                "answer: start: previous is for masked tokens at their places in the text: what: masked, frame '{A}'."
+            )
         if self.positions == "original" and self.start != "previous":
             raise RecipeError("answer: positions: original needs start: previous, whose tokens have positions in the text.")
         if self.of and self.what != "whole":
