@@ -29,6 +29,8 @@ from cloze.assembly.several import START, Labelled
 from cloze.corpus import RecordStore, Store
 from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.readers.text_files import require_files
+from cloze.corpus.records.answer import label_names
+from cloze.corpus.records.build import batches
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
 from cloze.tasks.evaluation import evaluate
@@ -36,6 +38,7 @@ from cloze.tasks.metrics import spread
 from cloze.tasks.result import load_tuned, task_of
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
+from cloze.text import Tokenizer
 from cloze.training.checkpoint import Checkpoints, publish
 from cloze.training.precision import choose_device
 from cloze.training.run import Outcome
@@ -105,6 +108,33 @@ def count_rows(recipe: Recipe, files: Mapping[str, Labelled]) -> dict[str, int]:
     return found
 
 
+def require_readable(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: Tokenizer) -> None:
+    """Read the dev files of every source of all stages; a row that cannot be used is a `TaskError`, as is an unknown label."""
+    for whole in _wholes(recipe):
+        for name, spec in whole.sources.items():
+            source: Any = built(spec, {})
+            encode = source.answer.encoder(tokenizer, _classes(source, files[name].train))
+            for file in files[name].dev:
+                for records in () if Store.is_store(file) else batches(source.answer.read(file, source.columns)):
+                    encode(records, file)
+
+
+def _classes(source: Any, train: Sequence[str]) -> Sequence[str] | None:
+    """The labels of training files; None for answers that are not labels."""
+    found: dict[str, None] = {}
+    for file in train:
+        if Store.is_store(file):
+            store = Store.open(file)
+            found |= dict.fromkeys(store.classes if isinstance(store, RecordStore) else ())
+            continue
+        for record in source.answer.read(file, source.columns):
+            labels = source.answer.labels_of(record)
+            if labels is None:
+                return None
+            found |= dict.fromkeys(label for _, label in labels)
+    return label_names(list(found)) or None
+
+
 def finetune(
     checkpoint: str | Path, *, task: str = "sentence_classification", train: Sequence[str] = (), dev: Sequence[str] = (),
     out: Path, tasks: Mapping[str, Labelled] | None = None, first: Labelled | None = None, seeds: Sequence[int] = (1,),
@@ -151,7 +181,9 @@ def learn(
     named = [file for one in files.values() for file in (*one.train, *one.dev)]
     require_files(named)
     require_apart(named, out)
-    made = make_recipe(rows=count_rows(made, files), report=report or (lambda line: None))
+    rows = count_rows(made, files)
+    require_readable(made, files, loaded.tokenizer)
+    made = make_recipe(rows=rows, report=report or (lambda line: None))
     made = _from_scratch(made) if from_scratch else made
     from_scratch = START not in {n.origin for whole in _wholes(made) for n in whole.networks.values()}
     check_recipe(made)

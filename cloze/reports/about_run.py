@@ -161,7 +161,8 @@ class _Run:
         lines = [f"{self.name}{paper}"]
         fitted = self.record.get("fitted") or []
         if fitted:
-            lines.append(f"fitted to the budget: {len(fitted)} values differ from the published recipe")
+            differ = "1 value differs" if len(fitted) == 1 else f"{len(fitted)} values differ"
+            lines.append(f"fitted to the budget: {differ} from the published recipe")
         return lines
 
     def origin(self) -> list[Fact]:
@@ -239,7 +240,8 @@ class _Run:
         inner = self.path / "cloze"
         steps = sorted(int(one.name[5:]) for one in (inner / "checkpoints").glob("step-*") if one.name[5:].isdigit())
         stores = sorted(file.parent for file in (inner / "corpus").rglob(STORE_FILE)) if (inner / "corpus").is_dir() else []
-        facts = [Fact("checkpoints", steps, f"of steps {', '.join(f'{step:,}' for step in steps)}" if steps else "none")]
+        shown = f"of step{'s' * (len(steps) > 1)} {', '.join(f'{step:,}' for step in steps)}" if steps else "none"
+        facts = [Fact("checkpoints", steps, shown)]
         facts += [Fact("token_stores", list(map(str, stores)), [str(one) for one in stores])] if stores else []
         return [*facts, files_fact(self.path)]
 

@@ -73,6 +73,12 @@ def test_an_unfinished_run_says_how_to_resume_it(stop: dict[str, Any] | None, su
     assert next_step(place) == f"To resume: {resume}"
 
 
+@pytest.mark.parametrize(("fitted", "text"), [(1, "1 value differs from"), (2, "2 values differ from")])
+def test_the_number_of_fitted_values_agrees_with_its_verb(fitted: int, text: str, tmp_path: Path) -> None:
+    place = run(tmp_path / "R", stop={"finished": True, "reason": "the budget is spent"}, fitted=["training.batch=4"] * fitted)
+    assert f"fitted to the budget: {text} the published recipe" in str(about(place, lambda path: BERT))
+
+
 def test_a_run_that_ended_early_by_its_own_rule_is_finished(tmp_path: Path) -> None:
     place = run(tmp_path / "R", stop={"finished": True, "reason": "the metric has stopped improving", "share": 0.4})
     assert about(place, lambda path: BERT).summary == "a pre-training run, finished"

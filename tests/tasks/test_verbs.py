@@ -181,7 +181,20 @@ def test_an_unseen_dev_label_stops_before_training(cloze: Any, folder: Folder, t
     dev.write_text("text,label\nthe cat,animal\nthe car,vehicle\n")
     shown = cloze("finetune", folder("bert"), "--train", tables / "train.tsv", "--dev", dev, "--out", tmp_path / "out")
     assert shown.code == 2 and "dev.csv:3: the label 'vehicle' does not occur" in shown.err
-    assert "animal, weather" in shown.err
+    assert "animal, weather" in shown.err and "fitted to" not in shown.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_dev_file_is_read_before_the_plan_is_printed_and_the_first_task_is_learned(
+    cloze: Any, folder: Folder, tables: Path, tmp_path: Path
+) -> None:
+    train, dev, bad = tables / "train.tsv", tables / "dev.tsv", tmp_path / "bad.tsv"
+    bad.write_text("text\tlabel\nthe cat\tanimal\nthe dog\t\n")
+    shown = cloze(
+        "finetune", folder("bert"), "--first", f"sentence_classification:{train},{dev}", "--train", train, "--dev", bad,
+        "--out", tmp_path / "out",
+    )
+    assert shown.code == 2 and shown.err.startswith(f"cloze finetune: {bad}:3: an empty 'label'")
     assert not (tmp_path / "out").exists()
 
 
