@@ -3,6 +3,7 @@
 ClozeError                 anything cloze reports to a person; never shown as a traceback
 ├── UserError              the input is wrong (exit code 2)
 │   ├── RecipeError        a recipe: syntax, unknown or ill-typed keys, fields that do not match
+│   │   └── UnknownPart    a part that no code has registered
 │   ├── CorpusError        text files and token stores
 │   ├── CheckpointError    run folders and Hugging Face folders
 │   ├── TaskError          task files and labels
@@ -33,6 +34,14 @@ class UserError(ClozeError):
 
 class RecipeError(UserError):
     """One or more faults of a recipe, collected and printed together."""
+
+
+class UnknownPart(RecipeError):
+    """A part that no code has registered; `kind` and `name` are those that were asked for."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"unknown {kind} {name!r}. {nearest(name, known)}")
+        self.kind, self.name = kind, name
 
 
 class CorpusError(UserError):

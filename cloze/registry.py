@@ -23,7 +23,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError, UnknownPart
+
+#: How the modules of users' files begin (`--with`).
+USER_MODULE = "cloze_user_"
 
 T = TypeVar("T")
 Builder = TypeVar("Builder", bound=Callable[..., Any])
@@ -105,12 +108,17 @@ def kinds() -> list[str]:
     return sorted(_builders)
 
 
+def made_in(module: str) -> bool:
+    """Whether some part was registered by a module."""
+    return any(builder.__module__ == module for known in _builders.values() for builder in known.values())
+
+
 def lookup(kind: str, name: str) -> Callable[..., Any]:
     """The builder registered under `name`; an unknown name is a `RecipeError` naming the nearest."""
     try:
         return _builders[kind][name]
     except KeyError:
-        raise RecipeError(f"unknown {kind} {name!r}. {nearest(name, names(kind))}") from None
+        raise UnknownPart(kind, name, names(kind)) from None
 
 
 def parameters(builder: Callable[..., Any]) -> dict[str, inspect.Parameter]:

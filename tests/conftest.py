@@ -24,6 +24,8 @@ def only_own_parts() -> Iterator[None]:
     for known in _builders.values():
         for name in [name for name, builder in known.items() if not builder.__module__.startswith("cloze.")]:
             del known[name]
+    for name in [name for name in sys.modules if name.startswith("cloze_user_")]:
+        del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

@@ -72,6 +72,7 @@ class Assignment:
         words += [word for override in self.overrides for word in ("--set", override)]
         words += [word for bind in self.binds for word in ("--bind", bind)]
         words += [word for change in self.changes for word in ("--change", change)]
+        words += [word for file in self.with_files for word in ("--with", str(file))]
         words += ["--seeds", ",".join(map(str, seeds))] if tuple(seeds) != (1,) else []
         return (*words, "--out", str(out))
 

@@ -25,6 +25,7 @@ from cloze.assembly.origins import NETWORKS, network_folder
 from cloze.assembly.parts import class_of, load_kind, names
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.schema import Slots, check_value, describe, part_slots, slots
+from cloze.assembly.user_files import naming_files
 from cloze.batching import Data, Feed, MixedFeed
 from cloze.corpus import Store
 from cloze.errors import CheckpointError, RecipeError
@@ -348,11 +349,17 @@ def load_checkpoint(folder: Any, device: str = "cpu", *, plain: bool = False) ->
         CheckpointError: Something is missing, damaged or of an unknown architecture, or there is no plain form.
     """
     from cloze.assembly.alone import open_folder
-    from cloze.assembly.document import read_yaml
     from cloze.training.precision import choose_device
 
     place = choose_device(device)
-    imported = open_folder(Path(folder))
+    with naming_files(Path(folder)):
+        return _opened(open_folder(Path(folder)), place, plain=plain)
+
+
+def _opened(imported: Any, place: torch.device, *, plain: bool) -> Loaded:
+    """The objects of what a folder holds, on a device."""
+    from cloze.assembly.document import read_yaml
+
     model, clock = imported.model, Clock()
     if plain and model.no_plain_form:
         raise CheckpointError(
@@ -389,7 +396,7 @@ def load_checkpoint(folder: Any, device: str = "cpu", *, plain: bool = False) ->
         input_edits=tuple(
             _build_described("edit", part, arguments, available, imported.folder) for part, arguments in model.input_edits
         ),
-        tables=tables, languages=model.languages, others=lambda name: _further(imported.folder, name, device),
+        tables=tables, languages=model.languages, others=lambda name: _further(imported.folder, name, str(place)),
     )
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import json
-from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cloze.assembly import parts
 from cloze.assembly.load import load_recipe, recipe_names
-from cloze.assembly.recipe import PartSpec
+from cloze.assembly.recipe import parts_in
 from cloze.assembly.schema import Slot, describe, part_slots
 from cloze.errors import RecipeError, nearest
 
@@ -75,21 +73,6 @@ def _users() -> dict[tuple[str, str], tuple[str, ...]]:
     """The recipes that have each part."""
     found: dict[tuple[str, str], dict[str, None]] = {}
     for recipe in recipe_names():
-        for part in _parts_in(load_recipe(recipe)):
+        for part in parts_in(load_recipe(recipe)):
             found.setdefault((part.kind, part.name), {})[recipe] = None
     return {part: tuple(recipes) for part, recipes in found.items()}
-
-
-def _parts_in(value: Any) -> Iterator[PartSpec]:
-    """Every part inside a recipe, nested ones too."""
-    if isinstance(value, PartSpec):
-        yield value
-        yield from _parts_in(value.arguments)
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _parts_in(inner)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from _parts_in(inner)
-    elif dataclasses.is_dataclass(value):
-        yield from _parts_in(vars(value))

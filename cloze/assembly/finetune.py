@@ -26,6 +26,7 @@ from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import CommandLine, Request, begin_of, the_budget
 from cloze.assembly.run import run_stage, run_stages
 from cloze.assembly.several import START, Labelled
+from cloze.assembly.user_files import import_files
 from cloze.corpus import RecordStore, Store
 from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.readers.text_files import require_files
@@ -166,6 +167,7 @@ def learn(
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
     choose_device(device)  # refuses a missing device before anything is read or printed
+    import_files(assignment.with_files)
     loaded = load_checkpoint(checkpoint)
     bound = parse_binds([*assignment.binds, f"{START}={checkpoint}"])
     make_recipe = recipe_maker(assignment, loaded)

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from cloze.assembly import parts, paths
+from cloze.assembly import paths
 from cloze.assembly.document import Node, Where, from_data, read_yaml
 from cloze.assembly.expand import SECTIONS, check_keys, expand
 from cloze.assembly.faults import Faults
@@ -21,6 +21,7 @@ from cloze.assembly.origins import Written, take_up
 from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.assembly.stages import assemble_stages
 from cloze.assembly.structure import check_length, check_structure
+from cloze.assembly.user_files import import_files
 from cloze.errors import RecipeError, nearest
 from cloze.training.phases import MAY_SET, may_set
 
@@ -64,7 +65,7 @@ def load_recipe(
     Raises:
         RecipeError: Holds every fault of the recipe, each with file, line and value path.
     """
-    parts.import_files(with_files)
+    import_files(with_files)
     complete = complete or (lambda root, faults: _by_checkpoints(root, checkpoints or {}, faults))
     return _assemble(read_tree(name_or_path), size, overrides, checkpoints, complete)
 

@@ -6,12 +6,8 @@ Networks, objectives, rewriters and optimizers need torch; sources, edits and to
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
-import sys
-import traceback
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from cloze import registry
@@ -109,30 +105,3 @@ def architectures(network: str | None) -> list[str]:
     from cloze.interop import ARCHITECTURES
 
     return [name for name, architecture in ARCHITECTURES.items() if network in (None, architecture.part)]
-
-
-def import_files(files: Iterable[str | Path]) -> None:
-    """Import user code (`--with FILE`), which registers parts; a file is imported once per process."""
-    for file in files:
-        path = Path(file).resolve()
-        if not path.is_file():
-            raise RecipeError(f"--with {file}: there is no such file.")
-        name = f"cloze_user_{path.stem}_{abs(hash(str(path))):x}"
-        if name in sys.modules:
-            continue
-        spec = importlib.util.spec_from_file_location(name, path)
-        if spec is None or spec.loader is None:
-            raise RecipeError(f"--with {file}: not a Python file (its name must end in .py).")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        except RecipeError:
-            del sys.modules[name]
-            raise
-        except Exception as error:
-            del sys.modules[name]
-            lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == str(path)]
-            line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-            place = f"--with {file}" if line is None else f"--with {file}, line {line}"
-            raise RecipeError(f"{place}: importing it failed: {type(error).__name__}: {error}") from error

@@ -29,6 +29,7 @@ from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.assembly.request import Request, tokenizer_for
 from cloze.assembly.room import make_room, require_one_process, require_room, why_no_forecast
 from cloze.assembly.samples import sampler
+from cloze.assembly.user_files import changed_since, files_of, record_of
 from cloze.batching import Cursor, Feed
 from cloze.corpus import RecordStore, Store
 from cloze.text import Tokenizer
@@ -66,6 +67,9 @@ def prepare(
         require_held_out_known(out, known, request.held_out)
     aside = stores_aside(request, loaded, stores, out, chosen, began=old is not None)
     inputs = require_inputs(out, known, inputs_of(loaded, request, named, stores, chosen, aside, begin, known))
+    code = files_of(loaded)
+    for name in changed_since(known, code):
+        say(f"{code[name].path}: has changed since the run began; the run resumes with the file as it is now.")
     record = Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}, inputs)
     loaded = with_classes(loaded, stores)
     description = None if loaded.task is None else described(loaded, stores)
@@ -97,7 +101,7 @@ def prepare(
         export=Publisher(
             loaded, chosen, tables, languages_of(stores), out.resolve().name,
             {label: reference_to(begin[label], out) for label in borrowed(loaded) - {loaded.export}},
-            description, None if description is None else description.get("labels"),
+            description, None if description is None else description.get("labels"), code,
         ),
         borrowed=borrowed_parts(loaded),
         optimizer=built(loaded.training.optimizer), rate=built(loaded.training.rate),
@@ -172,6 +176,7 @@ def inputs_of(
             for label, network in recipe.networks.items()
             if network.origin is not None and (network.origin in request.checkpoints or label in never)
         },
+        **record_of(files_of(recipe)),
     }
 
 

@@ -19,6 +19,7 @@ from cloze.assembly.given import build, wanted
 from cloze.assembly.origins import NETWORKS, write_reference
 from cloze.assembly.parts import load_kind
 from cloze.assembly.recipe import PartSpec, Recipe
+from cloze.assembly.user_files import UserFile, write_copies
 from cloze.errors import CheckpointError
 from cloze.interop import Card, Head, Model, Table, complete, export_folder
 from cloze.networks.blocks.initial import Undrawn
@@ -38,7 +39,8 @@ ADVICE = (
 class Publisher:
     """Writes checkpoint folders of one recipe. `tables` are its look-up tables, `languages` the names of the languages of its
     text, `run` is the name of the run's folder, and `references` point to borrowed networks. For a recipe on labelled text,
-    `task` is the contents of `cloze/task.json` and `labels` are the classes."""
+    `task` is the contents of `cloze/task.json` and `labels` are the classes. `code` are
+    the files of users that registered parts."""
 
     recipe: Recipe
     tokenizer: Tokenizer
@@ -48,6 +50,7 @@ class Publisher:
     references: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     task: Mapping[str, Any] | None = None
     labels: tuple[str, ...] | None = None
+    code: Mapping[str, UserFile] = field(default_factory=dict)
 
     def __call__(self, folder: Path, state: Mapping[str, Tensor], step: int) -> list[str]:
         """Write `folder` from a step's full state; returns the remarks on the exported network."""
@@ -59,6 +62,7 @@ class Publisher:
                 self._write(folder / NETWORKS / name, name, state, step)
         (folder / "cloze").mkdir(parents=True, exist_ok=True)
         (folder / "cloze" / "recipe.yaml").write_text(to_yaml(self.recipe.canonical()), encoding="utf-8")
+        write_copies(folder, self.code)
         if self.task is not None:
             text = json.dumps(self.task, indent=2, ensure_ascii=False) + "\n"
             (folder / "cloze" / "task.json").write_text(text, encoding="utf-8")

@@ -14,6 +14,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -22,8 +23,9 @@ from cloze.assembly import parts
 from cloze.assembly.document import Node, from_data
 from cloze.assembly.faults import Faults
 from cloze.assembly.recipe import PartSpec
+from cloze.assembly.user_files import file_to_give
 from cloze.bounds import NonNegative
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError, UnknownPart, nearest
 from cloze.registry import GivenMark, LiveMark, PartMark, as_data, choices, marks, parameters, section_of
 from cloze.renamed import advice
 
@@ -138,7 +140,8 @@ def expand_part(
             raise RecipeError(f"{kind} cannot be {name!r} here. {nearest(name, known)}")
         accepted = part_slots(kind, name)
     except RecipeError as error:
-        faults.add(node.place(name), path, str(error))
+        place = node.place(name)
+        faults.add(place, path, str(error), file_to_give(Path(place.file)) if isinstance(error, UnknownPart) else "")
         return
     if inner.value is None:
         inner = Node({}, inner.where)

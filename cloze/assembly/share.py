@@ -17,6 +17,7 @@ from typing import Any
 
 from cloze.assembly.alone import open_folder
 from cloze.assembly.origins import NETWORKS, network_folder
+from cloze.assembly.user_files import FOLDER, copies_in, naming_files
 from cloze.errors import CheckpointError, UserError
 from cloze.interop import Card, Imported, export_folder, import_folder
 from cloze.interop.files import read_json, write_json
@@ -40,7 +41,8 @@ def share(
     appears whole or not at all.
     """
     _check(out, languages, licence)
-    imported = open_folder(source)
+    with naming_files(source):
+        imported = open_folder(source)
     description = None if task is None else read_task(source, task)
     if description is not None:
         own = {description["head"], *(tower["head"] for tower in _towers(description) if tower["network"] is None)}
@@ -61,10 +63,15 @@ def share(
                 shutil.copyfile(source / "cloze" / name, stage / "cloze" / name)
         if description is not None:
             write_json(stage / "cloze" / "task.json", description)
+        for copy in (copies := copies_in(source)):
+            (stage / FOLDER).mkdir(exist_ok=True)
+            shutil.copyfile(copy, stage / FOLDER / copy.name)
         os.replace(stage, out)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
-    return [*imported.remarks, *remarks]
+    code = [f"{FOLDER / copy.name} is your Python file, without which the model does not open: publish it only if you want to."
+            for copy in copies]
+    return [*imported.remarks, *remarks, *code]
 
 
 def require_merged(source: Path) -> None:

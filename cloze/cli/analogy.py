@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.with_files import WithFiles
+
 
 def command(
     model: Annotated[Path, typer.Argument(help="A checkpoint, or a file of word2vec, GloVe or fastText, also packed.")],
@@ -17,6 +19,7 @@ def command(
     count: Annotated[int, typer.Option(min=1, help="Answers to show.")] = 5,
     restrict: Annotated[int | None, typer.Option(min=1, help="Look among the first N words only (the most frequent).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    with_files: WithFiles = None,
 ) -> None:
     """a is to b as c is to …? Example: cloze analogy RUN man king woman"""
     from cloze.cli.vectors import as_method, opened, table

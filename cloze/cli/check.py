@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cloze.cli.with_files import WithFiles
+
 if TYPE_CHECKING:
     from cloze.assembly.check import Checked
 
@@ -15,7 +17,7 @@ def command(
     recipe: Annotated[str, typer.Argument(help="A recipe's name or file, or a run folder.")],
     size: Annotated[str | None, typer.Option(help="Rescale the networks: tiny, mini, small, medium, base, large.")] = None,
     overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a value: path=value.")] = None,
-    with_files: Annotated[list[Path] | None, typer.Option("--with", help="A Python file that registers parts.")] = None,
+    with_files: WithFiles = None,
     binds: Annotated[
         list[str] | None, typer.Option("--bind", help="NAME=FOLDER for a checkpoint that a network comes from.")
     ] = None,

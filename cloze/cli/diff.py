@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from cloze.cli.with_files import WithFiles
 
 
 def command(
     left: Annotated[str, typer.Argument(metavar="A", help="A recipe's name or file.")],
     right: Annotated[str, typer.Argument(metavar="B", help="The recipe to compare it with.")],
-    with_files: Annotated[list[Path] | None, typer.Option("--with", help="A Python file that registers parts.")] = None,
+    with_files: WithFiles = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: a list of path, left, right.")] = False,
 ) -> None:
     """Print every value in which two recipes differ, by value path."""

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.with_files import WithFiles
+
 
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
@@ -27,6 +29,7 @@ def command(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
+    with_files: WithFiles = None,
 ) -> None:
     """Turn texts into vectors. Example: cloze embed RUN --file sentences.txt --out vectors.npy
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.prompts import Demonstrations, Shots, Template, Verbalise, prompt_of
+from cloze.cli.with_files import WithFiles
 
 if TYPE_CHECKING:
     from cloze.tasks.bootstrap import Difference
@@ -50,6 +51,7 @@ def command(
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    with_files: WithFiles = None,
 ) -> None:
     """Print the metrics of the folder's task on labelled text, next to those of always giving one answer.
 

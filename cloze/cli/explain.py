@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from cloze.cli.with_files import WithFiles
+
 
 def command(
     part: Annotated[str, typer.Argument(help="A part's name, such as mask or adamw; or kind.name, such as rate.linear.")],
-    with_files: Annotated[list[Path] | None, typer.Option("--with", help="Python files that register parts.")] = None,
+    with_files: WithFiles = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what a part does: its keys with types, bounds and defaults, and the recipes that use it."""
     from cloze.assembly.explain import explain
-    from cloze.assembly.parts import import_files
 
-    import_files(with_files or [])
     found = explain(part)
     if as_json:
         import json

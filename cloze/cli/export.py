@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.with_files import WithFiles
+
 
 def command(
     model: Annotated[Path, typer.Argument(help="A run, a fine-tuned folder, or a file of vectors to convert.")],
@@ -20,6 +22,7 @@ def command(
     licence: Annotated[str | None, typer.Option(help="For the model card: mit, apache-2.0, cc-by-4.0, …")] = None,
     task: Annotated[str | None, typer.Option(help="The task to export, if the folder has several.")] = None,
     data: Annotated[str | None, typer.Option(help="For the model card: the training text, in a sentence.")] = None,
+    with_files: WithFiles = None,
 ) -> None:
     """Write a folder to publish, or vectors as word2vec's text or binary file, GloVe's text, or fastText's .bin.
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.with_files import WithFiles
+
 
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
@@ -17,6 +19,7 @@ def command(
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
+    with_files: WithFiles = None,
 ) -> None:
     """Fill masked words, with probabilities. Example: cloze fill RUN "Paris is the capital of [MASK]." """
     from cloze.decoding.texts import gather

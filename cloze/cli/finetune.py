@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from cloze.cli.with_files import WithFiles
+
 _VALUES = {
     "--epochs": "training.epochs", "--batch": "training.batch", "--rate": "training.rate.peak", "--clip": "training.clip",
     "--length": "length", "--patience": "task.patience", "--metric": "task.metric", "--dropout": "objectives[0].dropout",
@@ -63,6 +65,7 @@ def command(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    with_files: WithFiles = None,
 ) -> None:
     """Fine-tune a checkpoint on a task. Example: cloze finetune RUN --train A.tsv --dev B.tsv --out DIR
 
@@ -74,7 +77,8 @@ def command(
     task, several = _asked(tasks or [], train=train, dev=dev, test=test, shows=print_recipe)
     before = None if first is None else parse_files(first, option="--first ")
     assignment = Assignment(
-        task, [train] if train else [], [dev] if dev else [], several, before, recipe, overrides or [], binds or [], changes or []
+        task, [train] if train else [], [dev] if dev else [], several, before, recipe, overrides or [], binds or [], changes or [],
+        with_files or [],
     )
     if print_recipe:
         show_recipe(checkpoint, assignment)

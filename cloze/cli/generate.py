@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.with_files import WithFiles
+
 
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
@@ -30,6 +32,7 @@ def command(
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per continuation.")] = False,
+    with_files: WithFiles = None,
 ) -> None:
     """Continue or answer texts. Example: cloze generate RUN "In the beginning" --top-p 0.9 --tokens 100"""
     from cloze.decoding.texts import gather

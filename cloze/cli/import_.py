@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cloze.cli.with_files import WithFiles
+
 if TYPE_CHECKING:
     from cloze.interop import Imported
 
@@ -18,6 +20,7 @@ def command(
     repeated: Annotated[str, typer.Option(help="Words that occur twice in a file: refuse, or keep the first.")] = "refuse",
     words: Annotated[Path | None, typer.Option(help="Word vectors whose words extend the vocabulary.")] = None,
     encoder: Annotated[bool, typer.Option("--encoder", help="Import only the encoder of a translation model (cove).")] = False,
+    with_files: WithFiles = None,
 ) -> None:
     """Read a Hugging Face folder (config.json, model.safetensors, tokenizer) and write it as a cloze checkpoint.
 
@@ -37,7 +40,10 @@ def command(
 
         imported = import_vectors(source, repeated=repeated)
     else:
-        imported = import_folder(source)
+        from cloze.assembly.user_files import naming_files
+
+        with naming_files(source):
+            imported = import_folder(source)
     found = [] if encoder or words is not None else _copied(source)
     if encoder:
         from cloze.transfer import encoder_only

@@ -16,8 +16,6 @@ from cloze.cli.verbs import VERBS, load_verb, overview
 from cloze.errors import ClozeError, UserError
 from cloze.untrusted import guard_terminal, visible
 
-USER_MODULE = "cloze_user_"  # how the modules of --with are called
-
 
 def run(arguments: list[str]) -> None:
     """Run one command line; errors propagate. Usage errors leave through `SystemExit(2)`, printed by typer."""
@@ -65,6 +63,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def fault_of_user_code(error: BaseException) -> str | None:
     """What is wrong in a part that the user wrote (`--with FILE`), with file and line; None if the fault is not there."""
+    from cloze.registry import USER_MODULE
+
     message = f"{type(error).__name__}: {error}"
     frames = [frame for frame in traceback.walk_tb(error.__traceback__)
               if str(frame[0].f_globals.get("__name__", "")).startswith(USER_MODULE)]

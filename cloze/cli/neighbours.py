@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.with_files import WithFiles
+
 
 def command(
     model: Annotated[Path, typer.Argument(help="A checkpoint, or a file of word2vec, GloVe or fastText, also packed.")],
@@ -14,6 +16,7 @@ def command(
     count: Annotated[int, typer.Option(min=1, help="Neighbours per word.")] = 10,
     restrict: Annotated[int | None, typer.Option(min=1, help="Look among the first N words only (the most frequent).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    with_files: WithFiles = None,
 ) -> None:
     """The words whose vectors have the highest cosine with a word's. Example: cloze neighbours RUN king queen
 

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from cloze.cli.with_files import WithFiles
+
 
 def command(
     recipe: Annotated[str, typer.Argument(help="A recipe's name or file.")],
@@ -23,6 +25,7 @@ def command(
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a value: path=value.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per example.")] = False,
+    with_files: WithFiles = None,
 ) -> None:
     """Show examples as a recipe makes them from your text."""
     import tempfile

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.prompts import Demonstrations, Shots, Template, Verbalise, prompt_of
+from cloze.cli.with_files import WithFiles
 
 if TYPE_CHECKING:
     from cloze.tasks.task import Task
@@ -39,6 +40,7 @@ def command(
     quoting: Annotated[str, typer.Option(help="auto, none (quotes are text) or standard (quotes enclose).")] = "auto",
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
+    with_files: WithFiles = None,
 ) -> None:
     """Predict: one JSON object per text, with label and probabilities or with the generated text.
 

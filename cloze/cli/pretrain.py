@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.with_files import WithFiles
+
 
 def command(
     recipe: Annotated[str, typer.Argument(help="A recipe: a name (see `cloze list`), file or run folder.")],
@@ -44,7 +46,7 @@ def command(
     extend: Annotated[bool, typer.Option("--extend", help="Resume a finished run with a larger budget.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
     strategy: Annotated[str, typer.Option(help="Under torchrun: ddp, or fsdp, which shards parameters.")] = "ddp",
-    with_files: Annotated[list[Path] | None, typer.Option("--with", help="Python files that register parts.")] = None,
+    with_files: WithFiles = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print every logged step with rate and gradient norm, and held-out losses.")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cloze.cli.with_files import WithFiles
+
 if TYPE_CHECKING:
     from cloze.decoding.minimal_pairs import Preference
     from cloze.decoding.perplexity import Perplexity
@@ -44,6 +46,7 @@ def command(
     perplexity: Annotated[bool, typer.Option("--perplexity", help="Perplexity of all texts: per token, word, byte.")] = False,
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    with_files: WithFiles = None,
 ) -> None:
     """Score texts, or count how often the acceptable sentence of a pair scores higher (a tie counts as a failure).
 

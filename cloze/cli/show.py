@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.with_files import WithFiles
+
 
 def command(
     what: Annotated[
@@ -15,7 +17,7 @@ def command(
     recipe: Annotated[bool, typer.Option("--recipe", help="Of a run or a checkpoint, print the recipe.")] = False,
     size: Annotated[str | None, typer.Option(help="Rescale the networks: tiny, mini, small, medium, base, large.")] = None,
     overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a value: path=value.")] = None,
-    with_files: Annotated[list[Path] | None, typer.Option("--with", help="A Python file that registers parts.")] = None,
+    with_files: WithFiles = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; of a recipe, with its hash.")] = False,
     budget: Annotated[
         str | None, typer.Option(help="Show it as `cloze pretrain` would fit it to this budget, and what was changed and why.")
@@ -36,11 +38,9 @@ def command(
     if recipe or budget is not None or size is not None or overrides or not _is_made(what):
         _show_recipe(what, size, overrides or [], with_files or [], budget, corpus, as_json=as_json)
         return
-    from cloze.assembly.parts import import_files
     from cloze.assembly.usable import usable
     from cloze.reports.about import about
 
-    import_files(with_files or [])
     found = about(Path(what), usable)
     if as_json:
         import json

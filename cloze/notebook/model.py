@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.assembly.build import Loaded, load_checkpoint
+from cloze.assembly.user_files import import_files
 from cloze.decoding.answer_scoring import score_answers
 from cloze.decoding.embedding import Pooling, embed
 from cloze.decoding.filling import Filled, fill
@@ -365,16 +366,19 @@ class Model:
             raise CheckpointError(f"{self.folder}: this network has no table with a vector for every token.")
 
 
-def load(folder: str | Path, *, device: str = "auto") -> Model:
+def load(folder: str | Path, *, device: str = "auto", with_files: Sequence[str | Path] = ()) -> Model:
     """Open a run folder, a fine-tuned folder, or a Hugging Face folder of a kind that `cloze import` reads.
 
     Args:
         folder: The folder.
         device: auto, cpu, cuda or cuda:N.
+        with_files: Python files that register parts of your own.
 
     Raises:
-        CheckpointError: The folder is missing, damaged or of an unknown kind.
+        CheckpointError: The folder is missing, damaged or of an unknown kind, or it has a part that no code registers. If the
+            part came from a file of yours, `cloze/code` holds a copy; it only runs if you name it in `with_files`.
     """
+    import_files(with_files)
     return Model(load_checkpoint(folder, device))
 
 

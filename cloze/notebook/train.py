@@ -93,7 +93,7 @@ def finetune(
     test: Corpus | None = None, out: str | Path | None = None, columns: Mapping[str, str] | None = None,
     seeds: Sequence[int] = (1,), recipe: str | Path | None = None, overrides: Values = (),
     binds: Mapping[str, Any] | None = None, changes: Sequence[str] = (), device: str = "auto", extend: bool = False,
-    from_scratch: bool = False, report: Say | None = print,
+    from_scratch: bool = False, with_files: Sequence[str | Path] = (), report: Say | None = print,
 ) -> Model:
     """Fine-tune a model on labelled text. The metric on `dev` selects the best epoch and seed.
 
@@ -135,7 +135,7 @@ def finetune(
         tuned = tuning.finetune(
             source, task=task, train=[files["train"]], dev=[files["dev"]], out=folder, seeds=seeds, recipe=recipe,
             overrides=[*values, *_overrides(overrides)], binds=bound, changes=changes, device=device, extend=extend,
-            from_scratch=from_scratch, report=report or _nothing,
+            from_scratch=from_scratch, with_files=[Path(file) for file in with_files], report=report or _nothing,
         )
         if test is not None:
             measured_on(tuned, [files["test"]], "test")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -56,7 +57,7 @@ def about_checkpoint(path: Path, opens: Opens) -> About:
 def network_facts(path: Path, can: Usable) -> list[Fact]:
     """Network, heads and tokenizer, or why they cannot be opened."""
     if can.fault:
-        return [Fact("fault", can.fault, can.fault.splitlines())]
+        return [Fact("fault", can.fault, can.fault.splitlines()), *_code(path)]
     config = read_json(path / "config.json")
     classes = config.get("architectures") or ()
     shown = f" ({classes[0]} in transformers)" if classes else ""
@@ -66,7 +67,23 @@ def network_facts(path: Path, can: Usable) -> list[Fact]:
     ]
     if can.heads:
         facts.append(Fact("heads", list(can.heads), ", ".join(can.heads)))
-    return [*facts, *_tokenizer(path)]
+    return [*facts, *_tokenizer(path), *_code(path)]
+
+
+def copies(path: Path) -> list[Path]:
+    """The copies of a user's Python files, which register parts of the checkpoint (see `cloze.assembly.user_files`)."""
+    return sorted((path / "cloze" / "code").glob("*.py"))
+
+
+def _code(path: Path) -> list[Fact]:
+    found = {str(one): sha256(one.read_bytes()).hexdigest() for one in copies(path)}
+    shown = [f"{one}, sha256 {digest[:12]}" for one, digest in found.items()]
+    return [Fact("your_parts", found, shown)] if found else []
+
+
+def opening(path: Path, line: str) -> str:
+    """A command that opens the checkpoint in a folder: with `--with` for the parts of a user's own."""
+    return " ".join([line, *(command("--with", one) for one in copies(path))])
 
 
 def _tokenizer(path: Path) -> list[Fact]:
@@ -133,7 +150,7 @@ def uses(path: Path, can: Usable, task: Mapping[str, Any], *, sample: str = "", 
             ]
         else:
             found.append(command("cloze", "finetune", path, "--train", "TRAIN.tsv", "--dev", "DEV.tsv", "--out", tuned(path)))
-    return [*found, *_publishing(path, can)]
+    return [opening(path, line) for line in [*found, *_publishing(path, can)]]
 
 
 _EXAMPLES = {

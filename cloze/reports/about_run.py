@@ -8,7 +8,17 @@ from typing import Any
 
 from cloze.corpus.readers.not_text import STORE_FILE
 from cloze.errors import BudgetError
-from cloze.reports.about_checkpoint import NETWORK, TASK, Opens, files_fact, network_facts, read_json, task_facts, uses
+from cloze.reports.about_checkpoint import (
+    NETWORK,
+    TASK,
+    Opens,
+    files_fact,
+    network_facts,
+    opening,
+    read_json,
+    task_facts,
+    uses,
+)
 from cloze.reports.fact import About, Fact, command
 from cloze.reports.run import LOG, in_order, number, read_log, read_recipe
 from cloze.training.baselines import Baseline, baselines_from
@@ -82,8 +92,8 @@ def next_step(path: Path) -> str:
     elif read_json(path / NETWORK).get("part") == "word_vectors":
         found = command("cloze", "neighbours", path, "WORD")
     else:
-        return f"Next: {command('cloze', 'show', path)}"
-    return f"Next: {found}  (more: {command('cloze', 'show', path)})"
+        return f"Next: {opening(path, command('cloze', 'show', path))}"
+    return f"Next: {opening(path, found)}  (more: {opening(path, command('cloze', 'show', path))})"
 
 
 def _brief(path: Path) -> About:

@@ -58,7 +58,8 @@ def test_a_part_of_ones_own_is_explained(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_mistake_in_a_users_part_is_told_with_file_and_line(tmp_path: Path) -> None:
-    from cloze.assembly.parts import builder_of, import_files
+    from cloze.assembly.parts import builder_of
+    from cloze.assembly.user_files import import_files
 
     file = tmp_path / "wrong.py"
     file.write_text(OBJECTIVE.format(name="mine_wrong"))
@@ -78,7 +79,8 @@ def test_a_mistake_in_a_users_part_is_told_with_file_and_line(tmp_path: Path) ->
 
 
 def test_a_part_that_does_not_inherit_from_the_class_of_its_kind_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    from cloze.assembly.parts import builder_of, import_files
+    from cloze.assembly.parts import builder_of
+    from cloze.assembly.user_files import import_files
 
     (tmp_path / "bare.py").write_text(OBJECTIVE.format(name="mine_bare").replace("Mine(Edit)", "Mine"))
     import_files([tmp_path / "bare.py"])

@@ -1,0 +1,21 @@
+"""`--with FILE`: a verb that may meet parts of a user's own imports the file that registers them before it begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def _imported(files: list[Path] | None) -> list[Path]:
+    if files:
+        from cloze.assembly.user_files import import_files
+
+        import_files(files)
+    return files or []
+
+
+WithFiles = Annotated[
+    list[Path] | None, typer.Option("--with", help="A Python file that registers parts.", callback=_imported)
+]

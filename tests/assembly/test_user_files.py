@@ -1,0 +1,108 @@
+"""A run with parts of a user's own file: its folder has a copy, which runs only if the user says so."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shutil
+from collections.abc import Callable
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import cloze
+from cloze.cli.main import main
+from cloze.cli.verbs import VERBS
+from cloze.errors import CheckpointError, RecipeError
+
+PARTS = '''
+from cloze.networks.transformer import Transformer
+from cloze.registry import register
+
+
+@register("network", "mine_alone")
+class Mine(Transformer):
+    """A Transformer by another name."""
+'''
+RECIPE = """
+name: mine
+text: {normalise: {lower: true}, tokenizer: {wordpiece: {size: 80}}}
+corpus: {passages: {length: 16}}
+network: {mine_alone: {layers: 1, width: 8, heads: 1}}
+exercise:
+  - frame: "[CLS] {A} [SEP]"
+  - mask: {rate: 0.15}
+  - corrupt: {mask: 1.0, random: 0.0, keep: 0.0}
+  - predict: masked
+objectives: [token_prediction]
+training: {optimizer: adamw, rate: {linear: {peak: 1e-3}}, batch: 2, held_out: 0}
+reading: {single: "[CLS] {A} [SEP]", summary: first}
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with a run, RUN, the recipe, and the file of parts; the fixture `only_own_parts` then forgets the parts."""
+    here = tmp_path_factory.mktemp("user_files")
+    (here / "parts.py").write_text(PARTS)
+    (here / "mine.yaml").write_text(RECIPE)
+    (here / "a.txt").write_text("\n\n".join(f"the cat saw {word} and the dog ran home ." for word in "abcdefgh"))
+    options = ["--budget", "1steps", "--with", str(here / "parts.py"), "--device", "cpu"]
+    assert main(["pretrain", str(here / "mine.yaml"), "--corpus", str(here / "a.txt"), "--out", str(here / "RUN"), *options]) == 0
+    return here
+
+
+def test_the_run_folder_has_a_copy_of_the_file_and_its_digest(trained: Path) -> None:
+    run = trained / "RUN"
+    assert (run / "cloze" / "code" / "parts.py").read_text() == PARTS
+    assert (run / "cloze" / "checkpoints" / "step-00000001" / "cloze" / "code" / "parts.py").read_text() == PARTS
+    recorded = json.loads((run / "cloze" / "run.json").read_text())["inputs"]["code"]
+    assert recorded == {"parts.py": {"given": str(trained / "parts.py"), "sha256": sha256(PARTS.encode()).hexdigest()}}
+
+
+def test_without_the_file_no_code_runs_and_the_error_names_the_copy(trained: Path) -> None:
+    copy = trained / "RUN" / "cloze" / "code" / "parts.py"
+    with pytest.raises(CheckpointError) as told:
+        cloze.load(trained / "RUN", device="cpu")
+    assert "unknown network 'mine_alone'" in str(told.value)
+    assert f"--with {copy}  (in Python: with_files=['{copy}'])" in str(told.value)
+    with pytest.raises(RecipeError, match=f"unknown network 'mine_alone'(.|\n)*--with {copy}"):
+        cloze.load_recipe(trained / "RUN")
+
+
+def test_the_copy_opens_the_checkpoint(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = trained / "RUN" / "cloze" / "code" / "parts.py"
+    model = cloze.load(trained / "RUN", device="cpu", with_files=[copy])
+    assert type(model.network).__name__ == "Mine"
+    cloze.load(trained / "RUN", device="cpu", with_files=[trained / "parts.py"])  # the same code from another place
+    assert main(["show", str(trained / "RUN"), "--with", str(copy)]) == 0
+    shown = capsys.readouterr().out
+    assert f"your parts     {copy}, sha256 {sha256(PARTS.encode()).hexdigest()[:12]}" in shown
+    assert all(line.endswith(f" --with {copy}") for line in shown.splitlines() if line.startswith("  cloze fi"))
+
+
+def test_an_exported_folder_has_the_copy_and_says_so(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["export", str(trained / "RUN"), str(tmp_path / "OUT"), "--to", "huggingface"]
+    assert main(words) == 2 and not (tmp_path / "OUT").exists()
+    assert main([*words, "--with", str(trained / "parts.py")]) == 0
+    assert (tmp_path / "OUT" / "cloze" / "code" / "parts.py").read_text() == PARTS
+    assert "cloze/code/parts.py is your Python file" in capsys.readouterr().out
+
+
+def test_a_run_that_resumes_says_that_its_file_has_changed(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "RUN", tmp_path / "RUN")
+    (tmp_path / "parts.py").write_text(PARTS + "\n# another version\n")
+    lines: list[str] = []
+    cloze.pretrain(
+        trained / "mine.yaml", corpus=trained / "a.txt", out=tmp_path / "RUN", budget="2steps", extend=True, device="cpu",
+        with_files=[tmp_path / "parts.py"], report=lines.append,
+    )
+    assert f"{tmp_path / 'parts.py'}: has changed since the run began; the run resumes with the file as it is now." in lines
+
+
+@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"list", "corpus", "report", "demo"}))
+def test_every_verb_that_may_meet_parts_of_a_user_takes_their_file(verb: str) -> None:
+    command: Callable[..., None] = vars(import_module(f"cloze.cli.{VERBS[verb].module}"))["command"]
+    assert "with_files" in inspect.signature(command).parameters
