@@ -95,6 +95,5 @@ def make_tables(recipe: Recipe, stores: Mapping[str, Store], begin: Mapping[str,
             made[name] = known[name]
             continue
         table = build(builder_of(spec.kind, spec.name), spec.arguments, {})
-        file = getattr(table, "opens", None)  # a file that the data packages cannot open
-        made[name] = table.bind(store) if file is None else table.bind(store, open_vectors(file))
+        made[name] = table.bind(store, *([] if table.opens is None else [open_vectors(table.opens)]))
     return made

@@ -96,7 +96,7 @@ def _check_text(recipe: Recipe, faults: Faults) -> None:
     templates = [(where, f"reading.{key}", vars(recipe.reading)[key]) for key in ("single", "pair")]
     for entry in recipe.entries.values():
         for edit in entry.exercise:
-            if "template" in edit.part.arguments:
+            if parts.class_of("edit", edit.part.name).frames:
                 templates.append((edit.part.where, f"{edit.part.path}.template", edit.part.arguments["template"]))
     for place, path, template in templates:
         if not isinstance(template, str):

@@ -43,11 +43,12 @@ def open_corpus(
     whose = str(tokenizer) if isinstance(tokenizer, (str, Path)) else "the recipe's first source"
     annotations = Annotations.of(text_of(recipe)) if "main" in recipe.texts else Annotations()
     spec = recipe.sources[source or next(iter(recipe.sources))]
-    if class_of("source", spec.name).labelled:
+    source_type = class_of("source", spec.name)
+    if source_type.labelled:
         return open_records(spec, paths, folder, tokenizer=given, run=run, report=report)
-    text_format = "pairs" if spec.name == "pairs" else text_format
+    text_format = source_type.text_format or text_format
     mixed = spec.arguments.get("languages")  # an exponent: the text lies in a folder per language
-    languages = mixed is not None and text_format != "pairs"
+    languages = mixed is not None and source_type.text_format is None
     smooth = mixed.get("smooth", 1.0) if isinstance(mixed, Mapping) else 1.0
 
     def open_store(path: Path) -> tuple[Store, Tokenizer]:
@@ -97,7 +98,8 @@ def open_records(
             "  Fine-tune a checkpoint: cloze finetune CHECKPOINT --train FILE --dev FILE --out DIR"
         )
     given = plain(spec.arguments)
-    arguments = {key: value for key, value in given.items() if key not in ("length", "stride", "pool")}
+    of_rows = class_of("source", spec.name).of_rows
+    arguments = {key: value for key, value in given.items() if key not in of_rows}
     how = {"records": arguments, "tokenizer": tokenizer.hash, "known": None if known is None else store_digest(known)}
     text = LabelledText(folder, tuple(map(str, paths)), "records", False, json.loads(json.dumps(how)))
     if not text.wait_until_built(run):

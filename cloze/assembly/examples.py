@@ -62,7 +62,7 @@ def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer, sees:
     length = int(row["length"][0])
     asked = dict(_asked(row, tokenizer))
     special = row["special"][0] if "special" in row else np.isin(row["tokens"][0], tokenizer.special_ids)
-    hides = any(edit.part.name in ("corrupt", "mask") for edit in entry.exercise)
+    hides = any(class_of("edit", edit.part.name).hides for edit in entry.exercise)
     tokens = []
     for place, token in enumerate(row["tokens"][0, :length].tolist()):
         one: dict[str, Any] = {"shown": tokenizer.piece(token), "special": bool(special[place])}

@@ -15,8 +15,13 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from cloze.assembly.build import plain
+from cloze.assembly.given import build, stand_ins
+from cloze.assembly.parts import class_of
 from cloze.assembly.peaks import network_kind
-from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PassSpec, Recipe
+from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
+from cloze.exercises.edit import Edit, ExerciseKind
+from cloze.registry import lookup
 from cloze.training.baselines import Baseline
 
 
@@ -107,17 +112,23 @@ def kind_of(recipe: Recipe, entry: EntrySpec, run: PassSpec, objective: Objectiv
         return None
     band = (part.arguments.get("attention") or {}).get("band") or {}
     network = "local" if 0 < band.get("width", 0) <= _FEW_TOKENS else network_kind(part)
-    if objective.part.name == "token_labelling":
+    asked = class_of("objective", objective.part.name).kind
+    if asked == "token_labelling":
         rewritten = any(not isinstance(origin, str) for origin in run.take.values())
         return Kind("replaced", network) if rewritten else None
-    if objective.part.name not in ("token_prediction", "sampled_prediction"):
-        return None
-    if part.name.endswith("encoder_decoder"):
-        return Kind("spans", network)
-    if part.name == "two_stream":
-        return Kind("permuted", network)
-    asked = [edit.part.arguments["what"] for edit in entry.exercise if edit.part.name == "predict" and edit.view == run.view]
-    return Kind("causal" if asked and asked[0] in ("next", "previous") else "masked", network)
+    found = exercise_of(recipe, entry, run.view) if asked == "token_prediction" else None
+    return None if found is None else Kind(found, network)
+
+
+def exercise_of(recipe: Recipe, entry: EntrySpec, view: str) -> ExerciseKind | None:
+    """The kind of exercise of a view: of the order that is drawn for it, else of the first edit that makes targets of tokens."""
+    ordered = [entry.order] if isinstance(entry.order, PartSpec) else []
+    given = {"tables": stand_ins(recipe.tables)}
+    for spec in [*ordered, *(edit.part for edit in entry.exercise if edit.view == view)]:
+        edit: Edit = build(lookup(spec.kind, spec.name), plain(spec.arguments), given)
+        if edit.exercise is not None:
+            return edit.exercise
+    return None
 
 
 def expected_of(kind: Kind, baseline: Baseline, *, parameters: float, tokens: float) -> Expected | None:

@@ -20,11 +20,9 @@ from collections.abc import Collection, Iterator, Mapping
 
 from cloze.assembly.change import Change, Facts
 from cloze.assembly.fit_words import fit_words, learns_words, least_counts
-from cloze.assembly.peaks import RECURRENT, WORDS, network_kind, peak_law
+from cloze.assembly.parts import class_of
+from cloze.assembly.peaks import WORDS, network_kind, peak_law
 from cloze.assembly.recipe import PartSpec, Recipe
-
-#: Networks that the laws apply to. Others are left as they are published.
-FITTED = RECURRENT | {"transformer", "transformer_xl", "two_stream", "encoder_decoder", "zen"}
 
 BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million tokens, and how they grow
 LARGER = 2.0  # a batch so many times the fitted one leaves too few updates
@@ -42,7 +40,7 @@ HELD_OUT_ROWS, HELD_OUT_SHARE = 256, 0.05  # rows of one evaluation, and the sha
 def fits(recipe: Recipe) -> bool:
     """Whether the laws apply to every network of a recipe (with stages, of the last stage)."""
     parts = [network.part for network in recipe.networks.values()]
-    return learns_words(recipe) or all(part is not None and part.name in FITTED for part in parts)
+    return learns_words(recipe) or all(part is not None and class_of("network", part.name).stack is not None for part in parts)
 
 
 def fit_vocabulary(recipe: Recipe, text_bytes: int) -> list[Change]:
@@ -128,7 +126,7 @@ def _carried(recipe: Recipe, kept: Collection[str]) -> Iterator[Change]:
 def _free_batch(recipe: Recipe) -> bool:
     """Whether the batch can change without changing the size of an update: a sum of losses grows with the batch, but Adam
     normalises it."""
-    return recipe.training.divide != "nothing" or recipe.training.optimizer.name.endswith(("adam", "adamw"))
+    return recipe.training.divide != "nothing" or class_of("optimizer", recipe.training.optimizer.name).family == "adam"
 
 
 def per_update(budget_tokens: float) -> float:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from cloze.assembly.change import Change
 from cloze.assembly.changes import type_of
+from cloze.assembly.parts import class_of, names
 from cloze.assembly.recipe import Recipe
 
 SHARE, USUAL = 0.6, 5e-5  # share of the peak rate of pre-training; the published peak that it is for
@@ -47,9 +48,14 @@ def facts_of(recipe: Mapping[str, Any] | None, *, rows: Mapping[str, int] | None
     training = (recipe or {}).get("training", {})
     optimizers, rates = training.get("optimizer", {}), training.get("rate", {})
     peak = next((given.get("peak") for given in rates.values() if isinstance(given, Mapping)), None)
-    if recipe is None or not all(name.endswith(("adam", "adamw")) for name in optimizers) or not isinstance(peak, int | float):
+    if recipe is None or not all(_family(name) == "adam" for name in optimizers) or not isinstance(peak, int | float):
         return facts
     return facts._replace(peak=float(peak), batch=int(training["batch"]), tuned=recipe.get("task") is not None)
+
+
+def _family(optimizer: str) -> str | None:
+    """The family of an optimiser; None for one of a file that is not imported."""
+    return class_of("optimizer", optimizer).family if optimizer in names("optimizer") else None
 
 
 def fit_task(recipe: Recipe, facts: TaskFacts, *, kept: Collection[str] = ()) -> list[Change]:
@@ -91,10 +97,11 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
     peak = _peak(recipe, facts, batch, at)
     yield peak
     faster = training.layerwise_rates
-    if faster is not None and faster.name == "heads" and peak.path not in kept:  # whatever the rate of the network
+    if faster is not None and "times" in faster.arguments and peak.path not in kept:  # whatever the rate of the network
         times = float(faster.arguments["times"])
         here = max(1.0, float(f"{times * peak.published / peak.here:.2g}"))
-        yield Change(f"{at}training.layerwise_rates.heads.times", _plain(times), _plain(here), "new layers keep their rate")
+        path = f"{at}training.layerwise_rates.{faster.name}.times"
+        yield Change(path, _plain(times), _plain(here), "new layers keep their rate")
 
 
 def _epochs(recipe: Recipe, per_epoch: int, at: str, kept: Collection[str]) -> Iterator[Change]:

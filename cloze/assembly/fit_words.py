@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 
 from cloze.assembly.change import Change, Facts
+from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import Recipe
 
 WINDOWS = frozenset({"negative_sampling", "hierarchical_softmax"})  # objectives over windows of words
@@ -23,7 +24,8 @@ BUCKETS, LEAST_BUCKETS = 0.2, 10_000  # buckets of n-grams per token of the text
 
 def learns_words(recipe: Recipe) -> bool:
     """Whether a recipe makes word vectors by passes over a text. (A factorisation ends when it has converged.)"""
-    tables = all(network.part is not None and network.part.name == "word_vectors" for network in recipe.networks.values())
+    parts = [network.part for network in recipe.networks.values()]
+    tables = all(part is not None and class_of("network", part.name).of_words for part in parts)
     return tables and _objectives(recipe) <= WINDOWS | CELLS
 
 

@@ -134,8 +134,7 @@ def _predicts(loaded: Loaded) -> Predicts | None:
     for name, head in loaded.heads.items():
         if head.over_vocabulary:
             kept = loaded.imported.model.heads[name]
-            own = "decoder_hidden" if "decoder_hidden" in network.gives else next(iter(kept.read.values()), None)
-            return Predicts(name, kept.part, kept.arguments, own)
+            return Predicts(name, kept.part, kept.arguments, network.writes or next(iter(kept.read.values()), None))
     return None
 
 
@@ -183,7 +182,7 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
     if origin.spells:
         for _, source in root.value["sources"].items():
             for part, arguments in source.items():
-                if part == "records":
+                if class_of("source", part).labelled and "new_words" in part_slots("source", part):
                     arguments.put("new_words", Node(True, root.where))
     for name, part in origin.tables.items():
         if root.value.get("tables") is None:
@@ -254,7 +253,8 @@ def _edits(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -
 def _framed(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -> list[Node]:
     """Replaces `frame: reading` by the checkpoint's own frame and the edit that marks the summary token; other edits are
     unchanged."""
-    inner = item.value.get("frame") if item.is_mapping else None
+    name = next((str(key) for key, inner in item.items() if inner.is_mapping), "") if item.part is not None else ""
+    inner = item.value[name] if name and class_of("edit", name).frames else None
     template = inner.value.get("template") if inner is not None and inner.is_mapping else None
     if inner is None or template is None or template.value != OWN:
         return [item]

@@ -5,14 +5,16 @@ A row without a peak keeps the published one: small runs have not been measured.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import PartSpec
+
+if TYPE_CHECKING:
+    from cloze.training.optimizers import Family
 
 NetworkKind = Literal["pre", "post", "recurrent"]
 
-#: Networks that read one token after another.
-RECURRENT = frozenset({"lstm", "bilstm", "two_sided_lstm", "gru", "lstm_encoder_decoder"})
 #: The width that peaks are given for.
 WIDTH = 128
 #: The name of each kind of network in messages.
@@ -22,10 +24,10 @@ WORDS: dict[NetworkKind, str] = {
 
 
 class PeakLaw(NamedTuple):
-    """For optimisers whose names end alike and a kind of network: the `peak` at width 128, the power of the width that it is
+    """For families of optimisers and a kind of network: the `peak` at width 128, the power of the width that it is
     proportional to (None: keep the published peak), and the share of the budget for the warm-up (None: none)."""
 
-    optimizers: tuple[str, ...]
+    families: tuple[Family, ...]
     network: NetworkKind
     peak: float | None
     power: float = 0.0
@@ -36,11 +38,10 @@ class PeakLaw(NamedTuple):
         return None if self.peak is None else self.peak * (width / WIDTH) ** self.power
 
 
-_ADAM = ("adam", "adamw")
 PEAKS: tuple[PeakLaw, ...] = (
-    PeakLaw(_ADAM, "pre", 3e-3, -0.5, 0.05),
-    PeakLaw(_ADAM, "post", 1.2e-3, -1.0, 0.1),
-    PeakLaw(_ADAM, "recurrent", 5e-3, -0.5, 0.05),
+    PeakLaw(("adam",), "pre", 3e-3, -0.5, 0.05),
+    PeakLaw(("adam",), "post", 1.2e-3, -1.0, 0.1),
+    PeakLaw(("adam",), "recurrent", 5e-3, -0.5, 0.05),
     PeakLaw(("lamb", "adafactor"), "pre", None, warmup=0.05),
     PeakLaw(("lamb", "adafactor"), "post", None, warmup=0.1),
     PeakLaw(("sgd", "adagrad"), "recurrent", None),
@@ -49,7 +50,7 @@ PEAKS: tuple[PeakLaw, ...] = (
 
 def network_kind(part: PartSpec) -> NetworkKind:
     """The kind of a network: recurrent, or by the place of its norms (post-norm if it does not state one)."""
-    if part.name in RECURRENT:
+    if class_of("network", part.name).stack == "recurrent":
         return "recurrent"
     norm = part.arguments.get("norm")
     return "pre" if isinstance(norm, PartSpec) and norm.name == "pre" else "post"
@@ -57,4 +58,5 @@ def network_kind(part: PartSpec) -> NetworkKind:
 
 def peak_law(optimizer: str, network: NetworkKind) -> PeakLaw | None:
     """The row for an optimiser and a kind of network; None where there is none."""
-    return next((law for law in PEAKS if law.network == network and optimizer.endswith(law.optimizers)), None)
+    family = class_of("optimizer", optimizer).family
+    return next((law for law in PEAKS if law.network == network and family in law.families), None)

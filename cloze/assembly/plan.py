@@ -8,7 +8,7 @@ from typing import Any
 
 from cloze.assembly.baselines import label_of
 from cloze.assembly.build import build_step
-from cloze.assembly.expected import Expected, Kind, expected_of, kind_of
+from cloze.assembly.expected import Expected, Kind, exercise_of, expected_of, kind_of
 from cloze.assembly.fit import SHORT, fit_vocabulary, per_update, short, worth
 from cloze.assembly.fit_words import learns_words
 from cloze.assembly.fitted import Fitted
@@ -205,9 +205,8 @@ def cost_per_token(recipe: Recipe, vocab_size: int) -> float:
     step = build_step(recipe, vocab_size=vocab_size, device="meta")
     total = 0.0
     for name, entry in recipe.step_entries.items():
-        predicted = [edit.part.arguments.get("what") for edit in entry.exercise if edit.part.name == "predict"]
-        share = 1.0 if "next" in predicted else _MASKED
         for run in entry.passes:
+            share = 1.0 if exercise_of(recipe, entry, run.view) == "causal" else _MASKED
             part = recipe.networks[run.network].part
             width = part.arguments.get("width") or 1 if part is not None else 1
             total += 6.0 * share * vocab_size * width * bool(run.objectives)

@@ -22,6 +22,7 @@ from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.assembly.user_files import UserFile, write_copies
 from cloze.errors import CheckpointError
 from cloze.interop import Card, Head, Model, Table, complete, export_folder
+from cloze.interop.choice import Choice, choose
 from cloze.networks.blocks.initial import Undrawn
 from cloze.networks.clock import Clock
 from cloze.registry import lookup
@@ -74,10 +75,10 @@ class Publisher:
             step=step, paper=self.recipe.paper, notes=self.recipe.notes or "", advice=ADVICE,
             folder=self.run if name == self.recipe.export else name,
         )
-        kin = None if name == self.recipe.export else self._kin()
+        model = self.model(name, state)
         return export_folder(
-            folder, model=self.model(name, state), tokenizer=self.tokenizer, reading=self.recipe.reading, card=card,
-            architecture=self.recipe.networks[name].architecture or kin,
+            folder, model=model, tokenizer=self.tokenizer, reading=self.recipe.reading, card=card,
+            architecture=self.recipe.networks[name].architecture or self._shared(name, model, state),
             labels=self.labels if name == self.recipe.export else None,
         )
 
@@ -119,12 +120,16 @@ class Publisher:
         arrays = {key: torch.from_numpy(array) for key, array in self.tables[name].arrays.items()}
         return Table(self.recipe.tables[name].name, arrays)
 
-    def _kin(self) -> str | None:
-        """The architecture that a helper network shares with the exported one: ELECTRA's generator is an ELECTRA model."""
-        labels = any(
-            spec.part.name == "token_labelling" for entry in self.recipe.entries.values() for _, spec in entry.objectives()
-        )
-        return "electra" if labels else None
+    def _shared(self, name: str, model: Model, state: Mapping[str, Tensor]) -> str | None:
+        """The architecture of the exported network, if another one fits it, too: ELECTRA's generator is an ELECTRA model."""
+        if name == self.recipe.export:
+            return None
+        given: dict[str, Any] = {"tokenizer_kind": self.tokenizer.kind, "pad": self.tokenizer.roles.get("[PAD]")}
+        export = self.recipe.networks[self.recipe.export]
+        exported = choose(self.model(self.recipe.export, state), hint=export.architecture, **given)
+        hint = exported.architecture.name if isinstance(exported, Choice) else None
+        found = choose(model, hint=hint, **given)
+        return hint if isinstance(found, Choice) and found.architecture.name == hint else None
 
 
 def input_edits(recipe: Recipe) -> list[PartSpec]:

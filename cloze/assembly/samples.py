@@ -42,12 +42,14 @@ def speaker(recipe: Recipe, step: Step) -> Speaker | None:
         for run, wired in zip(entry.passes, step.entries[name], strict=True):
             network: Any = step.networks[run.network]
             for spec, weighted in zip(run.objectives, wired.objectives, strict=True):
-                reads_tokens = spec.part.name in ("token_prediction", "sampled_prediction") and not run.take
-                if reads_tokens and "decoder_hidden" not in network.gives and order in ("open", "left_to_right"):
-                    own = {reading: path for reading, path in spec.read.items() if "." not in path}
-                    if any(network.gives[path].sees in {"left_to_right", "right_to_left"} - {order} for path in own.values()):
-                        continue  # it predicts from one side of the text only (ELMo)
-                    return Speaker(run.network, weighted.objective, order, own)
+                own = {reading: path for reading, path in spec.read.items() if "." not in path}
+                objective: Any = step.objectives[weighted.objective]
+                sees = [network.gives[state].sees for state in bound(objective, own).reads if state in network.gives]
+                if run.take or network.writes is not None or objective.usable_as(sees) != "token_prediction":
+                    continue
+                if order not in ("open", "left_to_right") or set(sees) & {"left_to_right", "right_to_left"} - {order}:
+                    continue  # it predicts from one side of the text only (ELMo)
+                return Speaker(run.network, weighted.objective, order, own)
     return None
 
 

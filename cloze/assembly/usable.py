@@ -11,14 +11,14 @@ from cloze.assembly.build import load_checkpoint
 from cloze.decoding.ready import to_fill, to_generate, to_score
 from cloze.decoding.sequence import answers
 from cloze.errors import ClozeError
-from cloze.interop.vectors.checkpoint import PART, has_vectors
+from cloze.interop.vectors.checkpoint import has_vectors
 
 
 @dataclass(frozen=True)
 class Usable:
     """The network of a checkpoint, its size and the verbs that accept it; `fault` is the reason if it cannot be opened.
 
-    `answers`: it generates an answer to a text, not a continuation.
+    `answers`: it generates an answer to a text, not a continuation. `of_words`: it is a table of word vectors.
     """
 
     network: str = ""
@@ -26,6 +26,7 @@ class Usable:
     heads: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ()
     answers: bool = False
+    of_words: bool = False
     fault: str = ""
 
 
@@ -38,13 +39,13 @@ def usable(folder: Path) -> Usable:
     model, arguments = loaded.imported.model, loaded.network_arguments
     known = {key: arguments[key] for key in ("layers", "width", "heads") if isinstance(arguments.get(key), int)}
     sizes = [f"width {size}" if key == "width" else f"{size} {key if size != 1 else key[:-1]}" for key, size in known.items()]
-    words = model.part == PART
+    words = model.network_type.of_words
     tests: dict[str, Callable[[Any], Any]] = {} if words else {"fill": to_fill, "generate": to_generate, "score": to_score}
     verbs = [verb for verb, test in tests.items() if _takes(test, loaded)]
     verbs += ["neighbours"] if has_vectors(model) else []
     return Usable(
         ", ".join([model.part, *sizes]), loaded.parameters, tuple(loaded.heads), tuple(verbs),
-        "generate" in verbs and answers(to_generate(loaded).reader),
+        "generate" in verbs and answers(to_generate(loaded).reader), words,
     )
 
 

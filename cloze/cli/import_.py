@@ -81,7 +81,7 @@ def write(imported: Imported, out: Path, name: str) -> list[str]:
 
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(out) as stage:
-        words = imported.model.part == "word_vectors"
+        words = imported.model.network_type.of_words
         if not words and (imported.folder / "cloze" / "recipe.yaml").is_file():
             recipe = load_recipe(imported.folder)
         else:
@@ -101,7 +101,7 @@ def write(imported: Imported, out: Path, name: str) -> list[str]:
 def describe(imported: Imported) -> str:
     """One line: what was read."""
     arguments = imported.model.arguments
-    if imported.model.part == "word_vectors":
+    if imported.model.network_type.of_words:
         grams = f", {arguments['buckets']:,} rows of n-grams" if arguments["subwords"] else ""
         return f"word_vectors: {imported.vocab_size:,} words, width {arguments['width']}{grams}"
     heads = ", ".join(imported.model.heads) or "no head"

@@ -1,14 +1,15 @@
 """Files → token store → passages: readers, the memory-mapped store, plans and sources.
 
 May import text and the foundation (errors, registry, rng, fields, rows); never torch, never batch.
-To add a source: one file here with a class under `@register("source", name)`; a look-up table: `@register("table", name)` as in
-lexicon.py; a reader: one file in `readers/`.
+To add a source: one file here with a class under `@register("source", name)`; a look-up table: a subclass of `LookUp` under
+`@register("table", name)`, as in lexicon.py; a reader: one file in `readers/`.
 Its contract is tested in tests/corpus/.
 """
 
 from cloze.corpus.cooccurrences import BoundCooccurrences, Cooccurrences
 from cloze.corpus.lexicon import BoundLexicon, Lexicon
 from cloze.corpus.lines import BoundLines, Lines
+from cloze.corpus.look_up import LookUp
 from cloze.corpus.pairs import BoundPairs, Pairs
 from cloze.corpus.passages import BoundPassages, Passages
 from cloze.corpus.plan import Plan
@@ -24,6 +25,6 @@ __all__ = [
     "BoundCooccurrences", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundRecords",
     "BoundStreams", "BoundTermDocuments",
     "BoundVectors",
-    "Cooccurrences", "Lexicon", "Lines", "Pairs", "Passages", "Plan",
+    "Cooccurrences", "Lexicon", "Lines", "LookUp", "Pairs", "Passages", "Plan",
     "PretrainedVectors", "RecordStore", "Records", "Sentences", "Source", "Store", "Streams", "TermDocuments",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.bounds import Count
+from cloze.corpus.look_up import LookUp
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
@@ -34,7 +35,7 @@ class Matches(NamedTuple):
 
 
 @register("table", "lexicon")
-class Lexicon:
+class Lexicon(LookUp):
     """The n-grams that ZEN reads in addition to characters (Diao et al. 2020, §2.1): counted in the corpus, or from a list.
 
     lengths: the minimum and maximum number of tokens. most: the number of most frequent n-grams to keep, of all lengths

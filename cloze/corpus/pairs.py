@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from cloze.corpus.alternating import ALTERNATING, BoundAlternating
 from cloze.corpus.gather import Gatherer
 from cloze.corpus.passages import remember, split_documents
 from cloze.corpus.plan import Cuts, Int64, Plan, Stretch
+from cloze.corpus.readers.blocks import PAIRS
 from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
@@ -40,6 +41,8 @@ class Pairs(Source):
 
     alternate: rows of running text instead, in which every second sentence is a translation; see `BoundAlternating`.
     """
+
+    text_format: ClassVar[str | None] = PAIRS
 
     def __init__(
         self, *, length: Count | None = None, swap: bool = True, languages: dict[str, float] | None = None,

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.corpus.look_up import LookUp
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
@@ -27,7 +28,7 @@ class Found(Protocol):
 
 
 @register("table", "vectors")
-class PretrainedVectors:
+class PretrainedVectors(LookUp):
     """Vectors of words from a `file` of word2vec, GloVe or fastText, compressed or not, or from a checkpoint of cloze.
 
     A network that names the table in `vectors:` starts from them. A word is looked up as the tokenizer spells it; fastText's .bin

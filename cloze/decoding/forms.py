@@ -165,7 +165,8 @@ class ByDecoder(_AtOnce):
 
     def readings(self, head: Any, batch: Batch) -> Mapping[str, Tensor]:
         """The states of the decoder instead of the encoder's."""
-        return {head.reads[0]: self.reader.states(batch, ("decoder_hidden",))["decoder_hidden"]}
+        state = self.reader.network.writes
+        return {head.reads[0]: self.reader.states(batch, (state,))[state]}
 
     def lesson(self, *, of: str, max_length: int | None, set: str) -> Lesson:
         """The encoder reads the text, the targets of the decoder are the companion."""

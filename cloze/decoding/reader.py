@@ -378,7 +378,7 @@ def prediction_head(loaded: Checkpoint, *, verb: str) -> Any:
 
 def refuse_answering(loaded: Checkpoint, *, verb: str) -> None:
     """A `UserError` for an encoder-decoder, whose predictions are about another sequence than the one it reads."""
-    if "decoder_hidden" in loaded.network.gives:
+    if loaded.network.writes is not None:
         raise UserError(
             f"{loaded.folder}: cloze {verb} predicts tokens of the text it reads; this network reads one text and writes "
             f"another.\n  To have it answer a text: cloze generate {loaded.folder} TEXT; to score an answer: cloze score "

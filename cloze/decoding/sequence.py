@@ -50,7 +50,7 @@ def answers(reader: Reader) -> bool:
 
 def has_decoder(reader: Reader) -> bool:
     """Whether the network reads one text and writes another."""
-    return "decoder_hidden" in reader.network.gives
+    return reader.network.writes is not None
 
 
 def first_ids(reader: Reader, prompt: str) -> Ids:

@@ -77,9 +77,10 @@ class Answering:
         """Scores (R, V) of the token after the decoder's tokens (R, L)."""
         new = tokens[:, self.memory.length :]
         batch = Batch({**self.batch, "decoder_tokens": new}, checked=True)
-        states = self.reader.states(batch, ("decoder_hidden",), cache=self.memory)
+        state = self.reader.network.writes
+        states = self.reader.states(batch, (state,), cache=self.memory)
         positions = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1
-        read = {self.head.reads[0]: states["decoder_hidden"]}
+        read = {self.head.reads[0]: states[state]}
         return self.reader.token_scores(self.head, read, batch, positions)
 
     def select(self, rows: Tensor) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Count
 from cloze.errors import RecipeError
-from cloze.exercises.edit import Edit
+from cloze.exercises.edit import Edit, ExerciseKind
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.exercises.frame import OWN, split_template
 from cloze.exercises.units.question import slots
@@ -116,6 +116,11 @@ class Answer(ByForm):
     def gives(self) -> frozenset[str]:
         own = {"decoder_tokens", "decoder_length", f"targets/{self.set}", f"decoder_positions/{self.set}"}
         return frozenset(own | ({"decoder_position_ids"} if self.positions == "original" else set()))
+
+    @property
+    def exercise(self) -> ExerciseKind:
+        """A second text, whichever it is."""
+        return "spans"
 
     def chosen(self, form: Callable[[], Form]) -> Lesson | None:
         """The edits that replace this one once the checkpoint is known; None if it stays."""

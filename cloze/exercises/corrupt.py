@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,8 @@ class Corrupt(Edit):
 
     Differs: random tokens are uniform over the ordinary ids; the authors' code draws special ids too.
     """
+
+    hides: ClassVar[bool] = True
 
     mask: Share = 0.8
     random: Share = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from cloze.rng import Draw
 from cloze.rows import Rows
 
 E = TypeVar("E", bound="Edit")
+
+#: What a network is asked for: hidden tokens, the next or the previous token, a second text, or tokens in a random order.
+ExerciseKind = Literal["masked", "causal", "spans", "permuted"]
 
 
 class Edit(ABC):
@@ -25,11 +28,15 @@ class Edit(ABC):
     `spreads`: it makes several rows of one (see `widths`), gives their `owner` and cuts them.
     `separates`: it puts the texts of a row into separate views, so that a later frame has one text.
     `described`: the arguments that task.json records, each with its name there.
+    `frames`: it puts a `template` around the texts of a row; `template: reading` is that of the checkpoint it begins with.
+    `hides`: tokens that it selects or replaces are hidden from the network.
     """
 
     spreads: ClassVar[bool] = False
     separates: ClassVar[bool] = False
     described: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    frames: ClassVar[bool] = False
+    hides: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -55,6 +62,11 @@ class Edit(ABC):
     def shortens(self) -> bool:
         """Whether it replaces each span that an earlier edit marked by one token (see `raw`)."""
         return False
+
+    @property
+    def exercise(self) -> ExerciseKind | None:
+        """The kind of exercise that its targets of tokens make, by which budgets are judged; None: it makes no such targets."""
+        return None
 
     @property
     def makes(self) -> str:

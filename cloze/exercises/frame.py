@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,8 @@ class Frame(Edit):
     `inputs` gives `inputs/<set>` (B, L), further ids: one id for all tokens, a list with one for each part, or, for `language`,
     `of_row` or `of_part`: the language of the row, or of each part's text.
     """
+
+    frames: ClassVar[bool] = True
 
     template: str
     segments: list[int] | None = None

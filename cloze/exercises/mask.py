@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,8 @@ class Mask(Edit):
     100,000 words of its output). `static` masks are the same in every epoch: the source leaves the epoch out of the address of
     its rows.
     """
+
+    hides: ClassVar[bool] = True
 
     unit: UnitName | list[str] = "token"
     rate: Live[Share] = 0.15

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Count
 from cloze.errors import RecipeError
-from cloze.exercises.edit import Edit
+from cloze.exercises.edit import Edit, ExerciseKind
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -39,6 +39,11 @@ class Permutation(Edit):
     @property
     def gives(self) -> frozenset[str]:
         return frozenset({"order"})
+
+    @property
+    def exercise(self) -> ExerciseKind:
+        """The masked tokens in a random order."""
+        return "permuted"
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         shape = rows["tokens"].shape

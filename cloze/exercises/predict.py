@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import RecipeError
-from cloze.exercises.edit import Edit
+from cloze.exercises.edit import Edit, ExerciseKind
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows, before, listed
@@ -51,6 +51,11 @@ class Predict(Edit):
     @property
     def gives(self) -> frozenset[str]:
         return frozenset({f"targets/{self.set}", f"positions/{self.set}"})
+
+    @property
+    def exercise(self) -> ExerciseKind:
+        """Tokens in their order are read in one direction; any others are read around the targets."""
+        return "causal" if self.what in ("next", "previous") else "masked"
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         originals = rows["original"] if "original" in rows else rows["tokens"]

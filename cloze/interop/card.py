@@ -129,9 +129,9 @@ def _sentences(folder: str) -> list[str]:
 def _commands(model: Model, folder: str) -> list[str]:
     place = shlex.quote(folder)
     embed = f'cloze embed {place} "A text." "Another text." --out vectors.npy'
-    if model.part == "encoder_decoder":
+    if model.answers:
         return [f'cloze generate {place} "A text to answer" --beams 4']
-    if all(head.part not in ("token_prediction", "sampled_prediction") for head in model.heads.values()):
+    if all(head.kind != "token_prediction" for head in model.heads.values()):
         return [embed]
     if model.order == "left_to_right":
         return [f'cloze generate {place} "Once upon a time"', embed]

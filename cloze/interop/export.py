@@ -181,7 +181,8 @@ def remarks_of(model: Model, choice: Choice | list[str], reading: Reading) -> li
 
 def is_tied(head: Head) -> bool:
     """Whether the head projects by the token table."""
-    return head.part != "token_prediction" or bool(head.argument("tie"))
+    tie = head.argument("tie")
+    return tie is None or bool(tie)
 
 
 def _tied(model: Model, placed: Mapping[str, HeadTable]) -> bool:

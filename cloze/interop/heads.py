@@ -15,7 +15,7 @@ from cloze.interop.architecture import Architecture, HeadTable
 from cloze.interop.export import DESCRIPTION, OWN_HEADS
 from cloze.interop.files import WEIGHTS, read_tensors
 from cloze.interop.mapping import Facts, to_ours
-from cloze.interop.model import Head
+from cloze.interop.model import Head, defaults
 from cloze.renamed import current_head
 
 
@@ -45,7 +45,7 @@ def read_heads(
             remarks.append(f"{other}, so this head is left out.")
             continue
         own = table.arguments(config, tensors)
-        if table.part == "token_prediction":
+        if "tie" in defaults("objective", table.part):
             own["tie"] = tie
         if not tie:
             for copy, source in table.copies.items():  # 4.57 ties the two and keeps only the name of the copy

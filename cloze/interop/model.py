@@ -15,7 +15,8 @@ from typing import Any
 from torch import Tensor
 
 from cloze.interop.arguments import flat
-from cloze.registry import lookup, mark_of, parameters
+from cloze.objectives.objective import Kind
+from cloze.registry import lookup, made_by, mark_of, parameters
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,15 @@ class Head:
     arguments: Mapping[str, Any]
     state: Mapping[str, Tensor]
     read: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> Kind | None:
+        """What commands may use the head for."""
+        import cloze.objectives  # noqa: F401  the import registers the parts
+
+        made: Any = made_by(lookup("objective", self.part))
+        found: Kind | None = made.kind
+        return found
 
     def argument(self, name: str) -> Any:
         """The value of an argument: the given one, else the builder's default."""
@@ -90,6 +100,19 @@ class Model:
     changes: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     changed: Mapping[str, Tensor] = field(default_factory=dict)
     no_plain_form: str = ""
+
+    @property
+    def network_type(self) -> Any:
+        """The class of the network, whose attributes say what it can do."""
+        import cloze.networks  # noqa: F401  the import registers the parts
+
+        return made_by(lookup("network", self.part))
+
+    @property
+    def answers(self) -> bool:
+        """Whether a head reads the state of a decoder, so that the model writes another text than the one it reads."""
+        writes = self.network_type.writes
+        return writes is not None and any(writes in head.read.values() for head in self.heads.values())
 
     @property
     def plain(self) -> Model:

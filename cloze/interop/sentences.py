@@ -18,7 +18,7 @@ def gives_sentences(model: Model, choice: Choice | list[str]) -> bool:
     """Whether transformers' base class, given only tokens, returns the states that `cloze embed` averages."""
     return (
         not isinstance(choice, list)
-        and model.part != "encoder_decoder"
+        and model.network_type.writes is None
         and choice.architecture.until is None
         and not model.input_edits
         and not model.flat.get("embedding.inputs")

@@ -85,6 +85,7 @@ class BiLSTM(Network):
     ((2, 5, 8), (2, 5, 4))
     """
 
+    stack = "recurrent"
     carries = True
     pooled: ClassVar[bool] = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType({

@@ -126,6 +126,8 @@ class EncoderDecoder(Network):
     (2, 3, 8)
     """
 
+    stack = "attention"
+    writes = "decoder_hidden"
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"hidden": "every token of the encoder sees every other; the decoder sees them and the tokens to its left"}
     )

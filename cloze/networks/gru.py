@@ -42,6 +42,7 @@ class GRU(Network):
     (1, 6)
     """
 
+    stack = "recurrent"
     sizes = named_sizes("width", tiny=(128,), mini=(256,), small=(600,), medium=(1200,), base=(2400,), large=(4800,))
 
     def __init__(

@@ -75,6 +75,7 @@ class LSTM(Network):
     ((2, 5, 8), (2, 12))
     """
 
+    stack = "recurrent"
     carries = True
     pooled: ClassVar[bool] = True
     sizes = named_sizes(

@@ -144,6 +144,8 @@ class LSTMEncoderDecoder(Network):
     (2, 3, 8)
     """
 
+    stack = "recurrent"
+    writes = "decoder_hidden"
     pooled: ClassVar[bool] = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"hidden": "every token of the encoder sees every other; the decoder sees them and the tokens to its left"}
@@ -189,6 +191,7 @@ class LSTMEncoderDecoder(Network):
         self.takes = frozenset({"tokens", "order", "block"} | ({"decoder_tokens", "decoder_block"} if decoder else set()))
         writes = {"decoder_hidden": StateKind("B T D", "left_to_right")} if decoder else {}
         self.gives = {**reading_kinds("order"), "summary": StateKind("B D", "all"), **writes}
+        self.writes = next(iter(writes), None)
         self.reset_parameters()
         name_dropouts(self)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from cloze.errors import RecipeError
 from cloze.networks.cost import per_token
 
 States = Mapping[str, Tensor]
+StackKind = Literal["attention", "recurrent"]
 
 
 class StateKind(NamedTuple):
@@ -55,13 +56,18 @@ class Network(nn.Module, ABC):
     says in words what a token sees if the order does not, by the state that is read; `hidden` stands for states not listed.
     `carries`: it can continue from the state of the previous step (`carry`). `positions_state` is the state that is computed only
     at `positions`, if the caller gives them. `sizes` are the arguments of its named sizes, `inputs` the sizes of its tables of
-    further ids.
+    further ids. `stack` says what its layers are, for the laws that fit a recipe to a budget; None: no law was measured.
+    `of_words`: it is a table of single words and reads no texts. `writes` is the state of a decoder that writes another text than
+    the one that is read; None: it has no decoder.
     """
 
     pooled: ClassVar[bool] = False
     sees: ClassVar[Mapping[str, str]] = MappingProxyType({})
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType({})
     positions_state: ClassVar[str] = "hidden"
+    stack: ClassVar[StackKind | None] = None
+    of_words: ClassVar[bool] = False
+    writes: str | None = None
     carries: bool = False
     max_length: int | None = None
     widths: Mapping[str, int] = MappingProxyType({})

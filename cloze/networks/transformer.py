@@ -59,6 +59,7 @@ class Transformer(Network):
     (2, 5, 8)
     """
 
+    stack = "attention"
     sizes = named_sizes(
         "layers width heads", tiny=(2, 128, 2), mini=(4, 256, 4), small=(4, 512, 8), medium=(8, 512, 8), base=(12, 768, 12),
         large=(24, 1024, 16),

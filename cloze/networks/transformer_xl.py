@@ -64,6 +64,7 @@ class TransformerXL(Network):
     ((2, 5, 8), (2, 1, 4, 8))
     """
 
+    stack = "attention"
     sizes = named_sizes(
         "layers width heads", tiny=(2, 128, 2), mini=(4, 256, 4), small=(4, 512, 8), medium=(8, 512, 8), base=(16, 410, 10),
         large=(18, 1024, 16),

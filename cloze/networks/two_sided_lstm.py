@@ -39,6 +39,7 @@ class TwoSidedLSTM(Network):
     (1, 3, 6)
     """
 
+    stack = "recurrent"
     pooled: ClassVar[bool] = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"hidden": "every token sees the tokens to its left and to its right, not itself"}

@@ -76,6 +76,7 @@ class TwoStream(Network):
     (1, 3, 8)
     """
 
+    stack = "attention"
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = Transformer.sizes
     #: The state whose rows at `positions` are all that is read, where the caller knows them.
     positions_state: ClassVar[str] = "query"

@@ -47,6 +47,7 @@ class WordVectors(Network):
     (1, 3, 4)
     """
 
+    of_words = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType({
         "hidden": "a word sees nothing but itself: it has one vector, whatever stands around it",
         "context": "the words around it in its window, not itself",

@@ -37,6 +37,10 @@ class Usable(Protocol):
         """Whether what it generates answers a text."""
 
     @property
+    def of_words(self) -> bool:
+        """Whether it is a table of word vectors."""
+
+    @property
     def fault(self) -> str:
         """Why it cannot be opened; empty where it can."""
 
@@ -142,8 +146,7 @@ def uses(path: Path, can: Usable, task: Mapping[str, Any], *, sample: str = "", 
         ]
     else:
         found = [_shown(path, verb, sample, answers=can.answers) for verb in can.verbs if verb in _EXAMPLES][:2]
-        vectors = can.network.startswith("word_vectors")
-        if "neighbours" in can.verbs and vectors:
+        if "neighbours" in can.verbs and can.of_words:
             found += [
                 command("cloze", "neighbours", path, "WORD"), command("cloze", "evaluate", path, "--similarity", "PAIRS.txt"),
                 command("cloze", "export", path, f"{path.resolve().name}.vec", "--to", "word2vec"),
@@ -165,7 +168,7 @@ def _shown(path: Path, verb: str, sample: str, *, answers: bool) -> str:
 
 
 def _publishing(path: Path, can: Usable) -> list[str]:
-    if can.network.startswith("word_vectors"):
+    if can.of_words:
         return []
     target = path.parent / f"{path.resolve().name}-published"
     return [command("cloze", "export", path, target, "--to", "huggingface", "--language", "en", "--licence", "mit")]

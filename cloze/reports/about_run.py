@@ -89,11 +89,22 @@ def next_step(path: Path) -> str:
         found = command("cloze", "evaluate", path, dev[0])
     elif sample:
         found = command("cloze", "fill" if "[MASK]" in sample or "<mask>" in sample else "generate", path, sample)
-    elif read_json(path / NETWORK).get("part") == "word_vectors":
+    elif _of_words(read_json(path / NETWORK).get("part")):
         found = command("cloze", "neighbours", path, "WORD")
     else:
         return f"Next: {opening(path, command('cloze', 'show', path))}"
     return f"Next: {opening(path, found)}  (more: {opening(path, command('cloze', 'show', path))})"
+
+
+def _of_words(part: object) -> bool:
+    """Whether a network is a table of word vectors; the run that has just ended has loaded it."""
+    import cloze.networks  # noqa: F401  the import registers the parts
+    from cloze.registry import lookup, made_by, names
+
+    if part not in names("network"):
+        return False
+    made: Any = made_by(lookup("network", str(part)))
+    return bool(made.of_words)
 
 
 def _brief(path: Path) -> About:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from cloze.bounds import Count, Positive
 from cloze.registry import register
-from cloze.training.optimizers import OptimizerSpec
+from cloze.training.optimizers import Family, OptimizerSpec
 from cloze.training.sharding import spread, whole
 from cloze.training.stacked import stacked
 
@@ -25,6 +25,8 @@ class Adafactor(OptimizerSpec):
     No first moment, no bias correction, no weight decay. Differs: under sharding every rank computes the whole update of
     one tensor after the other.
     """
+
+    family: ClassVar[Family | None] = "adafactor"
 
     def __init__(
         self,

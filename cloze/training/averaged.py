@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from cloze.bounds import Natural, NonNegative
 from cloze.errors import RecipeError
 from cloze.registry import register
-from cloze.training.optimizers import OptimizerSpec
+from cloze.training.optimizers import Family, OptimizerSpec
 
 Named = Iterable[tuple[str, nn.Parameter]]
 
@@ -26,6 +26,8 @@ Named = Iterable[tuple[str, nn.Parameter]]
 @dataclass(frozen=True, kw_only=True)
 class AveragedSGD(OptimizerSpec):
     """SGD that averages its weights from step `after` on (Polyak and Juditsky, 1992); `weight_decay` is added to gradients."""
+
+    family: ClassVar[Family | None] = "sgd"
 
     after: Natural = 0
     weight_decay: NonNegative = 0.0
@@ -49,6 +51,7 @@ class TriggeredSGD(OptimizerSpec):
     patience: Natural = 5
     weight_decay: NonNegative = 0.0
     follows_losses: ClassVar[bool] = True
+    family: ClassVar[Family | None] = "sgd"
 
     def __post_init__(self) -> None:
         if self.patience < 1:

@@ -23,13 +23,19 @@ Named = Iterable[tuple[str, nn.Parameter]]
 _SETTLED = float(2**24)
 
 
+#: Optimisers with rates of one size.
+Family = Literal["adam", "lamb", "adafactor", "sgd", "adagrad"]
+
+
 class OptimizerSpec(ABC):
     """The value of `training.optimizer`: the base class of every optimiser.
 
-    `follows_losses`: it looks at the held-out losses, so that `evaluate_every` is part of a recipe's hash.
+    `follows_losses`: it looks at the held-out losses, so that `evaluate_every` is part of a recipe's hash. `family` names the
+    optimiser whose rates suit it (see `cloze/assembly/peaks.py`); None: no rate was measured.
     """
 
     follows_losses: ClassVar[bool] = False
+    family: ClassVar[Family | None] = None
 
     @abstractmethod
     def build(self, parameters: Named) -> torch.optim.Optimizer:
@@ -51,6 +57,8 @@ def groups(parameters: Named, *, weight_decay: float, decay: Decay) -> list[dict
 @dataclass(frozen=True, kw_only=True)
 class Moments(OptimizerSpec):
     """The arguments of every optimiser with two moments; `decay` says which tensors decay."""
+
+    family: ClassVar[Family | None] = "adam"
 
     betas: tuple[BelowOne, BelowOne] = (0.9, 0.999)
     epsilon: Positive = 1e-8
@@ -140,6 +148,8 @@ class XlmAdam(OptimizerSpec):
     The same as `adamw` with `decay: all`.
     """
 
+    family: ClassVar[Family | None] = "adam"
+
     def __init__(
         self, *, betas: tuple[BelowOne, BelowOne] = (0.9, 0.999), epsilon: Positive = 1e-8, weight_decay: NonNegative = 0.0
     ) -> None:
@@ -159,6 +169,8 @@ class Lamb(Moments):
     NEZHA's code has `bias_correction`, a ratio for every tensor (`ratio: all`) and `largest_ratio: 10`. Queries, keys and
     values, stacked here, have a ratio each, as in both.
     """
+
+    family: ClassVar[Family | None] = "lamb"
 
     epsilon: Positive = 1e-6
     bias_correction: bool = False

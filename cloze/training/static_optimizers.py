@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, NonNegative, Positive
 from cloze.errors import RecipeError
 from cloze.registry import register
-from cloze.training.optimizers import Decay, Moments, Named, OptimizerSpec, groups
+from cloze.training.optimizers import Decay, Family, Moments, Named, OptimizerSpec, groups
 
 
 @register("optimizer", "sgd")
@@ -24,6 +24,8 @@ class Sgd(OptimizerSpec):
     bound for sums of gradients: the row of a frequent word gets those of hundreds of positions at once and would diverge.
     Compiled training updates word by word, has no sums, and ignores it.
     """
+
+    family: ClassVar[Family | None] = "sgd"
 
     momentum: BelowOne = 0.0
     nesterov: bool = False
@@ -77,6 +79,8 @@ class Adam(Moments):
 class Adagrad(OptimizerSpec):
     """AdaGrad (Duchi et al., 2011): G ← G + g², θ ← θ - rate · g / (√G + ε); G begins at `accumulator` (ELMo's code: 1)."""
 
+    family: ClassVar[Family | None] = "adagrad"
+
     accumulator: NonNegative = 0.0
     epsilon: Positive = 1e-10
     weight_decay: NonNegative = 0.0
@@ -99,6 +103,8 @@ class GloveAdagrad(OptimizerSpec):
     number of those sums, including those of biases, so that a large batch does not diverge. Compiled training updates
     cell by cell, has no sums, and ignores it.
     """
+
+    family: ClassVar[Family | None] = "adagrad"
 
     clip: Positive = 100.0
     sum_clip: Positive | None = None

@@ -56,6 +56,7 @@ class Records(Source):
     labelled = True
     keeps_empty = True
     of_one_length = True
+    of_rows = frozenset({"length", "stride", "pool"})
 
     def __init__(
         self, *, length: Count | None = None, text: str = "text", text_b: str | None = None, label: str = "label",
