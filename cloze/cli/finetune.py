@@ -77,8 +77,8 @@ def command(
     task, several = _asked(tasks or [], train=train, dev=dev, test=test, shows=print_recipe)
     before = None if first is None else parse_files(first, option="--first ")
     assignment = Assignment(
-        task, [train] if train else [], [dev] if dev else [], several, before, recipe, overrides or [], binds or [], changes or [],
-        with_files or [],
+        task, [train] if train else [], [dev] if dev else [], several, before, recipe, overrides or [], binds or [],
+        changes or [], with_files or [],
     )
     if print_recipe:
         show_recipe(checkpoint, assignment)

@@ -145,7 +145,7 @@ class LSTMEncoderDecoder(Network):
     """
 
     stack = "recurrent"
-    writes = "decoder_hidden"
+    writes: str | None = "decoder_hidden"
     pooled: ClassVar[bool] = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"hidden": "every token of the encoder sees every other; the decoder sees them and the tokens to its left"}

@@ -124,7 +124,7 @@ def test_a_fine_tuned_run_shows_the_metrics_next_to_a_constant_answer(tmp_path: 
 def test_word_vectors_that_transformers_cannot_open_have_commands_of_their_own(tmp_path: Path) -> None:
     place = run(tmp_path / "V", stop={"finished": True})
     (place / "config.json").rename(place / "cloze" / "network.json")
-    found = about(place, lambda path: Usable("word_vectors, width 100", 2400, ("head",), ("neighbours",)))
+    found = about(place, lambda path: Usable("word_vectors, width 100", 2400, ("head",), ("neighbours",), of_words=True))
     assert found.next[:3] == [
         f"cloze neighbours {place} WORD", f"cloze evaluate {place} --similarity PAIRS.txt",
         f"cloze export {place} V.vec --to word2vec",
