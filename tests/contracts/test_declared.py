@@ -77,6 +77,7 @@ def test_a_network_declares_what_it_carries_and_how_texts_are_classified_by_it(n
 TABLES = {
     "renamed.py": "old names of parts",
     "assembly/pages.py": "columns of generated pages",
+    "assembly/peft.py": "peft's files, which express one change",
     "assembly/fit.py": "what suits a short run, by the kind of rate",
     "assembly/fit_words.py": "laws of word vectors, by the objective and the edit",
     "interop": "architectures of transformers and formats of files, by the parts that express them",
