@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from cloze.batch import Batch
-from cloze.bounds import BelowOne, Count, Depth, NonNegative, OptionalWidth, Width
+from cloze.bounds import BelowOne, Count, Depth, NonNegative, OptionalWidth
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.lstm import LSTMLayer
-from cloze.networks.blocks.mix import ScalarMix
+from cloze.networks.blocks.mix import Combine, LayerConcatenation, LayerSum, ScalarMix, combination
 from cloze.networks.clock import Clock
 from cloze.objectives.objective import Loss
 from cloze.objectives.pooled import Pool, PooledClassification, PooledHead
@@ -38,15 +38,17 @@ class Encoder(nn.Module):
 class Mixed(nn.Module):
     """[table; mix] → [LSTMs] → [h; mix']: layers (N, B, L, D) and tokens (B, L) to what a task reads of each, (B, L, `read`).
 
-    The mix at the input and the mix at the output have weights of their own. Parameters, where present: `mix_in.*`, `mix_out.*`,
-    `table.weight`, `encoder.*`.
+    `use` are the layers that are mixed, counted from 0, the embeddings, or from the top if negative; None: all. `combine` says
+    how. The mix at the input and the mix at the output have weights of their own. Parameters, where present: `mix_in.*`,
+    `mix_out.*`, `table.weight`, `encoder.*`.
     """
 
     def __init__(
         self, *, mix: Where, layers: int, width: int, encoder: int, embedding_width: int, vocab_size: int, penalty: float,
-        norm: bool, dropout: float, clock: Clock,
+        norm: bool, dropout: float, clock: Clock, use: tuple[int, ...] | None = None, combine: Combine = "mix",
     ) -> None:
         super().__init__()
+        self.use = chosen_layers(use, layers)
         if layers < 1 or min(encoder, embedding_width) < 0 or penalty < 0:
             raise RecipeError(
                 f"mixed layers: layers {layers}, encoder {encoder}, embedding_width {embedding_width}, penalty {penalty}; "
@@ -57,28 +59,31 @@ class Mixed(nn.Module):
                 f"mixed layers: mix: {mix} with encoder {encoder} and embedding_width {embedding_width}; the output is that "
                 "of an encoder, which has to read something: write both, or `mix: input`."
             )
-        self.mix_in = ScalarMix(layers, penalty=penalty, norm=norm) if mix != "output" else None
-        self.mix_out = ScalarMix(layers, penalty=penalty, norm=norm) if mix != "input" else None
+        count = layers if self.use is None else len(self.use)
+        self.mix_in = combination(combine, count, penalty=penalty, norm=norm) if mix != "output" else None
+        self.mix_out = combination(combine, count, penalty=penalty, norm=norm) if mix != "input" else None
         self.table = nn.Embedding(vocab_size, embedding_width) if embedding_width else None
-        read = embedding_width + (width if self.mix_in is not None else 0)
+        read = embedding_width + (0 if self.mix_in is None else self.mix_in.width(width))
         self.encoder = Encoder(read, encoder, clock) if encoder else None
-        self.read = (2 * encoder if encoder else read) + (width if self.mix_out is not None else 0)
+        self.read = (2 * encoder if encoder else read) + (0 if self.mix_out is None else self.mix_out.width(width))
         self.in_dropout, self.out_dropout = Dropout(dropout, clock), Dropout(dropout, clock)
         if self.table is not None:
             nn.init.uniform_(self.table.weight, -0.1, 0.1)
 
     @property
-    def mixes(self) -> list[ScalarMix]:
+    def mixes(self) -> list[ScalarMix | LayerSum | LayerConcatenation]:
         """The mixes, that of the input first."""
         return [mix for mix in (self.mix_in, self.mix_out) if mix is not None]
 
     def cost(self) -> Tensor:
         """The penalty on the mixes' weights."""
-        return torch.stack([mix.cost() for mix in self.mixes]).sum()
+        costs = [mix.cost() for mix in self.mixes if isinstance(mix, ScalarMix)]
+        return torch.stack(costs).sum() if costs else torch.zeros(())
 
     def mixed(self, layers: Tensor, tokens: Tensor, block: Tensor | None) -> tuple[Tensor, Tensor]:
         """The vectors of the tokens, and which tokens are real (B, L): not those of block 0."""
         real = torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0
+        layers = layers if self.use is None else layers[list(self.use)]
         parts = [] if self.table is None else [self.table(tokens)]
         if self.mix_in is not None:
             parts.append(self.in_dropout(self.mix_in(layers, real)))
@@ -88,6 +93,18 @@ class Mixed(nn.Module):
         if self.mix_out is not None:
             x = torch.cat([x, self.out_dropout(self.mix_out(layers, real))], dim=2)
         return x, real
+
+
+def chosen_layers(use: tuple[int, ...] | None, layers: int) -> tuple[int, ...] | None:
+    """The numbers of the layers from 0; a `RecipeError` for one that is not there, and for none."""
+    if use is None:
+        return None
+    if not use or not all(-layers <= number < layers for number in use):
+        raise RecipeError(
+            f"mixed layers: use: {list(use)}. Expected numbers from 0, the embeddings, to {layers - 1}, the top layer, or "
+            f"from -1, the top layer, down to {-layers}."
+        )
+    return tuple(number % layers for number in use)
 
 
 class MixedHead(Mixed):
@@ -132,7 +149,7 @@ class MixedClassification(PooledClassification):
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""
         total, metrics = super().loss(scores, batch)
-        return Loss(total + self.count(batch).to(total.device) * self.head.cost(), metrics)
+        return Loss(total + self.count(batch).to(total.device) * self.head.cost().to(total.device), metrics)
 
 
 @register("objective", "mixed_classification")
@@ -141,8 +158,10 @@ def mixed_classification(
     layers: Depth,
     classes: Count = 2,
     set: str = "label",
+    use: tuple[int, ...] | None = None,
+    combine: Combine = "mix",
     mix: Where = "input",
-    encoder: Width = 256,
+    encoder: OptionalWidth = 256,
     embedding_width: OptionalWidth = 0,
     penalty: NonNegative = 0.001,
     norm: bool = False,
@@ -156,13 +175,16 @@ def mixed_classification(
 
     `mix` says where the mix enters: at the `input` of an LSTM in each direction, `encoder` cells wide, concatenated with a table
     of the task's own words (`embedding_width`); at its `output`, concatenated with its states; or at `both`, each with weights of
-    its own. With `encoder: 0` the mix itself is pooled. `penalty` and `norm` as in `ScalarMix`; `dropout` acts on mixes and on
-    pooled states.
+    its own. With `encoder: 0` the mix itself is pooled. `use` chooses layers, counted from 0, the embeddings, or from the top if
+    negative, and `combine` says what is made of them: `use: [-1]` reads the top layer, `use: [-4, -3, -2, -1]` with `combine:
+    concatenate` the last four side by side (Devlin et al., 2019, §5.3). `penalty` and `norm` as in `ScalarMix`; `dropout` acts
+    on mixes and on pooled states.
 
     Differs: the task's words are a randomly initialised table over the network's vocabulary; the paper's models read GloVe.
     """
     head = MixedHead(
         classes=classes, mix=mix, layers=layers, width=width, encoder=encoder, embedding_width=embedding_width,
-        vocab_size=vocab_size, penalty=penalty, norm=norm, pool=pool, dropout=dropout, clock=clock,
+        vocab_size=vocab_size, penalty=penalty, norm=norm, pool=pool, dropout=dropout, clock=clock, use=use,
+        combine=combine,
     )
     return MixedClassification(head, set=set)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloze.bounds import BelowOne, NonNegative, OptionalWidth, Width
+from cloze.bounds import BelowOne, NonNegative, OptionalWidth
 from cloze.errors import CheckpointError, RecipeError
+from cloze.networks.blocks.mix import Combine
 from cloze.objectives.chosen import Chosen, Start
-from cloze.objectives.mixed import Where
+from cloze.objectives.mixed import Where, chosen_layers
 from cloze.objectives.pooled import Pool
 from cloze.registry import register
 
@@ -17,12 +18,14 @@ class Mixed(Chosen):
     with `mix: input` there is none."""
 
     def __init__(
-        self, *, set: str = "label", mix: Where = "input", encoder: OptionalWidth = 256,
-        embedding_width: OptionalWidth | None = None, penalty: NonNegative = 0.001, dropout: BelowOne = 0.5,
+        self, *, set: str = "label", use: tuple[int, ...] | None = None, combine: Combine = "mix", mix: Where = "input",
+        encoder: OptionalWidth = 256, embedding_width: OptionalWidth | None = None, penalty: NonNegative = 0.001,
+        dropout: BelowOne = 0.5,
     ) -> None:
         words = (0 if mix == "input" else 100) if embedding_width is None else embedding_width
         self.described = {
-            "set": set, "mix": mix, "encoder": encoder, "embedding_width": words, "penalty": penalty, "dropout": dropout,
+            "set": set, "use": use, "combine": combine, "mix": mix, "encoder": encoder, "embedding_width": words,
+            "penalty": penalty, "dropout": dropout,
         }  # fmt: skip
 
     def mixed(self, start: Start) -> dict[str, Any]:
@@ -32,19 +35,22 @@ class Mixed(Chosen):
                 "frozen layers are mixed, but this checkpoint gives only its top layer.\n"
                 "  Use --task sentence_classification or token_labelling, which train the network."
             )
+        chosen_layers(self.described["use"], start.given)
         return {**self.described, "layers": start.given}
 
 
 @register("objective", "layer_classification")
 class LayerClassification(Mixed):
-    """The class of a text from all layers of the checkpoint, mixed: `mixed_classification` over all layers that it gives."""
+    """The class of a text from the layers of the checkpoint: `mixed_classification` over those that it gives; `use` chooses."""
 
     def __init__(
-        self, *, set: str = "label", mix: Where = "input", encoder: Width = 256, embedding_width: OptionalWidth | None = None,
-        penalty: NonNegative = 0.001, pool: Pool = "max", dropout: BelowOne = 0.5,
+        self, *, set: str = "label", use: tuple[int, ...] | None = None, combine: Combine = "mix", mix: Where = "input",
+        encoder: OptionalWidth = 256, embedding_width: OptionalWidth | None = None, penalty: NonNegative = 0.001,
+        pool: Pool = "max", dropout: BelowOne = 0.5,
     ) -> None:
         super().__init__(
-            set=set, mix=mix, encoder=encoder, embedding_width=embedding_width, penalty=penalty, dropout=dropout
+            set=set, use=use, combine=combine, mix=mix, encoder=encoder, embedding_width=embedding_width, penalty=penalty,
+            dropout=dropout,
         )
         self.pool = pool
 
@@ -55,7 +61,7 @@ class LayerClassification(Mixed):
 
 @register("objective", "layer_labelling")
 class LayerLabelling(Mixed):
-    """The label of each word from all layers of the checkpoint, mixed: `sequence_labelling` over all layers that it gives."""
+    """The label of each word from the layers of the checkpoint: `sequence_labelling` over those that it gives; `use` chooses."""
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`sequence_labelling`."""

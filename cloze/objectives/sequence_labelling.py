@@ -11,6 +11,7 @@ from cloze.batch import Batch
 from cloze.bounds import BelowOne, Count, NonNegative, OptionalDepth, OptionalWidth, Positive
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.blocks.mix import Combine
 from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.heads import Transform, dense, transformed
@@ -89,7 +90,7 @@ class SequenceLabelling(TargetsAtPositions):
         """The summed loss in float32."""
         total, correct = cross_entropy_sum(scores, batch[self.targets].long(), batch.get(self.weights))
         if isinstance(self.head, Mixed):
-            total = total + self.count(batch).to(total.device) * self.head.cost()
+            total = total + self.count(batch).to(total.device) * self.head.cost().to(total.device)
         return Loss(total, {"correct": correct})
 
     def decided(self, scores: Tensor, sizes: Tensor, names: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -107,6 +108,8 @@ def sequence_labelling(
     classes: Count = 2,
     set: str = "label",
     layers: OptionalDepth = 0,
+    use: tuple[int, ...] | None = None,
+    combine: Combine = "mix",
     mix: Where = "input",
     encoder: OptionalWidth = 0,
     embedding_width: OptionalWidth = 0,
@@ -123,14 +126,16 @@ def sequence_labelling(
     """A label for each token at `positions`: one linear map on `hidden` (Devlin et al., 2019), or on a task model's LSTMs.
 
     `encoder` is the width of an LSTM in each direction above the network. `layers` is the number of mixed layers, embeddings
-    included (Peters et al., 2018, §3.2, §3.3); `mix`, `embedding_width`, `penalty` and `norm` are then those of
-    `mixed_classification`. `dropout` acts on mixes and on the classified states. Each word is labelled independently;
+    included (Peters et al., 2018, §3.2, §3.3); `use`, `combine`, `mix`, `embedding_width`, `penalty` and `norm` are then those
+    of `mixed_classification`. `dropout` acts on mixes and on the classified states. Each word is labelled independently;
     `crf_labelling` labels a text as a whole. Without mixed layers a `transform` puts a dense map and a non-linearity before the
     output, `norm_epsilon` a norm after them; with `biases: false` neither has a bias (ModernBERT's head).
     """
     if transform is None and (norm_epsilon is not None or not biases):
         raise RecipeError("sequence_labelling: norm_epsilon and biases belong to the dense map of a `transform`; choose one.")
     if not layers:
+        if use is not None or combine != "mix":
+            raise RecipeError("sequence_labelling: use and combine belong to mixed `layers`; write how many there are.")
         head = LabellingHead(
             width=width, classes=classes, encoder=encoder, dropout=dropout, clock=clock, transform=transform,
             norm_epsilon=norm_epsilon, biases=biases,
@@ -140,6 +145,6 @@ def sequence_labelling(
         raise RecipeError("sequence_labelling: a `transform` is for the head without mixed layers. Leave it or `layers` out.")
     mixed = MixedLabellingHead(
         classes=classes, mix=mix, layers=layers, width=width, encoder=encoder, embedding_width=embedding_width,
-        vocab_size=vocab_size, penalty=penalty, norm=norm, dropout=dropout, clock=clock,
+        vocab_size=vocab_size, penalty=penalty, norm=norm, dropout=dropout, clock=clock, use=use, combine=combine,
     )
     return SequenceLabelling(mixed, set=set)

@@ -77,3 +77,22 @@ def test_an_output_without_anything_to_encode_is_refused() -> None:
     for changed in ({"mix": "output"}, {"mix": "both", "encoder": 0}, {"penalty": -1.0}, {"layers": 0}):
         with pytest.raises(RecipeError, match="mixed layers"):
             made(**changed)
+
+
+@pytest.mark.parametrize(("use", "combine", "expected"), [
+    ((-1,), "sum", lambda layers: layers[2]), ((0,), "mix", lambda layers: layers[0]),
+    ((-2, -1), "sum", lambda layers: layers[1] + layers[2]), ((-2, -1), "mix", lambda layers: (layers[1] + layers[2]) / 2),
+    ((2, 0), "concatenate", lambda layers: torch.cat([layers[2], layers[0]], dim=-1)),
+])  # fmt: skip
+def test_chosen_layers_are_summed_mixed_or_side_by_side(use: tuple[int, ...], combine: str, expected: Any) -> None:
+    objective = made(encoder=0, pool="mean", embedding_width=0, use=use, combine=combine)
+    readings, batch = given()
+    head = objective.head.pooling.output(expected(readings["layers"]).mean(1))
+    torch.testing.assert_close(objective.scores(readings, batch), head)
+    objective(readings, batch).total.backward()
+
+
+@pytest.mark.parametrize("use", [(), (3,), (-4,)])
+def test_a_layer_that_is_not_there_is_refused(use: tuple[int, ...]) -> None:
+    with pytest.raises(RecipeError, match="Expected numbers from 0, the embeddings, to 2, the top layer, or"):
+        made(use=use)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from cloze.assembly.build import load_checkpoint
+from cloze.assembly.check import check_recipe
 from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.cli.main import main
 from cloze.errors import RecipeError
@@ -137,6 +138,17 @@ def test_words_are_labelled_from_frozen_layers(elmo: Path, tables: Path, tmp_pat
     assert made.outcomes[1].standing.metrics["accuracy"] > 0.8 and told["task"] == "token_labelling"
     measured = evaluate(learner, learner.task.read(tmp_path / "dev.tsv"))
     assert measured.metrics == pytest.approx(made.outcomes[1].standing.metrics)
+
+
+def test_the_recipe_chooses_layers_on_any_network_that_gives_them(elmo: Path, folder: Any) -> None:
+    head = "passes[1].objectives[0]"
+    values = ["length=20", f"{head}.combine=concatenate", f"{head}.encoder=0"]
+    for recipe in ("frozen_features", "frozen_labelling"):
+        made = recipe_onto(recipe, load_checkpoint(folder("bert")), overrides=[*values, f"{head}.use=[-1, 0]"])
+        said = made.entries["main"].passes[1].objectives[0].part.arguments
+        assert list(said["use"]) == [-1, 0] and said["combine"] == "concatenate" and said["layers"] == 3
+    with pytest.raises(RecipeError, match=r"use: \[-4, -3, -2, -1\]. Expected numbers from 0"):
+        check_recipe(recipe_onto("frozen_features", load_checkpoint(elmo), overrides=[*values, f"{head}.use=[-4, -3, -2, -1]"]))
 
 
 def test_features_go_into_a_file(elmo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

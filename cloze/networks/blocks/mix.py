@@ -1,9 +1,48 @@
-"""One vector per token out of all layers: ELMo's weighted sum, learned by the task that reads it."""
+"""One vector per token out of several layers: ELMo's weighted sum, the plain sum, and all of them side by side."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
+
+Combine = Literal["mix", "sum", "concatenate"]
+
+
+def combination(kind: Combine, layers: int, *, penalty: float, norm: bool) -> ScalarMix | LayerSum | LayerConcatenation:
+    """The module that makes one vector per token of so many layers; `penalty` and `norm` belong to the mix."""
+    if kind == "mix":
+        return ScalarMix(layers, penalty=penalty, norm=norm)
+    return LayerSum(layers) if kind == "sum" else LayerConcatenation(layers)
+
+
+class LayerSum(nn.Module):
+    """Σ_j h_j, (N, B, L, D) to (B, L, D)."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def width(self, width: int) -> int:
+        """The width of the vectors, of layers of this width."""
+        return width
+
+    def forward(self, layers: Tensor, real: Tensor | None = None) -> Tensor:
+        """Layers (N, B, L, D) to (B, L, D)."""
+        return layers.sum(0)
+
+
+class LayerConcatenation(LayerSum):
+    """[h_1; …; h_N], (N, B, L, D) to (B, L, N · D): BERT's features are its last four layers (Devlin et al., 2019, §5.3)."""
+
+    def width(self, width: int) -> int:
+        """N times as wide."""
+        return self.layers * width
+
+    def forward(self, layers: Tensor, real: Tensor | None = None) -> Tensor:
+        """Layers (N, B, L, D) to (B, L, N · D)."""
+        return torch.cat(layers.unbind(0), dim=-1)
 
 
 class ScalarMix(nn.Module):
@@ -25,6 +64,10 @@ class ScalarMix(nn.Module):
     def shares(self) -> Tensor:
         """s, the share of each layer (N,)."""
         return torch.softmax(self.weights, 0)
+
+    def width(self, width: int) -> int:
+        """The width of the vectors, of layers of this width."""
+        return width
 
     def cost(self) -> Tensor:
         """λ ‖w‖²."""
