@@ -20,6 +20,7 @@ from cloze.networks.blocks.computed import is_added
 from cloze.text import Tokenizer
 from cloze.training.step import Step
 from cloze.transfer import Change, Shape, Transition, Vocabulary, matched_rows
+from cloze.transfer.vocabulary import STARTS
 
 Say = Callable[[str], None]
 
@@ -122,11 +123,12 @@ def _with_vocabulary(
             f"{folder}: its tokenizer ({given.tokenizer.size} ids) is not that of the corpus ({tokenizer.size} ids).\n"
             f"  Build the corpus with the checkpoint's tokenizer: --tokenizer {folder}\n"
             "  Or keep the embeddings of the pieces that both have, in the recipe: "
-            "`network: {…, change: [vocabulary: {new: mean}]}`"
+            "`network: {…, change: [vocabulary: {new: pieces}]}`"
         )
     if given.network.tables:  # a network that reads characters knows every word
         known = int((matched_rows(given.tokenizer, tokenizer) >= 0).sum())
-        say(f"{folder}: knows {known:,} of {tokenizer.size:,} ids; the embeddings of the others start as the mean of all rows.")
+        own = next((change for change in changes if isinstance(change, Vocabulary)), Vocabulary())
+        say(f"{folder}: knows {known:,} of {tokenizer.size:,} ids; the embeddings of the others start {STARTS[own.new]}.")
     return changes if fits else [*changes, Vocabulary()]
 
 

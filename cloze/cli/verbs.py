@@ -28,6 +28,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
     },
     "Text": {
         "corpus": Verb("corpus", "build: encode text into a token store; check: find problems in text"),
+        "vocab": Verb("vocab", "fit: how well vocabularies fit a text; candidates: words to add"),
         "peek": Verb("peek", "show examples: what is hidden, shown and predicted"),
     },
     "Train": {

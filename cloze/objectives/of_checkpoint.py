@@ -23,7 +23,7 @@ class Mixed(Chosen):
         dropout: BelowOne = 0.5,
     ) -> None:
         words = (0 if mix == "input" else 100) if embedding_width is None else embedding_width
-        self.described = {
+        self.described: dict[str, Any] = {
             "set": set, "use": use, "combine": combine, "mix": mix, "encoder": encoder, "embedding_width": words,
             "penalty": penalty, "dropout": dropout,
         }  # fmt: skip

@@ -124,8 +124,12 @@ class Tokenizer:
         whose = np.repeat(np.arange(len(texts)), np.diff(found.offsets))
         unknown = np.flatnonzero(found.ids == self.role("[UNK]")).tolist()
         words = (texts[whose[number]][found.begin[number] : found.end[number]] for number in unknown)
+        return list(dict.fromkeys(map(self.normalised, words)))
+
+    def normalised(self, text: str) -> str:
+        """A text as the pre-tokenizer gets it: lower-cased, without accents, as the tokenizer says."""
         normalise = self._plain.normalizer
-        return list(dict.fromkeys(word if normalise is None else normalise.normalize_str(word) for word in words))
+        return text if normalise is None else str(normalise.normalize_str(text))
 
     def apart(self, texts: Sequence[str]) -> Sequence[str]:
         """The texts with their words set apart by `segmenter`; unchanged without one."""

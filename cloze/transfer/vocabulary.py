@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -13,13 +15,22 @@ from torch import Tensor, nn
 from cloze.registry import register
 from cloze.transfer.change import Change, Tensors, Transition
 
-New = Literal["mean", "random"]
+New = Literal["mean", "random", "pieces"]
+#: Where the rows of new words start, in words.
+STARTS: Mapping[New, str] = MappingProxyType({
+    "mean": "as the mean of all rows", "random": "at random around the mean of all rows",
+    "pieces": "as the mean of the rows of their old pieces",
+})  # fmt: skip
 
 
 @register("change", "vocabulary")
 @dataclass(frozen=True)
 class Vocabulary(Change):
-    """Another vocabulary: rows of words in both vocabularies are kept; for those of the `new` ones see `transfer_rows`."""
+    """Another vocabulary: rows of words in both vocabularies are kept. `new` says where the others start.
+
+    At the `mean` of all rows, at a `random` one, or at the mean of the rows of their `pieces` in the old vocabulary; see
+    `transfer_rows`.
+    """
 
     new: New = "mean"
 
@@ -68,7 +79,9 @@ def transfer_rows(
     """A table (V', D) or a bias (V',) for the new vocabulary, from one for the old vocabulary, (V, …).
 
     New words get the mean of all old rows (Howard and Ruder's code, `finetune_lm.py`), or with `random` a row drawn around the
-    mean with each column's standard deviation, by `seed`. The result is a new tensor of the same dtype, on the same device.
+    mean with each column's standard deviation, by `seed`, or with `pieces` the mean of the rows of the tokens that the old
+    tokenizer reads the word as; a word with an unknown character gets the mean of all rows. The result is a new tensor of the
+    same dtype, on the same device.
     """
     rows = torch.from_numpy(matched_rows(old_tokenizer, new_tokenizer)).to(old_table.device)
     mean = old_table.float().mean(0, keepdim=True)
@@ -78,5 +91,20 @@ def transfer_rows(
         noise = torch.from_numpy(np.random.default_rng(seed).standard_normal(tuple(made.shape)).astype(np.float32))
         fresh = mean + noise.to(old_table.device) * old_table.float().std(0, keepdim=True, unbiased=False)
     absent = rows < 0
+    if new == "pieces":
+        fresh = fresh.clone()
+        for number in torch.nonzero(absent).flatten().tolist():
+            read = _pieces(old_tokenizer, new_tokenizer, number)
+            if read:
+                fresh[number] = old_table[read].float().mean(0)
     made[absent] = fresh[absent].to(made.dtype)
     return made
+
+
+def _pieces(old: Any, new: Any, number: int) -> list[int]:
+    """The ids of the old vocabulary that a word of the new one is read as; none for a special token, or if one is unknown."""
+    if number in new.roles.values():
+        return []
+    text = new.decode([number], skip_special=False).strip().removeprefix("##")
+    read: list[int] = old.encode(text).ids.tolist()
+    return [] if old.roles.get("[UNK]", -1) in read else read

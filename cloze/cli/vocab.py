@@ -1,0 +1,108 @@
+"""`cloze vocab`: how well the vocabulary of a checkpoint fits a text, and which words to add to it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cloze.text.vocabulary import Fit
+
+app = typer.Typer(
+    add_completion=False, rich_markup_mode=None, no_args_is_help=True,
+    help="How well a vocabulary fits a text, and words to add to it.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Corpus = Annotated[list[str], typer.Option("--corpus", help="Text files or folders; may be repeated.", show_default=False)]
+Format = Annotated[str, typer.Option("--format", help="As for `cloze corpus build`; default: detected per file.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def fit(
+    tokenizers: Annotated[list[Path], typer.Argument(help="Checkpoints or folders of tokenizers.", show_default=False)],
+    corpus: Corpus,
+    text_format: Format = "auto",
+    as_json: Json = False,
+) -> None:
+    """Tokens per word, bytes per token and unknown tokens of a text, for each vocabulary.
+
+    Example: cloze vocab fit BERT RUN --corpus papers.txt
+    """
+    from cloze.text import Tokenizer
+    from cloze.text.vocabulary import fit_of
+
+    rows = {str(f): fit_of(Tokenizer.load(f), _texts(corpus, text_format), counts_words=False) for f in tokenizers}
+    if as_json:
+        typer.echo(json.dumps({name: _data(one) for name, one in rows.items()}, indent=2))
+        return
+    wide = max(map(len, rows))
+    typer.echo(f"{'':<{wide}}  tokens per word  bytes per token  unknown")
+    for name, one in rows.items():
+        unknown = one.unknown / max(one.tokens, 1)
+        typer.echo(f"{name:<{wide}}  {one.fertility:<15.4f}  {one.bytes_per_token:<15.3f}  {unknown:.4%}")
+
+
+@app.command()
+def candidates(
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint or the folder of a tokenizer.")],
+    corpus: Corpus,
+    add: Annotated[int, typer.Option(min=1, help="How many words to add.")] = 1000,
+    out: Annotated[Path | None, typer.Option(help="Write the tokenizer with these words to this folder.")] = None,
+    min_count: Annotated[int, typer.Option(min=1, help="The fewest occurrences of a word.")] = 5,
+    text_format: Format = "auto",
+    as_json: Json = False,
+) -> None:
+    """The words of a text that would save most tokens as single pieces, ranked; with --out, a tokenizer that has them.
+
+    Example: cloze vocab candidates BERT --corpus papers.txt --add 2000 --out WORDS. Then continue pre-training with it:
+    cloze pretrain bert --init BERT --tokenizer WORDS --corpus papers.txt --budget 1h --out RUN
+    """
+    from cloze.errors import CorpusError
+    from cloze.text import Tokenizer
+    from cloze.text.vocabulary import extended, fit_of
+
+    tokenizer = Tokenizer.load(checkpoint)
+    if out is not None and out.exists() and any(out.iterdir()):
+        raise CorpusError(f"{out}: is not empty. Choose a new or empty folder.")
+    before = fit_of(tokenizer, _texts(corpus, text_format))
+    found = before.candidates(min_count=min_count)[:add]
+    if not found:
+        raise CorpusError(
+            f"{', '.join(corpus)}: every word that occurs {min_count} times or more is one piece of {checkpoint}; nothing to add."
+        )
+    made = extended(tokenizer, [one.word for one in found])
+    after = fit_of(made, _texts(corpus, text_format), counts_words=False)
+    if out is not None:
+        made.save(out, length=512, frame_single="{A}", frame_pair="{A} {B}")
+    if as_json:
+        words = [{"word": one.word, "count": one.times, "pieces": one.pieces, "saved": one.saved} for one in found]
+        typer.echo(json.dumps({"before": _data(before), "after": _data(after), "words": words}, indent=2, ensure_ascii=False))
+        return
+    typer.echo("saved     count     pieces  word")
+    for one in found:
+        typer.echo(f"{one.saved:<8,}  {one.times:<8,}  {one.pieces:<6}  {one.word}")
+    typer.echo(
+        f"{len(found):,} words: {before.tokens:,} tokens become {after.tokens:,}; tokens per word {before.fertility:.4f} → "
+        f"{after.fertility:.4f}"
+    )
+    if out is not None:
+        typer.echo(f"{out}: a tokenizer with {made.size:,} ids")
+
+
+def _texts(corpus: list[str], text_format: str) -> Iterator[str]:
+    from cloze.corpus.readers import read_documents
+
+    return (sentence for document in read_documents(corpus, format=text_format) for sentence in document.sentences)
+
+
+def _data(fit: Fit) -> dict[str, float]:
+    return {
+        "bytes": fit.bytes, "words": fit.words, "tokens": fit.tokens, "unknown": fit.unknown, "tokens_per_word": fit.fertility,
+        "bytes_per_token": fit.bytes_per_token,
+    }
