@@ -160,15 +160,8 @@ class BiLSTM(Network):
             layer.backwards.reset_parameters()
 
     def forward(
-        self,
-        *,
-        want: frozenset[str],
-        tokens: Tensor,
-        block: Tensor | None = None,
-        restarts: Tensor | None = None,
-        reversed: Tensor | None = None,
-        summaries: Tensor | None = None,
-        characters: Tensor | None = None,
+        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, restarts: Tensor | None = None,
+        reversed: Tensor | None = None, summaries: Tensor | None = None, characters: Tensor | None = None,
         carry: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Any]:
         """The wanted states of tokens (B, L): `hidden` (B, L, D), its halves `forward_hidden` and `backward_hidden`

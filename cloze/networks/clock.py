@@ -20,28 +20,15 @@ class Clock:
         self.share = torch.zeros((), dtype=torch.float32, device=device)
 
     def set(
-        self,
-        *,
-        seed: int | None = None,
-        step: int | None = None,
-        first_row: int | None = None,
-        share: float | None = None,
+        self, *, seed: int | None = None, step: int | None = None, first_row: int | None = None, share: float | None = None
     ) -> None:
         """Fill in place whatever is given."""
-        known = self.numbers
-        self.numbers = (
-            known[0] if seed is None else seed,
-            known[1] if step is None else step,
-            known[2] if first_row is None else first_row,
-        )
-        if seed is not None:
-            self.seed.fill_(seed)
-        if step is not None:
-            self.step.fill_(step)
-        if first_row is not None:
-            self.first_row.fill_(first_row)
-        if share is not None:
-            self.share.fill_(share)
+        given = (seed, step, first_row)
+        first, second, third = (known if new is None else new for known, new in zip(self.numbers, given, strict=True))
+        self.numbers = (first, second, third)
+        for tensor, number in zip((self.seed, self.step, self.first_row, self.share), (*given, share), strict=True):
+            if number is not None:
+                tensor.fill_(number)
 
     def to(self, device: torch.device | str) -> Clock:
         """Move this clock; everything that holds it sees it move."""

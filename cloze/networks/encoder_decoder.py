@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Annotated, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, Width
@@ -18,7 +18,7 @@ from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import Attention, AttentionInputs, Record
 from cloze.networks.blocks.buckets import Bias, Buckets
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.embeddings import residual_dtype
+from cloze.networks.blocks.embeddings import Embeddings, add_positions, position_table, residual_dtype
 from cloze.networks.blocks.feed_forward import FeedForward, GatedFeedForward
 from cloze.networks.blocks.initial import draw, initialise, initialise_apart
 from cloze.networks.blocks.layer import Layer
@@ -29,10 +29,10 @@ from cloze.networks.blocks.projections import Across, Stacked
 from cloze.networks.blocks.relation import NONE
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.sinusoid import FixedTable
-from cloze.networks.blocks.stack import Cache, Stack, each_layer, seed_kernels
+from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import TRAINED, Shown, shown
+from cloze.networks.cost import TRAINED, maps, shown
 from cloze.networks.fast.switch import near
 from cloze.networks.network import Network, StateKind, attention_kinds, named_sizes, reading_kinds
 from cloze.registry import Given, PartMark, register
@@ -52,61 +52,53 @@ class SequenceCache(Cache):
         self.encoded: Tensor | None = None
 
 
-class Tables(nn.Module):
-    """The token table that both stacks and the output share, and tables of further ids."""
-
-    def __init__(self, *, vocab_size: int, width: int, inputs: Mapping[str, int], scale: float) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(vocab_size, width)
-        self.inputs = nn.ModuleDict({name: nn.Embedding(rows, width) for name, rows in inputs.items()})
-        self.scale = scale
-
-    def forward(self, tokens: Tensor, inputs: Mapping[str, Tensor] | None, vectors: Tensor | None = None) -> Tensor:
-        """(B, L) ids to (B, L, D); `vectors` stand in for the token table; further ids (B, L) or (B, 1) that are absent are 0."""
-        x = F.embedding(tokens, self.tokens.weight) if vectors is None else vectors
-        x = x if self.scale == 1.0 else x * self.scale
-        for name, table in self.inputs.items():
-            given, weight = None if inputs is None else inputs.get(name), table.weight
-            assert isinstance(weight, Tensor)
-            x = x + (weight[0] if given is None else F.embedding(given, weight))
-        return x
-
-
 class Coder(nn.Module):
-    """An encoder or a decoder: layers, and what stands before the first and behind the last: positions, norms, dropout."""
+    """An encoder or a decoder: layers, and what stands before the first and behind the last: positions, norms, dropout.
+
+    `norms` are the one of the embeddings and the one behind the last layer; `dropout` is called once for each place.
+    """
 
     def __init__(
-        self,
-        layers: Sequence[Layer],
-        *,
-        positions: nn.Module | None,
-        buckets: Buckets | None,
-        embedding_norm: nn.Module | None,
-        norm: nn.Module | None,
-        dropout: tuple[Dropout, Dropout],
+        self, layers: Sequence[Layer], *, positions: nn.Embedding | FixedTable | None, buckets: Buckets | None,
+        norms: tuple[nn.Module | None, nn.Module | None], dropout: Callable[[], Dropout],
     ) -> None:
         super().__init__()
-        self.positions, self.buckets, self.embedding_norm, self.norm = positions, buckets, embedding_norm, norm
+        self.positions, self.buckets, (self.embedding_norm, self.norm) = positions, buckets, norms
         self.layers: Sequence[Layer] = nn.ModuleList(layers)  # type: ignore[assignment]
-        self.embedding_dropout, self.final_dropout = dropout
+        self.embedding_dropout, self.final_dropout = dropout(), dropout()
         self.around = nn.ModuleList()  # objects that every pass calls
 
-    def begin(self, x: Tensor, position_ids: Tensor | None, past: int) -> Tensor:
-        """Token vectors (B, L, D) as the first layer reads them."""
-        if self.positions is not None:
-            weight = self.positions.weight
-            assert isinstance(weight, Tensor)
-            x = x + (weight[past : past + x.shape[1]] if position_ids is None else F.embedding(position_ids, weight))
-        return self.embedding_dropout(residual_dtype(x if self.embedding_norm is None else self.embedding_norm(x)))
+    def forward(
+        self, vectors: Tensor, order: Tensor | str, block: Tensor | None, position_ids: Tensor | None, *, want: frozenset[str],
+        prefix: str = "", cache: SequenceCache | None = None, source: AttentionInputs | None = None,
+        gates: tuple[Tensor | None, Tensor | None], around: Sequence[Around],
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Token vectors (B, L, D) to states (B, L, D), and of `layers` and the states of attention what is wanted.
 
-    def given(self, seen: Visibility, length: int, past: int, rows: Selected | None) -> list[AttentionInputs]:
-        """What attention to the own sequence is given in every layer, the same objects."""
+        `source`: what attention to another sequence is given. `gates` are those of both attentions. `prefix` stands before the
+        names of the states of attention to the own sequence.
+        """
+        past, length = (0 if cache is None else cache.length), vectors.shape[1]
+        x = add_positions(vectors, self.positions, position_ids, past)
+        x = self.embedding_dropout(residual_dtype(x if self.embedding_norm is None else self.embedding_norm(x)))
+        seen = visibility(order, block, length=length, past=past, device=x.device)
         relation = NONE if self.buckets is None else Bias(self.buckets(length, past))
-        return [AttentionInputs(seen, relation, rows=rows)] * len(self.layers)
-
-    def end(self, x: Tensor) -> Tensor:
-        """The last layer's output as the outside reads it."""
-        return x if self.norm is None else self.final_dropout(self.norm(x))
+        rows, own, crossing = _real(block, x, cache), Record.of(want, prefix), None
+        caches, sources = (None, None) if cache is None else (cache.layers, cache.source)
+        number, across = len(self.layers), None
+        given = each_layer([AttentionInputs(seen, relation, rows=rows)] * number, caches=caches, gates=gates[0], record=own)
+        if source is not None:
+            crossing = Record.of(want, "crossing_")
+            across = each_layer([replace(source, rows=rows)] * number, caches=sources, gates=gates[1], record=crossing)
+        passed = Stack(self.layers, given, [*self.around, *around], across).run(x if rows is None else rows.take(x))
+        if rows is not None:
+            passed = [rows.put_back(states) for states in (passed if f"{prefix}layers" in want else passed[-1:])]
+        hidden = passed[-1] if self.norm is None else self.final_dropout(self.norm(passed[-1]))
+        states = {} if own is None else own.stacked(prefix)
+        states |= {} if crossing is None else crossing.stacked("crossing_")
+        if f"{prefix}layers" in want:
+            states["layers"] = torch.stack([*passed[:-1], hidden])
+        return hidden, states
 
 
 @register("network", "encoder_decoder")
@@ -159,12 +151,13 @@ class EncoderDecoder(Network):
         if head_width is None and width % heads:
             raise ValueError(f"width {width} is not a multiple of heads {heads}")
         self.max_length = positions.max_length if isinstance(positions, choices.Learned | choices.Sinusoid) else None
-        self.clock, self.initial = clock, initial
+        self.clock, self.initial, self.inputs = clock, initial, embedding.inputs or {}
         rates = dropout if isinstance(dropout, choices.SequenceDropouts) else choices.SequenceDropouts(hidden=dropout)
-        scale, self.inputs = math.sqrt(width) if embedding.scaled else 1.0, embedding.inputs or {}
-        self.embeddings = Tables(vocab_size=vocab_size, width=width, inputs=self.inputs, scale=scale)
+        scale = math.sqrt(width) if embedding.scaled else 1.0
+        self.embeddings = Embeddings(vocab_size=vocab_size, width=width, inputs=self.inputs, scale=scale)
         kind = LockedDropout if rates.mask == "row" else Dropout
         feed = GatedFeedForward if isinstance(feed_forward, choices.GatedFeedForward) else FeedForward
+        hidden_dropout, make = partial(kind, rates.hidden, clock), partial(make_norm, norm.kind, width, norm.epsilon)
 
         def attending(projections: Stacked | Across) -> Attention:
             return Attention(
@@ -172,35 +165,26 @@ class EncoderDecoder(Network):
                 scale=None if attention.scaled else 1.0, dropout=kind(rates.of_attention, clock),
             )
 
-        def table() -> nn.Module | None:
-            if isinstance(positions, choices.Learned):
-                return nn.Embedding(positions.max_length, width)
-            return FixedTable(positions.max_length, width) if isinstance(positions, choices.Sinusoid) else None
-
         def stack(number: int, across: bool) -> Coder:
-            return Coder(
-                [
-                    Layer(
-                        width=width, place=Pre() if isinstance(norm, choices.Pre) else Post(), attention=attending(Stacked()),
-                        crossing=attending(Across()) if across else None,
-                        feed_forward=feed(self.inner, feed_forward.activation, feed_forward.biases),
-                        norm=lambda: make_norm(norm.kind, width, norm.epsilon), dropout=lambda: kind(rates.hidden, clock),
-                        active_dropout=kind(rates.inner, clock), first_norm=layer > 0 or norm.first,
-                    )
-                    for layer in range(number)
-                ],
-                positions=table(),
-                buckets=Buckets(heads=heads, both=not across, buckets=positions.buckets, farthest=positions.farthest)
-                if isinstance(positions, choices.DistanceBuckets) else None,
-                embedding_norm=make_norm(norm.kind, width, norm.epsilon) if norm.embedding else None,
-                norm=make_norm(norm.kind, width, norm.epsilon) if norm.final else None,
-                dropout=(kind(rates.hidden, clock), kind(rates.hidden, clock)),
-            )  # fmt: skip
+            stacked = [
+                Layer(
+                    width=width, place=Pre() if isinstance(norm, choices.Pre) else Post(), attention=attending(Stacked()),
+                    crossing=attending(Across()) if across else None, norm=make, dropout=hidden_dropout,
+                    feed_forward=feed(self.inner, feed_forward.activation, feed_forward.biases),
+                    active_dropout=kind(rates.inner, clock), first_norm=layer > 0 or norm.first,
+                )
+                for layer in range(number)
+            ]
+            table, buckets = position_table(positions, width), None
+            if isinstance(positions, choices.DistanceBuckets):
+                buckets = Buckets(heads=heads, both=not across, buckets=positions.buckets, farthest=positions.farthest)
+            norms = make() if norm.embedding else None, make() if norm.final else None
+            return Coder(stacked, positions=table, buckets=buckets, norms=norms, dropout=hidden_dropout)
 
         self.encoder = stack(layers, across=False)
         self.decoder = stack(layers if decoder_layers is None else decoder_layers, across=True)
         optional = {"order", "block", "crossing", "vectors", "decoder_tokens", "decoder_block", "summaries"}
-        optional |= {"position_ids", "decoder_position_ids"} if table() is not None else set()
+        optional |= {"position_ids", "decoder_position_ids"} if position_table(positions, width) is not None else set()
         optional |= {f"inputs/{name}" for name in self.inputs}
         self.takes = self.needs | optional
         self.gives = {
@@ -230,26 +214,12 @@ class EncoderDecoder(Network):
         initialise_apart(self.initial, [stack.positions for stack in stacks], inward)
 
     def forward(
-        self,
-        *,
-        want: frozenset[str],
-        tokens: Tensor,
-        decoder_tokens: Tensor | None = None,
-        order: Tensor | str = "open",
-        block: Tensor | None = None,
-        decoder_block: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        decoder_position_ids: Tensor | None = None,
-        crossing: Tensor | None = None,
-        inputs: Mapping[str, Tensor] | None = None,
-        vectors: Tensor | None = None,
-        summaries: Tensor | None = None,
-        cache: SequenceCache | None = None,
-        gates: Tensor | None = None,
-        decoder_gates: Tensor | None = None,
-        crossing_gates: Tensor | None = None,
-        around: Sequence[Around] = (),
-        decoder_around: Sequence[Around] = (),
+        self, *, want: frozenset[str], tokens: Tensor, decoder_tokens: Tensor | None = None, order: Tensor | str = "open",
+        block: Tensor | None = None, decoder_block: Tensor | None = None, position_ids: Tensor | None = None,
+        decoder_position_ids: Tensor | None = None, crossing: Tensor | None = None, inputs: Mapping[str, Tensor] | None = None,
+        vectors: Tensor | None = None, summaries: Tensor | None = None, cache: SequenceCache | None = None,
+        gates: Tensor | None = None, decoder_gates: Tensor | None = None, crossing_gates: Tensor | None = None,
+        around: Sequence[Around] = (), decoder_around: Sequence[Around] = (),
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L) and decoder_tokens (B, T).
 
@@ -264,8 +234,8 @@ class EncoderDecoder(Network):
         encoded = cache.encoded if cache is not None else None
         states: dict[str, Tensor] = {}
         if encoded is None:
-            vectors = self.embeddings(tokens, inputs, vectors)
-            encoded, states = self._encode(vectors, order, block, position_ids, want=want, gates=gates, around=around)
+            embedded = self.embeddings(tokens, vectors=vectors, inputs=inputs)
+            encoded, states = self.encoder(embedded, order, block, position_ids, want=want, gates=(gates, None), around=around)
             if cache is not None:
                 cache.encoded = encoded
         if "hidden" in want:
@@ -275,10 +245,12 @@ class EncoderDecoder(Network):
         if decoder_tokens is None:
             decoder_tokens, decoder_block = rolled(tokens, block), block
         kinds = None if inputs is None else {name: ids[:, :1] for name, ids in inputs.items()}
-        source = AttentionInputs(_readable(block, crossing, encoded), source=encoded, source_rows=_real(block, encoded, cache))
-        hidden, seen = self._decode(
-            self.embeddings(decoder_tokens, kinds), decoder_block, decoder_position_ids, source, cache, want=want,
-            gates=(decoder_gates, crossing_gates), around=decoder_around,
+        rows = _real(block, encoded, cache)
+        read = encoded if rows is None else rows.take(encoded)
+        source = AttentionInputs(_readable(block, crossing, encoded), source=read, source_rows=rows)
+        hidden, seen = self.decoder(
+            self.embeddings(decoder_tokens, inputs=kinds), "left_to_right", decoder_block, decoder_position_ids, want=want,
+            prefix="decoder_", cache=cache, source=source, gates=(decoder_gates, crossing_gates), around=decoder_around,
         )
         states |= seen
         if "decoder_hidden" in want:
@@ -288,81 +260,17 @@ class EncoderDecoder(Network):
             states["summary"] = hidden[torch.arange(len(hidden), device=hidden.device), last]
         return states
 
-    def _encode(
-        self,
-        vectors: Tensor,
-        order: Tensor | str,
-        block: Tensor | None,
-        position_ids: Tensor | None,
-        *,
-        want: frozenset[str],
-        gates: Tensor | None,
-        around: Sequence[Around],
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The encoder's states (B, L, D), and of its `layers` and its attention what is wanted."""
-        coder, length = self.encoder, vectors.shape[1]
-        x = coder.begin(vectors, position_ids, 0)
-        seed_kernels(coder.layers, self.clock, x.device)
-        seen = visibility(order, block, length=length, past=0, device=x.device)
-        rows, record = _real(block, x, None), Record.of(want)
-        given = each_layer(coder.given(seen, length, 0, rows), gates=gates, record=record)
-        passed = Stack(coder.layers, given, [*coder.around, *around]).run(x if rows is None else rows.take(x))
-        passed = passed if rows is None else [rows.put_back(states) for states in (passed if "layers" in want else passed[-1:])]
-        hidden: Tensor = coder.end(passed[-1])
-        states = {} if record is None else record.stacked()
-        if "layers" in want:
-            states["layers"] = torch.stack([*passed[:-1], hidden])
-        return hidden, states
-
-    def _decode(
-        self,
-        vectors: Tensor,
-        block: Tensor | None,
-        position_ids: Tensor | None,
-        source: AttentionInputs,
-        cache: SequenceCache | None,
-        *,
-        want: frozenset[str],
-        gates: tuple[Tensor | None, Tensor | None],
-        around: Sequence[Around],
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The decoder's states, (B, T, D), and of its attention what is wanted."""
-        coder, past, length = self.decoder, (cache.length if cache is not None else 0), vectors.shape[1]
-        x = coder.begin(vectors, position_ids, past)
-        seed_kernels(coder.layers, self.clock, x.device)
-        seen = visibility("left_to_right", block, length=length, past=past, device=x.device)
-        rows, own, across = _real(block, x, cache), Record.of(want, "decoder_"), Record.of(want, "crossing_")
-        if source.source_rows is not None and source.source is not None:
-            source = replace(source, source=source.source_rows.take(source.source))
-        layers = [replace(source, rows=rows)] * len(coder.layers)
-        stack = Stack(
-            coder.layers,
-            each_layer(
-                coder.given(seen, length, past, rows), caches=None if cache is None else cache.layers, gates=gates[0], record=own
-            ),
-            [*coder.around, *around],
-            each_layer(layers, caches=None if cache is None else cache.source, gates=gates[1], record=across),
-        )
-        made = stack.run(x if rows is None else rows.take(x))[-1]
-        states = {} if own is None else own.stacked("decoder_")
-        states |= {} if across is None else across.stacked("crossing_")
-        return coder.end(made if rows is None else rows.put_back(made)), states
-
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward; of the encoder alone where no state of the decoder is wanted."""
         source = shown(fields)
-        second = shown(fields, "decoder_tokens", "decoder_block") if "decoder_tokens" in fields else source
-        return self._flops(source, second if want & {"decoder_hidden", "summary"} else None)
-
-    def _flops(self, source: Shown, target: Shown | None) -> float:
+        target = shown(fields, "decoder_tokens", "decoder_block") if "decoder_tokens" in fields else source
         inside, layer = self.heads * self.head_width, self.encoder.layers[0]
-        own = 4 * self.width * inside + sum(linear.weight.numel() for linear in layer.feed_forward_maps)
+        own = 4 * self.width * inside + maps(*layer.feed_forward_maps)
         found = len(self.encoder.layers) * source.tokens * (own + 2 * inside * source.length)
-        if target is not None:
-            reads = own + 2 * inside * target.length + 2 * self.width * inside + 2 * inside * source.length
+        if want & {"decoder_hidden", "summary"}:
+            reads = own + 2 * inside * (target.length + source.length) + 2 * self.width * inside
             found += len(self.decoder.layers) * (target.tokens * reads + source.tokens * 2 * self.width * inside)
         return TRAINED * found
-
 
 
 def _inward(layer: Layer) -> list[Tensor]:
@@ -426,4 +334,3 @@ def _readable(block: Tensor | None, crossing: Tensor | None, encoded: Tensor) ->
     open_ = open_ if crossing is None else open_ & crossing
     first = torch.zeros(1, dtype=torch.long, device=open_.device)
     return Visibility("mask", open_.index_fill(1, first, True)[:, None, None])
-

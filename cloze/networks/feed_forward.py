@@ -84,14 +84,8 @@ class Window(Network):
         return Cache(1)
 
     def forward(
-        self,
-        *,
-        want: frozenset[str],
-        tokens: Tensor,
-        block: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        summaries: Tensor | None = None,
-        cache: Cache | None = None,
+        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, position_ids: Tensor | None = None,
+        summaries: Tensor | None = None, cache: Cache | None = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `layers` (1, B, L, D), the same, `summary` (E, D), the state of
         each example's first token.

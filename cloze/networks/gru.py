@@ -113,12 +113,7 @@ class GRU(Network):
                 layer.input.bias[layer.width : 2 * layer.width] += self.forget_bias
 
     def forward(
-        self,
-        *,
-        want: frozenset[str],
-        tokens: Tensor,
-        order: Tensor | str | None = None,
-        block: Tensor | None = None,
+        self, *, want: frozenset[str], tokens: Tensor, order: Tensor | str | None = None, block: Tensor | None = None,
         condition: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `layers` (1, B, L, D), the same, `summary` (B, D).

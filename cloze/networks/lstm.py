@@ -163,17 +163,9 @@ class LSTM(Network):
         return StateCache(len(self.layers))
 
     def forward(
-        self,
-        *,
-        want: frozenset[str],
-        tokens: Tensor,
-        order: Tensor | str = "left_to_right",
-        block: Tensor | None = None,
-        restarts: Tensor | None = None,
-        summaries: Tensor | None = None,
-        characters: Tensor | None = None,
-        carry: Mapping[str, Tensor] | None = None,
-        cache: StateCache | None = None,
+        self, *, want: frozenset[str], tokens: Tensor, order: Tensor | str = "left_to_right", block: Tensor | None = None,
+        restarts: Tensor | None = None, summaries: Tensor | None = None, characters: Tensor | None = None,
+        carry: Mapping[str, Tensor] | None = None, cache: StateCache | None = None,
     ) -> dict[str, Any]:
         """The wanted states of tokens (B, L): `hidden` and `undropped` (B, L, D), `layers` (N, B, L, D), the words and the layers
         that are as wide as the last one, `summary` (E, D), the last token of each row unless `summaries` says otherwise, and

@@ -216,15 +216,8 @@ class LSTMEncoderDecoder(Network):
                 nn.init.uniform_(parameter, -self.bound, self.bound)
 
     def forward(
-        self,
-        *,
-        want: frozenset[str],
-        tokens: Tensor,
-        decoder_tokens: Tensor | None = None,
-        order: Tensor | str = "open",
-        block: Tensor | None = None,
-        decoder_block: Tensor | None = None,
-        cache: TranslationCache | None = None,
+        self, *, want: frozenset[str], tokens: Tensor, decoder_tokens: Tensor | None = None, order: Tensor | str = "open",
+        block: Tensor | None = None, decoder_block: Tensor | None = None, cache: TranslationCache | None = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L) and decoder_tokens (B, T), which a decoder's states need.
 

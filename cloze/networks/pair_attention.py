@@ -61,12 +61,7 @@ class PairAttention(Network):
         return [self.tokens]
 
     def forward(
-        self,
-        *,
-        want: frozenset[str],
-        tokens: Tensor,
-        decoder_tokens: Tensor,
-        decoder_block: Tensor | None = None,
+        self, *, want: frozenset[str], tokens: Tensor, decoder_tokens: Tensor, decoder_block: Tensor | None = None,
         summaries: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L) with `decoder_tokens` (B, T), whose padding gets probability 0."""

@@ -28,7 +28,7 @@ from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.norm_place import Post, Pre
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.sharing import share_weights
-from cloze.networks.blocks.stack import Cache, Stack, each_layer, seed_kernels
+from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.clock import Clock
 from cloze.networks.cost import CONSTANT, TRAINED, shown
 from cloze.networks.network import Network, StateKind, attention_kinds, named_sizes, reading_kinds, reading_states
@@ -139,22 +139,10 @@ class Transformer(Network):
             initialise_apart(self.initial, [self.embeddings.positions], [inward])
 
     def forward(
-        self,
-        *,
-        want: frozenset[str],
-        tokens: Tensor,
-        segments: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        order: Tensor | str = "open",
-        block: Tensor | None = None,
-        summaries: Tensor | None = None,
-        vectors: Tensor | None = None,
-        inputs: Mapping[str, Tensor] | None = None,
-        characters: Tensor | None = None,
-        cache: Cache | None = None,
-        positions: Tensor | None = None,
-        gates: Tensor | None = None,
-        around: Sequence[Around] = (),
+        self, *, want: frozenset[str], tokens: Tensor, segments: Tensor | None = None, position_ids: Tensor | None = None,
+        order: Tensor | str = "open", block: Tensor | None = None, summaries: Tensor | None = None,
+        vectors: Tensor | None = None, inputs: Mapping[str, Tensor] | None = None, characters: Tensor | None = None,
+        cache: Cache | None = None, positions: Tensor | None = None, gates: Tensor | None = None, around: Sequence[Around] = (),
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (E, D), `layers` (N+1, B, L, D), and of attention
         `scores` and `attention` (N, B, H, L, L), `queries`, `keys` and `values` (N, B, H, L, W).
@@ -165,7 +153,6 @@ class Transformer(Network):
         (N, B, H), multiply the output of each head. The objects `around` are called around every layer.
         """
         past = cache.length if cache is not None else 0
-        seed_kernels(self.layers, self.clock, tokens.device)
         record = Record.of(want)
         given = each_layer(
             self.layer_inputs(tokens, position_ids=position_ids, order=order, block=block, past=past),

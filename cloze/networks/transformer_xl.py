@@ -137,18 +137,9 @@ class TransformerXL(Network):
                 nn.init.normal_(parameter, std=0.01 if "embeddings.projections" in name else self.init_std)
 
     def forward(
-        self,
-        *,
-        want: frozenset[str],
-        tokens: Tensor,
-        order: Tensor | str = "left_to_right",
-        block: Tensor | None = None,
-        restarts: Tensor | None = None,
-        summaries: Tensor | None = None,
-        carry: Mapping[str, Tensor] | None = None,
-        cache: Cache | None = None,
-        gates: Tensor | None = None,
-        around: Sequence[Around] = (),
+        self, *, want: frozenset[str], tokens: Tensor, order: Tensor | str = "left_to_right", block: Tensor | None = None,
+        restarts: Tensor | None = None, summaries: Tensor | None = None, carry: Mapping[str, Tensor] | None = None,
+        cache: Cache | None = None, gates: Tensor | None = None, around: Sequence[Around] = (),
     ) -> dict[str, Any]:
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (E, D), the last token of each row unless
         `summaries` says otherwise, `layers` (N+1, B, L, D), and `carry`, to be given to the rows that follow in the lanes; states

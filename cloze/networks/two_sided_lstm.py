@@ -99,12 +99,7 @@ class TwoSidedLSTM(Network):
             part.reset_parameters()
 
     def forward(
-        self,
-        *,
-        want: frozenset[str],
-        tokens: Tensor,
-        order: Tensor | str = "open",
-        block: Tensor | None = None,
+        self, *, want: frozenset[str], tokens: Tensor, order: Tensor | str = "open", block: Tensor | None = None,
         summaries: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L): `context` (B, L, D), which is `hidden`, too, `layers` (1, B, L, D), the same, and

@@ -145,20 +145,10 @@ class TwoStream(Network):
                 nn.init.normal_(parameter, std=self.init_std)
 
     def forward(
-        self,
-        *,
-        want: frozenset[str],
-        tokens: Tensor,
-        segments: Tensor | None = None,
-        order: Tensor | str = "open",
-        block: Tensor | None = None,
-        reversed: Tensor | None = None,
-        restarts: Tensor | None = None,
-        summaries: Tensor | None = None,
-        positions: Tensor | None = None,
-        carry: Mapping[str, Tensor] | None = None,
-        gates: Tensor | None = None,
-        around: Sequence[Around] = (),
+        self, *, want: frozenset[str], tokens: Tensor, segments: Tensor | None = None, order: Tensor | str = "open",
+        block: Tensor | None = None, reversed: Tensor | None = None, restarts: Tensor | None = None,
+        summaries: Tensor | None = None, positions: Tensor | None = None, carry: Mapping[str, Tensor] | None = None,
+        gates: Tensor | None = None, around: Sequence[Around] = (),
     ) -> dict[str, Any]:
         """The wanted states of tokens (B, L): `hidden` and `query` (B, L, D), `summary` (E, D), the last token of each row
         unless `summaries` says otherwise, `layers` (N+1, B, L, D), and `carry`, for the rows that follow in the lanes; states of

@@ -122,14 +122,8 @@ class WordVectors(Network):
             nn.init.uniform_(parameter, -self.spread / self.width, self.spread / self.width)
 
     def forward(
-        self,
-        *,
-        want: frozenset[str],
-        tokens: Tensor,
-        block: Tensor | None = None,
-        centers: Tensor | None = None,
-        contexts: Tensor | None = None,
-        cell: Tensor | None = None,
+        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, centers: Tensor | None = None,
+        contexts: Tensor | None = None, cell: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L)."""
         made: dict[str, Tensor] = {}

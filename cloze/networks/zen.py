@@ -116,15 +116,8 @@ class Zen(Transformer):
         ]
 
     def forward(
-        self,
-        *,
-        want: frozenset[str],
-        tokens: Tensor,
-        segments: Tensor | None = None,
-        block: Tensor | None = None,
-        items: Mapping[str, Tensor] | None = None,
-        links: Mapping[str, Tensor] | None = None,
-        around: Sequence[Around] = (),
+        self, *, want: frozenset[str], tokens: Tensor, segments: Tensor | None = None, block: Tensor | None = None,
+        items: Mapping[str, Tensor] | None = None, links: Mapping[str, Tensor] | None = None, around: Sequence[Around] = (),
         **given: Any,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L), as `transformer` gives them."""

@@ -19,7 +19,8 @@ class Embeddings(nn.Module):
     """Tables of one width. ELECTRA shares this module between its networks, so it does not include dropout.
 
     `positions`: a trained table, a fixed one, or none for any other kind. `norm`: the network's norm; it says whether embeddings
-    have one too. `inputs` names further tables and gives their sizes. With `characters` there is no table of tokens.
+    have one too. `inputs` names further tables and gives their sizes. With `characters` there is no table of tokens. `scale`
+    multiplies the vectors of tokens.
     """
 
     def __init__(
@@ -32,27 +33,20 @@ class Embeddings(nn.Module):
         norm: Norms | None = None,
         inputs: Mapping[str, int] | None = None,
         characters: Characters | None = None,
+        scale: float = 1.0,
     ) -> None:
         super().__init__()
+        self.scale = scale
         self.tokens = nn.Embedding(vocab_size, width) if characters is None else None
         self.characters = None if characters is None else CharacterTable(characters, width)
-        self.positions: nn.Embedding | FixedTable | None = None
-        if isinstance(positions, Learned):
-            self.positions = nn.Embedding(positions.max_length, width)
-        elif isinstance(positions, Sinusoid):
-            self.positions = FixedTable(positions.max_length, width)
+        self.positions = position_table(positions, width)
         self.segments = nn.Embedding(segments, width) if segments else None
         self.inputs = nn.ModuleDict({name: nn.Embedding(rows, width) for name, rows in (inputs or {}).items()})
         self.norm = make_norm(norm.kind, width, norm.epsilon) if norm is not None and norm.embedding else None
 
     def forward(
-        self,
-        tokens: Tensor,
-        position_ids: Tensor | None,
-        segments: Tensor | None,
-        vectors: Tensor | None,
-        inputs: Mapping[str, Tensor] | None = None,
-        characters: Tensor | None = None,
+        self, tokens: Tensor, position_ids: Tensor | None = None, segments: Tensor | None = None, vectors: Tensor | None = None,
+        inputs: Mapping[str, Tensor] | None = None, characters: Tensor | None = None,
     ) -> Tensor:
         """(B, L) ids to (B, L, E); `vectors` (B, L, E) replace the vectors of tokens. Absent segments and inputs count as id 0.
 
@@ -65,18 +59,32 @@ class Embeddings(nn.Module):
         else:
             assert self.characters is not None  # one of the two is there
             x = self.characters(tokens, characters)
-        if self.positions is not None:
-            length = tokens.shape[1]
-            rows = self.positions.weight[:length] if position_ids is None else F.embedding(position_ids, self.positions.weight)
-            x = x + rows
+        x = add_positions(x if self.scale == 1.0 else x * self.scale, self.positions, position_ids)
         if self.segments is not None:
-            kind = self.segments.weight[0] if segments is None else F.embedding(segments, self.segments.weight)
-            x = x + kind
+            x = x + _vectors(self.segments, segments)
         for name, table in self.inputs.items():
-            assert isinstance(table, nn.Embedding)  # a ModuleDict does not say so
-            given = None if inputs is None else inputs.get(name)
-            x = x + (table.weight[0] if given is None else F.embedding(given, table.weight))
+            x = x + _vectors(table, None if inputs is None else inputs.get(name))
         return x if self.norm is None else self.norm(x)
+
+
+def _vectors(table: Any, ids: Tensor | None) -> Tensor:
+    """The vectors of ids, by default that of id 0."""
+    found: Tensor = table.weight[0] if ids is None else F.embedding(ids, table.weight)
+    return found
+
+
+def position_table(positions: Any, width: int) -> nn.Embedding | FixedTable | None:
+    """The table of learned or sinusoidal positions; None for any other kind."""
+    if isinstance(positions, Sinusoid):
+        return FixedTable(positions.max_length, width)
+    return nn.Embedding(positions.max_length, width) if isinstance(positions, Learned) else None
+
+
+def add_positions(x: Tensor, table: nn.Embedding | FixedTable | None, position_ids: Tensor | None, past: int = 0) -> Tensor:
+    """x (B, L, D) plus the vectors of its positions, by default those after `past` tokens."""
+    if table is None:
+        return x
+    return x + (table.weight[past : past + x.shape[1]] if position_ids is None else F.embedding(position_ids, table.weight))
 
 
 def residual_dtype(x: Tensor) -> Tensor:

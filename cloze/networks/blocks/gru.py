@@ -9,15 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from cloze.networks.blocks.stepping import (
-    bias_gradient,
-    columns_backwards,
-    product_dtype,
-    real_tokens,
-    reorder,
-    step_product,
-    weight_gradient,
-)
+from cloze.networks.blocks import stepping
 from cloze.networks.clock import Clock
 from cloze.networks.cost import CONSTANT, TRAINED
 
@@ -55,21 +47,21 @@ class GRULayer(nn.Module):
         `state` (B, C): h before the first step, zeros if not given. `lengths` (B,): tokens before the padding, default L.
         """
         batch, length = x.shape[:2]
-        positions = columns_backwards(length, lengths, x.device) if self.reverse else None
+        positions = stepping.columns_backwards(length, lengths, x.device) if self.reverse else None
         if positions is not None:
-            x = reorder(x, positions)
+            x = stepping.reorder(x, positions)
         h = x.new_zeros(batch, self.width) if state is None else state
         moved = self.recurrent.bias
         outs = _Recurrence.apply(
-            x.to(product_dtype(self.input.weight)).transpose(0, 1), self.input.weight, self.input.bias,
+            x.to(stepping.product_dtype(self.input.weight)).transpose(0, 1), self.input.weight, self.input.bias,
             self.recurrent.weight, torch.zeros_like(self.input.bias) if moved is None else moved, h.to(self.input.weight.dtype),
         )
         rows = torch.arange(batch, device=x.device)
         last = outs[-1] if lengths is None else outs[lengths, rows]
         out = outs[1:].transpose(0, 1)
         if lengths is not None:
-            out = torch.where(real_tokens(lengths, length), out, 0.0)
-        return (out if positions is None else reorder(out, positions)), last
+            out = torch.where(stepping.real_tokens(lengths, length), out, 0.0)
+        return (out if positions is None else stepping.reorder(out, positions)), last
 
     def flops_per_token(self, *, constant: bool = False) -> float:
         """Floating-point operations of forward and backward for one token; `constant`: what it reads needs no gradient."""
@@ -85,7 +77,7 @@ class _Recurrence(torch.autograd.Function):
         with torch.autocast(x.device.type, enabled=False):
             x = x.contiguous()
             given = torch.addmm(b.to(dtype), x.view(length * batch, -1), w.to(dtype).t()).view(length, batch, -1)
-            step = step_product(r.to(dtype), rows=batch, steps=length)
+            step = stepping.step_product(r.to(dtype), rows=batch, steps=length)
             outs = h.new_empty(length + 1, batch, size)
             gates, inner = h.new_empty(given.shape), h.new_empty(length, batch, size)
             outs[0] = h
@@ -106,7 +98,7 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, d_outs: Tensor) -> tuple[Tensor | None, ...]:
         x, w, b, r, a, outs, gates, inner = ctx.saved_tensors
         (length, batch, _), dtype, size = x.shape, x.dtype, outs.shape[2]
-        step = step_product(r.to(dtype).t(), rows=batch, steps=length)
+        step = stepping.step_product(r.to(dtype).t(), rows=batch, steps=length)
         d_given, d_moved = torch.empty_like(gates, dtype=dtype), torch.empty_like(gates, dtype=dtype)
         made = torch.empty_like(gates[0])
         dh = d_outs[length]
@@ -123,6 +115,6 @@ class _Recurrence(torch.autograd.Function):
         given, moved = d_given.view(length * batch, -1), d_moved.view(length * batch, -1)
         return (
             (given @ w.to(dtype)).view(x.shape) if ctx.needs_input_grad[0] else None,
-            weight_gradient(given, x, w), bias_gradient(given, b),
-            weight_gradient(moved, outs[:-1].to(dtype), r), bias_gradient(moved, a), dh,
+            stepping.weight_gradient(given, x, w), stepping.bias_gradient(given, b),
+            stepping.weight_gradient(moved, outs[:-1].to(dtype), r), stepping.bias_gradient(moved, a), dh,
         )

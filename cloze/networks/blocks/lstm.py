@@ -14,17 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from cloze.networks.blocks import stepping
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.locked import WeightDropout
-from cloze.networks.blocks.stepping import (
-    bias_gradient,
-    columns_backwards,
-    product_dtype,
-    real_tokens,
-    reorder,
-    step_product,
-    weight_gradient,
-)
 from cloze.networks.clock import Clock
 from cloze.networks.cost import CONSTANT, TRAINED
 
@@ -93,10 +85,10 @@ class LSTMLayer(nn.Module):
         `ends` (B,): after how many steps h and c are wanted, if not after the last.
         """
         batch, length = x.shape[:2]
-        dtype = product_dtype(self.input.weight)
-        positions = columns_backwards(length, lengths, x.device) if self.reverse else None
+        dtype = stepping.product_dtype(self.input.weight)
+        positions = stepping.columns_backwards(length, lengths, x.device) if self.reverse else None
         if positions is not None:
-            x = reorder(x, positions)
+            x = stepping.reorder(x, positions)
         if state is None:
             state = x.new_zeros(batch, self.width), x.new_zeros(batch, self.cell)
         bias = self.bias if self.recurrent.bias is None else self.bias + self.recurrent.bias
@@ -107,8 +99,8 @@ class LSTMLayer(nn.Module):
         )
         out = out.transpose(0, 1)
         if lengths is not None:
-            out = torch.where(real_tokens(lengths, length), out, 0.0)
-        return (out if positions is None else reorder(out, positions)), (h, c)
+            out = torch.where(stepping.real_tokens(lengths, length), out, 0.0)
+        return (out if positions is None else stepping.reorder(out, positions)), (h, c)
 
     def flops_per_token(self, *, constant: bool = False) -> float:
         """Floating-point operations of forward and backward for one token; `constant`: what it reads needs no gradient."""
@@ -128,8 +120,8 @@ class _Recurrence(torch.autograd.Function):
         with torch.autocast(x.device.type, enabled=False):
             x = x.contiguous()
             given = torch.addmm(b.to(dtype), x.view(length * batch, -1), w.to(dtype).t()).view(length, batch, -1)
-            step = step_product(r.to(dtype), rows=batch, steps=length)
-            project = None if p is None else step_product(p.to(dtype), rows=batch, steps=length)
+            step = stepping.step_product(r.to(dtype), rows=batch, steps=length)
+            project = None if p is None else stepping.step_product(p.to(dtype), rows=batch, steps=length)
             outs, cells = h.new_empty(length + 1, batch, h.shape[1]), c.new_empty(length + 1, batch, size)
             bent = c.new_empty(length, batch, size)  # tanh of the cells
             shown = outs[1:] if project is None else h.new_empty(length, batch, size)  # what is projected
@@ -168,8 +160,8 @@ class _Recurrence(torch.autograd.Function):
         x, w, r, p, lengths, outs, cells, gates, bent, shown = ctx.saved_tensors
         clips: Clips = ctx.clips
         (length, batch, _), dtype, size = x.shape, x.dtype, cells.shape[2]
-        step = step_product(r.to(dtype).t(), rows=batch, steps=length)
-        project = None if p is None else step_product(p.to(dtype).t(), rows=batch, steps=length)
+        step = stepping.step_product(r.to(dtype).t(), rows=batch, steps=length)
+        project = None if p is None else stepping.step_product(p.to(dtype).t(), rows=batch, steps=length)
         d_gates, d_projected = torch.empty_like(gates, dtype=dtype), torch.empty_like(outs[1:]) if p is not None else None
         dh = None if d_h is None or lengths is not None else d_h
         dc = torch.zeros_like(cells[0]) if d_c is None or lengths is not None else d_c.clone()
@@ -207,10 +199,10 @@ class _Recurrence(torch.autograd.Function):
         flat = d_gates.view(length * batch, -1)
         return (
             (flat @ w.to(dtype)).view(x.shape) if ctx.needs_input_grad[0] else None,
-            weight_gradient(flat, x, w),
-            weight_gradient(flat, outs[:-1], r),
-            bias_gradient(flat, r),
-            None if p is None or d_projected is None else weight_gradient(d_projected.flatten(0, 1), shown, p),
+            stepping.weight_gradient(flat, x, w),
+            stepping.weight_gradient(flat, outs[:-1], r),
+            stepping.bias_gradient(flat, r),
+            None if p is None or d_projected is None else stepping.weight_gradient(d_projected.flatten(0, 1), shown, p),
             dh, dc, None, None,
         )
 

@@ -18,7 +18,6 @@ from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import AttentionInputs, Record
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.clock import Clock
 
 
 class Cache:
@@ -51,6 +50,7 @@ class Stack:
         With `at` the last layer computes only these tokens, and its output is (M, D). With `unread` the output of the last layer
         is not needed: the objects around are called before that layer, and the layer is skipped.
         """
+        self._seed_kernels(x.device)
         for each in self.around:
             x = each.enter(x)
         passed, last = [x], len(self.layers) - 1
@@ -74,23 +74,18 @@ class Stack:
         """Whether the last layer may compute only some tokens."""
         return len(self.layers) > 0 and all(each.per_token for each in self.around)
 
-
-def seed_kernels(layers: Sequence[Layer], clock: Clock, device: torch.device) -> None:
-    """Seed the GPU's generator, from which attention kernels draw dropout, by the clock, so that a step can be repeated."""
-    drawing = any(layer.attention.dropout.active for layer in layers)
-    if device.type != "cuda" or not drawing or torch.cuda.is_current_stream_capturing():
-        return
-    with torch.cuda.device(device):
-        torch.cuda.manual_seed(rng.fold(*clock.numbers, layers[0].attention.dropout.key) >> 1)
+    def _seed_kernels(self, device: torch.device) -> None:
+        """Seed the GPU's generator, from which attention kernels draw dropout, by the clock, so that a step can be repeated."""
+        dropouts = [layer.attention.dropout for layer in self.layers]
+        if device.type != "cuda" or not any(each.active for each in dropouts) or torch.cuda.is_current_stream_capturing():
+            return
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(rng.fold(*dropouts[0].clock.numbers, dropouts[0].key) >> 1)
 
 
 def each_layer(
-    given: Sequence[AttentionInputs],
-    *,
-    caches: Sequence[list[Tensor]] | None = None,
-    past: Tensor | None = None,
-    gates: Tensor | None = None,
-    record: Record | None = None,
+    given: Sequence[AttentionInputs], *, caches: Sequence[list[Tensor]] | None = None, past: Tensor | None = None,
+    gates: Tensor | None = None, record: Record | None = None,
 ) -> list[AttentionInputs]:
     """`given` completed by what differs between layers: caches, a memory (B, N, M, D), gates (N, H) or (N, B, H), and the record.
 

@@ -21,20 +21,7 @@ from cloze.networks.blocks.norm_place import NormPlace
 from cloze.networks.blocks.projections import Across, Stacked
 from cloze.networks.blocks.relation import NONE
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.fast.residual import (
-    Residual,
-    add_residual,
-    add_residual_backward,
-    bias_gradient,
-    cast_output,
-    linear,
-    norm_before,
-    norm_before_backward,
-    offset_of,
-    optional_bias_gradient,
-    supported,
-    weight_gradient,
-)
+from cloze.networks.fast.residual import Residual, bias_gradient, linear, offset_of, supported, weight_gradient
 from cloze.networks.fast.softmax import soften
 
 
@@ -137,7 +124,7 @@ class Attend(torch.autograd.Function):
         added: Tensor | None, sizes: Sequences, residual: Residual,
     ) -> Tensor:
         with torch.autocast("cpu", enabled=False):
-            read, mean, spread = norm_before(x, gain, offset, residual)
+            read, mean, spread = residual.norm_before(x, gain, offset)
             dtype, inside = x.dtype, w_out.shape[1]
             w_cast = _scaled_queries(w, inside, sizes.score_scale).to(dtype)
             b_cast = None if b is None else _scaled_queries(b, inside, sizes.score_scale).to(dtype)
@@ -153,8 +140,8 @@ class Attend(torch.autograd.Function):
             scores = torch.bmm(query, key.transpose(1, 2))
             probabilities, used = soften(scores, added, sizes.keep, sizes.heads)
             context = _merge_heads(torch.bmm(used, value)[None], sizes, sizes.query_tokens)
-            out_cast, b_cast = cast_output(w_out, b_out, sizes.scale, residual, dtype)
-            y, normed, mean, spread = add_residual(x, linear(context, out_cast, b_cast), gain, offset, residual, mean, spread)
+            out_cast, b_cast = residual.cast_output(w_out, b_out, sizes.scale, dtype)
+            y, normed, mean, spread = residual.add(x, linear(context, out_cast, b_cast), gain, offset, mean, spread)
         ctx.save_for_backward(
             normed, read, source, mean, spread, query, key, value, probabilities, used, context, w, w_cast, b, w_memory,
             memory_cast, b_memory, w_out, out_cast, b_out, gain, offset, added,
@@ -171,25 +158,26 @@ class Attend(torch.autograd.Function):
         ) = ctx.saved_tensors
         sizes: Sequences = ctx.sizes
         residual: Residual = ctx.residual
-        gradient, through, d_gain, d_offset = add_residual_backward(gradient, normed, mean, spread, gain, offset, residual)
+        gradient, through, d_gain, d_offset = residual.add_backward(gradient, normed, mean, spread, gain, offset)
         d_w_out = weight_gradient(through, context, w_out, residual.scale * sizes.scale)
-        d_b_out = optional_bias_gradient(through, b_out, residual.scale)
+        d_b_out = bias_gradient(through, b_out, residual.scale)
         d_context = _split_heads(_context_gradient(through, out_cast, sizes), 1, sizes.queries, sizes, sizes.query_tokens)[0]
         d_scores, d_projected, d_memory = _attention_backward(
             d_context, query, key, value, probabilities, used, source is None, sizes
         )
         inside = w_out.shape[1]
         d_w = _query_gradient(weight_gradient(d_projected, read, w, 1.0), inside, sizes.score_scale)
-        d_b = None if b is None else _query_gradient(bias_gradient(d_projected, b, 1.0), inside, sizes.score_scale)
+        d_b = _query_gradient(bias_gradient(d_projected, b), inside, sizes.score_scale)
         if residual.pre:
-            d_x, d_gain, d_offset = norm_before_backward(d_projected @ w_cast, gradient, normed, mean, spread, gain, offset)
+            d_read = d_projected @ w_cast
+            d_x, d_gain, d_offset = residual.norm_before_backward(d_read, gradient, normed, mean, spread, gain, offset)
         else:
             d_x = gradient.addmm_(d_projected, w_cast)
         d_source = d_w_memory = d_b_memory = None
         if d_memory is not None:
             d_source = d_memory @ memory_cast
             d_w_memory = weight_gradient(d_memory, source, w_memory, 1.0)
-            d_b_memory = optional_bias_gradient(d_memory, b_memory)
+            d_b_memory = bias_gradient(d_memory, b_memory)
         d_added = _added_gradient(d_scores, added, sizes) if ctx.needs_input_grad[10] else None
         return (
             d_x, d_source, d_w, d_b, d_w_memory, d_b_memory, d_w_out, d_b_out, d_gain, d_offset, d_added, None, None
@@ -218,9 +206,9 @@ def _scaled_queries(w: Tensor, inside: int, scale: float) -> Tensor:
     return w if scale == 1.0 else torch.cat([w[:inside] * scale, w[inside:]])
 
 
-def _query_gradient(gradient: Tensor, inside: int, scale: float) -> Tensor:
+def _query_gradient(gradient: Tensor | None, inside: int, scale: float) -> Tensor | None:
     """The backward pass of `_scaled_queries`, in place."""
-    if scale != 1.0:
+    if gradient is not None and scale != 1.0:
         gradient[:inside].mul_(scale)
     return gradient
 

@@ -12,19 +12,7 @@ from cloze.networks.blocks.dropout import Dropout, keep_
 from cloze.networks.blocks.feed_forward import FeedForward, FeedForwardCall
 from cloze.networks.blocks.norm_place import NormPlace
 from cloze.networks.fast.activation import activate, activate_backward
-from cloze.networks.fast.residual import (
-    Residual,
-    add_residual,
-    add_residual_backward,
-    cast_output,
-    linear,
-    norm_before,
-    norm_before_backward,
-    offset_of,
-    optional_bias_gradient,
-    supported,
-    weight_gradient,
-)
+from cloze.networks.fast.residual import Residual, bias_gradient, linear, offset_of, supported, weight_gradient
 
 
 def fits(call: FeedForwardCall, norm: nn.Module, place: NormPlace, x: Tensor) -> bool:
@@ -57,15 +45,15 @@ class Feed(torch.autograd.Function):
         offset: Tensor | None, activation: str, keep: Tensor | None, scale: float, residual: Residual,
     ) -> Tensor:
         with torch.autocast("cpu", enabled=False):
-            read, mean, spread = norm_before(x, gain, offset, residual)
+            read, mean, spread = residual.norm_before(x, gain, offset)
             dtype = x.dtype
             w1_cast = w1.to(dtype)
             hidden = linear(read, w1_cast, None if b1 is None else b1.to(dtype))
             active = hidden.relu_() if activation == "relu" else activate(hidden, activation)
             if keep is not None:
                 keep_(active, keep)
-            w2_cast, b2_cast = cast_output(w2, b2, scale, residual, dtype)
-            y, normed, mean, spread = add_residual(x, linear(active, w2_cast, b2_cast), gain, offset, residual, mean, spread)
+            w2_cast, b2_cast = residual.cast_output(w2, b2, scale, dtype)
+            y, normed, mean, spread = residual.add(x, linear(active, w2_cast, b2_cast), gain, offset, mean, spread)
         before = None if activation == "relu" else hidden  # the backward pass of a ReLU needs only its output
         ctx.save_for_backward(
             normed, read, mean, spread, before, active, keep, w1, w1_cast, b1, w2, w2_cast, b2, gain, offset
@@ -81,15 +69,16 @@ class Feed(torch.autograd.Function):
         ) = ctx.saved_tensors
         residual: Residual = ctx.residual
         scale = ctx.scale * residual.scale
-        gradient, through, d_gain, d_offset = add_residual_backward(gradient, normed, mean, spread, gain, offset, residual)
-        d_w2, d_b2 = weight_gradient(through, active, w2, scale), optional_bias_gradient(through, b2, residual.scale)
+        gradient, through, d_gain, d_offset = residual.add_backward(gradient, normed, mean, spread, gain, offset)
+        d_w2, d_b2 = weight_gradient(through, active, w2, scale), bias_gradient(through, b2, residual.scale)
         d_active = through @ w2_cast
         if hidden is not None and keep is not None:
             keep_(d_active, keep)
         d_hidden = activate_backward(d_active, active if hidden is None else hidden, ctx.activation)
-        d_w1, d_b1 = weight_gradient(d_hidden, read, w1, 1.0), optional_bias_gradient(d_hidden, b1)
+        d_w1, d_b1 = weight_gradient(d_hidden, read, w1, 1.0), bias_gradient(d_hidden, b1)
         if residual.pre:
-            d_x, d_gain, d_offset = norm_before_backward(d_hidden @ w1_cast, gradient, normed, mean, spread, gain, offset)
+            d_read = d_hidden @ w1_cast
+            d_x, d_gain, d_offset = residual.norm_before_backward(d_read, gradient, normed, mean, spread, gain, offset)
         else:
             d_x = gradient.addmm_(d_hidden, w1_cast)
         return d_x, d_w1, d_b1, d_w2, d_b2, d_gain, d_offset, None, None, None, None

@@ -1,7 +1,7 @@
 """What the two fast functions of a layer share: norm, output map and residual connection, forward and backward.
 
 `attention.py` and `feed_forward.py` each compute one residual connection of a layer in these steps: `norm_before`, linear maps
-and their own function, `cast_output` and `linear`, `add_residual`; backward in reverse. They compute what the plain modules do
+and their own function, `cast_output` and `linear`, `add`; backward in reverse. They compute what the plain modules do
 and add what eager autograd cannot: dropout and softmax scales are folded into weights, which are cast once for forward and
 backward; results are written in place; the residual's gradient is accumulated by the matrix product that produces it; a ReLU
 keeps one tensor, its output, for the backward pass. On a 4x256 encoder a training step then takes little more time than its
@@ -46,6 +46,61 @@ class Residual(NamedTuple):
         keep = dropout.keep_hidden(shape, torch.device("cpu"), positions)
         return cls(place.pre, epsilon, keep.view(-1, shape[-1]), dropout.scale)
 
+    def norm_before(self, x: Tensor, gain: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The input of the linear maps, x or its norm with `pre`, and the statistics of the norm."""
+        if not self.pre:
+            return x, None, None
+        if offset is not None:
+            return _norm(x, gain, offset, self.epsilon)
+        wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+        mean = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=wide).square_().div_(x.shape[1])
+        spread = mean.add_(self.epsilon).rsqrt_().to(x.dtype)
+        return (x * spread).mul_(gain.to(x.dtype)), None, spread
+
+    @staticmethod
+    def norm_before_backward(
+        d_read: Tensor, gradient: Tensor, x: Tensor, mean: Tensor | None, spread: Tensor, gain: Tensor, offset: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The backward pass of `norm_before` with `pre`: the gradients of x, residual included, of gain and of offset."""
+        if offset is not None:
+            assert mean is not None  # a layer norm has both
+            d_x, d_gain, d_offset = _norm_backward(d_read, x, mean, spread, gain, offset)
+            return d_x.add_(gradient), d_gain, d_offset
+        even = x * spread
+        own = bias_gradient(d_read * even, gain)
+        d_even = d_read.mul_(gain.to(d_read.dtype))
+        along = (d_even * even).sum(1, keepdim=True).div_(-x.shape[1])
+        return torch.addcmul(gradient, d_even.addcmul_(even, along), spread), own, None
+
+    def cast_output(self, w: Tensor, b: Tensor | None, scale: float, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """Weight and bias of the map into the residual, cast to `dtype` and multiplied by the scale of the dropout of its output;
+        the weight also by `scale`, that of the dropout of its input."""
+        return _cast(w, dtype, scale * self.scale), None if b is None else _cast(b, dtype, self.scale)
+
+    def add(
+        self, x: Tensor, changed: Tensor, gain: Tensor, offset: Tensor | None, mean: Tensor | None, spread: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Dropout, the sum and a norm after it, if there is one: the output, the input of the norm, and its statistics."""
+        if self.keep is not None:
+            keep_(changed, self.keep)
+        y = changed.add_(x)
+        if self.pre:
+            return y, x, mean, spread
+        assert offset is not None  # a norm after is a layer norm
+        after, mean, spread = _norm(y, gain, offset, self.epsilon)
+        return after, y, mean, spread
+
+    def add_backward(
+        self, gradient: Tensor, normed: Tensor, mean: Tensor, spread: Tensor, gain: Tensor, offset: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """The backward pass of `add`: the gradients of x, of `changed` (without its scale), of gain and of offset."""
+        d_gain = d_offset = None
+        gradient = gradient.contiguous()
+        if not self.pre:
+            gradient, d_gain, d_offset = _norm_backward(gradient, normed, mean, spread, gain, offset)
+        through = gradient if self.keep is None else kept(gradient, self.keep)
+        return gradient, through, d_gain, d_offset
+
 
 def supported(norm: nn.Module, place: NormPlace, *linears: nn.Module | None) -> bool:
     """Whether the fast functions support this norm and these linear maps; hooks and replaced modules must be called instead."""
@@ -76,8 +131,13 @@ def weight_gradient(gradient: Tensor, x: Tensor, like: Tensor, scale: float) -> 
     return product if scale == 1.0 else product.mul_(scale)
 
 
-def bias_gradient(gradient: Tensor, like: Tensor, scale: float) -> Tensor:
-    """Column sums, as a product with ones: accumulated in float32 and several times faster than `sum` in bfloat16."""
+def bias_gradient(gradient: Tensor, like: Tensor | None, scale: float = 1.0) -> Tensor | None:
+    """Column sums, as a product with ones: accumulated in float32 and several times faster than `sum` in bfloat16.
+
+    None if there is no bias.
+    """
+    if like is None:
+        return None
     ones = gradient.new_full((1, gradient.shape[0]), 1.0)
     total = (ones @ gradient).view(-1).to(like.dtype)
     return total if scale == 1.0 else total.mul_(scale)
@@ -85,40 +145,6 @@ def bias_gradient(gradient: Tensor, like: Tensor, scale: float) -> Tensor:
 
 def _cast(weight: Tensor, dtype: torch.dtype, scale: float) -> Tensor:
     return weight.to(dtype) if scale == 1.0 else (weight * scale).to(dtype)
-
-
-def norm_before(
-    x: Tensor, gain: Tensor, offset: Tensor | None, residual: Residual
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The input of the linear maps, x or its norm with `pre`, and the statistics of the norm."""
-    if not residual.pre:
-        return x, None, None
-    if offset is not None:
-        return _norm(x, gain, offset, residual.epsilon)
-    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    mean = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=wide).square_().div_(x.shape[1])
-    spread = mean.add_(residual.epsilon).rsqrt_().to(x.dtype)
-    return (x * spread).mul_(gain.to(x.dtype)), None, spread
-
-
-def norm_before_backward(
-    d_read: Tensor, gradient: Tensor, x: Tensor, mean: Tensor | None, spread: Tensor, gain: Tensor, offset: Tensor | None
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The backward pass of `norm_before` with `pre`: the gradients of x, residual included, of gain and of offset."""
-    if offset is not None:
-        assert mean is not None  # a layer norm has both
-        d_x, d_gain, d_offset = _norm_backward(d_read, x, mean, spread, gain, offset)
-        return d_x.add_(gradient), d_gain, d_offset
-    even = x * spread
-    d_gain = bias_gradient(d_read * even, gain, 1.0)
-    d_even = d_read.mul_(gain.to(d_read.dtype))
-    along = (d_even * even).sum(1, keepdim=True).div_(-x.shape[1])
-    return torch.addcmul(gradient, d_even.addcmul_(even, along), spread), d_gain, None
-
-
-def optional_bias_gradient(gradient: Tensor, like: Tensor | None, scale: float = 1.0) -> Tensor | None:
-    """The gradient of a bias; None if there is no bias."""
-    return None if like is None else bias_gradient(gradient, like, scale)
 
 
 def linear(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
@@ -136,38 +162,3 @@ def _adds_bias() -> bool:
     """Whether oneDNN is available, multiplies bfloat16 and adds a bias in the same pass."""
     supports = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None) if torch.backends.mkldnn.is_available() else None
     return supports is not None and hasattr(torch.ops.mkldnn, "_linear_pointwise") and bool(supports())
-
-
-def cast_output(
-    w: Tensor, b: Tensor | None, scale: float, residual: Residual, dtype: torch.dtype
-) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of the map into the residual, cast to `dtype` and multiplied by the scale of the dropout of its output;
-    the weight also by `scale`, that of the dropout of its input."""
-    return _cast(w, dtype, scale * residual.scale), None if b is None else _cast(b, dtype, residual.scale)
-
-
-def add_residual(
-    x: Tensor, changed: Tensor, gain: Tensor, offset: Tensor | None, residual: Residual,
-    mean: Tensor | None, spread: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Dropout, the sum and a norm after it, if there is one: the output, the input of the norm, and its statistics."""
-    if residual.keep is not None:
-        keep_(changed, residual.keep)
-    y = changed.add_(x)
-    if residual.pre:
-        return y, x, mean, spread
-    assert offset is not None  # a norm after is a layer norm
-    after, mean, spread = _norm(y, gain, offset, residual.epsilon)
-    return after, y, mean, spread
-
-
-def add_residual_backward(
-    gradient: Tensor, normed: Tensor, mean: Tensor, spread: Tensor, gain: Tensor, offset: Tensor, residual: Residual
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """The backward pass of `add_residual`: the gradients of x, of `changed` (without its scale), of gain and of offset."""
-    d_gain = d_offset = None
-    gradient = gradient.contiguous()
-    if not residual.pre:
-        gradient, d_gain, d_offset = _norm_backward(gradient, normed, mean, spread, gain, offset)
-    through = gradient if residual.keep is None else kept(gradient, residual.keep)
-    return gradient, through, d_gain, d_offset
