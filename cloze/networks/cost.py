@@ -9,7 +9,7 @@ recipe to what `torch.utils.flop_counter` finds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
@@ -38,11 +38,6 @@ def maps(*modules: nn.Module | None) -> int:
     """The numbers in all linear maps of some modules: multiplications for one row."""
     inside = [part for module in modules if module is not None for part in module.modules()]
     return sum(part.in_features * part.out_features for part in inside if isinstance(part, nn.Linear))
-
-
-def network_flops(network: Any, given: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
-    """The operations of a network that makes the states in `want` of these fields."""
-    return float(network.flops(given, want=want, positions=positions))
 
 
 def per_token(given: Mapping[str, Tensor], cost: Callable[[int], float]) -> float:

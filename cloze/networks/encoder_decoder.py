@@ -23,8 +23,7 @@ from cloze.networks.blocks.feed_forward import FeedForward, GatedFeedForward
 from cloze.networks.blocks.initial import draw, initialise, initialise_apart
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.locked import LockedDropout
-from cloze.networks.blocks.norm import make_norm
-from cloze.networks.blocks.norm_place import Post, Pre
+from cloze.networks.blocks.norm import Post, Pre, make_norm
 from cloze.networks.blocks.projections import Across, Stacked
 from cloze.networks.blocks.relation import NONE
 from cloze.networks.blocks.selected import Selected

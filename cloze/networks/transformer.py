@@ -24,8 +24,7 @@ from cloze.networks.blocks.feed_forward import FeedForward, StackedGate
 from cloze.networks.blocks.initial import initialise, initialise_apart
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.layer_inputs import LayerInputs
-from cloze.networks.blocks.norm import make_norm
-from cloze.networks.blocks.norm_place import Post, Pre
+from cloze.networks.blocks.norm import Post, Pre, make_norm
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.sharing import share_weights
 from cloze.networks.blocks.stack import Cache, Stack, each_layer

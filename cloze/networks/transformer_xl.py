@@ -15,13 +15,12 @@ from cloze.networks import choices
 from cloze.networks.blocks.adaptive import AdaptiveEmbedding
 from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import Attention, AttentionInputs, Record
-from cloze.networks.blocks.distances import Distances, StepDropout, distance_maps
+from cloze.networks.blocks.distances import Distances, StepDropout, distance_maps, distances_down, sinusoids
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.memory import recall, remember, with_memory
-from cloze.networks.blocks.norm_place import Post
-from cloze.networks.blocks.relative_shift import distances_down, sinusoids
+from cloze.networks.blocks.norm import Post
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock

@@ -14,13 +14,12 @@ from cloze.errors import RecipeError
 from cloze.networks import choices
 from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import AttentionInputs, QueryKeyValue, Record
-from cloze.networks.blocks.distances import Distances, LearnedDistances, StepDropout
+from cloze.networks.blocks.distances import Distances, LearnedDistances, StepDropout, distances_down, sinusoids
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings
 from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.layer import Drops, Layer
 from cloze.networks.blocks.memory import Memory, recall, remember, with_memory
-from cloze.networks.blocks.relative_shift import distances_down, sinusoids
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility, visibility

@@ -18,7 +18,7 @@ from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.layer import Layer
-from cloze.networks.blocks.norm_place import Post
+from cloze.networks.blocks.norm import Post
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock

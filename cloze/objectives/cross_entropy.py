@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from cloze.networks.blocks.even import rows_to_add
-from cloze.networks.fast.handing import bits, can_be_handed
+from cloze.networks.blocks.selected import rows_to_add
 from cloze.networks.fast.residual import linear
+from cloze.networks.fast.switch import bits, can_be_handed
 
 _SCORES_HELD = 1 << 25  # scores held at once in the dtype of the product
 _SCORES_WIDE = 1 << 18  # scores held at once in float32: 1 MB, which fits a core's cache

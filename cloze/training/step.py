@@ -18,7 +18,6 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError, nearest
 from cloze.fields import sequence
 from cloze.networks.clock import Clock
-from cloze.networks.cost import network_flops
 from cloze.networks.routing import few, routed, takes_positions
 from cloze.objectives import Loss
 from cloze.training.carry import Carry
@@ -157,7 +156,7 @@ class Step(nn.Module):
             positions = self._positions(pass_, fields) if resolved.only_positions else None
             cost = 0.0
             if self._reads_own(resolved):
-                cost = network_flops(self._network(pass_), fields, want=resolved.want, positions=positions)
+                cost = self._network(pass_).flops(fields, want=resolved.want, positions=positions)
             for weighted in pass_.objectives:
                 objective = self._objective(weighted)
                 if (weighted.weight != 0 or weighted.name in resolved.scored):
@@ -171,8 +170,8 @@ class Step(nn.Module):
         tokens = torch.arange(length)[None]
         positions = torch.arange(0, length, 7)  # one token in seven, about as many as masking selects
         return sum(
-            network_flops(
-                self._network(resolved.pass_), {"tokens": tokens, "decoder_tokens": tokens}, want=resolved.want,
+            self._network(resolved.pass_).flops(
+                {"tokens": tokens, "decoder_tokens": tokens}, want=resolved.want,
                 positions=positions if resolved.only_positions else None,
             ) / length * (1.0 if resolved.pass_.grad else 1 / 3)
             for resolved in self._resolved_passes[entry] if self._reads_own(resolved)

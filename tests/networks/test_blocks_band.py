@@ -12,8 +12,7 @@ from torch import Tensor
 
 from cloze.errors import RecipeError
 from cloze.networks import Cache, Clock, Transformer
-from cloze.networks.blocks.band import narrow
-from cloze.networks.blocks.visibility import visibility
+from cloze.networks.blocks.visibility import narrow, visibility
 from tests.making import network_of
 
 CPU = torch.device("cpu")

@@ -7,8 +7,7 @@ import torch
 
 from cloze.networks import EncoderDecoder, Transformer
 from cloze.networks.blocks import even
-from cloze.networks.blocks.even import ROWS, rows_to_add
-from cloze.networks.blocks.selected import Selected
+from cloze.networks.blocks.selected import ROWS, Selected, rows_to_add
 from cloze.networks.clock import Clock
 
 

@@ -1,8 +1,9 @@
-"""Linear maps whose weight is computed from their own: where low-rank updates, masks and rounding act."""
+"""Linear maps: those whose weight is computed, where low-rank updates, masks and rounding act, and maps used in part."""
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -52,3 +53,22 @@ def keep_computed(root: nn.Module) -> None:
 def is_added(name: str) -> bool:
     """Whether a name in a network belongs to something that a change added: to a map (`changes`) or around layers (`around`)."""
     return not {"changes", "around"}.isdisjoint(name.split(".")[:-1])
+
+
+def untouched(module: nn.Module) -> bool:
+    """Whether a module has no hooks."""
+    return not (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Whether a module is a linear map of its `weight` and `bias` and nothing else, so that a function may read these alone."""
+    return type(module) in (nn.Linear, ComputedLinear) and untouched(module)
+
+
+def part_of(linear: nn.Module, x: Tensor, start: int, stop: int | None = None) -> Tensor:
+    """The outputs from `start` to `stop` of a linear map; one that was replaced or is hooked is called whole."""
+    if not is_linear(linear):
+        made: Tensor = linear(x)[..., start:stop]
+        return made
+    assert isinstance(linear, nn.Linear)  # as `is_linear` says
+    return F.linear(x, linear.weight[start:stop], None if linear.bias is None else linear.bias[start:stop])

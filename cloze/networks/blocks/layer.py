@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cloze.networks.blocks.attention import Attention, AttentionCall, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.feed_forward import FeedForward, FeedForwardCall
-from cloze.networks.blocks.norm_place import NormPlace
+from cloze.networks.blocks.norm import NormPlace
 from cloze.networks.fast.choose import choose
 
 

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from cloze.errors import RecipeError
 from cloze.networks.blocks.attention import AttentionInputs
-from cloze.networks.blocks.band import narrow
 from cloze.networks.blocks.functional import functional
 from cloze.networks.blocks.relation import NONE, Relation
 from cloze.networks.blocks.rotary import rotation
-from cloze.networks.blocks.visibility import visibility
+from cloze.networks.blocks.visibility import narrow, visibility
 from cloze.networks.choices import Band, Functional, Rotary
 
 

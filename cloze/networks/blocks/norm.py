@@ -1,6 +1,9 @@
-"""The two norms of the family: layer norm, with or without an offset, and the norm by root mean square."""
+"""The two norms of the family, and where a residual connection applies them: after the sum, or before what is added."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -23,3 +26,31 @@ def make_norm(kind: Norm, width: int, epsilon: float) -> nn.Module:
     if kind == "rms":
         return RootMeanSquare(width, eps=epsilon)
     return nn.LayerNorm(width, eps=epsilon, bias=kind == "layer")
+
+
+Change = Callable[..., Any]
+
+
+class Post:
+    """norm(x + drop(change(x))) (Vaswani et al., 2017, §3.1); `take` selects the tokens of x that `change` returns."""
+
+    pre = False
+
+    def around(self, x: Tensor, change: Change, norm: Change, drop: Change, take: Change) -> Tensor:
+        """The norm of x plus `change` of x."""
+        made: Tensor = norm(take(x) + drop(change(x)))
+        return made
+
+
+class Pre(Post):
+    """x + drop(change(norm(x))) (Radford et al., 2019, §2.3)."""
+
+    pre = True
+
+    def around(self, x: Tensor, change: Change, norm: Change, drop: Change, take: Change) -> Tensor:
+        """x plus `change` of its norm."""
+        made: Tensor = take(x) + drop(change(norm(x)))
+        return made
+
+
+NormPlace = Post | Pre

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cloze.networks.blocks.linear import part_of
+from cloze.networks.blocks.computed import part_of
 
 
 class Stacked:

@@ -11,9 +11,19 @@ import torch
 from torch import Tensor
 
 from cloze.networks.blocks.dropout import Positions
-from cloze.networks.blocks.even import rows_to_add
 
+ROWS = 64
+_FEW = 8 * ROWS
 _SLOTS = 8  # the number of cells of a row is a multiple of this
+
+
+def rows_to_add(count: int) -> int:
+    """How many unread rows to add to `count` rows to reach a multiple of `ROWS`; 0 if `count` is small, so at most one in eight.
+
+    Without them a tensor has as many rows as the batch has tokens, a new number in every batch, and glibc cannot reuse the memory
+    of a slightly smaller one: a mini BART grew to three times the memory of a step.
+    """
+    return -count % ROWS if count >= _FEW else 0
 
 
 @dataclass(frozen=True)
@@ -21,7 +31,7 @@ class Selected:
     """M tokens of rows (B, L), sorted by row and position, and the cell of each in a block (B, K).
 
     With `real` the block has the shape of the rows; `of` moves the tokens of a row together. Tokens after the first `count`
-    repeat the last one, so that M takes few values (`even.py`): they are never read and get no gradient.
+    repeat the last one, so that M takes few values (`rows_to_add`): they are never read and get no gradient.
     """
 
     positions: Positions  # row and position of each, (M,)
@@ -47,7 +57,7 @@ class Selected:
 
     @classmethod
     def of(cls, chosen: Tensor, batch: int, length: int, *, even: bool = False) -> Selected:
-        """The tokens at flat positions, in any order, possibly repeated; with `even` a few more (see `even.py`)."""
+        """The tokens at flat positions, in any order, possibly repeated; with `even` a few more (see `rows_to_add`)."""
         marked = torch.zeros(batch * length, dtype=torch.bool, device=chosen.device)
         marked[chosen] = True
         if even:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cloze.networks.fast.handing import bits, pays
+from cloze.networks.fast.switch import bits, pays
 
 
 def activate(x: Tensor, kind: str) -> Tensor:

@@ -15,9 +15,9 @@ from torch.autograd.function import once_differentiable
 
 from cloze.networks.blocks.attention import Attention, AttentionCall, AttentionInputs
 from cloze.networks.blocks.buckets import Bias
+from cloze.networks.blocks.computed import untouched
 from cloze.networks.blocks.dropout import Dropout, keep_
-from cloze.networks.blocks.linear import untouched
-from cloze.networks.blocks.norm_place import NormPlace
+from cloze.networks.blocks.norm import NormPlace
 from cloze.networks.blocks.projections import Across, Stacked
 from cloze.networks.blocks.relation import NONE
 from cloze.networks.blocks.selected import Selected

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from cloze.networks.blocks.attention import AttentionCall
+from cloze.networks.blocks.computed import untouched
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.feed_forward import FeedForwardCall
-from cloze.networks.blocks.linear import untouched
 from cloze.networks.blocks.locked import LockedDropout
-from cloze.networks.blocks.norm_place import NormPlace, Post, Pre
+from cloze.networks.blocks.norm import NormPlace, Post, Pre
 from cloze.networks.fast import attention, feed_forward
 from cloze.networks.fast.switch import usable
 

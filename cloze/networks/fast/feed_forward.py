@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from cloze.networks.blocks.dropout import Dropout, keep_
 from cloze.networks.blocks.feed_forward import FeedForward, FeedForwardCall
-from cloze.networks.blocks.norm_place import NormPlace
+from cloze.networks.blocks.norm import NormPlace
 from cloze.networks.fast.activation import activate, activate_backward
 from cloze.networks.fast.residual import Residual, bias_gradient, linear, offset_of, supported, weight_gradient
 

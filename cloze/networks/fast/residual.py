@@ -19,10 +19,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from cloze.networks.blocks.computed import is_linear, untouched
 from cloze.networks.blocks.dropout import Dropout, Positions, keep_, kept
-from cloze.networks.blocks.linear import is_linear, untouched
-from cloze.networks.blocks.norm import RootMeanSquare
-from cloze.networks.blocks.norm_place import NormPlace
+from cloze.networks.blocks.norm import NormPlace, RootMeanSquare
 
 
 class Residual(NamedTuple):

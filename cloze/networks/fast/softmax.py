@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cloze.networks.blocks.dropout import kept
-from cloze.networks.fast.handing import bits, pays
+from cloze.networks.fast.switch import bits, pays
 
 _SIMD_WIDTH = 16  # the widest register of compiled code, in floats
 
