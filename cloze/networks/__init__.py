@@ -8,13 +8,14 @@ Contract: tests/networks/ (leaks, padding, packing, gradients, state-dict round 
 from __future__ import annotations
 
 from cloze.networks.bilstm import BiLSTM
+from cloze.networks.blocks.recurrent_state import StateCache
 from cloze.networks.blocks.stack import Cache
 from cloze.networks.clock import Clock
 from cloze.networks.encoder_decoder import EncoderDecoder, SequenceCache
 from cloze.networks.feed_forward import Window
 from cloze.networks.gru import GRU
-from cloze.networks.lstm import LSTM, StateCache
-from cloze.networks.lstm_encoder_decoder import LSTMEncoderDecoder, TranslationCache
+from cloze.networks.lstm import LSTM
+from cloze.networks.lstm_encoder_decoder import LSTMEncoderDecoder
 from cloze.networks.network import Network, StateKind, States
 from cloze.networks.pair_attention import PairAttention
 from cloze.networks.transformer import Transformer
@@ -25,25 +26,7 @@ from cloze.networks.word_vectors import WordVectors
 from cloze.networks.zen import Zen
 
 __all__ = [
-    "BiLSTM",
-    "Cache",
-    "Clock",
-    "GRU",
-    "LSTM",
-    "LSTMEncoderDecoder",
-    "EncoderDecoder",
-    "Network",
-    "PairAttention",
-    "SequenceCache",
-    "StateCache",
-    "StateKind",
-    "States",
-    "Transformer",
-    "TransformerXL",
-    "TranslationCache",
-    "TwoSidedLSTM",
-    "TwoStream",
-    "Window",
-    "WordVectors",
-    "Zen",
+    "BiLSTM", "Cache", "Clock", "GRU", "LSTM", "LSTMEncoderDecoder", "EncoderDecoder", "Network", "PairAttention",
+    "SequenceCache", "StateCache", "StateKind", "States", "Transformer", "TransformerXL", "TwoSidedLSTM", "TwoStream", "Window",
+    "WordVectors", "Zen",
 ]

@@ -16,20 +16,12 @@ from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.locked import LockedDropout, WordDropout
 from cloze.networks.blocks.lstm import LSTMLayer
 from cloze.networks.blocks.noise import Noise
-from cloze.networks.blocks.recurrent_state import State, ends_before, lengths_of, recall_states, remember_states
+from cloze.networks.blocks.recurrent_state import State, StateCache, ends_before, lengths_of, recall_states, remember_states
 from cloze.networks.choices import RecurrentDropouts
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps, shown
 from cloze.networks.network import Network, StateKind, last_positions, named_sizes, reading_kinds, reading_states, require_order
 from cloze.registry import Given, PartMark, register
-
-
-class StateCache:
-    """What recurrent layers remember of the tokens read so far, h (B, H) and c (B, C) of each, for generation."""
-
-    def __init__(self, layers: int) -> None:
-        self.layers: list[list[Tensor]] = [[] for _ in range(layers)]
-        self.length = 0
 
 
 class WordInputs(nn.Module):
@@ -160,7 +152,7 @@ class LSTM(Network):
 
     def cache(self) -> StateCache:
         """An empty memory for generation."""
-        return StateCache(len(self.layers))
+        return StateCache()
 
     def forward(
         self, *, want: frozenset[str], tokens: Tensor, order: Tensor | str = "left_to_right", block: Tensor | None = None,
@@ -176,7 +168,7 @@ class LSTM(Network):
         require_order("lstm", order, "left_to_right")
         lengths = lengths_of(block, "lstm")
         ends = ends_before(self.reuse, tokens, lengths) if "carry" in want else None
-        before = recall_states(carry, restarts, len(self.layers)) if cache is None else _cached(cache)
+        before = recall_states(carry, restarts, len(self.layers)) if cache is None else [(h, c) for h, c in cache.layers]
         x = self.input_dropout(self.noise(self.embeddings(tokens, characters)))
         passed, after = [x], []
         for number, layer in enumerate(self.layers):
@@ -225,7 +217,3 @@ class LSTM(Network):
         """Floating-point operations of forward and backward, those of words that are read by their characters included."""
         size = shown(fields)
         return size.tokens * self.flops_per_token(size.length) + self.embeddings.flops(fields["tokens"], fields.get("characters"))
-
-
-def _cached(cache: StateCache) -> list[State] | None:
-    return [(kept[0], kept[1]) for kept in cache.layers] if cache.length else None

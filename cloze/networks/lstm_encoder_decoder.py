@@ -15,22 +15,13 @@ from cloze.errors import RecipeError
 from cloze.networks.blocks.attention import probabilities
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.lstm import LSTMLayer
-from cloze.networks.blocks.recurrent_state import State, lengths_of
+from cloze.networks.blocks.recurrent_state import State, StateCache, lengths_of
+from cloze.networks.blocks.stepping import real_tokens
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock
-from cloze.networks.cost import TRAINED, Shown, maps, shown
+from cloze.networks.cost import TRAINED, maps, shown
 from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds, require_order
 from cloze.registry import Given, register
-
-
-class TranslationCache:
-    """What the decoder remembers: h and c of each layer and what it was fed last; and the encoder's states."""
-
-    def __init__(self) -> None:
-        self.layers: list[list[Tensor]] = []
-        self.source: list[list[Tensor]] = []
-        self.encoded: Tensor | None = None
-        self.length = 0
 
 
 class Encoded(NamedTuple):
@@ -200,9 +191,9 @@ class LSTMEncoderDecoder(Network):
         encoder = [nn.ModuleList(both) for both in zip(self.encoder.forwards, self.encoder.backwards, strict=True)]
         return [self.embeddings, *encoder, *([] if self.decoder is None else [nn.ModuleList([self.decoder])])]
 
-    def cache(self) -> TranslationCache:
+    def cache(self) -> StateCache:
         """An empty memory for generation."""
-        return TranslationCache()
+        return StateCache()
 
     def reset_parameters(self) -> None:
         """Redraw every weight from torch's generator."""
@@ -217,7 +208,7 @@ class LSTMEncoderDecoder(Network):
 
     def forward(
         self, *, want: frozenset[str], tokens: Tensor, decoder_tokens: Tensor | None = None, order: Tensor | str = "open",
-        block: Tensor | None = None, decoder_block: Tensor | None = None, cache: TranslationCache | None = None,
+        block: Tensor | None = None, decoder_block: Tensor | None = None, cache: StateCache | None = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L) and decoder_tokens (B, T), which a decoder's states need.
 
@@ -226,7 +217,7 @@ class LSTMEncoderDecoder(Network):
         """
         require_order("lstm_encoder_decoder", order, "open")
         lengths = lengths_of(block, "lstm_encoder_decoder")
-        states: dict[str, Tensor] = {}
+        states, encoded = {}, None
         if want & {"hidden", "summary", "layers"}:
             x = self.embeddings(tokens)
             encoded = self.encoder(x, lengths)
@@ -235,8 +226,6 @@ class LSTMEncoderDecoder(Network):
             if "layers" in want:
                 twice = [torch.cat([x, x], dim=2).to(hidden.dtype)] if 2 * x.shape[2] == self.width else []
                 states["layers"] = torch.stack([hidden] if self.words else [*twice, *encoded.layers])
-        else:
-            encoded = None
         if "decoder_hidden" in want:
             states["decoder_hidden"], _ = self._decode(tokens, decoder_tokens, block, lengths, cache, encoded)
         return {name: state for name, state in states.items() if name in want}
@@ -247,7 +236,7 @@ class LSTMEncoderDecoder(Network):
 
     def _decode(
         self, tokens: Tensor, decoder_tokens: Tensor | None, block: Tensor | None, lengths: Tensor | None,
-        cache: TranslationCache | None, encoded: Encoded | None,
+        cache: StateCache | None, encoded: Encoded | None,
     ) -> tuple[Tensor, Tensor]:
         """The decoder's states (B, T, D) and what it looked at (B, T, L)."""
         if self.decoder is None or decoder_tokens is None:
@@ -270,25 +259,20 @@ class LSTMEncoderDecoder(Network):
 
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward; of the encoder alone where no state of the decoder is wanted."""
-        writes = "decoder_hidden" in want and "decoder_tokens" in fields
-        return self._flops(shown(fields), shown(fields, "decoder_tokens", "decoder_block") if writes else None)
-
-    def _flops(self, source: Shown, target: Shown | None) -> float:
+        source = shown(fields)
         both = zip(self.encoder.forwards, self.encoder.backwards, strict=True)
         layers = [(layer, not number and self.embeddings.frozen) for number, pair in enumerate(both) for layer in pair]
         found = source.tokens * sum(layer.flops_per_token(constant=constant) for layer, constant in layers)
-        if target is not None and self.decoder is not None:
-            steps = target.rows * target.length
+        if self.decoder is not None and "decoder_hidden" in want and "decoder_tokens" in fields:
             own = sum(layer.flops_per_token() for layer in self.decoder.layers)
             across = 2 * self.decoder.query.out_features * source.length
-            found += steps * (own + TRAINED * (maps(self.decoder.query, self.decoder.attended) + across))
+            products = maps(self.decoder.query, self.decoder.attended) + across
+            found += fields["decoder_tokens"].numel() * (own + TRAINED * products)
         return found
-
 
 
 def _mean(hidden: Tensor, lengths: Tensor | None) -> Tensor:
     """The mean over the real tokens of each row (B, L, D), (B, D)."""
     if lengths is None:
         return hidden.mean(1)
-    real = (torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None])[:, :, None]
-    return (hidden * real).sum(1) / lengths.clamp(min=1)[:, None]
+    return (hidden * real_tokens(lengths, hidden.shape[1])).sum(1) / lengths.clamp(min=1)[:, None]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cloze.networks import EncoderDecoder, Transformer
-from cloze.networks.blocks import even
+from cloze.networks.blocks import selected
 from cloze.networks.blocks.selected import ROWS, Selected, rows_to_add
 from cloze.networks.clock import Clock
 
@@ -14,7 +14,7 @@ from cloze.networks.clock import Clock
 @pytest.fixture(autouse=True)
 def evened(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows are evened out like many."""
-    monkeypatch.setattr(even, "_FEW", 1)
+    monkeypatch.setattr(selected, "_FEW", 1)
 
 
 def block_of(*lengths: int) -> torch.Tensor:
@@ -85,7 +85,7 @@ def test_rows_that_are_added_change_nothing_in_an_encoder_and_a_decoder(monkeypa
     source, target = torch.randint(0, 30, (3, 9)), torch.randint(0, 30, (3, 7))
     found = []
     for few in (1, 1 << 40):
-        monkeypatch.setattr(even, "_FEW", few)
+        monkeypatch.setattr(selected, "_FEW", few)
         made = network(
             want=frozenset({"decoder_hidden"}), tokens=source, decoder_tokens=target, block=block_of(9, 4, 6),
             decoder_block=block_of(3, 7, 5),

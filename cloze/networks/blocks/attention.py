@@ -110,16 +110,8 @@ class Attention(nn.Module):
     memory: nn.Linear
 
     def __init__(
-        self,
-        *,
-        width: int,
-        heads: int,
-        dropout: Dropout,
-        head_width: int | None = None,
-        projections: Projections | None = None,
-        scale: float | None = None,
-        bias: bool = True,
-        learned: Mapping[str, nn.Module | nn.Parameter] | None = None,
+        self, *, width: int, heads: int, dropout: Dropout, head_width: int | None = None, projections: Projections | None = None,
+        scale: float | None = None, bias: bool = True, learned: Mapping[str, nn.Module | nn.Parameter] | None = None,
     ) -> None:
         super().__init__()
         if head_width is None and width % heads:

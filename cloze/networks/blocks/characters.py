@@ -129,8 +129,10 @@ class CharCNN(Characters):
         self.width = sum(number for _, number in filters)
         self.activation = activation
         self.table = nn.Embedding(MASKED + int(mask), embedding_width, padding_idx=NOTHING)
-        self.filters = nn.ModuleList(nn.Conv1d(embedding_width, number, span) for span, number in filters)
-        self.highways = nn.ModuleList(Highway(self.width) for _ in range(highways))
+        self.filters: Sequence[nn.Conv1d] = nn.ModuleList(  # type: ignore[assignment]
+            nn.Conv1d(embedding_width, number, span) for span, number in filters
+        )
+        self.highways: Sequence[Highway] = nn.ModuleList(Highway(self.width) for _ in range(highways))  # type: ignore[assignment]
         if not mask and self.spelled.numel() and bool((self.spelled == MASKED).any()):
             raise RecipeError("char_cnn: there is a [MASK], and the table of characters has no row for it; write `mask: true`.")
         self.reset_parameters()
@@ -140,33 +142,24 @@ class CharCNN(Characters):
         nn.init.uniform_(self.table.weight, *((-1.0, 1.0) if bound is None else (-bound, bound)))
         with torch.no_grad():
             self.table.weight[NOTHING] = 0.0
-        if bound is not None:
-            for parameter in self.filters.parameters():
-                nn.init.uniform_(parameter, -bound, bound)
-            for highway in self.highways:
-                assert isinstance(highway, Highway)
-                highway.reset_parameters(bound)
-            return
         for conv in self.filters:
-            assert isinstance(conv, nn.Conv1d)  # a ModuleList does not say so
+            assert conv.bias is not None
+            if bound is not None:
+                nn.init.uniform_(conv.weight, -bound, bound)
+                nn.init.uniform_(conv.bias, -bound, bound)
+                continue
             if self.activation == "relu":
                 nn.init.uniform_(conv.weight, -0.05, 0.05)
             else:
                 nn.init.normal_(conv.weight, std=1 / math.sqrt(conv.weight[0].numel()))
-            assert conv.bias is not None
             nn.init.zeros_(conv.bias)
         for highway in self.highways:
-            assert isinstance(highway, Highway)
-            highway.reset_parameters()
+            highway.reset_parameters(bound)
 
     def products(self, spelled: Tensor) -> float:
         """Multiplications for words (N, C)."""
-        windows = [self._shown(spelled, conv) - conv.kernel_size[0] + 1 for conv in self._filters()]
-        convolved = sum(conv.weight.numel() * many for conv, many in zip(self._filters(), windows, strict=True))
-        return float(len(spelled)) * (convolved + maps(self.highways))
-
-    def _filters(self) -> list[nn.Conv1d]:
-        return [conv for conv in self.filters if isinstance(conv, nn.Conv1d)]
+        convolved = sum(conv.weight.numel() * (self._shown(spelled, conv) - conv.kernel_size[0] + 1) for conv in self.filters)
+        return float(len(spelled)) * (convolved + maps(*self.highways))
 
     def _shown(self, spelled: Tensor, conv: nn.Conv1d) -> int:
         """How many characters a filter reads of words (N, C): those of the longest, and one window of padding alone."""
@@ -179,10 +172,7 @@ class CharCNN(Characters):
     def vectors(self, spelled: Tensor) -> Tensor:
         """Characters (N, C) of words to their vectors (N, width)."""
         x = F.embedding(spelled.long(), self.table.weight, padding_idx=NOTHING).transpose(1, 2)  # (N, E, C)
-        found = []
-        for conv in self._filters():
-            found.append(conv(x[:, :, : self._shown(spelled, conv)]).amax(2))
-        made = torch.cat(found, dim=1)
+        made = torch.cat([conv(x[:, :, : self._shown(spelled, conv)]).amax(2) for conv in self.filters], dim=1)
         made = F.relu(made) if self.activation == "relu" else torch.tanh(made)
         for highway in self.highways:
             made = highway(made)

@@ -24,16 +24,8 @@ class Embeddings(nn.Module):
     """
 
     def __init__(
-        self,
-        *,
-        vocab_size: int,
-        width: int,
-        positions: Any = NoPositions(),
-        segments: int = 0,
-        norm: Norms | None = None,
-        inputs: Mapping[str, int] | None = None,
-        characters: Characters | None = None,
-        scale: float = 1.0,
+        self, *, vocab_size: int, width: int, positions: Any = NoPositions(), segments: int = 0, norm: Norms | None = None,
+        inputs: Mapping[str, int] | None = None, characters: Characters | None = None, scale: float = 1.0,
     ) -> None:
         super().__init__()
         self.scale = scale

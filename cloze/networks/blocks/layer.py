@@ -45,17 +45,8 @@ class Layer(nn.Module):
     query_drops: Any  # of a second stream, where the network has one
 
     def __init__(
-        self,
-        *,
-        width: int,
-        attention: Attention,
-        feed_forward: FeedForward,
-        norm: Callable[[], nn.Module],
-        place: NormPlace,
-        dropout: Callable[[], Dropout],
-        active_dropout: Dropout,
-        crossing: Attention | None = None,
-        first_norm: bool = True,
+        self, *, width: int, attention: Attention, feed_forward: FeedForward, norm: Callable[[], nn.Module], place: NormPlace,
+        dropout: Callable[[], Dropout], active_dropout: Dropout, crossing: Attention | None = None, first_norm: bool = True,
     ) -> None:
         super().__init__()
         self.place, self.feed_forward = place, feed_forward

@@ -45,18 +45,9 @@ class LSTMLayer(nn.Module):
     """
 
     def __init__(
-        self,
-        *,
-        input_width: int,
-        cell: int,
-        projection: int | None = None,
-        cell_clip: float | None = None,
-        projection_clip: float | None = None,
-        forget_bias: float = 0.0,
-        biases: Literal["one", "two"] = "one",
-        weight_dropout: float = 0.0,
-        reverse: bool = False,
-        clock: Clock,
+        self, *, input_width: int, cell: int, projection: int | None = None, cell_clip: float | None = None,
+        projection_clip: float | None = None, forget_bias: float = 0.0, biases: Literal["one", "two"] = "one",
+        weight_dropout: float = 0.0, reverse: bool = False, clock: Clock,
     ) -> None:
         super().__init__()
         self.cell, self.width, self.reverse = cell, projection or cell, reverse

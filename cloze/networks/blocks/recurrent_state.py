@@ -12,6 +12,19 @@ from cloze.errors import RecipeError
 State = tuple[Tensor, Tensor]
 
 
+class StateCache:
+    """What recurrent layers remember of the tokens read so far, h (B, H) and c (B, C) of each, for generation.
+
+    A translator's decoder also remembers what it was fed last, and in `encoded` the encoder's states.
+    """
+
+    def __init__(self) -> None:
+        self.layers: list[list[Tensor]] = []
+        self.source: list[list[Tensor]] = []
+        self.encoded: Tensor | None = None
+        self.length = 0
+
+
 def lengths_of(block: Tensor | None, network: str) -> Tensor | None:
     """How many real tokens each row has (B,), None where nothing is padded; a row of several examples is a `RecipeError`."""
     if block is None:
