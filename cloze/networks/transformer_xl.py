@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -19,7 +20,7 @@ from cloze.networks.blocks.distances import Distances, StepDropout, distance_map
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.layer import Layer
-from cloze.networks.blocks.memory import recall, remember, with_memory
+from cloze.networks.blocks.memory import Memory, recall, remember, with_memory
 from cloze.networks.blocks.norm import Post
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility
@@ -43,8 +44,83 @@ EARLIER_NAMES = {
 }
 
 
+class RelativeTransformer(Network):
+    """What `transformer_xl` and `two_stream` share: layers that read by distances, and a memory of the rows before (Dai et al.,
+    2019, §3). `part` is the name of the network in messages."""
+
+    def __init__(
+        self, part: str, *, embeddings: nn.Module, layers: int, width: int, heads: int, head_width: int | None,
+        feed_forward: choices.FeedForward, positions: choices.RelativeDistances, memory: choices.SegmentMemory | None,
+        segments: bool, norm_epsilon: float, dropout: float | choices.Dropouts, init_std: float, clock: Clock,
+    ) -> None:
+        super().__init__()
+        if head_width is None and width % heads:
+            raise RecipeError(f"{part}: width {width} is not a multiple of heads {heads}; write head_width.")
+        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
+        self.width, self.inner, self.head_width = width, feed_forward.inner or 4 * width, head_width or width // heads
+        self.memory, self.reuse = (memory.size, memory.reuse) if memory is not None else (0, 0)
+        self.clamp, self.init_std, self.carries = positions.clamp, init_std, self.memory > 0
+        self.embeddings = embeddings
+        own = (heads, self.head_width)
+        self.content_bias = None if positions.untie else nn.Parameter(torch.zeros(own))
+        self.distance_bias = None if positions.untie else nn.Parameter(torch.zeros(own))
+        make_dropout = partial(Dropout, rates.hidden, clock)
+
+        def layer() -> Layer:
+            learned = distance_maps(
+                width=width, heads=heads, head_width=self.head_width, segments=segments, own_biases=positions.untie
+            )
+            attention = Attention(
+                width=width, heads=heads, head_width=self.head_width, dropout=Dropout(rates.of_attention, clock), bias=False,
+                learned=learned,
+            )
+            return Layer(
+                width=width, attention=attention, place=Post(), dropout=make_dropout, active_dropout=make_dropout(),
+                feed_forward=FeedForward(self.inner, feed_forward.activation, feed_forward.biases),
+                norm=lambda: nn.LayerNorm(width, eps=norm_epsilon),
+            )
+
+        self.layers: Sequence[Layer] = nn.ModuleList(layer() for _ in range(layers))  # type: ignore[assignment]
+        self.around = nn.ModuleList()  # objects that every pass calls
+        self.embedding_dropout, self.final_dropout = make_dropout(), make_dropout()
+        self.distance_dropout = StepDropout(rates.hidden, clock)
+
+    def _distances(self, length: int, memory: Memory | None, *, ahead: bool, like: Tensor) -> Distances:
+        """The relation of rows of this length to [memory; row]."""
+        keys = length if memory is None else memory.states.shape[2] + length
+        down = distances_down(length, keys, ahead=ahead, clamp=self.clamp, device=like.device)
+        far = self.distance_dropout(sinusoids(down, self.width)[None])[0].to(like.dtype)
+        u, v = self.content_bias, self.distance_bias
+        return Distances(far, length, keys, None if u is None or v is None else (u, v))
+
+    def _run(
+        self, x: Tensor, given: AttentionInputs, memory: Memory | None, want: frozenset[str], gates: Tensor | None,
+        around: Sequence[Around], *, unread: bool = False,
+    ) -> tuple[list[Tensor], dict[str, Any]]:
+        """What the stack gives, and the wanted states of attention."""
+        record = Record.of(want)
+        past = None if memory is None else memory.states
+        each = each_layer([given] * len(self.layers), past=past, gates=gates, record=record)
+        passed = Stack(self.layers, each, [*self.around, *around]).run(x, unread=unread and record is None)
+        return passed, {} if record is None else record.stacked()
+
+    def _read(
+        self, want: frozenset[str], passed: list[Tensor], memory: Memory | None, tokens: Tensor, block: Tensor | None,
+        summaries: Tensor | None,
+    ) -> dict[str, Any]:
+        """Of `hidden`, `layers`, `summary` and `carry` what is wanted."""
+        hidden = self.final_dropout(passed[-1]) if want & {"hidden", "summary", "layers"} else passed[-1]
+        if "summary" in want and summaries is None:
+            summaries = last_positions(tokens, block)
+        states: dict[str, Any] = reading_states(want, hidden, passed, summaries)
+        if "carry" in want and self.carries:
+            real, inputs = None if block is None else block > 0, passed[: len(self.layers)]
+            states["carry"] = remember(inputs, real, memory, size=self.memory, reuse=self.reuse)
+        return states
+
+
 @register("network", "transformer_xl")
-class TransformerXL(Network):
+class TransformerXL(RelativeTransformer):
     """Segment recurrence and relative attention (Dai et al., 2019, §3).
 
     Embeddings are scaled by √width; there are no absolute positions. Every layer reads [memory; row]: of its own inputs, the
@@ -86,35 +162,16 @@ class TransformerXL(Network):
         vocab_size: Given[int],
         clock: Given[Clock],
     ) -> None:
-        super().__init__()
-        if head_width is None and width % heads:
-            raise RecipeError(f"transformer_xl: width {width} is not a multiple of heads {heads}; write head_width.")
-        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
-        self.width, self.inner = width, feed_forward.inner or 4 * width
-        self.head_width = head_width or width // heads
-        self.memory, self.reuse = (memory.size, memory.reuse) if memory is not None else (0, 0)
-        self.same_length = memory is not None and memory.same_length
-        self.clamp, self.init_std, untie = positions.clamp, init_std, positions.untie
-        self.carries = self.memory > 0
-        self.embeddings = AdaptiveEmbedding(
+        table = AdaptiveEmbedding(
             vocab_size=vocab_size, width=width, embedding_width=embedding.width, cutoffs=embedding.cutoffs,
             divide=embedding.divide,
         )
-        own = (heads, self.head_width)
-        self.content_bias = None if untie else nn.Parameter(torch.zeros(own))
-        self.distance_bias = None if untie else nn.Parameter(torch.zeros(own))
-        self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
-            relative_layer(
-                width=width, heads=heads, head_width=self.head_width, norm_epsilon=norm_epsilon, dropout=rates.hidden,
-                feed_forward=FeedForward(self.inner, feed_forward.activation, feed_forward.biases),
-                attention_dropout=rates.of_attention, segments=False, own_biases=untie, clock=clock,
-            )
-            for _ in range(layers)
+        super().__init__(
+            "transformer_xl", embeddings=table, layers=layers, width=width, heads=heads, head_width=head_width,
+            feed_forward=feed_forward, positions=positions, memory=memory, segments=False, norm_epsilon=norm_epsilon,
+            dropout=dropout, init_std=init_std, clock=clock,
         )
-        self.around = nn.ModuleList()  # objects that every pass calls
-        self.embedding_dropout = Dropout(rates.hidden, clock)
-        self.distance_dropout = StepDropout(rates.hidden, clock)
-        self.final_dropout = Dropout(rates.hidden, clock)
+        self.same_length = memory is not None and memory.same_length
         self.takes = frozenset({"tokens", "order", "block", "restarts", "summaries"})
         self.gives = {**reading_kinds("left_to_right"), **attention_kinds("left_to_right")}
         self.reset_parameters()
@@ -149,33 +206,17 @@ class TransformerXL(Network):
         require_order("transformer_xl", order, "left_to_right")
         length = tokens.shape[1]
         memory = recall(carry, restarts) if cache is None else recall(_cached(cache), None)
-        past = 0 if memory is None else memory.states.shape[2]
         x = self.embedding_dropout(self.embeddings(tokens) * math.sqrt(self.width))
-        down = distances_down(length, past + length, ahead=False, clamp=self.clamp, device=tokens.device)
-        distances = self.distance_dropout(sinusoids(down, self.width)[None])[0].to(x.dtype)
+        relation = self._distances(length, memory, ahead=False, like=x)
         seen = with_memory(causal(length, block, tokens.device), memory, queries=length)
         if self.same_length:
             assert seen is not None  # the order is causal
-            seen = seen & _near(length, past + length, self.memory, tokens.device)
-        u, v = self.content_bias, self.distance_bias
-        biases = None if u is None or v is None else (u, v)
-        record = Record.of(want)
-        given = AttentionInputs(Visibility("mask", seen), Distances(distances, length, past + length, biases))
-        each = each_layer(
-            [given] * len(self.layers), past=None if memory is None else memory.states, gates=gates, record=record
-        )
-        passed = Stack(self.layers, each, [*self.around, *around]).run(x)
+            seen = seen & _near(length, relation.keys, self.memory, tokens.device)
+        passed, states = self._run(x, AttentionInputs(Visibility("mask", seen), relation), memory, want, gates, around)
         if cache is not None:
             for number, kept in enumerate(cache.layers):
                 kept[:] = [torch.cat([*kept, passed[number][:, None]], dim=2)]
-        hidden = self.final_dropout(passed[-1])
-        if "summary" in want and summaries is None:
-            summaries = last_positions(tokens, block)
-        states: dict[str, Any] = reading_states(want, hidden, passed, summaries)
-        if "carry" in want and self.carries:
-            real = None if block is None else block > 0
-            states["carry"] = remember(passed[:-1], real, memory, size=self.memory, reuse=self.reuse)
-        return states if record is None else states | record.stacked()
+        return states | self._read(want, passed, memory, tokens, block, summaries)
 
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward over a full memory."""
@@ -183,21 +224,6 @@ class TransformerXL(Network):
         far = len(distances_down(size.length, self.memory + size.length, ahead=False, clamp=None, device=torch.device("meta")))
         layers = (relative_flops(layer, size, past=self.memory, far=far) for layer in self.layers)
         return sum(layers) + TRAINED * self.embeddings.products(fields["tokens"])
-
-
-def relative_layer(
-    *, width: int, heads: int, head_width: int, feed_forward: FeedForward, norm_epsilon: float, dropout: float,
-    attention_dropout: float, segments: bool, own_biases: bool, clock: Clock,
-) -> Layer:
-    """A layer that reads by distances, with a norm behind both halves and no biases in its attention."""
-    learned = distance_maps(width=width, heads=heads, head_width=head_width, segments=segments, own_biases=own_biases)
-    attention = Attention(
-        width=width, heads=heads, head_width=head_width, dropout=Dropout(attention_dropout, clock), bias=False, learned=learned
-    )
-    return Layer(
-        width=width, attention=attention, feed_forward=feed_forward, place=Post(), dropout=lambda: Dropout(dropout, clock),
-        norm=lambda: nn.LayerNorm(width, eps=norm_epsilon), active_dropout=Dropout(dropout, clock),
-    )
 
 
 def relative_flops(

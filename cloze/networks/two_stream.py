@@ -10,24 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, NonNegative, Positive, Width
-from cloze.errors import RecipeError
 from cloze.networks import choices
 from cloze.networks.blocks.around import Around
-from cloze.networks.blocks.attention import AttentionInputs, QueryKeyValue, Record
-from cloze.networks.blocks.distances import Distances, LearnedDistances, StepDropout, distances_down, sinusoids
+from cloze.networks.blocks.attention import AttentionInputs, QueryKeyValue
+from cloze.networks.blocks.distances import Distances, LearnedDistances, distances_down
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings
-from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.layer import Drops, Layer
-from cloze.networks.blocks.memory import Memory, recall, remember, with_memory
+from cloze.networks.blocks.memory import Memory, recall, with_memory
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.blocks.stack import Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import shown
-from cloze.networks.network import Network, StateKind, attention_kinds, last_positions, reading_kinds, reading_states
+from cloze.networks.network import StateKind, attention_kinds, reading_kinds
 from cloze.networks.transformer import Transformer
-from cloze.networks.transformer_xl import EARLIER_NAMES, causal, relative_flops, relative_layer
+from cloze.networks.transformer_xl import EARLIER_NAMES, RelativeTransformer, causal, relative_flops
 from cloze.registry import Given, PartMark, register
 
 #: The dropouts of a layer's query stream, in the order of `Drops`.
@@ -56,7 +53,7 @@ class QueryStream(Around):
 
 
 @register("network", "two_stream")
-class TwoStream(Network):
+class TwoStream(RelativeTransformer):
     """Two-stream self-attention with relative distances, relative segments and a memory (Yang et al., 2019, §2.3-2.5).
 
     A token of the content stream sees what `order` lets it see, itself included; of the query stream what stands strictly
@@ -97,36 +94,17 @@ class TwoStream(Network):
         vocab_size: Given[int],
         clock: Given[Clock],
     ) -> None:
-        super().__init__()
-        if head_width is None and width % heads:
-            raise RecipeError(f"two_stream: width {width} is not a multiple of heads {heads}; write head_width.")
-        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
-        self.width, self.inner = width, feed_forward.inner or 4 * width
-        self.head_width = head_width or width // heads
-        self.memory, self.reuse = (memory.size, memory.reuse) if memory is not None else (0, 0)
-        self.clamp, untie, dropped = positions.clamp, positions.untie, rates.hidden
-        self.relative_segments, self.init_std = relative_segments, init_std
-        self.carries = self.memory > 0
-        self.embeddings = Embeddings(vocab_size=vocab_size, width=width)
-        self.unknown = nn.Parameter(torch.zeros(width))
-        own = (heads, self.head_width)
-        self.content_bias = None if untie else nn.Parameter(torch.zeros(own))
-        self.distance_bias = None if untie else nn.Parameter(torch.zeros(own))
-        self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
-            relative_layer(
-                width=width, heads=heads, head_width=self.head_width, norm_epsilon=norm_epsilon, dropout=dropped,
-                feed_forward=FeedForward(self.inner, feed_forward.activation, feed_forward.biases),
-                attention_dropout=rates.of_attention, segments=relative_segments, own_biases=untie, clock=clock,
-            )
-            for _ in range(layers)
+        super().__init__(
+            "two_stream", embeddings=Embeddings(vocab_size=vocab_size, width=width), layers=layers, width=width, heads=heads,
+            head_width=head_width, feed_forward=feed_forward, positions=positions, memory=memory, segments=relative_segments,
+            norm_epsilon=norm_epsilon, dropout=dropout, init_std=init_std, clock=clock,
         )
+        self.relative_segments = relative_segments
+        self.unknown = nn.Parameter(torch.zeros(width))
         for layer in self.layers:
-            query_rates = zip(QUERY_DROPS, (rates.of_attention, dropped, dropped, dropped), strict=True)
+            query_rates = zip(QUERY_DROPS, (each.rate for each in layer.drops), strict=True)
             layer.query_drops = nn.ModuleDict({name: Dropout(rate, clock) for name, rate in query_rates})
-        self.around = nn.ModuleList()  # objects that every pass calls
-        self.embedding_dropout, self.unknown_dropout = Dropout(dropped, clock), Dropout(dropped, clock)
-        self.distance_dropout = StepDropout(dropped, clock)
-        self.final_dropout, self.query_dropout = Dropout(dropped, clock), Dropout(dropped, clock)
+        self.unknown_dropout, self.query_dropout = (Dropout(self.final_dropout.rate, clock) for _ in range(2))
         optional = {"order", "block", "reversed", "restarts", "summaries"} | ({"segments"} if relative_segments else set())
         self.takes = self.needs | optional
         self.gives = {**reading_kinds("order"), "query": StateKind("B L D", "before"), **attention_kinds("order")}
@@ -155,29 +133,19 @@ class TwoStream(Network):
 
         `positions` (M,) names the flat positions where `query` is read; it is zero elsewhere. Absent: it is made everywhere.
         """
-        memory, record = recall(carry, restarts), Record.of(want)
+        memory = recall(carry, restarts)
         given, relation = self._content(tokens, segments, order, block, reversed, memory)
-        x = self.embedding_dropout(self.embeddings(tokens, None, None, None))
+        x = self.embedding_dropout(self.embeddings(tokens))
         stream = self._query(tokens, positions, relation, order, block, memory) if "query" in want else None
-        bare = want.isdisjoint({"hidden", "summary", "layers"}) and record is None  # the last content is read by nobody
-        each = each_layer(
-            [given] * len(self.layers), past=None if memory is None else memory.states, gates=gates, record=record
+        bare = want.isdisjoint({"hidden", "summary", "layers"})  # the last content is read by nobody
+        passed, states = self._run(
+            x, given, memory, want, gates, [*around, *([] if stream is None else [stream])], unread=bare
         )
-        passed = Stack(self.layers, each, [*self.around, *around, *([] if stream is None else [stream])]).run(x, unread=bare)
-        states: dict[str, Any] = {} if record is None else record.stacked()
         if stream is not None:
             chosen = stream.given.at
             assert chosen is not None  # a query stream is made of some tokens
             states["query"] = chosen.put_back(self.query_dropout(stream.rows, chosen.positions))
-        hidden = passed[-1] if bare else self.final_dropout(passed[-1])
-        if "summary" in want and summaries is None:
-            summaries = last_positions(tokens, block)
-        states |= reading_states(want, hidden, passed, summaries)
-        if "carry" in want and self.carries:
-            real = None if block is None else block > 0
-            inputs = passed[: len(self.layers)]
-            states["carry"] = remember(inputs, real, memory, size=self.memory, reuse=self.reuse)
-        return states
+        return states | self._read(want, passed, memory, tokens, block, summaries)
 
     def _content(
         self, tokens: Tensor, segments: Tensor | None, order: Tensor | str, block: Tensor | None, reversed: Tensor | None,
@@ -185,23 +153,17 @@ class TwoStream(Network):
     ) -> tuple[AttentionInputs, Distances]:
         """What attention of the content stream is given in every layer."""
         length, device = tokens.shape[1], tokens.device
-        past = 0 if memory is None else memory.states.shape[2]
-        down = distances_down(length, past + length, ahead=True, clamp=self.clamp, device=device)
-        distances = self.distance_dropout(sinusoids(down, self.width)[None])[0].to(self.unknown.dtype)
+        relation = self._distances(length, memory, ahead=True, like=self.unknown)
         if reversed is not None:  # the sine of the negated distance is the negated sine
-            half = self.width // 2
-            back = torch.cat([-distances[:, :half], distances[:, half:]], dim=-1)
-            distances = torch.stack([distances, back])
+            sines, cosines = relation.sinusoids.chunk(2, dim=-1)
+            both = torch.stack([relation.sinusoids, torch.cat([-sines, cosines], dim=-1)])
+            relation = replace(relation, sinusoids=both, reversed=reversed)
         seen = visibility(order, block, length=length, past=0, device=device)
         mask = with_memory(causal(length, None, device) if seen.kind == "causal" else seen.mask, memory, queries=length)
-        differs = None
         if self.relative_segments:
             kind = torch.zeros_like(tokens) if segments is None else segments
-            kinds = torch.cat([kind.new_zeros(len(kind), past), kind], dim=1)
-            differs = (kind[:, :, None] != kinds[:, None, :])[:, None]
-        u, v = self.content_bias, self.distance_bias
-        biases = None if u is None or v is None else (u, v)
-        relation = Distances(distances, length, past + length, biases, differs, reversed)
+            kinds = torch.cat([kind.new_zeros(len(kind), relation.keys - length), kind], dim=1)
+            relation = replace(relation, differs=(kind[:, :, None] != kinds[:, None, :])[:, None])
         return AttentionInputs(Visibility("all") if mask is None else Visibility("mask", mask), relation), relation
 
     def _query(

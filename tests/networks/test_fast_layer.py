@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cloze.networks import Clock, Transformer
 from cloze.networks.blocks.dropout import Dropout
-from cloze.networks.fast import handing
+from cloze.networks.fast import switch
 from cloze.networks.fast.activation import activate, activate_backward
 from cloze.networks.fast.switch import switched
 from tests.making import network_of
@@ -116,8 +116,8 @@ def test_a_second_backward_gives_the_same_gradients() -> None:
 def test_gelu_is_the_tanh_form_for_every_bfloat16(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if compiled:
         pytest.importorskip("numba")
-    monkeypatch.setattr(handing, "_MANY", 1 if compiled else 1 << 60)
-    monkeypatch.setattr(handing, "_FEW_THREADS", 1 << 10)
+    monkeypatch.setattr(switch, "_MANY", 1 if compiled else 1 << 60)
+    monkeypatch.setattr(switch, "_FEW_THREADS", 1 << 10)
     x = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
     x = x[x.isfinite()]
     exact = nn.functional.gelu(x.double(), approximate="tanh")
@@ -131,8 +131,8 @@ def test_gelu_is_the_tanh_form_for_every_bfloat16(compiled: bool, monkeypatch: p
 
 def test_compiled_gelu_hides_nothing_that_is_not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    monkeypatch.setattr(handing, "_MANY", 1)
-    monkeypatch.setattr(handing, "_FEW_THREADS", 1 << 10)
+    monkeypatch.setattr(switch, "_MANY", 1)
+    monkeypatch.setattr(switch, "_FEW_THREADS", 1 << 10)
     x = torch.tensor([float("nan"), 1.0, float("nan")]).bfloat16()
     assert activate(x, "gelu_tanh").isnan().tolist() == [True, False, True]
     assert activate_backward(torch.ones_like(x), x, "gelu_tanh").isnan().tolist() == [True, False, True]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cloze.networks.fast import handing
+from cloze.networks.fast import switch
 from cloze.networks.fast.softmax import soften
 
 
@@ -14,8 +14,8 @@ from cloze.networks.fast.softmax import soften
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled code from the first number on."""
     pytest.importorskip("numba")
-    monkeypatch.setattr(handing, "_MANY", 1)
-    monkeypatch.setattr(handing, "_FEW_THREADS", 1 << 10)
+    monkeypatch.setattr(switch, "_MANY", 1)
+    monkeypatch.setattr(switch, "_FEW_THREADS", 1 << 10)
 
 
 def wanted(scores: Tensor, added: Tensor | None, heads: int) -> Tensor:
@@ -62,7 +62,7 @@ def test_without_compiled_code_the_numbers_are_near(dropped: bool, monkeypatch: 
     scores, added = torch.randn(6, 5, 33).bfloat16(), torch.randn(1, 3, 5, 33).bfloat16()
     keep = -(torch.rand(2, 3, 5, 33) < 0.9).short() if dropped else None
     fast = soften(scores.clone(), added, keep, 3)
-    monkeypatch.setattr(handing, "_MANY", 1 << 60)
+    monkeypatch.setattr(switch, "_MANY", 1 << 60)
     for one, other in zip(fast, soften(scores.clone(), added, keep, 3), strict=True):
         torch.testing.assert_close(one, other, rtol=0.05, atol=0)
         assert torch.equal(one == 0, other == 0)
