@@ -98,11 +98,8 @@ class BiLSTM(Network):
     )
 
     def __init__(
-        self,
-        *,
-        layers: Depth,
-        width: Width,
-        inner: Width | None = None,
+        self, *,
+        layers: Depth, width: Width, inner: Width | None = None,
         skip: bool = True,
         cell_clip: Positive | None = 3.0,
         projection_clip: Positive | None = 3.0,
@@ -110,8 +107,7 @@ class BiLSTM(Network):
         dropout: BelowOne = 0.1,
         reuse: Natural = 0,
         embedding: Annotated[Characters | None, PartMark("embedding")] = None,
-        vocab_size: Given[int],
-        clock: Given[Clock],
+        vocab_size: Given[int], clock: Given[Clock],
     ) -> None:
         super().__init__()
         if width % 2 or layers < 1 or reuse < 0:

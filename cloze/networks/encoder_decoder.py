@@ -127,11 +127,8 @@ class EncoderDecoder(Network):
     )
 
     def __init__(
-        self,
-        *,
-        layers: Depth,
-        width: Width,
-        heads: Width,
+        self, *,
+        layers: Depth, width: Width, heads: Width,
         decoder_layers: Depth | None = None,
         head_width: Width | None = None,
         attention: choices.ScaledAttention = choices.ScaledAttention(),
@@ -141,8 +138,7 @@ class EncoderDecoder(Network):
         embedding: choices.SharedTable = choices.SharedTable(),
         dropout: BelowOne | choices.SequenceDropouts = 0.1,
         initial: Initials = choices.Truncated(),
-        vocab_size: Given[int],
-        clock: Given[Clock],
+        vocab_size: Given[int], clock: Given[Clock],
     ) -> None:
         super().__init__()
         self.width, self.heads, self.inner = width, heads, feed_forward.inner or 4 * width

@@ -43,16 +43,13 @@ class Window(Network):
     pooled: ClassVar[bool] = True  # the last token sees the end of a text alone
 
     def __init__(
-        self,
-        *,
+        self, *,
         before: Count,
-        embedding_width: Width,
-        width: Width,
+        embedding_width: Width, width: Width,
         direct: bool = False,
         dropout: BelowOne = 0.0,
         init_std: NonNegative = 0.1,
-        vocab_size: Given[int],
-        clock: Given[Clock],
+        vocab_size: Given[int], clock: Given[Clock],
     ) -> None:
         super().__init__()
         if before < 1 or embedding_width < 1 or width < 0 or not (width or direct):

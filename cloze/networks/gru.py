@@ -46,10 +46,8 @@ class GRU(Network):
     sizes = named_sizes("width", tiny=(128,), mini=(256,), small=(600,), medium=(1200,), base=(2400,), large=(4800,))
 
     def __init__(
-        self,
-        *,
-        width: Width,
-        embedding_width: Width | None = None,
+        self, *,
+        width: Width, embedding_width: Width | None = None,
         both_directions: bool = False,
         condition: Literal["every_step", "initial"] | None = None,
         first: Literal["read", "zero"] = "read",
@@ -57,9 +55,7 @@ class GRU(Network):
         forget_bias: float = 0.0,
         vectors: str | None = None,
         tune: bool = False,
-        vocab_size: Given[int],
-        clock: Given[Clock],
-        tables: Given[Mapping[str, Any] | None] = None,
+        vocab_size: Given[int], clock: Given[Clock], tables: Given[Mapping[str, Any] | None] = None,
     ) -> None:
         super().__init__()
         if both_directions and (width % 2 or condition is not None):

@@ -76,11 +76,8 @@ class LSTM(Network):
     )
 
     def __init__(
-        self,
-        *,
-        layers: Depth,
-        width: Width,
-        inner: Width | None = None,
+        self, *,
+        layers: Depth, width: Width, inner: Width | None = None,
         down: bool = False,
         reuse: Natural = 0,
         biases: Literal["one", "two"] = "two",
@@ -90,8 +87,7 @@ class LSTM(Network):
         bound: NonNegative | None = None,
         truncate: Natural = 0,
         embedding: Annotated[Characters | None, PartMark("embedding")] = None,
-        vocab_size: Given[int],
-        clock: Given[Clock],
+        vocab_size: Given[int], clock: Given[Clock],
     ) -> None:
         super().__init__()
         if layers < 1 or reuse < 0:

@@ -144,8 +144,7 @@ class LSTMEncoderDecoder(Network):
     sizes = named_sizes("layers width", tiny=(2, 64), mini=(2, 200), small=(2, 400), base=(2, 600), large=(2, 1200))
 
     def __init__(
-        self,
-        *,
+        self, *,
         width: Width,
         layers: Depth = 2,
         embedding_width: Width | None = None,
@@ -157,9 +156,7 @@ class LSTMEncoderDecoder(Network):
         words: bool = False,
         vectors: str | None = None,
         tune: bool = False,
-        vocab_size: Given[int],
-        clock: Given[Clock],
-        tables: Given[Mapping[str, Any] | None] = None,
+        vocab_size: Given[int], clock: Given[Clock], tables: Given[Mapping[str, Any] | None] = None,
     ) -> None:
         super().__init__()
         if layers < 1 or width % 2:

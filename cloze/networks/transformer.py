@@ -67,11 +67,8 @@ class Transformer(Network):
     gives: Mapping[str, StateKind] = MappingProxyType({**reading_kinds("order"), **attention_kinds("order")})
 
     def __init__(
-        self,
-        *,
-        layers: Depth,
-        width: Width,
-        heads: Width,
+        self, *,
+        layers: Depth, width: Width, heads: Width,
         attention: choices.BandedAttention = choices.BandedAttention(),
         feed_forward: choices.FeedForwards = choices.FeedForward(),
         norm: choices.Norms = choices.Post(),
@@ -81,8 +78,7 @@ class Transformer(Network):
         share: choices.Share | None = None,
         dropout: BelowOne | choices.Dropouts = 0.1,
         initial: choices.Initials = choices.Truncated(),
-        vocab_size: Given[int],
-        clock: Given[Clock],
+        vocab_size: Given[int], clock: Given[Clock],
     ) -> None:
         super().__init__()
         self.width, self.vocab_size, self.heads, self.clock = width, vocab_size, heads, clock

@@ -146,11 +146,8 @@ class TransformerXL(RelativeTransformer):
     )
 
     def __init__(
-        self,
-        *,
-        layers: Depth,
-        width: Width,
-        heads: Width,
+        self, *,
+        layers: Depth, width: Width, heads: Width,
         head_width: Width | None = None,
         feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(activation="relu"),
         positions: Annotated[choices.RelativeDistances, PartMark("positions")] = choices.RelativeDistances(),
@@ -159,8 +156,7 @@ class TransformerXL(RelativeTransformer):
         norm_epsilon: Positive = 1e-5,
         dropout: BelowOne | choices.Dropouts = choices.Dropouts(hidden=0.1, attention=0.0),
         init_std: NonNegative = 0.02,
-        vocab_size: Given[int],
-        clock: Given[Clock],
+        vocab_size: Given[int], clock: Given[Clock],
     ) -> None:
         table = AdaptiveEmbedding(
             vocab_size=vocab_size, width=width, embedding_width=embedding.width, cutoffs=embedding.cutoffs,

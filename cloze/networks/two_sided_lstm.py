@@ -47,19 +47,14 @@ class TwoSidedLSTM(Network):
     sizes = named_sizes("width", tiny=(64,), mini=(128,), small=(300,), base=(600,), large=(1000,))
 
     def __init__(
-        self,
-        *,
-        width: Width,
-        embedding_width: Width | None = None,
-        inner: Width | None = None,
+        self, *,
+        width: Width, embedding_width: Width | None = None, inner: Width | None = None,
         mix: Width | None = None,
         dropout: BelowOne = 0.0,
         forget_bias: float = 0.0,
         vectors: str | None = None,
         tune: bool = False,
-        vocab_size: Given[int],
-        clock: Given[Clock],
-        tables: Given[Mapping[str, Any] | None] = None,
+        vocab_size: Given[int], clock: Given[Clock], tables: Given[Mapping[str, Any] | None] = None,
     ) -> None:
         super().__init__()
         self.width, self.inner = width, inner or width

@@ -78,11 +78,8 @@ class TwoStream(RelativeTransformer):
     positions_state: ClassVar[str] = "query"
 
     def __init__(
-        self,
-        *,
-        layers: Depth,
-        width: Width,
-        heads: Width,
+        self, *,
+        layers: Depth, width: Width, heads: Width,
         head_width: Width | None = None,
         feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
         positions: Annotated[choices.RelativeDistances, PartMark("positions")] = choices.RelativeDistances(untie=True),
@@ -91,8 +88,7 @@ class TwoStream(RelativeTransformer):
         norm_epsilon: Positive = 1e-12,
         dropout: BelowOne | choices.Dropouts = 0.1,
         init_std: NonNegative = 0.02,
-        vocab_size: Given[int],
-        clock: Given[Clock],
+        vocab_size: Given[int], clock: Given[Clock],
     ) -> None:
         super().__init__(
             "two_stream", embeddings=Embeddings(vocab_size=vocab_size, width=width), layers=layers, width=width, heads=heads,

@@ -58,8 +58,7 @@ class WordVectors(Network):
     )
 
     def __init__(
-        self,
-        *,
+        self, *,
         width: Width,
         subwords: tuple[int, int] | None = None,
         buckets: Count = 2_000_000,
@@ -68,9 +67,7 @@ class WordVectors(Network):
         biases: bool = False,
         gradient: Literal["full", "divided"] = "divided",
         spread: NonNegative = 0.5,
-        vocab_size: Given[int],
-        spellings: Given[Sequence[str] | None] = None,
-        clock: Given[Clock | None] = None,
+        vocab_size: Given[int], spellings: Given[Sequence[str] | None] = None, clock: Given[Clock | None] = None,
     ) -> None:
         super().__init__()
         _check(subwords, buckets, word_ngrams, both_sides, biases)

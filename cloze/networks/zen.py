@@ -63,11 +63,8 @@ class Zen(Transformer):
     )
 
     def __init__(
-        self,
-        *,
-        layers: Depth,
-        width: Width,
-        heads: Width,
+        self, *,
+        layers: Depth, width: Width, heads: Width,
         ngram_layers: OptionalDepth = 6,
         ngrams: str = "ngrams",
         feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
@@ -76,9 +73,7 @@ class Zen(Transformer):
         norm_epsilon: Positive = 1e-12,
         dropout: BelowOne | choices.Dropouts = 0.1,
         initial: Annotated[choices.Truncated | choices.Normal, PartMark("initial")] = choices.Normal(),
-        vocab_size: Given[int],
-        clock: Given[Clock],
-        tables: Given[Mapping[str, Any] | None] = None,
+        vocab_size: Given[int], clock: Given[Clock], tables: Given[Mapping[str, Any] | None] = None,
     ) -> None:
         norm = choices.Post(epsilon=norm_epsilon)
         super().__init__(

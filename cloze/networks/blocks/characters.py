@@ -108,16 +108,14 @@ class CharCNN(Characters):
     )
 
     def __init__(
-        self,
-        *,
+        self, *,
         embedding_width: Width = 16,
         filters: list[tuple[int, int]] = [(1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)],  # noqa: B006
         highways: OptionalDepth = 2,
         activation: Literal["relu", "tanh"] = "relu",
         per_word: Count = 50,
         mask: bool = False,
-        vocab_size: Given[int],
-        spellings: Given[Sequence[str] | None] = None,
+        vocab_size: Given[int], spellings: Given[Sequence[str] | None] = None,
     ) -> None:
         widest = max((span for span, _ in filters), default=0)
         if not filters or min(min(pair) for pair in filters) < 1 or widest > per_word:

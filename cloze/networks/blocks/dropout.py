@@ -58,34 +58,23 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ ((x >> 31) & ((1 << 33) - 1))
 
 
-def _words(numbers: int) -> int:
-    return (numbers + FIELDS - 1) // FIELDS
-
-
-def _hidden_positions(length: int, width: int, device: torch.device) -> Tensor:
-    return torch.arange(length * _words(width), dtype=torch.int64, device=device).view(length, -1)
-
-
-def _score_positions(heads: int, queries: int, keys: int, device: torch.device) -> Tensor:
-    row = torch.arange(queries, dtype=torch.int64, device=device)[None, :, None] * heads
-    row = row + torch.arange(heads, dtype=torch.int64, device=device)[:, None, None]
-    return row * _KEYS_ACROSS + torch.arange(_words(keys), dtype=torch.int64, device=device)
-
-
 @lru_cache(maxsize=16)
-def _kept_table(kind: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:
+def _kept_table(sizes: tuple[int, ...], device: torch.device) -> Tensor:
     with torch.inference_mode(False):
-        if kind == "hidden":
-            positions = _hidden_positions(sizes[0], sizes[1], device)
+        *rows, numbers = (torch.arange(size, dtype=torch.int64, device=device) for size in (*sizes[:-1], -(-sizes[-1] // FIELDS)))
+        if len(rows) == 1:
+            places = rows[0][:, None] * len(numbers) + numbers
         else:
-            positions = _score_positions(sizes[0], sizes[1], sizes[2], device)
-        return _mix((positions ^ _MIX2) * _GOLDEN)  # XOR first: compilers fold products of plain counters, and overflow
+            heads, queries = rows
+            places = (queries[:, None] * len(heads) + heads[:, None, None]) * _KEYS_ACROSS + numbers
+        return _mix((places ^ _MIX2) * _GOLDEN)  # XOR first: compilers fold products of plain counters, and overflow
 
 
-def _table(kind: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:
+def _table(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """A word for every place in a row: hidden states (L, D), or scores of attention (H, Lq, Lk)."""
     if torch.compiler.is_compiling() or prod(sizes) > _SMALL_TABLE * FIELDS:
-        return _kept_table.__wrapped__(kind, sizes, device)
-    return _kept_table(kind, sizes, device)
+        return _kept_table.__wrapped__(sizes, device)
+    return _kept_table(sizes, device)
 
 
 class Dropout(nn.Module):
@@ -126,12 +115,12 @@ class Dropout(nn.Module):
             return self._by_element(shape, device)
         if positions is None:
             length = shape[1] if len(shape) == 3 else 1
-            table = _table("hidden", (length, width), device)
+            table = _table((length, width), device)
             first, second = (key.view(-1, 1, 1) for key in self._row_keys(shape[0], device))
             return self._fields(table, first, second, width).view(shape)
         if len(positions.row) == 0:
             return torch.empty(shape, dtype=torch.int16, device=device)
-        table = _table("hidden", (int(positions.column.max()) + 1, width), device)
+        table = _table((int(positions.column.max()) + 1, width), device)
         first, second = (key[positions.row, None] for key in self._row_keys(int(positions.row.max()) + 1, device))
         return self._fields(table, first, second, width, positions.column)
 
@@ -139,7 +128,7 @@ class Dropout(nn.Module):
         self, batch: int, heads: int, queries: int, keys: int, device: torch.device, columns: Tensor | None = None
     ) -> Tensor:
         """int16 (B, H, Lq, Lk): -1 where an attention weight stays, 0 where not; (B, H, K, Lk) at `columns` (B, K)."""
-        table = _table("scores", (heads, queries, keys), device)
+        table = _table((heads, queries, keys), device)
         if columns is not None:
             table = table.transpose(0, 1)[columns].transpose(1, 2).contiguous()
         first, second = (key.view(-1, 1, 1, 1) for key in self._row_keys(batch, device))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
@@ -27,34 +29,33 @@ class FeedForward:
     activation: Activation = "gelu"
     bias: bool = True
 
-    names: ClassVar[tuple[str, ...]] = ("inner", "outer")
+    #: The maps that read x, and how many times `inner` numbers each makes.
+    reading: ClassVar[Mapping[str, int]] = MappingProxyType({"inner": 1})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the maps, the one into the residual connection last."""
+        return (*self.reading, "outer")
 
     def maps(self, width: int) -> dict[str, nn.Linear]:
         """The maps by name, in the order in which they are drawn."""
-        return {"inner": nn.Linear(width, self.inner, bias=self.bias), **self._outer(width)}
+        made = {name: nn.Linear(width, times * self.inner, bias=self.bias) for name, times in self.reading.items()}
+        return {**made, "outer": nn.Linear(self.inner, width, bias=self.bias)}
 
     def between(self, host: Any, x: Tensor) -> Tensor:
         """What `outer` reads, (…, D) to (…, inner); `host` is the layer that holds the maps."""
         return activate(host.inner(x), self.activation)
-
-    def _outer(self, width: int) -> dict[str, nn.Linear]:
-        return {"outer": nn.Linear(self.inner, width, bias=self.bias)}
 
 
 @dataclass(frozen=True)
 class GatedFeedForward(FeedForward):
     """outer(activate(inner x) ⊙ gate x) (Shazeer, 2020, eq. 5), the gate a map of its own (T5 v1.1)."""
 
-    names: ClassVar[tuple[str, ...]] = ("inner", "gate", "outer")
-
-    def maps(self, width: int) -> dict[str, nn.Linear]:
-        """With `gate`."""
-        made = {name: nn.Linear(width, self.inner, bias=self.bias) for name in ("inner", "gate")}
-        return {**made, **self._outer(width)}
+    reading = MappingProxyType({"inner": 1, "gate": 1})
 
     def between(self, host: Any, x: Tensor) -> Tensor:
         """The product."""
-        made: Tensor = activate(host.inner(x), self.activation) * host.gate(x)
+        made: Tensor = super().between(host, x) * host.gate(x)
         return made
 
 
@@ -62,15 +63,12 @@ class GatedFeedForward(FeedForward):
 class StackedGate(FeedForward):
     """The same with both maps stacked in `inner`, that of the gate below (ModernBERT)."""
 
-    def maps(self, width: int) -> dict[str, nn.Linear]:
-        """`inner` makes twice as many numbers."""
-        return {"inner": nn.Linear(width, 2 * self.inner, bias=self.bias), **self._outer(width)}
+    reading = MappingProxyType({"inner": 2})
 
     def between(self, host: Any, x: Tensor) -> Tensor:
         """The product of both halves."""
         active, gate = host.inner(x).chunk(2, dim=-1)
-        made: Tensor = activate(active, self.activation) * gate
-        return made
+        return activate(active, self.activation) * gate
 
 
 @dataclass(frozen=True)
