@@ -60,7 +60,6 @@ class Window(Network):
         self.before = before
         self.width = width + (before * embedding_width if direct else 0)
         self.direct = direct
-        self.attention_band = before  # a token sees its neighbourhood alone
         self.embeddings = nn.Embedding(vocab_size, embedding_width)
         self.inner = nn.Linear(before * embedding_width, width) if width else None
         self.dropout = Dropout(dropout, clock)

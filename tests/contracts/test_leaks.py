@@ -16,6 +16,7 @@ from torch import Tensor
 from cloze import fields
 from cloze.assembly.load import load_recipe, recipe_names
 from cloze.batch import Batch
+from cloze.networks import Window
 from cloze.registry import names
 from cloze.training.step import Pass, Step
 
@@ -31,7 +32,8 @@ def deeper(name: str) -> list[str]:
         assert spec.part is not None
         values += [f"networks.{network}.layers={DEPTH}"] if "layers" in spec.part.arguments else []
         values += [f"networks.{network}.forget_bias=5.0"] if spec.part.name in FADING else []
-        values += [f"networks.{network}.attention_band={BAND}"] if spec.part.arguments.get("attention_band") else []
+        attention = spec.part.arguments.get("attention") or {}
+        values += [f"networks.{network}.attention.band.width={BAND}"] if attention.get("band") else []
     return values
 
 
@@ -166,4 +168,5 @@ def order_of(run: Pass, given: dict[str, Tensor], row: int) -> Tensor:
 def banded(network: Any) -> bool:
     """Whether some layers see their neighbourhood alone, so that a state sees less than its order allows. So do the vectors of
     `pair_attention`, where a token takes part in its own shares and in nothing else."""
-    return getattr(network, "attention_band", None) is not None or "vectors" in network.gives
+    inputs = getattr(network, "layer_inputs", None)
+    return isinstance(network, Window) or inputs is not None and inputs.band is not None or "vectors" in network.gives
