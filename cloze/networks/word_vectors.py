@@ -71,15 +71,10 @@ class WordVectors(Network):
     ) -> None:
         super().__init__()
         _check(subwords, buckets, word_ngrams, both_sides, biases)
-        self.width = width
-        self.clock = Clock() if clock is None else clock
-        self.vocab_size = vocab_size
-        self.subwords = subwords
-        self.word_ngrams = word_ngrams
+        self.width, self.vocab_size, self.clock = width, vocab_size, Clock() if clock is None else clock
+        self.subwords, self.word_ngrams, self.both_sides = subwords, word_ngrams, both_sides
         self.buckets = buckets if subwords is not None or word_ngrams > 1 else 0
-        self.both_sides = both_sides
-        self.gradient = gradient
-        self.spread = spread
+        self.gradient, self.spread = gradient, spread
         self.spellings = None if spellings is None else tuple(spellings)
         self.roles = 0 if spellings is None else count_roles(spellings)
         self.embeddings = nn.Embedding(vocab_size + self.buckets, width)
@@ -204,9 +199,7 @@ class WordVectors(Network):
     def _of_others(self, hidden: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
         """The mean of the other words of each token's example, (B*L, D)."""
         example, words = self._examples(tokens, block)
-        shown = torch.where(words[:, None], hidden, 0.0)
-        total = hidden.new_zeros(int(example.max()) + 1 if len(example) else 1, self.width).index_add(0, example, shown)
-        number = hidden.new_zeros(len(total)).index_add(0, example, words.to(hidden.dtype))
+        total, number, shown = _by_example(hidden, example, words, int(example.max()) + 1 if len(example) else 1)
         others = (number[example] - words.to(hidden.dtype)).clamp(min=1)
         return (total[example] - shown) / others[:, None]
 
@@ -218,8 +211,7 @@ class WordVectors(Network):
         exists = torch.zeros(len(tokens) * several, dtype=torch.bool, device=tokens.device)
         exists[torch.arange(len(tokens), device=tokens.device) * several] = True  # a row has an example, be it empty
         exists[example[inside.flatten()]] = True
-        total = hidden.new_zeros(len(exists), self.width).index_add(0, example, torch.where(words[:, None], hidden, 0.0))
-        number = hidden.new_zeros(len(exists)).index_add(0, example, words.to(hidden.dtype))
+        total, number, _ = _by_example(hidden, example, words, len(exists))
         if self.word_ngrams > 1:
             rows, owner = self._runs(tokens.flatten(), example, inside.flatten())
             total = total.index_add(0, owner, F.embedding(rows, self.embeddings.weight))
@@ -264,6 +256,13 @@ class WordVectors(Network):
             )
         assert isinstance(buffer, Tensor)
         return buffer
+
+
+def _by_example(hidden: Tensor, example: Tensor, words: Tensor, examples: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The sum of the words' vectors by example, their number, and the vectors with zeros for what is no word."""
+    shown = torch.where(words[:, None], hidden, 0.0)
+    total = hidden.new_zeros(examples, hidden.shape[1]).index_add(0, example, shown)
+    return total, hidden.new_zeros(examples).index_add(0, example, words.to(hidden.dtype)), shown
 
 
 class _Scaled(torch.autograd.Function):

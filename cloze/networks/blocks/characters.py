@@ -45,29 +45,24 @@ class Characters(nn.Module, ABC):
         self.spelled: Tensor
         self.register_buffer("spelled", torch.from_numpy(made), persistent=False)
 
-    @property
-    def words(self) -> int:
-        """How many ids are spelled."""
-        return len(self.spelled)
-
     def forward(self, tokens: Tensor, characters: Tensor | None = None) -> Tensor:
         """(B, L) ids, and characters (B, L, C) where a token has its own, zeros elsewhere, to (B, L, width)."""
-        distinct, place = torch.unique(tokens, return_inverse=True)
-        spelled = self.spelled[distinct]
-        if characters is not None:
-            own = (characters != NOTHING).any(-1)
-            rows, again = torch.unique(characters[own], dim=0, return_inverse=True)
-            place = place.masked_scatter(own, again + len(distinct))
-            spelled = torch.cat([spelled, rows.to(spelled.dtype)])
+        spelled, place = self._distinct(tokens, characters)
         return self.vectors(spelled)[place]
 
     def flops(self, tokens: Tensor, characters: Tensor | None = None) -> float:
         """Floating-point operations of forward and backward for these ids; distinct words count once."""
-        spelled = self.spelled[torch.unique(tokens)]
-        if characters is not None:
-            own = torch.unique(characters[(characters != NOTHING).any(-1)], dim=0)
-            spelled = torch.cat([spelled, own.to(spelled.dtype)])
-        return TRAINED * self.products(spelled)
+        return TRAINED * self.products(self._distinct(tokens, characters)[0])
+
+    def _distinct(self, tokens: Tensor, characters: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The characters of all distinct words (N, C), and which of them each token is (B, L)."""
+        distinct, place = torch.unique(tokens, return_inverse=True)
+        spelled = self.spelled[distinct]
+        if characters is None:
+            return spelled, place
+        own = (characters != NOTHING).any(-1)
+        rows, again = torch.unique(characters[own], dim=0, return_inverse=True)
+        return torch.cat([spelled, rows.to(spelled.dtype)]), place.masked_scatter(own, again + len(distinct))
 
     def products(self, spelled: Tensor) -> float:
         """Multiplications for words (N, C); none where vectors are looked up and added."""

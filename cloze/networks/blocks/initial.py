@@ -33,21 +33,15 @@ def initialise(root: nn.Module, initial: Truncated | Normal | Uniform) -> None:
             else:
                 draw(module.weight, initial.law, initial.std)
         elif isinstance(module, nn.Linear):
-            _initialise_map(module, initial)
+            bound = 1 / math.sqrt(module.in_features) if isinstance(initial, Uniform) else 0.0
+            if isinstance(initial, Uniform):
+                nn.init.uniform_(module.weight, -bound, bound)
+            else:
+                draw(module.weight, initial.law, initial.std)
+            if module.bias is not None:
+                nn.init.uniform_(module.bias, -bound, bound) if bound else nn.init.zeros_(module.bias)
         elif isinstance(module, nn.LayerNorm) and module.bias is not None:
             nn.init.zeros_(module.bias)
-
-
-def _initialise_map(module: nn.Linear, initial: Truncated | Normal | Uniform) -> None:
-    if not isinstance(initial, Uniform):
-        draw(module.weight, initial.law, initial.std)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
-        return
-    bound = 1 / math.sqrt(module.in_features)
-    nn.init.uniform_(module.weight, -bound, bound)
-    if module.bias is not None:
-        nn.init.uniform_(module.bias, -bound, bound)
 
 
 def initialise_apart(
