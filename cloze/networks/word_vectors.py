@@ -249,12 +249,11 @@ class WordVectors(Network):
         return score
 
     def _buffer(self, name: str) -> Tensor:
-        buffer = getattr(self, name)
+        buffer: Tensor | None = self.get_buffer(name)
         if buffer is None:
             raise RecipeError(
                 "word_vectors: n-grams need the words' spellings, and none were given. Give `spellings`, the word behind each id."
             )
-        assert isinstance(buffer, Tensor)
         return buffer
 
 

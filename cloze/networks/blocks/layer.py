@@ -72,7 +72,7 @@ class Layer(nn.Module):
     @property
     def feed_forward_maps(self) -> list[nn.Linear]:
         """The maps of the feed-forward, the one into the residual connection last."""
-        return [getattr(self, name) for name in self.feed_forward.names]
+        return [self.get_submodule(name) for name in self.feed_forward.names]  # type: ignore[misc]
 
     def forward(
         self, x: Tensor, given: AttentionInputs, across: AttentionInputs | None = None, *, drops: Drops | None = None
@@ -94,7 +94,7 @@ class Layer(nn.Module):
         self, name: str, x: Tensor, change: AttentionCall | FeedForwardCall, dropout: Dropout, given: AttentionInputs
     ) -> Tensor:
         """x plus `change` of it, with norm and dropout: by a fast function where one supports the call."""
-        norm = getattr(self, f"{name}_norm")
+        norm = self.get_submodule(f"{name}_norm")
         place: Any = self.around[name] if name in self.around else self.place  # noqa: SIM401  a ModuleDict has no `get`
         fast = choose(x, change, norm, dropout, place)
         if fast is not None:

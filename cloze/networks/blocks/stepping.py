@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -39,11 +40,15 @@ def step_product(weight: Tensor, *, rows: int, steps: int) -> Product:
 
 def _packs(weight: Tensor) -> bool:
     """Whether oneDNN multiplies this weight and torch can lay it out beforehand."""
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
+    return weight.device.type == "cpu" and bool(torch.backends.mkldnn.enabled) and onednn_multiplies(weight.dtype)
+
+
+@cache
+def onednn_multiplies(dtype: torch.dtype) -> bool:
+    """Whether oneDNN is available, multiplies numbers of this dtype and adds a bias in the same pass."""
+    if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return False
-    if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        return False
-    return weight.dtype in (torch.float32, torch.bfloat16) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return dtype == torch.float32 or dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def columns_backwards(length: int, lengths: Tensor | None, device: torch.device) -> Tensor:

@@ -13,7 +13,6 @@ them in float32.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 from cloze.networks.blocks.computed import is_linear, untouched
 from cloze.networks.blocks.dropout import Dropout, Positions, keep_, kept
 from cloze.networks.blocks.norm import NormPlace, RootMeanSquare
+from cloze.networks.blocks.stepping import onednn_multiplies
 
 
 class Residual(NamedTuple):
@@ -150,14 +150,7 @@ def linear(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
     """x @ wᵀ + b, all of one dtype."""
     if b is None:
         return x @ w.t()
-    if x.dtype == torch.bfloat16 and len(x) and _adds_bias():  # `addmm` first writes the bias to memory
+    if x.dtype == torch.bfloat16 and len(x) and onednn_multiplies(x.dtype):  # `addmm` first writes the bias to memory
         product: Tensor = torch.ops.mkldnn._linear_pointwise(x, w, b, "none", [], "")
         return product
     return torch.addmm(b, x, w.t())
-
-
-@cache
-def _adds_bias() -> bool:
-    """Whether oneDNN is available, multiplies bfloat16 and adds a bias in the same pass."""
-    supports = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None) if torch.backends.mkldnn.is_available() else None
-    return supports is not None and hasattr(torch.ops.mkldnn, "_linear_pointwise") and bool(supports())
