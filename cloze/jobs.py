@@ -4,7 +4,7 @@ A job is `python -m MODULE WORDS…`. Its result is the files that it writes and
 sees the same folders. `Workers` is the protocol; `workers_on` makes the ones that `--on` names.
 
 A job reads its standard input until the end: it ends when whatever started it is gone. `end_with_parent` in the job's `main`
-turns that into SIGTERM, upon which a training run writes a checkpoint.
+turns that into SIGTERM, and a training run then writes a checkpoint.
 """
 
 from __future__ import annotations
