@@ -38,7 +38,7 @@ def pretrain(
     extend: bool = False, text_format: str = "auto", with_files: Sequence[str | Path] = (), as_published: bool = False,
     report: Say | None = print,
 ) -> Model:
-    """Pre-train a recipe on text within a budget.
+    """Pre-train a recipe on text within a budget. All arguments but `recipe` and `corpus` are independent options.
 
     Args:
         recipe: The name of a recipe (`cloze list` prints them) or a file.
@@ -97,7 +97,7 @@ def finetune(
 ) -> Model:
     """Fine-tune a model on labelled text. The metric on `dev` selects the best epoch and seed.
 
-    Arguments that are not listed are as in `pretrain`.
+    All arguments but `model`, `train` and `dev` are independent options; those that are not listed are as in `pretrain`.
 
     Args:
         model: A model or its folder, which is not changed.
