@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +35,7 @@ class Cell:
     identity: Mapping[str, Any]
     request: Mapping[str, Any]
 
-    @property
+    @cached_property
     def key(self) -> str:
         """A hash of the identity."""
         return sha256(json.dumps([self.kind, self.identity], sort_keys=True).encode()).hexdigest()[:12]

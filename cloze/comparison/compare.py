@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
@@ -42,7 +43,7 @@ def run(asked: Asked, out: Path, workers: Workers, *, say: Callable[[str], None]
     require_apart([*asked.corpus, *(file for task in asked.tasks for file in task[2:])], out)
     require_own(out)
     grid = Grid(asked, out)
-    progress = Progress(grid, say=say)
+    progress = Progress(grid, workers.count, say=say)
     before = signal.getsignal(signal.SIGTERM)
     try:
         signal.signal(signal.SIGTERM, _interrupt)
@@ -89,8 +90,9 @@ def _fill(grid: Grid, workers: Workers, progress: Progress) -> None:
                 folder = cell.write(grid.out)
                 (folder / FAILED).unlink(missing_ok=True)
                 at_work[cell.key] = cell
+                progress.started(cell)
                 workers.start(Job(cell.key, "cloze.comparison.work", (os.path.abspath(folder),), folder / LOG))
-        progress.show(len(at_work))
+        progress.show()
         if not workers.running:
             return
         ended = workers.wait()
@@ -124,35 +126,50 @@ def _interrupt(number: int, frame: object) -> None:
 class Progress:
     """Cells done of all, and the time left: a line that rewrites itself on a terminal, else one from time to time."""
 
-    def __init__(self, grid: Grid, *, say: Callable[[str], None], stream: TextIO | None = None) -> None:
-        self.grid, self.say, self.stream = grid, say, stream or sys.stderr
-        self.total = sum(grid.counts().values())
-        self.started, self.shown, self.width = time.monotonic(), -float("inf"), 0
-        self.before = self._done()
+    def __init__(self, grid: Grid, count: int, *, say: Callable[[str], None], stream: TextIO | None = None) -> None:
+        self.grid, self.count, self.say, self.stream = grid, count, say, stream or sys.stderr
+        self.total = Counter(grid.counts())
+        self.done: Counter[str] = Counter({cell.key: cell.kind for cell in grid.cells() if grid.result(cell) is not None}.values())
+        self.since: dict[str, float] = {}  # when cells were started
+        self.took: dict[str, list[float]] = {}  # by kind, the seconds of the cells that this process has seen
+        self.shown, self.width = -float("inf"), 0
 
-    def _done(self) -> int:
-        return len({cell.key for cell in self.grid.cells() if self.grid.result(cell) is not None})
+    def started(self, cell: Cell) -> None:
+        """A cell was started."""
+        self.since[cell.key] = time.monotonic()
 
-    def show(self, running: int) -> None:
+    def ended(self, cell: Cell, failure: str | None) -> None:
+        """A cell ended; a failure is told at once."""
+        seconds = time.monotonic() - self.since.pop(cell.key)
+        if failure is None:
+            self.done[cell.kind] += 1
+            self.took.setdefault(cell.kind, []).append(seconds)
+        else:
+            self.close()
+            self.say(f"failed: {cell.label} ({cell.kind}): {failure.splitlines()[0]}")
+
+    @property
+    def left(self) -> float | None:
+        """The seconds that are left, from the mean of each kind of cell; a kind that is not known yet takes as long as the
+        slowest that is."""
+        means = {kind: sum(own) / len(own) for kind, own in self.took.items()}
+        if not means:
+            return None
+        left = self.total - self.done
+        return sum(number * means.get(kind, max(means.values())) for kind, number in left.items()) / self.count
+
+    def show(self) -> None:
         """Show how far it is."""
         now, live = time.monotonic(), self.stream.isatty()
         if not live and now - self.shown < _REFRESH:
             return
         self.shown = now
-        done = self._done()
-        made = done - self.before
-        left = f", {duration((now - self.started) / made * (self.total - done))} left" if made else ""
+        left = "" if self.left is None else f", about {duration(self.left)} left"
         failed = f", {len(self.grid.failed)} failed" if self.grid.failed else ""
-        line = f"{done} of {self.total} cells done{failed}, {running} running{left}"
+        line = f"{self.done.total()} of {self.total.total()} cells done{failed}, {len(self.since)} running{left}"
         self.stream.write("\r" + line.ljust(self.width) if live else line + "\n")
         self.stream.flush()
         self.width = len(line)
-
-    def ended(self, cell: Cell, failure: str | None) -> None:
-        """Tell of a failed cell at once."""
-        if failure is not None:
-            self.close()
-            self.say(f"failed: {cell.label} ({cell.kind}): {failure.splitlines()[0]}")
 
     def close(self) -> None:
         """End the rewritten line."""

@@ -36,11 +36,12 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def spreads(systems: Sequence[Spread], *, title: str, usual: float | None = None) -> Markup:
-    """A row per system: a dot per seed, a mark at the mean, a line over its 95 % interval; `usual` is the constant answer.
+    """A row per system: a dot per seed, a mark at the mean, a line over its 95 % interval; `usual` is the score of
+    the usual answer, shown where it lies among them.
 
     Horizontal places are percentages, so that the letters keep their size on a narrow screen.
     """
-    ends = [end for one in systems for end in (*interval(one.values), *one.values)] + ([] if usual is None else [usual])
+    ends = [end for one in systems for end in (*interval(one.values), *one.values)]
     low, high = min(ends), max(ends)
     air = 0.04 * (high - low) or 0.05 * abs(high) or 0.05
     at = Scale(low - air, high + air, 1.0, 99.0)
@@ -51,7 +52,7 @@ def spreads(systems: Sequence[Spread], *, title: str, usual: float | None = None
         x = f"{at(value):.2f}%"
         parts.append(f'<line class="grid" x1="{x}" x2="{x}" y1="0" y2="{bottom}"/>')
         parts.append(f'<text class="tick" x="{x}" y="{bottom + 16}" text-anchor="middle">{100 * value:g}</text>')
-    if usual is not None:
+    if usual is not None and low <= usual <= high:  # far below the scores it would press them together
         x = f"{at(usual):.2f}%"
         parts.append(f'<line class="usual" x1="{x}" x2="{x}" y1="0" y2="{bottom}"/>')
         anchor = "start" if at(usual) < 50 else "end"

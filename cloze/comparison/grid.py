@@ -41,6 +41,7 @@ class Grid:
     _known: dict[str, Result] = field(default_factory=dict)
     _digests: dict[Path, str] = field(default_factory=dict)
     _stores: dict[str, Cell | None] = field(default_factory=dict)
+    _cells: dict[Any, Cell] = field(default_factory=dict)  # the same cells are asked for again and again
 
     def result(self, cell: Cell) -> Result | None:
         """The result of a cell, None where it is not finished."""
@@ -164,6 +165,8 @@ class Grid:
 
     def starting(self, candidate: Candidate, budget: Budget) -> list[Cell]:
         """The runs to fine-tune, one per seed; none before the best rate is known."""
+        if self.store_folder(candidate) is None:
+            return []
         factors = self.factors(candidate.name)
         best = self._best([self._pretrain(candidate, budget, 1, factor) for factor in factors], "held_out", more=False)
         if best is None:
@@ -171,6 +174,12 @@ class Grid:
         return [self._pretrain(candidate, budget, seed, factors[best]) for seed in range(1, self.asked.seeds + 1)]
 
     def _pretrain(self, candidate: Candidate, budget: Budget, seed: int, factor: float) -> Cell:
+        at = (candidate.name, budget, seed, factor)
+        if at not in self._cells:
+            self._cells[at] = self._new_pretrain(candidate, budget, seed, factor)
+        return self._cells[at]
+
+    def _new_pretrain(self, candidate: Candidate, budget: Budget, seed: int, factor: float) -> Cell:
         store, asked, recipe = self.store(candidate), self.asked, self.asked.recipes[candidate.name]
         identity = {
             "recipe": recipe.hash, "corpus": self.corpus if store is None else store.key, "budget": str(budget), "seed": seed,
@@ -219,7 +228,7 @@ class Grid:
     def _finetune(
         self, candidate: Candidate, budget: Budget | None, transfer: Transfer, task: Labels, seed: int, factor: float
     ) -> Cell | None:
-        """A run of fine-tuning; None where the checkpoint is not there."""
+        """A run of fine-tuning; None where the checkpoint is not finished."""
         if budget is None:
             assert candidate.checkpoint is not None
             start, folder = self._weights(candidate.checkpoint), Path(os.path.abspath(candidate.checkpoint))
@@ -228,6 +237,15 @@ class Grid:
             if len(starting) < seed or self.result(starting[seed - 1]) is None:
                 return None
             start, folder = starting[seed - 1].key, starting[seed - 1].folder(self.out).resolve() / "run"
+        at = (start, candidate.name, transfer, task, seed, factor)
+        if at not in self._cells:
+            self._cells[at] = self._new_finetune(candidate, budget, transfer, task, seed, factor, start, folder)
+        return self._cells[at]
+
+    def _new_finetune(
+        self, candidate: Candidate, budget: Budget | None, transfer: Transfer, task: Labels, seed: int, factor: float, start: str,
+        folder: Path,
+    ) -> Cell:
         files = {part: getattr(task, part) for part in ("train", "dev", "test")}
         identity = {
             "checkpoint": start, "seed": seed, "rate": factor, "task": task.type, "transfer": transfer.name,

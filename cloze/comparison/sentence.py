@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Sequence
 
 from cloze.comparison.answer import OVERALL, Answer, System
@@ -53,7 +54,8 @@ def measure(answer: Answer) -> str:
     named = metrics[0] if len(metrics) == 1 else "score"
     what = f"({named} on {tasks[0]}" if len(tasks) == 1 else f"(mean {named} over {len(tasks)} tasks"
     budget = next((one.budget for one in answer.systems if one.budget), None)
-    return f"{what}, {counted(answer.asked.seeds, 'seed')}{'' if budget is None else f', {budget} each'})"
+    each = "" if budget is None else f", {re.sub('(?<=[0-9kMGTPE])(?=[a-z]{4})', ' ', budget)} each"
+    return f"{what}, {counted(answer.asked.seeds, 'seed')}{each})"
 
 
 def power(answer: Answer) -> str:

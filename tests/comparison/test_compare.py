@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -41,14 +42,14 @@ def killed_after(cells: int) -> Callable[[Path], int]:
 
 @pytest.fixture(scope="module")
 def real(files: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Asked, Path, list[str]]:
-    """Two recipes, pre-trained and fine-tuned with two seeds."""
+    """Two recipes, pre-trained and fine-tuned with one seed."""
     from .conftest import TUNING
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(files)
         asked = Asked(
             candidates_of(["a.yaml", "b.yaml"]), tasks_of(["mood=train.tsv,dev.tsv,test.tsv"]), ["text.txt"],
-            budgets_of(["4steps"]), 2, tuning=TUNING, device="cpu",
+            budgets_of(["4steps"]), 1, tuning=TUNING, device="cpu",
         )
         workers, out = Here(), tmp_path_factory.mktemp("real") / "out"
         finish(asked, out, workers, command="cloze compare …")
@@ -58,7 +59,7 @@ def real(files: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Asked, 
 def test_a_comparison_trains_every_cell_once_and_scores_every_example(real: tuple[Asked, Path, list[str]]) -> None:
     asked, out, started = real
     kinds = [name.split("-")[0] for name in started]
-    assert kinds == ["corpus"] + ["pretrain"] * 4 + ["finetune"] * 4 and len(set(started)) == 9
+    assert kinds == ["corpus"] + ["pretrain"] * 2 + ["finetune"] * 2 and len(set(started)) == 5
     results = [read_json(path) or {} for path in sorted((out / "cells").glob("finetune-*/result.json"))]
     for result in results:
         assert result["examples"] == len(result["scores"]) == 16
@@ -231,3 +232,25 @@ def test_a_folder_of_something_else_is_left_alone(asked: Make, tmp_path: Path) -
 
 def test_cells_are_counted_before_they_run(asked: Make, tmp_path: Path) -> None:
     assert Grid(checked(asked(seeds=3, rates=3)), tmp_path).counts() == {"corpus": 1, "pretrain": 10, "finetune": 10}
+
+
+def test_progress_counts_cells_and_estimates_the_time_left_by_kind(
+    asked: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store takes 2 s, a run of pre-training 30 s, one of fine-tuning 10 s."""
+    now, seconds = [0.0], {"corpus": 2.0, "pretrain": 30.0, "finetune": 10.0}
+    monkeypatch.setattr("cloze.comparison.compare.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("cloze.comparison.compare._REFRESH", 0.0)
+
+    def work(folder: Path) -> int:
+        now[0] += seconds[folder.name.split("-")[0]]
+        return stub(folder)
+
+    shown = io.StringIO()
+    monkeypatch.setattr("sys.stderr", shown)
+    run(asked(), tmp_path, Here(work))
+    lines = shown.getvalue().splitlines()
+    assert lines[0] == "0 of 9 cells done, 1 running"
+    assert lines[1] == "1 of 9 cells done, 1 running, about 16 s left"
+    assert "5 of 9 cells done, 1 running, about 2 min 00 s left" in lines
+    assert lines[-1] == "9 of 9 cells done, 0 running, about 0 s left"

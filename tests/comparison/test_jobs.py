@@ -1,0 +1,151 @@
+"""Jobs: processes of this machine and tasks of a Ray cluster, how they end, and what survives them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloze.comparison.asked import Asked
+from cloze.comparison.compare import finish
+from cloze.errors import MissingExtra, UserError
+from cloze.jobs import Job, LocalWorkers, share_of_cores, workers_on
+
+from .conftest import TUNING
+
+SLEEPER = """\
+import os, sys, time
+from pathlib import Path
+from cloze.jobs import end_with_parent
+
+end_with_parent()
+Path(sys.argv[1]).write_text(str(os.getpid()))
+time.sleep(60)
+"""
+
+
+def until(true: Callable[[], bool], seconds: float = 30.0) -> bool:
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.02)
+    return true()
+
+
+def is_gone(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    return "\nState:\tZ" in Path(f"/proc/{process}/status").read_text()  # ended, and nobody has asked how
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module that writes its process id into a file and sleeps; the folder that it is in."""
+    (tmp_path / "sleeper.py").write_text(SLEEPER)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    return tmp_path
+
+
+def test_a_job_ends_with_its_exit_code_and_prints_into_its_log(tmp_path: Path) -> None:
+    workers = LocalWorkers(2)
+    for name, word in (("good", "--version"), ("bad", "nothing")):
+        workers.start(Job(name, "cloze", (word,), tmp_path / f"{name}.log"))
+    assert workers.running == 2
+    codes = {ended.job.name: ended.code for ended in (workers.wait(), workers.wait())}
+    assert codes == {"good": 0, "bad": 2} and workers.running == 0
+    assert (tmp_path / "good.log").read_text().startswith("cloze ")
+    assert "unknown verb 'nothing'" in (tmp_path / "bad.log").read_text()
+
+
+def test_jobs_that_are_stopped_get_a_signal_that_they_can_answer(sleeper: Path) -> None:
+    workers, pid = LocalWorkers(1), sleeper / "pid"
+    workers.start(Job("one", "sleeper", (str(pid),), sleeper / "log"))
+    assert until(lambda: pid.is_file() and bool(pid.read_text()))
+    workers.stop()
+    assert workers.running == 0 and is_gone(int(pid.read_text()))
+
+
+def test_a_job_ends_when_the_process_that_started_it_is_killed(sleeper: Path) -> None:
+    pid = sleeper / "pid"
+    code = (
+        "import os, sys, time; from pathlib import Path; from cloze.jobs import Job, LocalWorkers\n"
+        f"LocalWorkers(1).start(Job('one', 'sleeper', ({str(pid)!r},), Path({str(sleeper / 'log')!r})))\n"
+        "time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    assert until(lambda: pid.is_file() and bool(pid.read_text()))
+    parent.kill()
+    parent.wait()
+    assert until(lambda: is_gone(int(pid.read_text())), 10)
+
+
+def test_processes_share_the_cores_unless_the_user_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8), raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert [share_of_cores(count)["OMP_NUM_THREADS"] for count in (1, 3, 8, 20)] == ["8", "2", "1", "1"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    assert share_of_cores(3) == {}
+
+
+def test_places_that_are_not_known_and_an_extra_that_is_missing_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="--on moon: expected local, ray or ray://HOST:PORT"):
+        workers_on("moon", 1)
+    with pytest.raises(UserError, match="--jobs 0: expected 1 or more"):
+        workers_on("local", 0)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtra, match=r'pip install "cloze\[ray\]"'):
+        workers_on("ray", 1)
+
+
+def typed(files: Path, out: Path) -> list[str]:
+    """The command line of the small comparison."""
+    task = "mood=" + ",".join(str(files / f"{part}.tsv") for part in ("train", "dev", "test"))
+    tuning = [word for value in TUNING for word in ("--tune", value)]
+    return [
+        sys.executable, "-m", "cloze", "compare", str(files / "a.yaml"), str(files / "b.yaml"),
+        "--corpus", str(files / "text.txt"), "--budget", "40steps", "--seeds", "2", "--task", task, *tuning, "--device", "cpu",
+        "--out", str(out), "--json",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_comparison_that_is_killed_twice_finds_what_one_without_a_break_finds(files: Path, tmp_path: Path) -> None:
+    """SIGKILL at two moments, Ctrl-C at a third: no finished cell is written again, and the scores are the same."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    subprocess.run(typed(files, whole), check=True, capture_output=True)
+    finished: dict[str, int] = {}
+    for number, how in ((2, signal.SIGKILL), (4, signal.SIGKILL), (6, signal.SIGINT)):
+        process = subprocess.Popen(typed(files, broken), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        assert until(lambda number=number: len(list((broken / "cells").glob("*/result.json"))) >= number, 300)
+        process.send_signal(how)
+        assert process.wait(60) == (130 if how == signal.SIGINT else -how)
+        for path in (broken / "cells").glob("*/result.json"):
+            assert finished.setdefault(path.parent.name, path.stat().st_mtime_ns) == path.stat().st_mtime_ns
+    subprocess.run(typed(files, broken), check=True, capture_output=True)
+    for name, written in finished.items():
+        assert (broken / "cells" / name / "result.json").stat().st_mtime_ns == written
+    first, second = (json.loads((out / "compare.json").read_text())["systems"] for out in (whole, broken))
+    assert [(one["name"], one["tasks"]) for one in first] == [(one["name"], one["tasks"]) for one in second]
+
+
+@pytest.mark.slow
+def test_a_local_ray_finds_what_local_processes_find(asked: Callable[..., Asked], tmp_path: Path) -> None:
+    ray: Any = pytest.importorskip("ray")
+    local, _ = finish(asked(), tmp_path / "local", workers_on("local", 1))
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        other, _ = finish(asked(), tmp_path / "ray", workers_on("ray", 2))
+    finally:
+        ray.shutdown()
+    assert [(one.name, one.scores["mood"].runs) for one in local.systems] == [
+        (one.name, one.scores["mood"].runs) for one in other.systems
+    ]  # fmt: skip

@@ -1,0 +1,124 @@
+"""What a finding looks like: the sentence, the table, the page."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from cloze.comparison.figures import Spread, spreads
+from cloze.comparison.page import render, write_page
+from cloze.comparison.sentence import as_csv, sentence, table
+
+from .made import finding
+
+BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+
+
+class Outline(HTMLParser):
+    """The headings and the addresses of a page; tags must be balanced."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.headings: list[str] = []
+        self.addresses: list[str] = []
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+        self.addresses += [value for key, value in attrs if key in ("src", "href") and value]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """A self-closing tag of SVG opens nothing."""
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("h1", "h2") and data.strip():
+            self.headings.append(data.strip())
+
+
+def test_the_page_begins_with_the_answer_and_refers_to_nothing_outside() -> None:
+    answer = finding()
+    html = render(answer, command="cloze compare …")
+    page = Outline(html)
+    assert page.headings == [
+        sentence(answer), "Scores", "By task", "Which are told apart", "Cost", "Held-out loss", "Failed"
+    ]  # fmt: skip
+    assert page.addresses == [] and not re.search(r"https?://|@import|url\(", html)
+    assert html.index("</h1>") < html.index('<svg class="spreads"') < html.index("<h2>")
+    assert "names-xlnet-base-20Mtokens-seed2" in html and "not finite at step 120" in html
+
+
+def test_the_sentence_says_which_is_best_by_how_much_or_that_they_are_not_told_apart() -> None:
+    assert re.fullmatch(
+        r"electra-base is best: \d\d\.\d \(mean score over 2 tasks, 3 seeds, 20M tokens each\), \d+\.\d points above bert "
+        r"\(95 % interval \d+\.\d to \d+\.\d; corrected p (= 0\.0\d\d|< 0\.001)\)\.",
+        sentence(finding(qualities={"electra-base": 0.85, "bert": 0.6})),
+    )
+    assert re.match(
+        r"a scores highest, \d\d\.\d \(.*\), but is not told apart from b; it is better than c\.",
+        sentence(finding(qualities={"a": 0.8, "b": 0.799, "c": 0.4})),
+    )
+    assert re.match(
+        r"Not told apart: a and b score \d\d\.\d to \d\d\.\d \(.*\)\. With this many seeds and examples, differences below about "
+        r"\d+\.\d points cannot be told apart\.",
+        sentence(finding(qualities={"a": 0.7, "b": 0.699})),
+    )
+
+
+def test_the_table_counts_constant_runs_and_shows_the_usual_answer() -> None:
+    lines = table(finding()).splitlines()
+    assert lines[0].split("  ")[-1].strip() == "time" and "constant" in lines[0]
+    assert re.search(r"2 of 6 ", next(line for line in lines if line.startswith("gpt2")))
+    assert next(line for line in lines if line.startswith("usual answer")).split()[2:] == ["–", "50.0", "20.0"]
+    assert "1 cell failed:" in lines
+
+
+def test_csv_has_a_row_for_every_run_of_every_budget() -> None:
+    rows = as_csv(finding()).splitlines()
+    assert rows[0] == "system,budget,task,metric,run,score,tokens,flops,seconds"
+    assert len(rows) == 1 + 5 * 2 * 2 * 3
+
+
+def test_the_finding_is_plain_json() -> None:
+    data = json.loads(json.dumps(finding().data(), allow_nan=False))
+    assert len(data["systems"]) == 10 and len(data["pairs"]) == 10 * 3 and data["failed"][0]["kind"] == "finetune"
+    assert data["reach"]["cost"]["gpt2"]["tokens"] == pytest.approx(2e7)
+    assert data["reach"]["cost"]["electra-base"]["tokens"] < 2e7
+
+
+def test_names_cannot_become_markup() -> None:
+    html = render(finding(qualities={"<script>alert(1)</script>": 0.7, "b": 0.6}))
+    assert "<script>alert" not in html
+    assert "<b>" not in spreads([Spread("<b>", [0.1, 0.2], 0)], title="<b>")
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium to look at the page with")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_browser_shows_answer_and_figure_on_the_first_screen(width: int, tmp_path: Path) -> None:
+    """Nothing is wider than the window, and the figure begins above the fold."""
+    page = write_page(finding(), tmp_path)
+    probe = (
+        "<script>const box = document.querySelector('svg.spreads').getBoundingClientRect();"
+        "document.title = [document.documentElement.scrollWidth, innerWidth, box.top, innerHeight].join()</script></body>"
+    )
+    page.write_text(page.read_text(encoding="utf-8").replace("</body>", probe), encoding="utf-8")
+    done = subprocess.run(
+        [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+         f"--window-size={width},900", "--dump-dom", page.as_uri()],
+        check=True, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    found = re.search(r"<title>([\d.,]+)</title>", done.stdout)
+    assert found is not None
+    content, window, top, height = map(float, found[1].split(","))
+    assert content <= window and top < height
