@@ -129,7 +129,8 @@ class Progress:
     def __init__(self, grid: Grid, count: int, *, say: Callable[[str], None], stream: TextIO | None = None) -> None:
         self.grid, self.count, self.say, self.stream = grid, count, say, stream or sys.stderr
         self.total = Counter(grid.counts())
-        self.done: Counter[str] = Counter({cell.key: cell.kind for cell in grid.cells() if grid.result(cell) is not None}.values())
+        done = {cell.key: cell.kind for cell in grid.cells() if grid.result(cell) is not None}
+        self.done: Counter[str] = Counter(done.values())
         self.since: dict[str, float] = {}  # when cells were started
         self.took: dict[str, list[float]] = {}  # by kind, the seconds of the cells that this process has seen
         self.shown, self.width = -float("inf"), 0
