@@ -75,9 +75,9 @@ def builder_of(kind: str, name: str) -> Callable[..., Any]:
                 f"{kind} {name!r}: {builder.__qualname__} does not inherit from {base}, which every {kind} does.\n"
                 f"  Write: from {module} import {base}, and class {builder.__qualname__}({base})"
             )
-    lacking = sorted(getattr(builder, "__abstractmethods__", ()))
-    if lacking:
-        told = "".join(f"\n  {member}: {inspect.getdoc(getattr(builder, member))}" for member in lacking)
+    if inspect.isabstract(builder):
+        members = dict(inspect.getmembers(builder))
+        told = "".join(f"\n  {member}: {inspect.getdoc(members[member])}" for member in sorted(members["__abstractmethods__"]))
         raise RecipeError(
             f"{kind} {name!r}: {builder.__qualname__} lacks what every {kind} defines:{told}\n"
             f"  Add it to the class in {inspect.getsourcefile(builder)}."

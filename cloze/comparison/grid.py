@@ -246,7 +246,7 @@ class Grid:
         self, candidate: Candidate, budget: Budget | None, transfer: Transfer, task: Labels, seed: int, factor: float, start: str,
         folder: Path,
     ) -> Cell:
-        files = {part: getattr(task, part) for part in ("train", "dev", "test")}
+        files = {"train": task.train, "dev": task.dev, "test": task.test}
         identity = {
             "checkpoint": start, "seed": seed, "rate": factor, "task": task.type, "transfer": transfer.name,
             "values": list(self.asked.tuning), "files": {part: self._digest(Path(file)) for part, file in files.items()},

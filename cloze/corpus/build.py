@@ -24,9 +24,10 @@ from cloze.corpus.readers.pairs import find_pairs, read_pairs
 from cloze.corpus.readers.parse import parse_block
 from cloze.corpus.report import Faults, Oddities, Report
 from cloze.corpus.store import Store
-from cloze.corpus.workers import Workers, cores
+from cloze.corpus.workers import Workers
 from cloze.corpus.writer import StoreWriter
 from cloze.errors import CorpusError, RunError
+from cloze.jobs import cores
 from cloze.text import Annotations, Tokenizer
 from cloze.text import train as train_tokenizer
 from cloze.text.training import Streaming, TextSpec, spec_of, trainer_of

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.spill import Keys, Runs, Sums, added
 from cloze.corpus.word_stretches import Words
-from cloze.corpus.workers import cores
+from cloze.jobs import cores
 
 _ENTRY = 16          # bytes of a key and a sum
 _FIRST_SLOTS = 1 << 18

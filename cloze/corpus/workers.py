@@ -31,11 +31,6 @@ _AHEAD = 2  # blocks read beyond those at work
 _SCRIPT = "from cloze.corpus.workers import main; main()"
 
 
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class Workers(Generic[Answer]):
     """`count` processes with one task each. A context manager: leaving it ends them.
 
