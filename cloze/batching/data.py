@@ -19,12 +19,12 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.batch import Batch
-from cloze.batching.feed import Cursor, Feed, InLanes, Part
+from cloze.batching.feed import Cursor, Feed, InLanes, MicroArrays
 from cloze.batching.mixed import MixedFeed
 from cloze.errors import RecipeError
 
-Run = tuple[int, NDArray[np.int64]]
-Step = tuple[Cursor, list[Part], Cursor]
+EpochRows = tuple[int, NDArray[np.int64]]
+StepArrays = tuple[Cursor, list[MicroArrays], Cursor]
 
 #: Examples made in one block: larger blocks do not fit the cache, smaller ones pay numpy's fixed cost per call.
 BLOCK = 256
@@ -52,9 +52,9 @@ class MicroBatch(NamedTuple):
 class Data:
     """The examples of every entry of a run, as micro-batches of this rank.
 
-    A step takes `batch` rows of its entry from the cursor on. Every rank gets one contiguous piece of them, divided into
-    micro-batches; neither the number of ranks nor the micro-batch changes which rows a step has or how they are made. `workers`
-    processes make blocks ahead; 0 makes them in this process, which is faster except for huge batches.
+    A step takes the next `batch` rows of its entry, beginning at the cursor. Every rank gets one contiguous piece of them,
+    divided into micro-batches; neither the number of ranks nor the micro-batch changes which rows a step has or how they are
+    made. `workers` processes make blocks ahead; 0 makes them in this process, which is faster except for huge batches.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class Data:
         self._micro_batch = micro_batch
         self.rank, self.ranks = rank, ranks
         self.workers = workers
-        self._made: dict[tuple[str, Cursor], tuple[list[Part], Cursor]] = {}
-        self._ordered: dict[tuple[str, Cursor], Future[list[Step]]] = {}
+        self._made: dict[tuple[str, Cursor], tuple[list[MicroArrays], Cursor]] = {}
+        self._ordered: dict[tuple[str, Cursor], Future[list[StepArrays]]] = {}
         self._pool: ProcessPoolExecutor | None = None
         self._set_batch(batch)
 
@@ -117,8 +117,8 @@ class Data:
         feed = self.feeds[entry]
         feed = feed.at(length) if length is not None and length != feed.length else feed
         runs, _ = feed.advance(Cursor(), rows)
-        (part,) = feed.parts(runs, [rows])
-        return MicroBatch(to_batch(part), 0, part.tokens, part.examples)
+        (micro,) = feed.micro_batches(runs, [rows])
+        return MicroBatch(to_batch(micro), 0, micro.tokens, micro.examples)
 
     def items(self, entry: str) -> int:
         """The rows of an entry's first epoch at the current length."""
@@ -135,9 +135,9 @@ class Data:
         begin = Cursor(cursor.epoch, cursor.item)
         if (entry, begin) not in self._made:
             self._fill(entry, begin, share)
-        parts, after = self._made.pop((entry, begin))
+        micros, after = self._made.pop((entry, begin))
         batches = [
-            MicroBatch(to_batch(part), part.first_row, part.tokens, part.examples) for part in parts
+            MicroBatch(to_batch(micro), micro.first_row, micro.tokens, micro.examples) for micro in micros
         ]
         return batches, after
 
@@ -154,16 +154,16 @@ class Data:
         first = self.rank * share
         for start in range(first, first + share, self.micro_batch):
             chosen = np.arange(start, min(start + self.micro_batch, first + share))
-            (part,) = feed.parts([(0, chosen)], [len(chosen)])
-            yield MicroBatch(to_batch(part), start, part.tokens, part.examples)
+            (micro,) = feed.micro_batches([(0, chosen)], [len(chosen)])
+            yield MicroBatch(to_batch(micro), start, micro.tokens, micro.examples)
 
     def _held_out_lanes(self, feed: Feed) -> Iterator[MicroBatch]:
-        """Steps as in training, from the first on, so that the memory of a lane belongs to the next row in it."""
+        """Steps as in training, beginning with the first, so that each row continues the memory of its lane."""
         for start in range(0, min(feed.rows(0), max(self.held_out_rows, self.batch)), self.batch):
             spans = self.spans()
             chosen = [(0, np.arange(start + first, start + first + size)) for first, size in spans]
-            for part, (first, size) in zip(feed.parts(chosen, [size for _, size in spans]), spans, strict=True):
-                yield MicroBatch(to_batch(part), first, part.tokens, size)
+            for micro, (first, size) in zip(feed.micro_batches(chosen, [size for _, size in spans]), spans, strict=True):
+                yield MicroBatch(to_batch(micro), first, micro.tokens, size)
 
     def _fill(self, entry: str, cursor: Cursor, share: float) -> None:
         """Make the step at `cursor` and a few that follow, at most an epoch, in one block. If rows follow a schedule, make only
@@ -179,18 +179,18 @@ class Data:
             made = make_steps(feed, cursor, self.batch, spans, ahead)
         else:
             made = self._from_workers(entry, cursor, spans, ahead)
-        for begin, parts, after in made:
-            self._made[entry, begin] = parts, after
+        for begin, micros, after in made:
+            self._made[entry, begin] = micros, after
 
     def _from_workers(
         self, entry: str, cursor: Cursor, spans: list[tuple[int, int]], ahead: int
-    ) -> list[Step]:
+    ) -> list[StepArrays]:
         if self._pool is None:
             self._pool = ProcessPoolExecutor(
                 self.workers, mp_context=get_context("spawn"), initializer=_receive, initargs=(self.feeds,)
             )
         feed, begin = self.feeds[entry], cursor
-        wanted: dict[tuple[str, Cursor], Future[list[Step]]] = {}
+        wanted: dict[tuple[str, Cursor], Future[list[StepArrays]]] = {}
         for _ in range(self.workers + 1):
             key = entry, begin
             if key in self._ordered:
@@ -206,8 +206,8 @@ class Data:
 
 def make_steps(
     feed: Feed | MixedFeed, cursor: Cursor, batch: int, spans: list[tuple[int, int]], ahead: int
-) -> list[Step]:
-    """`ahead` consecutive steps from `cursor`, made in one block: (cursor, this rank's parts, next cursor) of each."""
+) -> list[StepArrays]:
+    """`ahead` consecutive steps from `cursor`, made in one block: (cursor, this rank's micros, next cursor) of each."""
     steps, runs, firsts = [], [], []
     for _ in range(ahead):
         taken, after = feed.advance(cursor, batch)
@@ -216,27 +216,27 @@ def make_steps(
         widths = feed.widths(taken)
         firsts += [first if widths is None else int(widths[:first].sum()) for first, _ in spans]
         cursor = after
-    parts = feed.parts([run for window in runs for run in window], [size for _ in steps for _, size in spans])
-    parts = [part._replace(first_row=first) for part, first in zip(parts, firsts, strict=True)]
+    micros = feed.micro_batches([run for window in runs for run in window], [size for _ in steps for _, size in spans])
+    micros = [micro._replace(first_row=first) for micro, first in zip(micros, firsts, strict=True)]
     number = len(spans)
-    return [(begin, parts[i * number:(i + 1) * number], after) for i, (begin, after) in enumerate(steps)]
+    return [(begin, micros[i * number:(i + 1) * number], after) for i, (begin, after) in enumerate(steps)]
 
 
-def _window(runs: list[Run], first: int, size: int) -> list[Run]:
+def _window(runs: list[EpochRows], first: int, size: int) -> list[EpochRows]:
     """The rows `first` … `first + size` of a step, which may come from more than one epoch."""
     chosen, start = [], 0
     for epoch, rows in runs:
-        part = rows[max(first - start, 0):max(first + size - start, 0)]
+        own = rows[max(first - start, 0):max(first + size - start, 0)]
         start += len(rows)
-        if len(part):
-            chosen.append((epoch, part))
+        if len(own):
+            chosen.append((epoch, own))
     return chosen
 
 
-def to_batch(part: Part) -> Batch:
+def to_batch(micro: MicroArrays) -> Batch:
     """Tensors that share memory with the arrays; ids become 64-bit, as torch's embedding and loss require."""
     tensors = {}
-    for name, value in part.arrays.items():
+    for name, value in micro.arrays.items():
         if value.dtype.kind in "iu" and value.dtype != np.int64:
             value = value.astype(np.int64)
         if not value.flags.writeable or not value.flags.c_contiguous:
@@ -263,5 +263,5 @@ def _leave_with(parent: int) -> None:
 
 def _make_there(
     entry: str, cursor: Cursor, batch: int, spans: list[tuple[int, int]], ahead: int
-) -> list[Step]:
+) -> list[StepArrays]:
     return make_steps(_feeds[entry], cursor, batch, spans, ahead)

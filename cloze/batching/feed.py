@@ -1,7 +1,7 @@
-"""From a bound source, through the exercise, to the arrays of micro-batches: the examples of one entry, in numpy.
+"""Makes the examples of one entry: from a bound source through the exercise to the arrays of micro-batches, in numpy.
 
-`Feed.parts` is the way of a row: `examples` reads passages from the source and applies the edits, `laid_out` cuts the block into
-micro-batches and calls `collate`. `data.py` decides which rows a step has.
+Follow a row through `Feed.micro_batches`: `examples` reads passages from the source and applies the edits, `laid_out` cuts the
+block into micro-batches and calls `collate`. `data.py` decides which rows a step has.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from cloze.rows import Rows
 
 
 class Cursor(NamedTuple):
-    """The position of an entry in its data: the epoch and the next row of it. This is all the state that the data has."""
+    """The position of an entry in its data: the epoch and the next row of it. This is the complete state of the data."""
 
     epoch: int = 0
     item: int = 0
 
 
-class Part(NamedTuple):
+class MicroArrays(NamedTuple):
     """A micro-batch as arrays: full field names → arrays, its real tokens and its examples, and the number of rows of the step
     before it."""
 
@@ -122,7 +122,7 @@ class Feed:
         return len(plan) if starts is None else len(starts) - 1
 
     def advance(self, cursor: Cursor, count: int) -> tuple[list[tuple[int, NDArray[np.int64]]], Cursor]:
-        """The next `count` rows as (epoch, row numbers) runs, across epochs if need be, and the next cursor."""
+        """The next `count` rows as (epoch, row numbers) runs, across epochs if necessary, and the next cursor."""
         runs = []
         epoch, row = cursor
         while count:
@@ -156,7 +156,7 @@ class Feed:
         made = self.exercise(block, self.source.draw(plan, items))
         return made, made.get("owner", row_of)
 
-    def parts(self, runs: Sequence[tuple[int, NDArray[np.int64]]], sizes: Sequence[int]) -> list[Part]:
+    def micro_batches(self, runs: Sequence[tuple[int, NDArray[np.int64]]], sizes: Sequence[int]) -> list[MicroArrays]:
         """The rows of `runs`, (epoch, row numbers) each, cut into micro-batches of `sizes` rows laid out as arrays."""
         runs = _merged(runs)
         made = [self.examples(epoch, rows) for epoch, rows in runs]
@@ -166,22 +166,22 @@ class Feed:
             row_of = np.concatenate([of + first for (_, of), first in zip(made, before, strict=False) if of is not None])
         return self.laid_out(Rows.below([rows for rows, _ in made]), row_of, sizes)
 
-    def laid_out(self, block: Rows, row_of: NDArray[np.int64] | None, sizes: Sequence[int]) -> list[Part]:
+    def laid_out(self, block: Rows, row_of: NDArray[np.int64] | None, sizes: Sequence[int]) -> list[MicroArrays]:
         """A block of examples cut into micro-batches of `sizes` rows. `row_of` is the row of each example if rows have several
         examples, or the record of each row if records have several rows; else None."""
         views = sorted({fields.split(name).view for name in block if fields.split(name).field in fields.SEQUENCES})
-        parts, start = [], 0
+        micro_batches, start = [], 0
         for size in sizes:
             if row_of is None:
                 chosen, of_row = slice(start, start + size), None
             else:
                 low, high = np.searchsorted(row_of, [start, start + size])
                 chosen, of_row = slice(int(low), int(high)), row_of[low:high] - start
-            parts.append(self._part(block.take(chosen), views, of_row))
+            micro_batches.append(self._micro_arrays(block.take(chosen), views, of_row))
             start += size
-        return parts
+        return micro_batches
 
-    def _part(self, block: Rows, views: Sequence[str], row_of: NDArray[np.int64] | None) -> Part:
+    def _micro_arrays(self, block: Rows, views: Sequence[str], row_of: NDArray[np.int64] | None) -> MicroArrays:
         arrays: Arrays = {}
         tokens, owned = 0, "owner" in block
         examples = block.count
@@ -201,7 +201,7 @@ class Feed:
             if self.targets_multiple > 1:
                 laid = pad_targets(laid, self.targets_multiple)
             arrays.update({k if view == "main" else f"{view}.{k}": v for k, v in laid.items()})
-        return Part(arrays, tokens, examples)
+        return MicroArrays(arrays, tokens, examples)
 
 
 def _merged(runs: Sequence[tuple[int, NDArray[np.int64]]]) -> list[tuple[int, NDArray[np.int64]]]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.batching.deck import Deck
-from cloze.batching.feed import Cursor, Feed, Part
+from cloze.batching.feed import Cursor, Feed, MicroArrays
 from cloze.errors import RecipeError
 from cloze.rows import Rows
 
@@ -23,7 +23,7 @@ _SERIES = 1 << 20
 class MixedFeed:
     """Feeds whose rows share batches: row n of the mixture belongs to the entry that a shuffled deck assigns.
 
-    It looks like a `Feed` with one endless epoch: the cursor's item is the number of rows so far, from which follows how
+    It has the interface of a `Feed` with one endless epoch: the cursor's item is the number of rows so far, which determines how
     many of them each entry has had. A row has no targets for objectives that its entry lacks.
     """
 
@@ -85,7 +85,7 @@ class MixedFeed:
     def widths(self, runs: Sequence[tuple[int, Ints]]) -> None:
         """Each makes one row."""
 
-    def parts(self, runs: Sequence[tuple[int, Ints]], sizes: Sequence[int]) -> list[Part]:
+    def micro_batches(self, runs: Sequence[tuple[int, Ints]], sizes: Sequence[int]) -> list[MicroArrays]:
         """The rows of `runs`, cut into micro-batches of `sizes` rows laid out as arrays."""
         series = np.concatenate([np.full(len(rows), series) for series, rows in runs])
         number = np.concatenate([rows for _, rows in runs])

@@ -1,9 +1,9 @@
 """What a pass costs: the floating-point operations of forward and backward that a budget in FLOPs counts.
 
 Products count, and nothing else: a number of a weight that meets a row is multiplied and added once forward, once for the
-gradient of the row and once for its own. A device may skip some of it (layers at positions that nobody reads) or do it twice;
-a budget buys the same everywhere. Padding of rows is not counted. The contract in `tests/recipes/test_flops.py` holds every
-recipe to what `torch.utils.flop_counter` finds.
+gradient of the row and once for its own. A device may skip some of it (layers at positions that are not read) or do it twice; a
+budget buys the same everywhere. Padding of rows is not counted. The contract in `tests/recipes/test_flops.py` holds every recipe
+to what `torch.utils.flop_counter` finds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The Transformer of BERT, GPT, ALBERT, XLM, NEZHA, ModernBERT and others: one network with different arguments.
 
-`forward` is the way of a batch: embeddings, the inputs of attention (`blocks/layer_inputs.py`), the stack of layers
+`forward` takes a batch through the embeddings, the inputs of attention (`blocks/layer_inputs.py`), the stack of layers
 (`blocks/stack.py`), and the states that objectives read.
 """
 

@@ -56,11 +56,11 @@ class QueryStream(Around):
 class TwoStream(RelativeTransformer):
     """Two-stream self-attention with relative distances, relative segments and a memory (Yang et al., 2019, §2.3-2.5).
 
-    A token of the content stream sees what `order` lets it see, itself included; of the query stream what stands strictly
-    before it in `order`, hence not its own id. Both use the same weights; keys and values come from the content stream alone.
-    Queries run only at positions with targets. States that nobody wants are not computed: after pre-training only `hidden` is
-    read, and there is no query stream. `memory` is as in `transformer_xl`; remembered tokens count as segment 0. Rows in
-    `reversed` were read from their end, so their distances are negated. `relative_segments: false` leaves the segments out.
+    A token of the content stream sees what `order` lets it see, itself included; of the query stream what stands strictly before
+    it in `order`, hence not its own id. Both use the same weights; keys and values come from the content stream alone. Queries
+    run only at positions with targets. States that are not wanted are not computed: after pre-training only `hidden` is read, and
+    there is no query stream. `memory` is as in `transformer_xl`; remembered tokens count as segment 0. Rows in `reversed` were
+    read from their end, so their distances are negated. `relative_segments: false` leaves the segments out.
 
     Differs: a query that sees nothing takes nothing (the authors' average over all keys would show it its own answer);
     dropout in the sinusoids of distances is the same for all rows of a step; a lane begins without memory, where the authors'
@@ -133,7 +133,7 @@ class TwoStream(RelativeTransformer):
         given, relation = self._content(tokens, segments, order, block, reversed, memory)
         x = self.embedding_dropout(self.embeddings(tokens))
         stream = self._query(tokens, positions, relation, order, block, memory) if "query" in want else None
-        bare = want.isdisjoint({"hidden", "summary", "layers"})  # the last content is read by nobody
+        bare = want.isdisjoint({"hidden", "summary", "layers"})  # the last content state is not read
         passed, states = self._run(
             x, given, memory, want, gates, [*around, *([] if stream is None else [stream])], unread=bare
         )

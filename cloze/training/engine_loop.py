@@ -33,7 +33,7 @@ class EngineLoop:
         before = session.progress.share
         self.steps.begin(interrupt)
         self.trainer.train()
-        session.attend(before, session.share, self.trainer.settle)
+        session.after_update(before, session.share, self.trainer.settle)
 
     def settle(self) -> None:
         """Write everything learned into the parameters."""

@@ -121,7 +121,7 @@ def _step(session: Session, interrupt: Interrupt) -> None:
 
     before, share = session.advance(cursors, tokens=tokens, examples=examples, flops=flops)
     session.meter.add_step(session.step, norm, counts, weights, tokens=tokens, cells=cells, flops=flops)
-    session.attend(before, share)
+    session.after_update(before, share)
 
 
 def _fetch(session: Session, entries: Sequence[str]) -> tuple[list[Piece], dict[str, Cursor]]:

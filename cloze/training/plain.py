@@ -13,7 +13,7 @@ from cloze.errors import CheckpointError
 def open_plain(path: Path, flags: int) -> int:
     """A descriptor of an ordinary file, made if `flags` say so.
 
-    A run folder may come from somebody else. Through a link with the name of a file that a run writes, the run would overwrite
+    A run folder may come from another person. Through a link with the name of a file that a run writes, the run would overwrite
     another file: that is a `CheckpointError`, as is anything else that is not an ordinary file.
     """
     try:

@@ -160,7 +160,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """What a command that ran this ends with: 0, or 128 and the number of the signal, as a shell counts it."""
+        """The exit code of a command: 0, or 128 plus the number of the signal, as in a shell."""
         if self.finished:
             return 0
         return 128 + (signal.Signals[self.reason] if self.reason in signal.Signals.__members__ else signal.SIGTERM)
@@ -216,7 +216,7 @@ def require_recipe(folder: Path, recipe: Mapping[str, Any], recipe_hash: str, ol
 
 
 def read_run_record(folder: Path) -> dict[str, Any] | None:
-    """The record of the run in a folder, None where there is none."""
+    """The record of the run in a folder; None if there is none."""
     path = folder / "cloze" / "run.json"
     if not path.exists():
         return None

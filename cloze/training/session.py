@@ -1,6 +1,6 @@
 """The session of a run: its parts, set up once, and what is due between updates.
 
-The loop calls `attend` after each update. Logged losses are means: `Meter` adds up losses and counts and divides them.
+The loop calls `after_update` after each update. Logged losses are means: `Meter` adds up losses and counts and divides them.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class Session:
             return self.step % steps == 0
         return part > 0 and math.floor(share / part) > math.floor(before / part)
 
-    def attend(self, before: float, share: float, settle: Callable[[], None] = lambda: None) -> None:
+    def after_update(self, before: float, share: float, settle: Callable[[], None] = lambda: None) -> None:
         """Do what is due after a step. `settle` first brings the parameters up to date if an engine holds newer ones."""
         if self.due_log(before, share):
             self.write_log()

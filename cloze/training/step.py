@@ -53,9 +53,9 @@ class Rewrite:
 class Pass:
     """One run of a network inside a step.
 
-    `take` maps a field of this pass to `pass.state` or `view.field`, or a rewriter's name to a `Rewrite`. `order` is the
-    constant order if the batch has no `order` field. `grad` false: no gradient, and network, heads and rewriters in eval mode
-    (a teacher). A pass does not run its network if nobody reads its states, because its objectives read those of earlier passes.
+    `take` maps a field of this pass to `pass.state` or `view.field`, or a rewriter's name to a `Rewrite`. `order` is the constant
+    order if the batch has no `order` field. `grad` false: no gradient, and network, heads and rewriters in eval mode (a teacher).
+    A pass does not run its network if none of its states is read, because its objectives read those of earlier passes.
     """
 
     name: str
@@ -251,14 +251,14 @@ class Step(nn.Module):
     def _run_objectives(
         self, resolved: _ResolvedPass, fields: Batch, states: dict[str, Tensor], losses: dict[str, Loss] | None
     ) -> None:
-        """Add the losses of a pass's objectives to `losses`, and scores that somebody reads to `states`."""
+        """Add the losses of a pass's objectives to `losses`, and scores that other parts read to `states`."""
         for weighted in resolved.pass_.objectives:
             objective = self._objective(weighted)
             scored, has_loss = weighted.name in resolved.scored, losses is not None and weighted.weight != 0
             if not (scored or has_loss):
                 continue
             readings = _readings(resolved.pass_, objective.reads, weighted.read, states)
-            if not scored and losses is not None:  # nobody reads the scores, so they need not exist all at once
+            if not scored and losses is not None:  # the scores are not read, so they need not exist all at once
                 losses[weighted.name] = objective(readings, fields)
                 continue
             scores = objective.scores(readings, fields)

@@ -41,7 +41,7 @@ def test_every_round_deals_rows_in_exact_proportion_and_counts_each_entrys_own_r
 
 
 def test_rows_ask_only_what_their_own_entry_asks():
-    (part,) = mixed().parts([(0, np.arange(6))], [6])
+    (part,) = mixed().micro_batches([(0, np.arange(6))], [6])
     entry, _ = Deck({"masked": 2, "causal": 1}, seed=5).entries(np.arange(6))
     width = part.arrays["tokens"].shape[1]
     assert set(part.arrays["positions/main"] // width) == set(np.flatnonzero(entry == 0))
@@ -49,10 +49,10 @@ def test_rows_ask_only_what_their_own_entry_asks():
 
 
 def test_a_row_is_the_same_in_any_block_and_in_a_worker():
-    whole = mixed().parts([(0, np.arange(40, 60))], [1] * 20)
+    whole = mixed().micro_batches([(0, np.arange(40, 60))], [1] * 20)
     there = pickle.loads(pickle.dumps(mixed()))
     for number, part in enumerate(whole):
-        (alone,) = there.parts([(0, np.array([40 + number]))], [1])
+        (alone,) = there.micro_batches([(0, np.array([40 + number]))], [1])
         assert alone.arrays.keys() == part.arrays.keys() or not set(alone.arrays) - set(part.arrays)
         assert np.array_equal(alone.arrays["tokens"], part.arrays["tokens"])
 
@@ -62,7 +62,7 @@ def test_a_rate_that_changes_is_followed_in_rows_that_are_dealt():
 
     def part(rate, share):
         made = MixedFeed({"masked": masking(rate), "causal": next_feed()}, {"masked": 2, "causal": 1}, seed=5)
-        return made.when(share).parts([(0, np.arange(6))], [6])[0].arrays
+        return made.when(share).micro_batches([(0, np.arange(6))], [6])[0].arrays
 
     falling = part(lambda share: 0.9 - 0.6 * share, 0.5)
     assert all(np.array_equal(falling[name], value) for name, value in part(0.6, 0.0).items())
@@ -72,11 +72,11 @@ def test_a_rate_that_changes_is_followed_in_rows_that_are_dealt():
 def test_an_entrys_epochs_follow_on_each_other_whatever_the_other_entry_does():
     shared, alone = mixed(), next_feed()
     entry, nth = shared.deck.entries(np.arange(60))
-    parts = shared.parts([(0, np.arange(60))], [1] * 60)
+    parts = shared.micro_batches([(0, np.arange(60))], [1] * 60)
     expected = [(e, r) for e in range(3) for r in range(7)]
     for number in np.flatnonzero(entry == 1):
         epoch, row = expected[nth[number]]
-        (own,) = alone.parts([(epoch, np.array([row]))], [1])
+        (own,) = alone.micro_batches([(epoch, np.array([row]))], [1])
         assert np.array_equal(own.arrays["tokens"], parts[number].arrays["tokens"])
 
 
