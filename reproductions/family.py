@@ -280,7 +280,7 @@ def probe(run: Trained, wrong: str, loaded: bool) -> tuple[float, float]:
         (feed,) = feeds_of(recipe, step, store, seed=seed).values()
         states, answers = [], []
         for first in range(0, PROBE[part], 64):
-            (some,) = feed.parts([(0, np.arange(first, first + 64))], [64])
+            (some,) = feed.micro_batches([(0, np.arange(first, first + 64))], [64])
             batch = to_batch(some)
             network: Any = step.networks[recipe.export]
             given = {name: batch[name].to(device) for name in network.takes if name in batch}

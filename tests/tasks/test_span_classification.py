@@ -97,7 +97,7 @@ def test_places_move_with_the_frame_as_they_are_measured(folder: Callable[[str],
         facts = TokenFacts.of(loaded.tokenizer)
         feed = build_feed(recipe, recipe.entries["main"], store, step, facts, length=length, seed=1, share=0.0)
         plan = feed.source.plan(0, feed.exercise.room)
-        (part,) = feed.parts([(0, np.argsort(plan.order))], [len(plan)])
+        (part,) = feed.micro_batches([(0, np.argsort(plan.order))], [len(plan)])
         head = ClassifySpan(width=16, spans=2, classes=4, clock=Clock())
         learner = SpanClassifier(Reader.of(loaded), head, store.classes, "aa", None, length=length)
         rows = learner.encode(read_marked(files[1], Names()))

@@ -286,7 +286,7 @@ def test_what_is_measured_is_framed_as_what_is_trained(folder: Callable[[str], P
         import numpy as np
 
         items = np.argsort(feed.source.plan(0, feed.exercise.room).order)
-        part = feed.parts([(0, items)], [3])[0].arrays
+        part = feed.micro_batches([(0, items)], [3])[0].arrays
         reader = Reader.of(loaded)
         framed = reader.encode(["the cat sat on the mat and the dog", "", "rain"], max_length=8)
         batch = reader.batch(framed)
