@@ -5,28 +5,24 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from cloze.comparison import figures, sentence
 from cloze.comparison.answer import OVERALL, Answer
 from cloze.reports.figures import duration, plain
+from cloze.reports.page import fill_page
 from cloze.reports.sections import Figure
 from cloze.whole import whole_file
 
 
 def render(answer: Answer, *, command: str = "", made: datetime | None = None) -> str:
     """The page, as HTML text that refers to nothing outside itself."""
-    jinja = Environment(
-        loader=PackageLoader("cloze.reports", "templates"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
     columns, rows = sentence.rows(answer)
-    return jinja.get_template("compare.html").render(
+    return fill_page(
+        "compare.html",
+        made,
         answer=answer,
         sentence=sentence.sentence(answer),
         measure=sentence.measure(answer) if answer.ranked else "",
         power=sentence.power(answer),
-        made=(made or datetime.now().astimezone()).strftime("%Y-%m-%d %H:%M"),
         figure=first_figure(answer),
         columns=columns,
         rows=rows,

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -14,17 +15,23 @@ from cloze.reports import sections
 from cloze.reports.run import Run, find_runs, read_run
 
 
-def render(runs: Sequence[Run], *, made: datetime | None = None) -> str:
-    """The page for one run or for several side by side, as HTML text that refers to nothing outside itself."""
+def fill_page(template: str, made: datetime | None, **values: Any) -> str:
+    """A template of this package as one HTML text that refers to nothing outside itself; `made` is shown, by default now."""
     jinja = Environment(
         loader=PackageLoader("cloze.reports", "templates"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
+    return jinja.get_template(template).render(made=(made or datetime.now().astimezone()).strftime("%Y-%m-%d %H:%M"), **values)
+
+
+def render(runs: Sequence[Run], *, made: datetime | None = None) -> str:
+    """The page for one run or for several side by side, as HTML text that refers to nothing outside itself."""
     columns, rows = sections.comparison(runs)
-    return jinja.get_template("page.html").render(
+    return fill_page(
+        "page.html",
+        made,
         runs=runs,
         title=heading(runs),
-        made=(made or datetime.now().astimezone()).strftime("%Y-%m-%d %H:%M"),
         figures=sections.key_figures(runs[0]),
         columns=columns,
         rows=rows,

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -14,37 +13,11 @@ import pytest
 from cloze.comparison.figures import Spread, spreads
 from cloze.comparison.page import render, write_page
 from cloze.comparison.sentence import as_csv, sentence, table
+from tests.pages import Outline
 
 from .made import finding
 
 BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
-
-
-class Outline(HTMLParser):
-    """The headings and the addresses of a page; tags must be balanced."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.headings: list[str] = []
-        self.addresses: list[str] = []
-        self.feed(html)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-        self.addresses += [value for key, value in attrs if key in ("src", "href") and value]
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """A self-closing tag of SVG opens nothing."""
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] in ("h1", "h2") and data.strip():
-            self.headings.append(data.strip())
 
 
 def test_the_page_begins_with_the_answer_and_refers_to_nothing_outside() -> None:

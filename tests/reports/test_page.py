@@ -6,67 +6,33 @@ import shutil
 import struct
 import subprocess
 import zlib
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from cloze.errors import CheckpointError
 from cloze.reports import read_run, render, write_report
+from tests.pages import Outline
 
 from .runs import write_run
 
-VOID = {"meta", "link", "br", "img", "input", "hr"}
-
-
-class Outline(HTMLParser):
-    """Collects headings and outside references, and checks that tags are balanced."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.headings: list[str] = []
-        self.outside: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in VOID:
-            self.open.append(tag)
-        self.outside += [value for key, value in attrs if key in ("src", "href", "srcset") and value]
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """A self-closing tag (SVG) opens nothing."""
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] in ("h1", "h2") and data.strip():
-            self.headings.append(data.strip())
-
-
-def outline(html: str) -> Outline:
-    parser = Outline()
-    parser.feed(html)
-    assert parser.open == []
-    return parser
-
 
 def test_the_page_of_one_run_has_every_section(tmp_path: Path) -> None:
-    page = outline(render([read_run(write_run(tmp_path / "run"))]))
+    page = Outline(render([read_run(write_run(tmp_path / "run"))]))
     assert page.headings == ["bert", "Loss", "Filled masks", "Training in detail", "Recipe", "Environment"]
 
 
 def test_the_page_of_several_runs_compares_them(tmp_path: Path) -> None:
     runs = [read_run(write_run(tmp_path / n, name=n, width=w)) for n, w in (("bert", 256), ("electra", 128))]
     html = render(runs)
-    headings = outline(html).headings
+    headings = Outline(html).headings
     assert headings[:2] == ["bert · electra", "Side by side"] and "What the recipes do differently" in headings
     assert "network.transformer.width" in html
 
 
 def test_the_page_refers_to_nothing_outside_itself(tmp_path: Path) -> None:
     html = render([read_run(write_run(tmp_path / "run"))])
-    assert outline(html).outside == []
+    assert Outline(html).addresses == []
     assert "http://" not in html and "https://" not in html and "@import" not in html and "url(" not in html
 
 
@@ -82,7 +48,7 @@ def test_results_that_a_run_recorded_are_shown_as_tables(tmp_path: Path) -> None
             '{"event": "table", "title": "Fine-tuned", "columns": ["start", "acc"], "rows": [["random", "41 %"]]}\n'
         )
     html = render([read_run(folder)])
-    assert "Fine-tuned" in outline(html).headings and "41 %" in html
+    assert "Fine-tuned" in Outline(html).headings and "41 %" in html
 
 
 def test_a_report_goes_into_the_run_and_several_into_the_current_folder(
