@@ -60,7 +60,7 @@ def with_words(wants: frozenset[str]) -> frozenset[str]:
 
 def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer, sees: str) -> dict[str, Any]:
     length = int(row["length"][0])
-    asked = dict(_asked(row, tokenizer))
+    targets = dict(_targets(row, tokenizer))
     special = row["special"][0] if "special" in row else np.isin(row["tokens"][0], tokenizer.special_ids)
     hides = any(class_of("edit", edit.part.name).hides for edit in entry.exercise)
     tokens = []
@@ -70,26 +70,26 @@ def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer, sees:
             one["starts_word"] = bool(row["word_start"][0, place])
         if "segments" in row:
             one["segment"] = int(row["segments"][0, place])
-        if place in asked:
-            one["asked"] = asked[place]
+        if place in targets:
+            one["target"] = targets[place]
         tokens.append(one)
-    answers = {
+    row_targets = {
         fields.split(name).set: int(value[0])
         for name, value in row.items() if fields.split(name).field == "targets" and value.ndim == 1
     }
     return {
         "entry": entry.name, "view": view, "length": length, "tokens": tokens, "hides": hides,
-        "sees": sees, "answers": answers, **_second(row, tokenizer),
-        "asked": _share(row, len(asked), length, hides=hides),
+        "sees": sees, "row_targets": row_targets, **_second(row, tokenizer),
+        "targets": _target_count(row, len(targets), length, hides=hides),
     }
 
 
-def _share(row: Rows, asked: int, length: int, *, hides: bool) -> str:
-    """How much is asked, in words: of the tokens, or of the decoder's steps."""
+def _target_count(row: Rows, targets: int, length: int, *, hides: bool) -> str:
+    """How many targets there are, in words: among the tokens, or the steps of the decoder."""
     steps = sum(int((value[0] >= 0).sum()) for name, value in row.items() if fields.split(name).field == "decoder_positions")
-    if steps and not asked:
+    if steps and not targets:
         return f"{steps} tokens of the decoder for {length} of the encoder"
-    return f"{asked} of {length} tokens" + (f", {asked / length:.1%}" if hides else "")
+    return f"{targets} of {length} tokens" + (f", {targets / length:.1%}" if hides else "")
 
 
 def _sees(recipe: Recipe, entry: EntrySpec, view: str) -> str:
@@ -108,13 +108,13 @@ def _second(row: Rows, tokenizer: Tokenizer) -> dict[str, Any]:
     """The decoder's sequence: what it reads at each step, and what it must answer there."""
     if "decoder_tokens" not in row:
         return {}
-    asked = dict(_asked(row, tokenizer, "decoder_positions"))
+    targets = dict(_targets(row, tokenizer, "decoder_positions"))
     read = row["decoder_tokens"][0, : int(row["decoder_length"][0])].tolist()
-    return {"decoder": [{"reads": tokenizer.piece(token), "asked": asked.get(place)} for place, token in enumerate(read)]}
+    return {"decoder": [{"reads": tokenizer.piece(token), "target": targets.get(place)} for place, token in enumerate(read)]}
 
 
-def _asked(row: Rows, tokenizer: Tokenizer, where: str = "positions") -> Iterator[tuple[int, str]]:
-    """(place, piece asked there) of every answer about a token."""
+def _targets(row: Rows, tokenizer: Tokenizer, where: str = "positions") -> Iterator[tuple[int, str]]:
+    """(position, piece) of every target that is a token."""
     for name, targets in row.items():
         part = fields.split(name)
         if part.field == "targets" and targets.ndim == 2 and f"{where}/{part.set}" in row:

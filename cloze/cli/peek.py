@@ -1,4 +1,4 @@
-"""`cloze peek`: built examples in the terminal: what is hidden, what is shown, who sees whom, what is asked."""
+"""`cloze peek`: built examples in the terminal: what is hidden, what is shown, who sees whom, and the targets."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def command(
 
 
 def _print(number: int, example: dict[str, Any]) -> None:
-    """One example: a line of pieces with the hidden ones marked, then what is asked and who sees whom."""
+    """One example: a line of pieces with the hidden ones marked, then who sees whom and the targets."""
     from rich.console import Console
     from rich.text import Text
 
@@ -71,10 +71,10 @@ def _print(number: int, example: dict[str, Any]) -> None:
         if glued and token.get("starts_word", True):  # word units, where several tokens make a word
             line.append("▏", style="blue")
         piece = token["shown"]
-        if token.get("asked") is not None and token["shown"] != token["asked"]:
+        if token.get("target") is not None and token["shown"] != token["target"]:
             line.append(piece, style="bold red")
-            line.append(f"‹{token['asked']}›", style="green")
-        elif token.get("asked") is not None and example["hides"]:
+            line.append(f"‹{token['target']}›", style="green")
+        elif token.get("target") is not None and example["hides"]:
             line.append(f"{piece}‹=›", style="bold yellow")
         elif token["special"]:
             line.append(piece, style="cyan")
@@ -84,12 +84,12 @@ def _print(number: int, example: dict[str, Any]) -> None:
     console.print(line)
     if "decoder" in example:
         reads = " ".join(step["reads"] for step in example["decoder"])
-        asked = " ".join(step["asked"] or "·" for step in example["decoder"])
+        targets = " ".join(step["target"] or "·" for step in example["decoder"])
         console.print(Text.assemble(("  decoder reads  ", "bold"), reads))
-        console.print(Text.assemble(("  must answer    ", "bold"), (asked, "green")))
-    console.print(f"  [bold]sees[/]   {example['sees']}")
-    console.print(f"  [bold]asked[/]  {example['asked']}")
-    for name, answer in example["answers"].items():
-        console.print(f"  [bold]{name}[/]   {answer}")
+        console.print(Text.assemble(("  predicts       ", "bold"), (targets, "green")))
+    console.print(f"  [bold]sees[/]     {example['sees']}")
+    console.print(f"  [bold]targets[/]  {example['targets']}")
+    for name, target in example["row_targets"].items():
+        console.print(f"  [bold]{name}[/]   {target}")
     if example["hides"]:
-        console.print("  [dim]red: shown instead ‹what is asked›; yellow ‹=›: asked but left as it is[/]")
+        console.print("  [dim]red: shown in place of the ‹target›; yellow ‹=›: a target that is visible[/]")
