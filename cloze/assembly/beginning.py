@@ -114,11 +114,15 @@ def _random_head(folder: Path, label: str, spec: ObjectiveSpec, given: Loaded, l
 def _with_vocabulary(
     changes: list[Change], given: Loaded, tokenizer: Tokenizer, folder: Path, say: Say
 ) -> list[Change]:
-    """The changes, and one of vocabulary if both tokenizers have whole words; any other new tokenizer needs it written."""
+    """The changes, and one of vocabulary if both tokenizers have whole words or the new one has further words behind the old ids.
+
+    For any other new tokenizer the recipe must have the change.
+    """
     if given.tokenizer.hash == tokenizer.hash:
         return changes
     fits = any(change.changes_vocabulary for change in changes)
-    if not fits and not given.tokenizer.kind == tokenizer.kind == "words":
+    words = given.tokenizer.kind == tokenizer.kind == "words"
+    if not fits and not words and tokenizer.spellings[: given.tokenizer.size] != given.tokenizer.spellings:
         raise CheckpointError(
             f"{folder}: its tokenizer ({given.tokenizer.size} ids) is not that of the corpus ({tokenizer.size} ids).\n"
             f"  Build the corpus with the checkpoint's tokenizer: --tokenizer {folder}\n"
@@ -127,9 +131,9 @@ def _with_vocabulary(
         )
     if given.network.tables:  # a network that reads characters knows every word
         known = int((matched_rows(given.tokenizer, tokenizer) >= 0).sum())
-        own = next((change for change in changes if isinstance(change, Vocabulary)), Vocabulary())
+        own = next((change for change in changes if isinstance(change, Vocabulary)), Vocabulary("mean" if words else "pieces"))
         say(f"{folder}: knows {known:,} of {tokenizer.size:,} ids; the embeddings of the others start {STARTS[own.new]}.")
-    return changes if fits else [*changes, Vocabulary()]
+    return changes if fits else [*changes, Vocabulary("mean" if words else "pieces")]
 
 
 def borrowed_parts(recipe: Recipe) -> frozenset[str]:

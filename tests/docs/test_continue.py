@@ -21,7 +21,8 @@ def test_the_page_on_domains_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(test_tour, "STEPS", "2steps")
     text = ENGLISH.read_text(encoding="utf-8")
-    for name, part in (("general", text), ("domain", text[: len(text) // 2]), ("later", text[len(text) // 2 :])):
+    half = text[len(text) // 2 :]
+    for name, part in (("general", text[: len(text) // 2]), ("domain", half), ("later", half[: len(half) // 2])):
         Path(f"{name}.txt").write_text(part, encoding="utf-8")
     for block in blocks(PAGE.read_text(encoding="utf-8")):
         run_commands(block, capsys)
@@ -30,3 +31,10 @@ def test_the_page_on_domains_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name, tensor in first.network.state_dict().items():
         assert torch.equal(begun.network.state_dict()[name], tensor), name
     assert {loaded.tokenizer.hash for loaded in rest} == {first.tokenizer.hash}
+    words, table = load_checkpoint("my-word-bert/cloze/checkpoints/step-00000000"), first.network.tables["tokens"].weight
+    assert words.tokenizer.size > first.tokenizer.size
+    found = words.network.tables["tokens"].weight
+    assert torch.equal(found[: len(table)], table)
+    for number in range(len(table), words.tokenizer.size):
+        pieces = first.tokenizer.encode(words.tokenizer.piece(number)).ids.tolist()
+        torch.testing.assert_close(found[number], table[pieces].mean(0))
