@@ -1,8 +1,8 @@
-"""A change saved alone: what was trained of a changed network, and the SHA-256 of the network that it belongs to.
+"""A change saved alone: the trained tensors of a changed network, and the SHA-256 of the network that it belongs to.
 
-A run that trains adapters or low-rank updates changes a few hundredths of the network's numbers. `write_alone` writes these,
-the heads, and in `cloze/base.json` the folder of weights that they belong to. `open_folder` puts both together. peft's folders of
-LoRA are read in the same way (`peft.py`).
+A run that trains adapters or low-rank updates changes a few per cent of the network's parameters. `write_alone` writes these, the
+heads, and in `cloze/base.json` the folder of the base network. `open_folder` joins the two. It also reads LoRA folders of peft
+(`peft.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KEPT = ("recipe.yaml", "task.json")
 
 
 def open_folder(folder: Path) -> Imported:
-    """What `import_folder` reads, and folders that hold a change alone: cloze's own and peft's."""
+    """Read a folder: any that `import_folder` reads, or a change that cloze or peft saved alone."""
     from cloze.assembly.peft import CONFIG, read_peft
 
     if (folder / BASE).is_file():
@@ -39,11 +39,11 @@ def open_folder(folder: Path) -> Imported:
 
 
 def write_alone(source: Path, out: Path, *, base: Path | None = None, peft: bool = False) -> list[str]:
-    """Write what a run changed of the network that it began with, and its heads, to the new folder `out`; returns remarks.
+    """Write the changed tensors of a run, and its heads, to the new folder `out`; returns remarks.
 
-    `base` is the folder of that network; by default the one that the run names. With `peft` the folder holds the files of peft
-    in addition, which opens it on the base. Raises `CheckpointError` for a network without changes, a base that is not there or
-    is another, and a folder that is not empty; with `peft` for changes that peft does not have.
+    `base` is the folder of the network that the run started from; the default is the one that the run records. With `peft`, the
+    folder also has the files of peft, which can open it on the base. Raises `CheckpointError` for a network without changes, a
+    missing or different base, or a folder that is not empty; with `peft`, for changes that peft lacks.
     """
     from cloze.assembly.peft import write_peft
 
@@ -83,7 +83,7 @@ def _described(source: Path) -> Path:
 
 
 def _base_of(source: Path) -> Path:
-    """The folder of weights that a run began with, as its run.json has it."""
+    """The folder of weights that a run started from, from its run.json."""
     found = [source / "cloze" / "run.json", *sorted(source.glob("cloze/seeds/*/cloze/run.json"))]
     inputs: dict[str, Any] = next((read_json(path, "the run").get("inputs", {}) for path in found if path.is_file()), {})
     named: list[Any] = [*inputs.get("networks", {}).values(), inputs.get("init")]
@@ -95,7 +95,7 @@ def _base_of(source: Path) -> Path:
 
 
 def _changed(imported: Imported, base: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a changed network that its base lacks, or has with other values."""
+    """The tensors of a changed network that differ from its base or are not in it."""
     given, model = open_folder(base), imported.model
     mine, theirs = {**model.network, **model.changed}, given.model.network
     wrong = next((name for name, t in theirs.items() if name not in mine or mine[name].shape != t.shape), None)

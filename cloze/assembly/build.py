@@ -342,7 +342,7 @@ class Loaded:
 def load_checkpoint(folder: Any, device: str = "cpu", *, plain: bool = False) -> Loaded:
     """Open a run folder, a fine-tuned folder or any Hugging Face folder that `cloze import` reads.
 
-    `import_folder` reads the files; here the objects are built from what it returns: the network, its lasting changes (see
+    `open_folder` reads the files, and this function builds the objects: the network, its lasting changes (see
     `cloze/transfer/change.py`), the weights, then the heads. With `plain`, the network is opened without its changes.
 
     Raises:

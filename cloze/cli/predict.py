@@ -1,4 +1,4 @@
-"""`cloze predict`: label text with probabilities, or write a text for each text."""
+"""`cloze predict`: label texts with probabilities, or generate a text for each."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def command(
 
 
 def _examples(task: Task, inputs: list[str], *, table: bool) -> AbstractContextManager[Any]:
-    """What is to be answered: arguments that are texts, the lines of a .txt file or of standard input, or a table.
+    """The inputs: arguments that are texts, the lines of a .txt file or of standard input, or a table.
 
     `table`: the options describe a table, so that standard input and a .txt file are read as one.
     """

@@ -1,4 +1,4 @@
-"""Lay texts out as a network reads them: the template of `reading:` around one text or two."""
+"""Lays out texts for a network: puts the template of `reading:` around one text or two."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Framed:
         return len(self.ids)
 
     def spelled(self, start: int, stop: int) -> NDArray[np.int16] | None:
-        """The characters of a stretch, None if all its words are known."""
+        """The characters of some tokens; None if all their words are known."""
         found = None if self.characters is None else self.characters[start:stop]
         return found if found is not None and found.any() else None
 
@@ -71,9 +71,9 @@ def joined(rows: Sequence[Framed]) -> Framed:
 class Layout:
     """A template with a tokenizer: `layout([a])` or `layout([a, b])` gives a `Framed`.
 
-    Which inserted token belongs to which segment is decided by the `frame` edit, as in pre-training; here the pieces are
-    only repeated. Unlike that edit, an empty text keeps the tokens around it: `[CLS] [SEP]` is what an empty line reads as.
-    `segments` are those of the texts, where not 0, 1, ….
+    The `frame` edit decides which inserted token belongs to which segment, as in pre-training. Unlike in that edit, an empty text
+    keeps the tokens around it: an empty line becomes `[CLS] [SEP]`. `segments` are the segment ids of the texts, by default 0, 1,
+    ….
     """
 
     def __init__(self, template: str, tokenizer: Any, segments: Sequence[int] = ()) -> None:
@@ -103,11 +103,11 @@ class Layout:
 
     @property
     def closing(self) -> Ids:
-        """What follows the last text."""
+        """The tokens after the last text."""
         return self._between[-1]
 
     def until_last(self, texts: Sequence[Ids], *, max_length: int | None = None) -> Framed:
-        """Everything before the last text, as if it were yet to be written; the longest of `texts` loses its end."""
+        """Everything before the last text, which the network will generate; the longest of `texts` loses its end."""
         tail = len(self.closing)
         framed = self([*texts, np.zeros(0, np.int32)], max_length=None if max_length is None else max_length + tail)
         stop = len(framed) - tail
@@ -148,7 +148,7 @@ def _join(pieces: Sequence[NDArray[Any]]) -> Ids:
 
 
 def _shares(lengths: Sequence[int], room: int) -> list[int]:
-    """How much of each text is kept: the longest is cut first, among equals the later one."""
+    """How many tokens of each text are kept: the longest is cut first, in a tie the later one."""
     if sum(lengths) <= room:
         return list(lengths)
     level = bisect_right(range(room + 1), room, key=lambda most: sum(min(n, most) for n in lengths)) - 1

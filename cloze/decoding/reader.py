@@ -28,14 +28,14 @@ from cloze.rows import Rows
 
 @dataclass(frozen=True)
 class Bound:
-    """A head whose readings are states with other names: `read` maps the ones to the others, "" is the first reading."""
+    """A head whose readings have other names than the states: `read` maps readings to states, with "" for the first reading."""
 
     objective: Any
     read: Mapping[str, str]
 
     @property
     def head(self) -> Any:
-        """The network between state and scores."""
+        """The module between state and scores."""
         return self.objective.head
 
     @property
@@ -164,7 +164,7 @@ class Reader:
 
     @property
     def max_length(self) -> int | None:
-        """The most tokens the network can read, None if it has no limit."""
+        """The maximum number of tokens that the network can read; None if there is no limit."""
         found: int | None = self.network.max_length if "position_ids" in self.network.takes else None
         return found
 
@@ -333,7 +333,7 @@ def head_names(loaded: Checkpoint) -> str:
 
 
 def _heads(loaded: Checkpoint) -> Iterator[tuple[Any, Kind | None]]:
-    """Every head with its readings bound, and what it may be used for."""
+    """Every head with its readings bound, and its kind."""
     gives = loaded.network.gives
     for name, objective in loaded.heads.items():
         head = bound(objective, loaded.reads.get(name))
@@ -341,7 +341,7 @@ def _heads(loaded: Checkpoint) -> Iterator[tuple[Any, Kind | None]]:
 
 
 def language_id(loaded: Checkpoint, language: str) -> int:
-    """The number of a language by its name, or as it is given; a `UserError` if the network does not know it."""
+    """The number of a language, given by name or number; a `UserError` if the network does not know it."""
     count = loaded.network.inputs.get("language", 0)
     names = list(loaded.languages)[:count]
     if not count:

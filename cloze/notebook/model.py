@@ -1,4 +1,4 @@
-"""A checkpoint with a method for everything that can be done with it: strings in, arrays and small records out."""
+"""A checkpoint with a method for each of its uses: strings in, arrays and small records out."""
 
 from __future__ import annotations
 
@@ -391,7 +391,7 @@ def _works(need: Callable[[], Any]) -> bool:
 
 
 def _several(texts: str | Texts) -> tuple[list[str], bool]:
-    """The texts as a list, and whether it was one string; anything that is no string is a `UserError`."""
+    """The texts as a list, and whether it was one string; anything but a string is a `UserError`."""
     if isinstance(texts, str):
         return [texts], True
     given = list(texts)
@@ -402,7 +402,7 @@ def _several(texts: str | Texts) -> tuple[list[str], bool]:
 
 
 def _each(texts: str | Texts, work: Callable[[list[str]], Sequence[T]]) -> T | list[T]:
-    """What `work` makes of the texts: of one string one result, of several a list; of none an empty one."""
+    """The results of `work`: one result for one string, a list for a list, an empty list for an empty one."""
     given, alone = _several(texts)
     made = list(work(given)) if given else []
     return made[0] if alone else made

@@ -1,4 +1,4 @@
-"""What a run folder is: how far it came, what it was trained on, its losses and metrics, and how to resume it."""
+"""Describes a run folder: its progress, its text, its losses and metrics, and how to resume it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def about_prepared(path: Path) -> About:
 
 
 def about_runs(path: Path, opens: Opens) -> About | None:
-    """A folder of runs, a line for each; None where there is none in it."""
+    """A folder of runs, one line for each; None if it holds no run."""
     inside = sorted(child for child in path.iterdir() if child.is_dir() and is_run(child))
     if not inside:
         return None
@@ -290,7 +290,7 @@ class _Run:
         return [command(*more)]
 
     def _command(self) -> list[str]:
-        """The command that started the run, for the folder where it is now."""
+        """The command that started the run, with the present folder."""
         words = [str(word) for word in self.record.get("command") or ()]
         if "--out" in words:
             words[words.index("--out") + 1] = str(self.path)

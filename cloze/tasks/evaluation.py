@@ -22,7 +22,7 @@ def evaluate(
 ) -> Evaluation:
     """All metrics of the task; `always` is the training text's most frequent answer, `size` the rows of a batch.
 
-    `bootstrap`: with intervals over so many draws of examples, drawn by `seed` (see `cloze.tasks.bootstrap`).
+    `bootstrap`: adds intervals over this many resamples of the examples, drawn with `seed` (see `cloze.tasks.bootstrap`).
     """
     found = learner.evaluate(examples, always, size=size, report=report)
     if bootstrap is None:
@@ -55,8 +55,8 @@ def check_predictions(path: Path) -> None:
 
 
 def _holds_predictions(path: Path) -> bool:
-    """Whether the first line is one that `write_predictions` writes: an object that begins with the line of its text, or what
-    says who made the trees."""
+    """Whether the first line is one that `write_predictions` writes: an object that begins with the line of its text, or the
+    comment that names the parser."""
     with path.open("rb") as file:
         first = file.read(64)
     return not first or first.startswith((b'{"line": ', GENERATOR.encode()))
@@ -65,7 +65,7 @@ def _holds_predictions(path: Path) -> bool:
 def write_predictions(predictions: Sequence[Prediction], path: Path | None) -> None:
     """JSON lines to a file, whole or not at all, or to standard output for None.
 
-    Predictions that say how they are `written` (trees, as CoNLL-U) are JSON lines only in a file of that name.
+    Predictions with a format of their own (`written`; trees are CoNLL-U) are JSON lines only in a file with that ending.
     """
     own = path is None or path.suffix != ".jsonl"
     lines = (

@@ -1,7 +1,7 @@
 """Input for a task that is not a file of the task: strings, tuples, dictionaries, data frames, data sets, lines, a stream.
 
-Every task has its own reader of files. So rows in memory are written to a temporary file of JSON lines, which the task reads, and
-errors name the number of the row.
+Every task has its own reader of files. Rows in memory are therefore written to a temporary file of JSON lines for the task to
+read; errors name the number of the row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def columns_of(task: Task) -> tuple[list[str], list[str]]:
 def given_examples(task: Task, given: Any, *, labelled: bool) -> Iterator[Any]:
     """The examples of a file, or of rows in memory (see `as_records`), as the task reads them.
 
-    Inside, what is wrong with a row is reported by its number.
+    Inside the block, errors name a row by its number.
     """
     if not isinstance(given, Path):
         with _as_file(as_records(given, task, labelled=labelled), ROWS) as path:

@@ -27,7 +27,7 @@ LOG_FILE = "cloze/log.jsonl"
 def check_new(folder: Path, *, overwrite: bool) -> None:
     """A `TaskError` if a result cannot be written to a folder; check it before the work begins.
 
-    `overwrite` replaces what fine-tuning wrote and nothing else: never a run, with its checkpoints, or some other folder.
+    `overwrite` replaces only a result of fine-tuning, never a run with its checkpoints or any other folder.
     """
     recover(folder)
     holds = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
@@ -74,7 +74,7 @@ def _measured(found: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def contents_of(folder: Path) -> dict[str, Any]:
-    """As `read_task`, with all of the `tasks` if there are several."""
+    """Like `read_task`, but with all `tasks` if there are several."""
     path = folder / TASK_FILE
     if path.exists():
         try:

@@ -1,4 +1,4 @@
-"""What every kind of task provides: how its files are read, what predicts, and how it is measured.
+"""The protocol of tasks: how files are read, what predicts, and how it is measured.
 
 A `Task` reads files into examples, and `Task.load` makes the `Learner` of an opened checkpoint: a `Reader`
 (`cloze/decoding/reader.py`) with a head. `Learner.predict` turns examples into `Prediction`s.
@@ -106,8 +106,8 @@ def cut_remark(cut: Sequence[int], length: int | None) -> str | None:
 class Task(Protocol):
     """A registered kind of task with its options, which are the builder's arguments.
 
-    `metrics`: by name whether more is better; the first chooses the epoch if no other is asked for. `of_words`: a text may be a
-    list of its words.
+    `metrics`: by name whether more is better; the first selects the epoch by default. `of_words`: a text may be a list of its
+    words.
     """
 
     @property
@@ -177,7 +177,7 @@ class Learner(nn.Module, ABC):
     def judge(
         self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> Judged:
-        """What the metrics need to know of every row, one item each; with `metric` only what that one needs.
+        """One item per row with everything that the metrics need; with `metric`, only what that metric needs.
 
         Runs in eval mode. `metrics` of any sample of the items, also with repetitions, are the metrics of those rows, so the
         bootstrap needs no second pass through the network.
@@ -230,15 +230,15 @@ def _option(name: str) -> str:
 
 
 def chosen_metric(task: Task, name: str | None) -> str:
-    """The metric that chooses the epoch: the given one, else the task's first; an unknown one is a `TaskError`."""
+    """The metric that selects the epoch: the given one, else the task's first; an unknown one is a `TaskError`."""
     if name is not None and name not in task.metrics:
         raise TaskError(f"unknown metric {name!r}. {nearest(name, task.metrics)}")
     return next(iter(task.metrics)) if name is None else name
 
 
 def together(parts: Sequence[Any]) -> Any:
-    """The examples of several files as those of one, concatenated. Each field holds one value per row, None if no row has one, or
-    the path."""
+    """The examples of several files as one set of examples. Each field holds one value per row, None if no row has one, or the
+    path."""
     if len(parts) == 1:
         return parts[0]
     made: dict[str, Any] = {}

@@ -79,7 +79,7 @@ class TextTask(TableTask, ABC):
     """A task whose examples are texts with answers."""
 
     def read(self, path: Path | str, *, labelled: bool = True) -> AnsweredTexts[Any]:
-        """The examples of a file; with `labelled=False` answers are read if the column is there."""
+        """The examples of a file; with `labelled=False`, answers are optional."""
         table = self.table(path)
         texts = table.column(self.text, "--text NAME")
         others = table.column(self.text_b, "--text-b NAME") if self.text_b is not None else None
