@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloze.assembly.build import load_checkpoint
+from cloze.assembly.build import Loaded, load_checkpoint
 from cloze.decoding.ready import to_fill, to_generate, to_score
 from cloze.decoding.sequence import answers
 from cloze.errors import ClozeError
@@ -18,7 +18,9 @@ from cloze.interop.vectors.checkpoint import has_vectors
 class Usable:
     """The network of a checkpoint, its size and the verbs that accept it; `fault` is the reason if it cannot be opened.
 
-    `answers`: it generates an answer to a text, not a continuation. `of_words`: it is a table of word vectors.
+    `changes` are what was done to the network, as a recipe writes it, and `trained` is the number of parameters that a run with
+    these changes trains. `answers`: it generates an answer to a text, not a continuation. `of_words`: it is a table of word
+    vectors.
     """
 
     network: str = ""
@@ -27,6 +29,8 @@ class Usable:
     verbs: tuple[str, ...] = ()
     answers: bool = False
     of_words: bool = False
+    changes: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    trained: int = 0
     fault: str = ""
 
 
@@ -46,7 +50,17 @@ def usable(folder: Path) -> Usable:
     return Usable(
         ", ".join([model.part, *sizes]), loaded.parameters, tuple(loaded.heads), tuple(verbs),
         "generate" in verbs and answers(to_generate(loaded).reader), words,
+        tuple(_changes(loaded)), sum(p.numel() for module in (loaded.network, *loaded.heads.values()) for p in module.parameters()
+                                     if p.requires_grad),
     )
+
+
+def _changes(loaded: Loaded) -> list[tuple[str, Mapping[str, Any]]]:
+    """The changes of the network: those that opening the checkpoint applies, and those that the run's recipe names."""
+    recipe = loaded.recipe or {}
+    network = (recipe.get("networks") or {}).get(recipe.get("export", "main")) or {}
+    own = [(name, arguments or {}) for change in network.get("change") or () for name, arguments in change.items()]
+    return [*(one for one in loaded.imported.model.changes if one[0] not in dict(own)), *own]
 
 
 def _takes(test: Callable[[Any], Any], loaded: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -41,6 +42,14 @@ class Usable(Protocol):
         """Whether it is a table of word vectors."""
 
     @property
+    def changes(self) -> Sequence[tuple[str, Mapping[str, Any]]]:
+        """The changes of the network, by name with their arguments."""
+
+    @property
+    def trained(self) -> int:
+        """How many of the parameters a run with these changes trains."""
+
+    @property
     def fault(self) -> str:
         """Why it cannot be opened; empty where it can."""
 
@@ -69,9 +78,18 @@ def network_facts(path: Path, can: Usable) -> list[Fact]:
         Fact("network", can.network, can.network + shown),
         Fact("parameters", can.parameters, f"{can.parameters:,}"),
     ]
+    if can.changes:
+        lines = [" ".join([name, *(f"{key}={_value(value)}" for key, value in own.items())]) for name, own in can.changes]
+        facts.append(Fact("changes", [{name: dict(own)} for name, own in can.changes], lines))
+        share = f"{can.trained:,} of {can.parameters:,} parameters ({can.trained / max(can.parameters, 1):.2%})"
+        facts.append(Fact("trained", can.trained, share))
     if can.heads:
         facts.append(Fact("heads", list(can.heads), ", ".join(can.heads)))
     return [*facts, *_tokenizer(path), *_code(path)]
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def copies(path: Path) -> list[Path]:

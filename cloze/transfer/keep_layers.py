@@ -13,6 +13,8 @@ from cloze.bounds import Depth, Natural, OptionalDepth
 from cloze.errors import CheckpointError
 from cloze.interop.arguments import complete
 from cloze.networks.blocks.computed import is_added
+from cloze.networks.blocks.layer_inputs import LayerInputs
+from cloze.networks.choices import Band
 from cloze.registry import lookup, parameters, register
 from cloze.transfer.change import Change, Shape, Tensors, Transition
 
@@ -44,7 +46,25 @@ class KeepLayers(Change):
         full = complete(shape.arguments, shape.part)
         for name in _counting(shape.part, OptionalDepth):  # so many layers, the lowest, have something of their own
             changed[name] = sum(layer < full[name] for layer in self.layers)
+        if band_of(full) is not None:
+            changed["attention"] = {**full["attention"], "band": self._band(shape, full)}
         return changed
+
+    def _band(self, shape: Shape, full: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The band with which every kept layer sees what it saw; None if all of them see all tokens."""
+        kept = [is_banded(full, layer) for layer in self.layers]
+        if not any(kept):
+            return None
+        for every in (None, *range(2, len(kept) + 1)):
+            band = {**full["attention"]["band"], "dense_every": every}
+            if kept == [is_banded({"attention": {"band": band}}, number) for number in range(len(kept))]:
+                return band
+        dense = [layer for layer, banded in zip(self.layers, kept, strict=True) if not banded]
+        raise CheckpointError(
+            f"{shape.origin}: keep_layers: {_shown(self.layers)}: of these layers, {_shown(dense)} see all tokens, the others a\n"
+            "  band. In a network, layer 0 and every nth layer see all tokens (attention.band.dense_every), or no layer does.\n"
+            f"  Keep layers in such an order, for example {_shown(range(len(kept)))}."
+        )
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The kept layers' tensors under their new numbers."""
@@ -57,6 +77,15 @@ class KeepLayers(Change):
                 f"{shape.origin}: keep_layers: {_shown(self.layers)} keeps {len(self.layers)} layers, and the recipe's network "
                 f"has {wanted}.\n  Write it with {len(self.layers)} layers, or leave it out and take over the checkpoint's."
             )
+        before, after = (complete(given, shape.part) for given in (shape.arguments, transition.arguments))
+        for number, layer in enumerate(self.layers):
+            if is_banded(before, layer) != is_banded(after, number):
+                sees = ("a band", "all tokens") if is_banded(before, layer) else ("all tokens", "a band")
+                raise CheckpointError(
+                    f"{shape.origin}: keep_layers: layer {layer} sees {sees[0]}, and layer {number} of the recipe's network "
+                    f"would see {sees[1]}.\n"
+                    "  Change attention.band of the network, or omit the network to take over the checkpoint's."
+                )
         names, theirs = _names(transition.here), _names(transition.there)
         inside = {theirs[id(tensor)] for group in origin for tensor in _tensors(group).values()}
         found = {name: tensor for name, tensor in state.items() if name not in inside}
@@ -83,6 +112,17 @@ def stacks_of(part: str, arguments: Mapping[str, Any]) -> dict[str, int]:
     """How many layers a network has, by the argument that says so, in the order of its depth groups."""
     full = complete(arguments, part)
     return {name: int(full[name]) for name in _counting(part, Depth)}
+
+
+def band_of(full: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The band of a network with these complete arguments; None if its attention has none."""
+    return (full.get("attention") or {}).get("band")
+
+
+def is_banded(full: Mapping[str, Any], layer: int) -> bool:
+    """Whether a layer of a network with these complete arguments sees a band and not all tokens."""
+    band = band_of(full)
+    return band is not None and LayerInputs(layer + 1, 2, None, Band(**band)).banded(layer)
 
 
 def _tensors(group: nn.Module) -> dict[str, Tensor]:

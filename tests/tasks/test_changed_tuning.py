@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -117,6 +118,22 @@ def test_a_change_is_written_alone_or_merged_and_answers_as_before(
     assert sizes["out"] < sizes["base"] / 2
     again = cloze("export", tmp_path / "out", tmp_path / "whole", "--to", "merged")
     assert again.code == 0 and near(probabilities(tmp_path / "whole", tables), expected)
+
+
+def test_show_lists_the_changes_of_a_network_and_what_they_train(
+    lora: Path, folder: Folder, tmp_path: Path, cloze: Callable[..., Any]
+) -> None:
+    shown = cloze("show", lora).out
+    assert re.search(r'\n  changes +lora rank=2 alpha=\S+ on=\["query", "value"\]', shown)
+    told = json.loads(cloze("show", lora, "--json").out)
+    trained = sum(p.numel() for p in load_checkpoint(lora).network.parameters() if p.requires_grad)
+    heads = sum(p.numel() for head in load_checkpoint(lora).heads.values() for p in head.parameters())
+    assert told["trained"] == trained + heads < told["parameters"] / 10
+    shutil.copytree(folder("bert"), tmp_path / "kept")
+    (tmp_path / "kept" / "cloze" / "recipe.yaml").write_text(
+        "name: half\nexport: main\nnetworks: {main: {change: [{keep_layers: {layers: [1]}}]}}\n"
+    )
+    assert re.search(r"\n  changes +keep_layers layers=\[1\]\n", cloze("show", tmp_path / "kept").out)
 
 
 def test_peft_gets_every_updated_map_and_the_head(lora: Path, tmp_path: Path) -> None:

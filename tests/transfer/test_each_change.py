@@ -96,6 +96,34 @@ def test_layers_that_cannot_be_kept_are_refused(layers: tuple[int, ...], argumen
         KeepLayers(layers).weights(there.state_dict(), transition(there, here, **arguments))
 
 
+BANDED = {"attention": {"band": {"width": 4, "dense_every": 3}}}
+
+
+@pytest.mark.parametrize(("layers", "band"), [
+    ((0, 1, 4), {"width": 4, "dense_every": 3}), ((0, 3), None), ((1, 2), {"width": 4, "dense_every": None}),
+    ((0, 1, 3, 4), {"width": 4, "dense_every": 2}),
+])  # fmt: skip
+def test_kept_layers_see_the_band_or_all_tokens_as_before(layers: tuple[int, ...], band: dict[str, Any] | None) -> None:
+    made = KeepLayers(layers).shape(Shape("FOLDER", "transformer", {**SHAPE, "layers": 5, **BANDED}))
+    assert made["attention"]["band"] == band and made["layers"] == len(layers)
+
+
+def test_kept_layers_that_no_band_describes_are_refused() -> None:
+    said = r"keep_layers: \[1, 3\]: of these layers, \[3\] see all tokens, the others a\n  band"
+    with pytest.raises(CheckpointError, match=said):
+        KeepLayers((1, 3)).shape(Shape("FOLDER", "transformer", {**SHAPE, **BANDED}))
+
+
+def test_a_written_network_whose_layers_see_something_else_is_refused() -> None:
+    there, here = transformer(**{"attention.band.width": 4, "attention.band.dense_every": 3}), transformer(layers=2)
+    shape = Shape("FOLDER", "transformer", {**SHAPE, **BANDED})
+    tokenizer: Any = None
+    with pytest.raises(CheckpointError, match="layer 1 sees a band, and layer 1 of the recipe's network would see all tokens"):
+        KeepLayers((0, 1)).weights(
+            there.state_dict(), Transition(shape, there, here, {**SHAPE, "layers": 2}, tokenizer, tokenizer)
+        )
+
+
 def test_a_network_written_with_another_depth_than_is_kept_is_refused() -> None:
     with pytest.raises(CheckpointError, match="keeps 2 layers, and the recipe's network has 3"):
         KeepLayers((0, 2)).weights({}, transition(transformer(), transformer(layers=3)))
