@@ -194,7 +194,6 @@ class EncoderDecoder(Network):
         return [self.embeddings, *self.encoder.layers, *self.decoder.layers]
 
     def cache(self) -> SequenceCache:
-        """An empty cache for generation."""
         return SequenceCache(len(self.decoder.layers))
 
     def reset_parameters(self) -> None:

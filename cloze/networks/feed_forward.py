@@ -105,5 +105,4 @@ class Window(Network):
         return reading_states(want, hidden, [hidden], summaries)
 
     def flops_per_token(self, length: int) -> float:
-        """Floating-point operations of forward and backward for one token, without the output layer."""
         return TRAINED * maps(self.inner)

@@ -135,6 +135,5 @@ class GRU(Network):
         return {name: state for name, state in states.items() if name in want}
 
     def flops_per_token(self, length: int) -> float:
-        """Floating-point operations of forward and backward for one token, heads not counted."""
         constant = self.embeddings.frozen and self.condition != "every_step"
         return sum(layer.flops_per_token(constant=constant) for layer in self.layers)

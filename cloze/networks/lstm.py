@@ -147,7 +147,6 @@ class LSTM(Network):
             nn.init.uniform_(self.down.bias, -self.bound, self.bound)
 
     def cache(self) -> StateCache:
-        """An empty memory for generation."""
         return StateCache()
 
     def forward(
@@ -206,7 +205,6 @@ class LSTM(Network):
         return torch.cat(read, dim=1), state
 
     def flops_per_token(self, length: int) -> float:
-        """Floating-point operations of forward and backward for one token, heads not counted."""
         return sum(layer.flops_per_token() for layer in self.layers) + TRAINED * maps(self.down)
 
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:

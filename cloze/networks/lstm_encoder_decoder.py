@@ -189,7 +189,6 @@ class LSTMEncoderDecoder(Network):
         return [self.embeddings, *encoder, *([] if self.decoder is None else [nn.ModuleList([self.decoder])])]
 
     def cache(self) -> StateCache:
-        """An empty memory for generation."""
         return StateCache()
 
     def reset_parameters(self) -> None:

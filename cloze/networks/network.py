@@ -102,7 +102,7 @@ class Network(nn.Module, ABC):
         return None
 
     def flops_per_token(self, length: int) -> float:
-        """Floating-point operations of a token, forward and backward, in rows of this length."""
+        """Floating-point operations of a token, forward and backward, in rows of this length; no heads, no characters."""
         return 0.0
 
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:

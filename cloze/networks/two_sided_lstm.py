@@ -112,7 +112,6 @@ class TwoSidedLSTM(Network):
         return {**states, "context": context} if "context" in want else states
 
     def flops_per_token(self, length: int) -> float:
-        """Floating-point operations of forward and backward for one token, heads not counted."""
         sides = [(self.left, self.embeddings), (self.right, self.right_embeddings)]
         read = sum(layer.flops_per_token(constant=table.frozen) for layer, table in sides)
         return read + TRAINED * maps(self.mix, self.out)

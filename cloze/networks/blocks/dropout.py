@@ -22,12 +22,11 @@ from torch import Tensor, nn
 from cloze import rng
 from cloze.compiled import has_numba
 from cloze.networks.clock import Clock
-from cloze.networks.fast.switch import enabled
+from cloze.networks.fast.switch import near
 
 FIELDS = 4  # 16-bit fields in a 64-bit word
 LEVELS = 1 << 15  # a field decides with 15 bits: rates are multiples of 1/32768
 _KEYS_ACROSS = 1 << 14  # room for one row of attention scores in the address of a place
-_PIECE = 1 << 17  # words that are made at a time on a CPU
 _MANY = 1 << 14  # words from which on compiled code pays
 _SMALL_TABLE = 1 << 22  # words; larger tables are computed on each use, not cached
 
@@ -168,25 +167,14 @@ class Dropout(nn.Module):
     def _fields(
         self, table: Tensor, first: Tensor, second: Tensor, numbers: int, picked: Tensor | None = None
     ) -> Tensor:
-        """-1 where a number stays, by the words of a table and the keys of rows; large ones in pieces that a cache holds.
+        """-1 where a number stays, by the words of a table and the keys of rows.
 
         The table is that of every row, has a row for each, or has those that are `picked` for each.
         """
-        shared = first.dim() > table.dim()
-        rows, each = len(first), prod(table.shape if shared else table.shape[1:])
-        eager = first.device.type == "cpu" and not torch.compiler.is_compiling()
-        if eager and rows * each >= _MANY and has_numba() and enabled():
+        each = prod(table.shape if first.dim() > table.dim() else table.shape[1:])
+        if near(first) and len(first) * each >= _MANY and has_numba():
             return self._compiled(table, first, second, numbers, picked)
-        table = table if picked is None else table[picked]
-        if not eager or rows * each <= _PIECE:
-            return self._decide(table ^ first, second, numbers)
-        per = max(1, _PIECE // each)
-        made = torch.empty((*torch.broadcast_shapes(table.shape, first.shape)[:-1], numbers), dtype=torch.int16)
-        for start in range(0, rows, per):
-            piece = slice(start, start + per)
-            words = (table if shared else table[piece]) ^ first[piece]
-            self._decide(words, second[piece], numbers, made[piece])
-        return made
+        return self._decide((table if picked is None else table[picked]) ^ first, second, numbers)
 
     def _compiled(self, table: Tensor, first: Tensor, second: Tensor, numbers: int, picked: Tensor | None) -> Tensor:
         """The same numbers as `_decide`, in one pass on one core."""
@@ -202,7 +190,7 @@ class Dropout(nn.Module):
         fields = words.view(torch.int16)
         return fields if fields.shape[-1] == numbers else fields[..., :numbers].contiguous()
 
-    def _decide(self, words: Tensor, second: Tensor, numbers: int, into: Tensor | None = None) -> Tensor:
+    def _decide(self, words: Tensor, second: Tensor, numbers: int) -> Tensor:
         words.mul_(_FACTOR)
         words ^= words >> 32
         words *= second
@@ -210,7 +198,7 @@ class Dropout(nn.Module):
         words |= _TOPS  # a field keeps its top bit where it is not below the threshold, and borrows from no other
         words -= self.threshold * _EACH
         fields = words.view(torch.int16)
-        return torch.bitwise_right_shift(fields if fields.shape[-1] == numbers else fields[..., :numbers], 15, out=into)
+        return torch.bitwise_right_shift(fields if fields.shape[-1] == numbers else fields[..., :numbers], 15)
 
     def extra_repr(self) -> str:
         """The rate, for `print(network)`."""
