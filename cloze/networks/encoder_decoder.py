@@ -23,7 +23,7 @@ from cloze.networks.blocks.feed_forward import FeedForward, GatedFeedForward
 from cloze.networks.blocks.initial import draw, initialise, initialise_apart
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.locked import LockedDropout
-from cloze.networks.blocks.norm import Post, Pre, make_norm
+from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.projections import Across, Stacked
 from cloze.networks.blocks.relation import NONE
 from cloze.networks.blocks.selected import Selected
@@ -163,10 +163,9 @@ class EncoderDecoder(Network):
         def stack(number: int, across: bool) -> Coder:
             stacked = [
                 Layer(
-                    width=width, place=Pre() if isinstance(norm, choices.Pre) else Post(), attention=attending(Stacked()),
-                    crossing=attending(Across()) if across else None, norm=make, dropout=hidden_dropout,
+                    width=width, norm=norm, dropout=hidden_dropout, active_dropout=kind(rates.inner, clock), first=layer == 0,
+                    attention=attending(Stacked()), crossing=attending(Across()) if across else None,
                     feed_forward=feed(self.inner, feed_forward.activation, feed_forward.biases),
-                    active_dropout=kind(rates.inner, clock), first_norm=layer > 0 or norm.first,
                 )
                 for layer in range(number)
             ]

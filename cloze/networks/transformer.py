@@ -24,7 +24,7 @@ from cloze.networks.blocks.feed_forward import FeedForward, StackedGate
 from cloze.networks.blocks.initial import initialise, initialise_apart
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.layer_inputs import LayerInputs
-from cloze.networks.blocks.norm import Post, Pre, make_norm
+from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.sharing import share_weights
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
@@ -96,17 +96,12 @@ class Transformer(Network):
         self.embedding_dropout = Dropout(rates.hidden, clock)
         projects = self.embedding_width != width or table.project
         self.project = nn.Linear(self.embedding_width, width) if projects else None
-        pre, kind = isinstance(norm, choices.Pre), StackedGate if isinstance(feed_forward,
-            choices.GatedFeedForward) else FeedForward
+        kind = StackedGate if isinstance(feed_forward, choices.GatedFeedForward) else FeedForward
         self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
             Layer(
-                width=width, place=Pre() if pre else Post(),
-                attention=Attention(
-                    width=width, heads=heads, dropout=Dropout(rates.of_attention, clock), bias=attention.biases
-                ),
-                feed_forward=kind(self.inner, feed_forward.activation, feed_forward.biases),
-                dropout=lambda: Dropout(rates.hidden, clock), norm=lambda: make_norm(norm.kind, width, norm.epsilon),
-                active_dropout=Dropout(0.0, clock), first_norm=number > 0 or norm.first,
+                width=width, norm=norm, dropout=lambda: Dropout(rates.hidden, clock), active_dropout=Dropout(0.0, clock),
+                attention=Attention(width=width, heads=heads, dropout=Dropout(rates.of_attention, clock), bias=attention.biases),
+                feed_forward=kind(self.inner, feed_forward.activation, feed_forward.biases), first=number == 0,
             )
             for number in range(layers)
         )

@@ -21,7 +21,6 @@ from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.memory import Memory, recall, remember, with_memory
-from cloze.networks.blocks.norm import Post
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
@@ -75,9 +74,8 @@ class RelativeTransformer(Network):
                 learned=learned,
             )
             return Layer(
-                width=width, attention=attention, place=Post(), dropout=make_dropout, active_dropout=make_dropout(),
-                feed_forward=FeedForward(self.inner, feed_forward.activation, feed_forward.biases),
-                norm=lambda: nn.LayerNorm(width, eps=norm_epsilon),
+                width=width, attention=attention, norm=choices.Post(epsilon=norm_epsilon), dropout=make_dropout,
+                feed_forward=FeedForward(self.inner, feed_forward.activation, feed_forward.biases), active_dropout=make_dropout(),
             )
 
         self.layers: Sequence[Layer] = nn.ModuleList(layer() for _ in range(layers))  # type: ignore[assignment]

@@ -18,7 +18,6 @@ from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.layer import Layer
-from cloze.networks.blocks.norm import Post
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
@@ -92,9 +91,8 @@ class Zen(Transformer):
         self.ngram_layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
             Layer(
                 width=width, attention=Attention(width=width, heads=heads, dropout=Dropout(rates.of_attention, clock)),
-                feed_forward=FeedForward(self.inner, feed_forward.activation, feed_forward.biases), place=Post(),
-                dropout=lambda: Dropout(rates.hidden, clock), norm=lambda: nn.LayerNorm(width, eps=norm_epsilon),
-                active_dropout=Dropout(0.0, clock),
+                feed_forward=FeedForward(self.inner, feed_forward.activation, feed_forward.biases), norm=norm,
+                dropout=lambda: Dropout(rates.hidden, clock), active_dropout=Dropout(0.0, clock),
             )
             for _ in range(ngram_layers)
         )

@@ -36,7 +36,7 @@ SYSTEMS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
     ),
     "bart": (BART, {**PLAIN, "tie": True}, "roberta", "BartForConditionalGeneration"),
     "bart-scaled": (
-        {**BART, "scale_embeddings": True, "feed_forward.activation": "gelu_tanh"}, {**PLAIN, "tie": True}, "roberta",
+        {**BART, "embedding.scaled": True, "feed_forward.activation": "gelu_tanh"}, {**PLAIN, "tie": True}, "roberta",
         "BartForConditionalGeneration",
     ),
 }  # fmt: skip

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -14,7 +15,8 @@ from torch import Tensor, nn
 from cloze.networks.blocks.attention import Attention, AttentionCall, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.feed_forward import FeedForward, FeedForwardCall
-from cloze.networks.blocks.norm import NormPlace
+from cloze.networks.blocks.norm import NormPlace, make_norm, norm_place
+from cloze.networks.choices import Norms
 from cloze.networks.fast.choose import choose
 
 
@@ -32,12 +34,11 @@ class Layer(nn.Module):
     """A Transformer layer (Vaswani et al., 2017, §3.1).
 
     Parameters: `attention.*`, `attention_norm`, with `crossing` (attention to another sequence) `crossing.*` and `crossing_norm`,
-    the maps of `feed_forward` (`inner`, `outer`, …) and `inner_norm`. `norm` and `dropout` are called once for each norm and
-    dropout of the layer; `place` is post-norm or pre-norm. Without `first_norm` attention reads its input without a norm, as in
-    ModernBERT, whose embeddings end with one.
+    the maps of `feed_forward` (`inner`, `outer`, …) and `inner_norm`. `dropout` is called once for each dropout of the layer.
+    `first`: it is the first layer of its stack, where `norm` may leave out the norm before attention.
 
-    A module in `around` replaces `place` for one residual connection: `attention`, `crossing` or `inner`. It has the method
-    `around` of a `NormPlace`; adapters are such modules.
+    A module in `around` replaces the `NormPlace` of one residual connection: `attention`, `crossing` or `inner`. It has the same
+    method `around`; adapters are such modules.
     """
 
     inner: nn.Linear
@@ -45,22 +46,24 @@ class Layer(nn.Module):
     query_drops: Any  # of a second stream, where the network has one
 
     def __init__(
-        self, *, width: int, attention: Attention, feed_forward: FeedForward, norm: Callable[[], nn.Module], place: NormPlace,
-        dropout: Callable[[], Dropout], active_dropout: Dropout, crossing: Attention | None = None, first_norm: bool = True,
+        self, *, width: int, attention: Attention, feed_forward: FeedForward, norm: Norms, dropout: Callable[[], Dropout],
+        active_dropout: Dropout, crossing: Attention | None = None, first: bool = False,
     ) -> None:
         super().__init__()
-        self.place, self.feed_forward = place, feed_forward
+        make = partial(make_norm, norm.kind, width, norm.epsilon)
+        self.place: NormPlace = norm_place(norm)
+        self.feed_forward = feed_forward
         self.around = nn.ModuleDict()
         self.lends = False  # whether other layers share linear maps of this one
         self.attention = attention
-        self.attention_norm = norm() if first_norm else nn.Identity()
+        self.attention_norm = nn.Identity() if first and not norm.first else make()
         self.attention_dropout = dropout()
         self.crossing = crossing
         if crossing is not None:
-            self.crossing_norm, self.crossing_dropout = norm(), dropout()
+            self.crossing_norm, self.crossing_dropout = make(), dropout()
         for name, linear in feed_forward.maps(width).items():
             setattr(self, name, linear)
-        self.inner_norm = norm()
+        self.inner_norm = make()
         self.active_dropout = active_dropout
         self.inner_dropout = dropout()
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cloze.networks.choices import Norm
+from cloze.networks import choices
+from cloze.networks.choices import Norm, Norms
 
 
 class RootMeanSquare(nn.RMSNorm):
@@ -54,3 +55,8 @@ class Pre(Post):
 
 
 NormPlace = Post | Pre
+
+
+def norm_place(norm: Norms) -> NormPlace:
+    """The place that a recipe's norm has."""
+    return Pre() if isinstance(norm, choices.Pre) else Post()
