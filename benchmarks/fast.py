@@ -1,6 +1,6 @@
 """What each fast CPU function buys: the share of a training step that it saves, recipe by recipe.
 
-    python benchmarks/fast.py [--recipes bert gpt2 t5-small] [--threads 1 2] [--rounds 15] [--only softmax] [--clock cpu]
+    python benchmarks/fast.py [--recipes bert gpt2 t5-small] [--threads 1 2] [--rounds 15] [--only gelu] [--clock cpu]
 
 A process trains a recipe (size `mini`, rows of 128 tokens) on one batch, again and again. Every round takes a step with all fast
 functions and one without each of them, in random order. A function saves (time without it - time with all) / time with all. The
@@ -56,7 +56,7 @@ def switches() -> list[Switch]:
     from cloze.networks.blocks import dropout
     from cloze.networks.blocks.attention import AttentionCall
     from cloze.networks.blocks.feed_forward import FeedForwardCall
-    from cloze.networks.fast import activation, softmax
+    from cloze.networks.fast import activation
     from cloze.networks.fast.choose import FAST
     from cloze.objectives import cross_entropy
     from cloze.training import step
@@ -74,7 +74,6 @@ def switches() -> list[Switch]:
     return [
         Switch("attention", Fits(), "attention"),
         Switch("feed-forward", Fits(), "feed_forward"),
-        Switch("softmax kernel", softmax, "pays"),
         Switch("gelu kernel", activation, "pays"),
         Switch("dropout kernel", dropout, "has_numba"),
         Switch("cross-entropy kernel", cross_entropy, "can_be_handed"),
@@ -107,7 +106,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--only", nargs="+", help="names of functions, such as softmax")
+    parser.add_argument("--only", nargs="+", help="names of functions, such as gelu")
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     parser.add_argument("--corpus", default="python-docs", help="text or a folder of texts")
     parser.add_argument("--work", help="folder that keeps the token stores")

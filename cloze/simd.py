@@ -299,18 +299,6 @@ def store_one(typing: Any, matrix: Any, row: Any, column: Any, value: Any) -> An
 
 
 @intrinsic
-def keep_elements(typing: Any, value: Any, keep: Any, row: Any, column: Any, count: Any) -> Any:
-    """`value` where keep[row, column + i] is -1 and zero where it is 0, in the first `count` elements i."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value, *place, count = arguments
-        kept = builder.sext(_load_bits(context, builder, signature.args[1], place, count), _WORDS)
-        return builder.bitcast(builder.and_(builder.bitcast(value, _WORDS), kept), _VECTOR)
-
-    return _FULL_REGISTER(_FULL_REGISTER, keep, types.int64, types.int64, types.int64), generate
-
-
-@intrinsic
 def add(typing: Any, left: Any, right: Any) -> Any:
     """left + right, element by element."""
 

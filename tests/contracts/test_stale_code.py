@@ -40,16 +40,14 @@ SHARED, EXACT = WORDS.replace("SHARES", "True"), WORDS.replace("SHARES", "False"
 HALVES = """
 import numpy as np, torch
 from cloze.networks.fast.gelu_kernels import gelu_tanh
-from cloze.networks.fast.softmax_kernels import soften
 from cloze.objectives.cross_entropy_kernels import take_losses
 rows = torch.randn(6, 111, generator=torch.Generator().manual_seed(0)).bfloat16()
 bits, none = rows.view(torch.int16).numpy(), np.zeros((0, 0), np.int16)
-gelu, soft, losses, right = bits.reshape(1, -1).copy(), bits.copy(), np.zeros(6), np.zeros(6)
+gelu, losses, right = bits.reshape(1, -1).copy(), np.zeros(6), np.zeros(6)
 gelu_tanh(bits.reshape(1, -1), gelu)
-soften(soft, none, np.zeros(3, np.int64), np.array([2, 3]), none, none, np.zeros((1, 127), np.float32))
 take_losses(bits, np.arange(6), np.ones(6, np.float32), 0.0, 0.0, none, losses, right, 0, 6)
 """
-GELU, SOFT, LOSS = (HALVES + f"print({what})" for what in ("gelu.tolist()", "soft.tolist()", "losses.tolist()"))
+GELU, LOSS = (HALVES + f"print({what})" for what in ("gelu.tolist()", "losses.tolist()"))
 GLOVE = """
 import numpy as np
 from cloze.engines.kernels.glove import glove
@@ -89,7 +87,6 @@ CHANGES = [
     ("engines/kernels/parts.py", "PREDICT_FROM_MEAN = 0, 1, 2", "PREDICT_FROM_MEAN = 1, 0, 2", EXACT),
     ("engines/kernels/glove.py", "loss += 0.5 * g * diff", "g *= np.float32(0.5)", GLOVE),
     ("networks/fast/gelu_kernels.py", "np.float32(30.0)", "np.float32(1.0)", GELU),
-    ("networks/fast/softmax_kernels.py", "_ONE / total_of(total)", "_ONE / total_of(top)", SOFT),
     ("networks/fast/dropout_kernels.py", "_HALF = np.int64(32)", "_HALF = np.int64(31)", MASKS),
     ("objectives/cross_entropy_kernels.py", "_LOWEST, _ZERO = np.float32(-np.inf)", "_LOWEST, _ZERO = np.float32(9.0)", LOSS),
     ("corpus/pair_kernels.py", "0x9E3779B97F4A7C15", "0x1E3779B97F4A7C15", PAIRS),

@@ -16,13 +16,12 @@ from torch.autograd.function import once_differentiable
 from cloze.networks.blocks.attention import Attention, AttentionCall, AttentionInputs
 from cloze.networks.blocks.buckets import Bias
 from cloze.networks.blocks.computed import untouched
-from cloze.networks.blocks.dropout import Dropout, keep_
+from cloze.networks.blocks.dropout import Dropout, keep_, kept
 from cloze.networks.blocks.norm import NormPlace
 from cloze.networks.blocks.projections import Across, Stacked
 from cloze.networks.blocks.relation import NONE
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.fast.residual import Residual, bias_gradient, linear, offset_of, supported, weight_gradient
-from cloze.networks.fast.softmax import soften
 
 
 def fits(call: AttentionCall, norm: nn.Module, place: NormPlace, x: Tensor) -> bool:
@@ -138,7 +137,7 @@ class Attend(torch.autograd.Function):
                 memory_cast, b_cast = w_memory.to(dtype), None if b_memory is None else b_memory.to(dtype)
                 key, value = _split_heads(linear(source, memory_cast, b_cast), 2, sizes.keys, sizes, sizes.key_tokens)
             scores = torch.bmm(query, key.transpose(1, 2))
-            probabilities, used = soften(scores, added, sizes.keep, sizes.heads)
+            probabilities, used = _soften(scores, added, sizes)
             context = _merge_heads(torch.bmm(used, value)[None], sizes, sizes.query_tokens)
             out_cast, b_cast = residual.cast_output(w_out, b_out, sizes.scale, dtype)
             y, normed, mean, spread = residual.add(x, linear(context, out_cast, b_cast), gain, offset, mean, spread)
@@ -182,6 +181,16 @@ class Attend(torch.autograd.Function):
         return (
             d_x, d_source, d_w, d_b, d_w_memory, d_b_memory, d_w_out, d_b_out, d_gain, d_offset, d_added, None, None
         )
+
+
+def _soften(scores: Tensor, added: Tensor | None, sizes: Sequences) -> tuple[Tensor, Tensor]:
+    """The softmax of scores (B·H, Q, K) plus `added`, and the same after dropout, in the memory of the scores where it can be."""
+    if added is not None:
+        scores.view(sizes.batch, sizes.heads, sizes.queries, -1).add_(added)
+    probabilities = torch.softmax(scores, dim=-1, out=scores if sizes.keep is None else None)
+    if sizes.keep is None:
+        return probabilities, probabilities
+    return probabilities, kept(probabilities, sizes.keep.view_as(scores), into=scores)
 
 
 def _split_heads(x: Tensor, kinds: int, length: int, sizes: Sequences, tokens: Selected | None) -> Tensor:
