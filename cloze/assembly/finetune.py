@@ -13,6 +13,7 @@ from typing import Any
 
 from cloze.assembly import measuring
 from cloze.assembly.assignment import Assignment
+from cloze.assembly.auxiliary import add_language_model
 from cloze.assembly.binding import check_binds, parse_binds
 from cloze.assembly.build import Loaded, built, load_checkpoint
 from cloze.assembly.check import check_recipe
@@ -59,17 +60,21 @@ class Tuned:
 
 def recipe_onto(
     recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), changes: Sequence[str] = (),
+    auxiliary: str | None = None,
     with_files: Sequence[Path] = (),
     checkpoints: Mapping[str, Path] | None = None, rows: Mapping[str, int] | None = None, report: Say = lambda line: None,
 ) -> Recipe:
     """A recipe that begins with a checkpoint, completed by the checkpoint's own description.
 
     A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the number of `rows` of every source where it is
-    given; `report` gets the table of what was changed. `changes` are done to the checkpoint's network. `checkpoints` are further
-    ones that it asks for. A stage that begins with an earlier one reads text as the checkpoint does, too.
+    given; `report` gets the table of what was changed. `changes` are done to the checkpoint's network; `auxiliary` is the weight
+    of its language model, which is trained along. `checkpoints` are further ones that it asks for. A stage that begins with an
+    earlier one reads text as the checkpoint does, too.
     """
     tree = read_tree(recipe)
     add_changes(tree, changes, START)
+    if auxiliary is not None:
+        add_language_model(tree, auxiliary, START)
     stages = tree.value["stages"].value if tree.is_mapping and "stages" in tree.value else {}
     origins = dict.fromkeys([START, *map(str, stages or ())], Origin.of(loaded))
 
@@ -259,6 +264,7 @@ def recipe_maker(assignment: Assignment, loaded: Loaded) -> Callable[..., Recipe
     """`recipe_onto` for the recipe of an assignment, as a function of `rows` and `report`."""
     return partial(
         recipe_onto, assignment.recipe_for(loaded), loaded, overrides=assignment.overrides, changes=assignment.changes,
+        auxiliary=assignment.auxiliary,
         with_files=assignment.with_files, checkpoints=assignment.checkpoints,
     )
 

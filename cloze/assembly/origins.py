@@ -79,12 +79,17 @@ def add_changes(tree: Node, changes: Sequence[str], origin: str) -> None:
     stages = tree.value.get("stages") if tree.is_mapping else None
     for recipe in [tree] if stages is None else [stage for _, stage in stages.items()]:
         for _, network in networks_of(recipe) if recipe.is_mapping else ():
-            said = _origin(network) if network.is_mapping else None
-            if said is None or said.value != origin:
+            if not begins_with(network, origin):
                 continue
             inner = next((node for _, node in network.items() if node.is_mapping and "from" in node.value), network)
             written = inner.value.get("change", Node([], network.where))
             inner.put("change", Node([*written.value, *map(parse_change, changes)], network.where))
+
+
+def begins_with(network: Node, origin: str) -> bool:
+    """Whether a network as written comes `from` this origin."""
+    said = _origin(network) if network.is_mapping else None
+    return said is not None and said.value == origin
 
 
 def networks_of(tree: Node) -> list[tuple[str, Node]]:

@@ -21,7 +21,7 @@ _VALUES = {
 _STRUCTURE = {
     "--optimizer": "training.optimizer", "--schedule": "training.rate", "--layerwise": "training.layerwise_rates",
     "--unfreeze": "networks.main.train", "--pool": "objectives: pooled_classification", "--task-lstm": "objectives: recurrent",
-    "--auxiliary": "objectives: language_model", "--truncate": "networks.main.change: arguments",
+    "--truncate": "networks.main.change: arguments",
 }  # fmt: skip
 
 #: Options that this verb once had, and what to write instead.
@@ -59,6 +59,9 @@ def command(
     changes: Annotated[list[str] | None, typer.Option(
         "--change", help="Change the network: lora=8, adapters=64, keep_layers=[0,2,4]."
     )] = None,
+    auxiliary: Annotated[str | None, typer.Option(
+        help="Train the checkpoint's language model along, with this weight: 0.5 (GPT)."
+    )] = None,
     print_recipe: Annotated[bool, typer.Option("--show", help="Print the recipe and stop.")] = False,
     extend: Annotated[bool, typer.Option("--extend", help="Resume a finished run with more training.epochs.")] = False,
     seeds: Annotated[str, typer.Option(help="1,2,3: one run per seed; the best is kept.")] = "1",
@@ -78,7 +81,7 @@ def command(
     before = None if first is None else parse_files(first, option="--first ")
     assignment = Assignment(
         task, [train] if train else [], [dev] if dev else [], several, before, recipe, overrides or [], binds or [],
-        changes or [], with_files or [],
+        changes or [], with_files or [], auxiliary,
     )
     if print_recipe:
         show_recipe(checkpoint, assignment)

@@ -14,6 +14,7 @@ import torch
 
 from cloze.assembly.alone import write_alone
 from cloze.assembly.build import load_checkpoint
+from cloze.assembly.check import check_recipe
 from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.assembly.load import read_tree
 from cloze.assembly.origins import add_changes
@@ -167,3 +168,36 @@ def test_what_cannot_be_written_alone_is_refused_with_the_way_out(
     ):
         refused = cloze("export", *arguments)
         assert refused.code == 2 and said in refused.err
+
+
+TASKS = ["sentence_classification", "pair_classification", "token_labelling", "regression", "multi_label"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_language_model_of_the_checkpoint_is_trained_along_with_every_task(folder: Folder, task: str) -> None:
+    loaded = load_checkpoint(folder("gpt2"))
+    made = recipe_onto(task, loaded, overrides=["length=24"], auxiliary="0.5")
+    entry = made.entries["main"]
+    assert [(o.part.name, o.weight) for _, o in entry.objectives()][-1] == ("token_prediction", 0.5)
+    assert entry.exercise[-1].part.name == "predict"
+    check_recipe(made)
+
+
+def test_the_weight_of_the_language_model_may_fall(
+    folder: Folder, tables: Path, tmp_path: Path, cloze: Callable[..., Any]
+) -> None:
+    weight = "exponential: {start: 0.2, end: 0.1, stairs: 2}"
+    done = cloze(
+        "finetune", folder("gpt2"), "--train", tables / "train.tsv", "--dev", tables / "dev.tsv", "--out", tmp_path / "out",
+        "--auxiliary", f"{{{weight}}}", "--set", "training.epochs=1", "--set", "length=24",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert load_checkpoint(folder("gpt2")).heads.keys() < load_checkpoint(tmp_path / "out").heads.keys()
+    lines = [json.loads(line) for line in (tmp_path / "out" / "cloze" / "log.jsonl").read_text().splitlines()]
+    trained = [line["objectives"] for line in lines if line["event"] == "train"]
+    assert trained and all(len(objectives) == 2 for objectives in trained)
+
+
+def test_a_masked_language_model_is_no_auxiliary(folder: Folder, cloze: Callable[..., Any]) -> None:
+    refused = cloze("finetune", folder("bert"), "--auxiliary", "0.5", "--show")
+    assert refused.code == 2 and "language_model: needs a head that predicts the next token" in refused.err
