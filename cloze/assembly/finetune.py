@@ -145,20 +145,21 @@ def finetune(
     checkpoint: str | Path, *, task: str = "sentence_classification", train: Sequence[str] = (), dev: Sequence[str] = (),
     out: Path, tasks: Mapping[str, Labelled] | None = None, first: Labelled | None = None, seeds: Sequence[int] = (1,),
     recipe: str | Path | None = None, overrides: Sequence[str] = (), binds: Sequence[str] = (),
-    changes: Sequence[str] = (), with_files: Sequence[Path] = (), device: str = "auto", extend: bool = False,
-    from_scratch: bool = False, report: Say | None = None,
+    changes: Sequence[str] = (), auxiliary: str | None = None, with_files: Sequence[Path] = (), device: str = "auto",
+    extend: bool = False, from_scratch: bool = False, report: Say | None = None,
 ) -> Tuned:
     """Fine-tune a checkpoint on the labelled text `train`, once per seed; `dev` selects the best checkpoint. See `pretrain`.
 
     The arguments are the options of `cloze finetune`, each independent of the others; `learn` takes those of the recipe in one.
     In place of `task`, `train` and `dev`, `tasks` are several by name, learned at once; `first` is a task that comes before.
     `recipe` replaces the one that cloze has for the `task`; `overrides` set values in it, `binds` are `NAME=FOLDER` for further
-    checkpoints that its networks come from (a teacher), `changes` are done to the checkpoint's network (`lora=8`). One seed is a
-    run in `out`; several are runs in `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with `cloze/task.json`;
-    a run that was stopped resumes. `from_scratch` starts from random weights in the shape of the checkpoint, for comparison.
-    Raises a `ClozeError` before training if the recipe cannot be trained.
+    checkpoints that its networks come from (a teacher), `changes` are done to the checkpoint's network (`lora=8`),
+    `auxiliary` is the weight of its language model, which is trained along. One seed is a run in `out`; several are runs in
+    `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with `cloze/task.json`; a run that was stopped resumes.
+    `from_scratch` starts from random weights in the shape of the checkpoint, for comparison. Raises a
+    `ClozeError` before training if the recipe cannot be trained.
     """
-    assignment = Assignment(task, train, dev, tasks or {}, first, recipe, overrides, binds, changes, with_files)
+    assignment = Assignment(task, train, dev, tasks or {}, first, recipe, overrides, binds, changes, with_files, auxiliary)
     return learn(
         checkpoint, assignment, out=out, seeds=seeds, device=device, extend=extend, from_scratch=from_scratch, report=report
     )

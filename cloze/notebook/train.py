@@ -92,8 +92,8 @@ def finetune(
     model: Model | str | Path, *, train: Corpus, dev: Corpus | float, task: str = "sentence_classification",
     test: Corpus | None = None, out: str | Path | None = None, columns: Mapping[str, str] | None = None,
     seeds: Sequence[int] = (1,), recipe: str | Path | None = None, overrides: Values = (),
-    binds: Mapping[str, Any] | None = None, changes: Sequence[str] = (), device: str = "auto", extend: bool = False,
-    from_scratch: bool = False, with_files: Sequence[str | Path] = (), report: Say | None = print,
+    binds: Mapping[str, Any] | None = None, changes: Sequence[str] = (), auxiliary: float | str | None = None,
+    device: str = "auto", extend: bool = False, from_scratch: bool = False, with_files: Sequence[str | Path] = (), report: Say | None = print,
 ) -> Model:
     """Fine-tune a model on labelled text. The metric on `dev` selects the best epoch and seed.
 
@@ -110,6 +110,7 @@ def finetune(
         seeds: One run for each. `described["spread"]` of the result has the mean and the standard deviation.
         recipe: A recipe to use instead of the task's own.
         changes: Changes of the network, `["lora=8"]`.
+        auxiliary: The weight of the model's own language model, which is trained along.
         from_scratch: Start from random weights instead of the model's.
 
     Returns:
@@ -134,7 +135,8 @@ def finetune(
         bound = [f"{name}={path}" for name, value in (binds or {}).items() for path in _bound(name, value, _only_paths)]
         tuned = tuning.finetune(
             source, task=task, train=[files["train"]], dev=[files["dev"]], out=folder, seeds=seeds, recipe=recipe,
-            overrides=[*values, *_overrides(overrides)], binds=bound, changes=changes, device=device, extend=extend,
+            overrides=[*values, *_overrides(overrides)], binds=bound, changes=changes,
+            auxiliary=None if auxiliary is None else str(auxiliary), device=device, extend=extend,
             from_scratch=from_scratch, with_files=[Path(file) for file in with_files], report=report or _nothing,
         )
         if test is not None:
