@@ -93,7 +93,8 @@ def finetune(
     test: Corpus | None = None, out: str | Path | None = None, columns: Mapping[str, str] | None = None,
     seeds: Sequence[int] = (1,), recipe: str | Path | None = None, overrides: Values = (),
     binds: Mapping[str, Any] | None = None, changes: Sequence[str] = (), auxiliary: float | str | None = None,
-    device: str = "auto", extend: bool = False, from_scratch: bool = False, with_files: Sequence[str | Path] = (), report: Say | None = print,
+    device: str = "auto", extend: bool = False, from_scratch: bool = False, with_files: Sequence[str | Path] = (),
+    report: Say | None = print,
 ) -> Model:
     """Fine-tune a model on labelled text. The metric on `dev` selects the best epoch and seed.
 
