@@ -198,5 +198,5 @@ def tuned(path: Path) -> Path:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object, {} where it is absent or damaged."""
+    """A JSON object; {} if it is absent or damaged."""
     return read_environment(path)

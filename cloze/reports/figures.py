@@ -92,7 +92,7 @@ def thin(points: Sequence[Point], most: int = 400) -> list[Point]:
 
 
 def ticks(low: float, high: float, about: int = 5, *, seconds: bool = False) -> list[float]:
-    """Round numbers within [low, high], about as many as asked for; on a time axis 15 s, 1 m, 5 m, … are round."""
+    """Round numbers within [low, high], about as many as requested; on a time axis 15 s, 1 m, 5 m, … are round."""
     raw = (high - low) / max(about, 1)
     if raw <= 0 or not math.isfinite(raw):
         return [low]

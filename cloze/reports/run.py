@@ -189,7 +189,7 @@ def _same_moment(a: Record, b: Record) -> bool:
 
 
 def read_recipe(path: Path) -> tuple[str, Record]:
-    """A recipe's text and its tree; ("", {}) where there is none, the text alone where it is not YAML."""
+    """A recipe's text and its tree; ("", {}) if there is none, only the text if it is not YAML."""
     if not path.is_file():
         return "", {}
     text = path.read_text(encoding="utf-8", errors="replace")
@@ -203,7 +203,7 @@ def read_recipe(path: Path) -> tuple[str, Record]:
 
 
 def read_environment(path: Path) -> Record:
-    """The environment record, or {} where it is absent or damaged."""
+    """The environment record; {} if it is absent or damaged."""
     try:
         value = parse_json(read_small(path))
     except (OSError, ValueError):

@@ -58,7 +58,7 @@ def at(points: Sequence[Point], x: float) -> float | None:
 
 
 def show(value: float | None, form: Callable[[float], str] = plain) -> str:
-    """A number for a table; a dash where there is none."""
+    """A number for a table; a dash if there is none."""
     return "–" if value is None else form(value)
 
 

@@ -78,7 +78,7 @@ class Annotated(NamedTuple):
 
 @dataclass(frozen=True)
 class Annotations:
-    """What a store keeps besides ids: which segmenter's words (None: the tokenizer's own), and which layers."""
+    """The annotations of a store: the segmenter of its words (None: the tokenizer), and its layers."""
 
     words: Segmenter | None = None
     layers: Mapping[str, Annotator] = field(default_factory=dict)
@@ -90,7 +90,8 @@ class Annotations:
 
     @classmethod
     def of(cls, text: Any) -> Annotations:
-        """From a recipe's `text`: anything with `words` and `annotate` whose parts have `name` and `arguments`."""
+        """The annotations of a recipe's `text`: any object with `words` and `annotate` whose parts have `name` and
+        `arguments`."""
         made = {name: lookup("annotator", part.name)(**part.arguments) for name, part in text.annotate.items()}
         return cls(segmenter_of(text), made)
 
@@ -108,14 +109,14 @@ class Annotations:
         if self.words is not None and self.words.hash != own:
             cut = "as white space and punctuation do" if own is None else f"by another segmenter (hash {own[:12]})"
             raise RecipeError(
-                f"text.words: this tokenizer of whole words was trained on words cut {cut}; expected the segmenter that is asked "
-                f"for (hash {self.words.hash[:12]}).\n"
+                f"text.words: this tokenizer of whole words was trained on words cut {cut}; expected the segmenter that "
+                f"`text.words` names (hash {self.words.hash[:12]}).\n"
                 "  Train a new one with `text.words`, without --tokenizer, or omit the segmenter."
             )
         return replace(self, words=tokenizer.segmenter)
 
     def to_find(self, tokenizer: Tokenizer) -> Annotations:
-        """What remains to be found besides the ids: tokens of whole words are words already."""
+        """The annotations to compute; tokens of whole words are words already."""
         return replace(self, words=None) if tokenizer.kind == "words" else self
 
     def header(self) -> dict[str, Any]:
@@ -138,7 +139,7 @@ class Annotations:
 
 
 class Places(NamedTuple):
-    """Where every token stands in the texts laid end to end, (T,) each; `first` marks the first token of each text."""
+    """The place of every token in the concatenated texts, (T,) each; `first` marks the first token of each text."""
 
     begin: Int64
     end: Int64

@@ -34,7 +34,7 @@ _LETTER, _DIGIT, _SIGN, _SPACE, _BLANK, _BREAK, _HIGH, _OTHER = 1, 2, 4, 8, 16, 
 
 
 def cutter_for(description: dict[str, Any]) -> Cutter | None:
-    """The cutter that is exact for a tokenizer.json, None where none of ours is."""
+    """The cutter that is exact for a tokenizer.json; None if there is none."""
     model = description["model"]
     normaliser = description.get("normalizer") or {}
     before = description.get("pre_tokenizer") or {}

@@ -58,7 +58,7 @@ def write_folder(
     frame_pair: str | None,
     tokenizer_class: str | None,
 ) -> None:
-    """Write tokenizer.json and tokenizer_config.json, and segmenter.json where words are cut by a segmenter.
+    """Write tokenizer.json and tokenizer_config.json, and segmenter.json if a segmenter cuts words.
 
     `length` is the maximum number of tokens; frames are templates of roles, `{A}` and `{B}`. `tokenizer_class` is the class to
     name if it rebuilds this tokenizer exactly; by default the class follows from the kind.
@@ -102,8 +102,9 @@ _in_use: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 
 
 def read_folder(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None], T]) -> T:
-    """The tokenizer of a folder, made of its description, its literals and its segmenter: tokenizer.json, else BERT's vocab.txt,
-    else vocab.json with merges.txt. A tokenizer in use, of the same unchanged files, is shared: tokenizers never change.
+    """The tokenizer of a folder, from its description, its literals and its segmenter: tokenizer.json, else BERT's vocab.txt,
+    else vocab.json with merges.txt. A tokenizer of the same unchanged files that is in use is shared, because tokenizers never
+    change.
     """
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder; expected a folder with tokenizer.json or vocab.txt.")

@@ -84,7 +84,7 @@ class WordList:
 
 
 def read_list(file: str, where: str) -> list[str]:
-    """The entries of a list in a file: one per line, as jieba's dictionaries write them where there is a tab or a number.
+    """The entries of a list in a file: one per line, or in the format of jieba's dictionaries.
 
     A line with tabs gives its first column; a line whose second word is a number, its first word (jieba: word, frequency, part
     of speech). Any other line is one entry, spaces included. Lines that begin with `#` are comments.

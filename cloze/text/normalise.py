@@ -41,7 +41,7 @@ class Normalise:
         return cls(**dict(switches or {}))
 
     def for_kind(self, kind: str) -> Normalise:
-        """The same with every `None` replaced by what tokenizers of this kind do by default."""
+        """The same with every `None` replaced by the default of this kind of tokenizer."""
         bert, words = kind in ("wordpiece", "bpe"), kind == "words"
         return Normalise(
             lower=self.lower,

@@ -30,8 +30,8 @@ class Segmenter(Protocol):
         ...
 
     def saved(self) -> tuple[bytes | None, dict[str, Any]]:
-        """What is needed to rebuild it without the user's files: the content of its list (None: no list), and its arguments, in
-        which `LISTED` stands for the path of that list."""
+        """The data to rebuild it without the user's files: the content of its list (None: no list), and its arguments, in which
+        `LISTED` is the placeholder for the path of that list."""
         ...
 
 

@@ -63,7 +63,7 @@ _CHINESE_BEHIND = re.compile(rf"[!?][{_CJK}“「『]")
 
 
 def _before_a_sure_end() -> str:
-    """Text before a mark that ends a sentence in any case. Words in capitals are left to the rules."""
+    """Text before a mark that certainly ends a sentence. Words in capitals are left to the rules."""
     letters = [word for word in _DOUBTFUL if word.isascii() and word.isalpha()]
     both = {form[-5:] for word in letters for form in (word, word.capitalize())}
     unlike = {n: rf"(?<!(?:{'|'.join(sorted(word for word in both if len(word) == n))})\.)" for n in (2, 3, 4, 5)}

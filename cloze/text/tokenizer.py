@@ -33,7 +33,7 @@ class Encoded(NamedTuple):
 
 
 class Spelled(NamedTuple):
-    """Tokens of many texts, and where each stands in its text.
+    """Tokens of many texts, and the place of each in its text.
 
     ids (T,) int32, word_start (T,), offsets (n+1,) of the texts, begin and end (T,) in characters of the text.
     """
@@ -48,16 +48,16 @@ class Spelled(NamedTuple):
 class Tokenizer:
     """A trained tokenizer with its table of roles.
 
-    A word is what the pre-tokenizer cuts: a run of letters, a punctuation mark, an ideograph (WordPiece); a piece of
-    the GPT-2 pattern with its leading space (byte-level BPE); a run between spaces (Unigram); what WordPiece cuts (BPE); a
-    token (words).
+    A word is a unit of the pre-tokenizer: a run of letters, a punctuation mark, an ideograph (WordPiece); a piece of the GPT-2
+    pattern with its leading space (byte-level BPE); a run between spaces (Unigram); a word as in WordPiece (BPE); a token
+    (words).
 
     Plain text never yields a special id: `encode("[MASK]")` gives the pieces of a bracket, a word and a bracket, while
-    `encode_template` reads roles and literals. [UNK] alone may come out of plain text, where a character is unknown.
+    `encode_template` reads roles and literals. Plain text can only yield [UNK], for an unknown character.
 
-    kind: wordpiece, byte_bpe, bpe, unigram or words; roles: role → id; literals: role → how the vocabulary spells it;
-    size: ids are 0..size-1; special_ids, ordinary_ids: sorted, together all ids; sentinels: ids of `<extra_id_0>`,
-    `<extra_id_1>`, … (none: empty); hash: of everything that decides ids; lower: does it lower-case?
+    kind: wordpiece, byte_bpe, bpe, unigram or words; roles: role → id; literals: role → how the vocabulary spells it; size: ids
+    are 0..size-1; special_ids, ordinary_ids: sorted, together all ids; sentinels: ids of `<extra_id_0>`, `<extra_id_1>`, … (none:
+    empty); hash: of everything that decides ids; lower: whether it lower-cases.
 
     segmenter: whole words of a script without spaces are first set apart as it says; it is a part of the tokenizer, saved
     in its folder (`segmenter.json`, with its list in `segmenter.txt`) and so with every store and checkpoint, and all of

@@ -246,10 +246,10 @@ def train(
 ) -> Tokenizer:
     """Train the tokenizer of a recipe's `text` on a stream of texts, lines or documents.
 
-    `spec` is a `TextSpec`, or anything with `normalise` (a mapping) and `tokenizer` (with `name` and `arguments`). Words
-    are counted in the whole stream; for the other tokenizers a stream of more than `budget_bytes` of UTF-8 is sampled:
-    every text gets a key from `seed` and its place, and those with the smallest keys are kept, so the choice is the same in
-    every run; `report` is told. `size` overrides the recipe's. Raises `CorpusError` if there is no text at all.
+    `spec` is a `TextSpec`, or anything with `normalise` (a mapping) and `tokenizer` (with `name` and `arguments`). Words are
+    counted in the whole stream; for the other tokenizers a stream of more than `budget_bytes` of UTF-8 is sampled: every text
+    gets a key from `seed` and its place, and those with the smallest keys are kept, so the choice is the same in every run;
+    `report` receives details. `size` overrides the recipe's. Raises `CorpusError` if there is no text at all.
     """
     chosen = spec_of(spec)
     trainer = trainer_of(chosen, size)
