@@ -28,7 +28,7 @@ def command(
     )] = None,
     values: Annotated[list[str] | None, typer.Option("--set", help="Set a value in every recipe that is pre-trained.")] = None,
     tuning: Annotated[list[str] | None, typer.Option(
-        "--tune", help="Set a value in the recipe of every task, such as training.epochs=3."
+        "--tune", help="Set a value in the recipes of tasks: training.epochs=3, or mood:corpus.text=review for one task."
     )] = None,
     rates: Annotated[int, typer.Option(help="Peak rates to try per candidate: 1, 3 or 5, the fitted one in the middle.")] = 1,
     jobs: Annotated[int, typer.Option(help="Cells at the same time.")] = 1,

@@ -67,9 +67,9 @@ class Metric(NamedTuple):
 
 @dataclass(frozen=True)
 class Asked:
-    """A comparison. `tuning` are values set in the recipe of every task; `rates` is how many peak rates each candidate is tried
-    with. `budgets` are in ascending order, and the answer is about the last one. `shared`: splits of a task may share rows.
-    `checked` adds the `recipes` and, by task, the `metrics`.
+    """A comparison. `tuning` are values set in the recipes of tasks (`tuning_of`); `rates` is how many peak rates each candidate
+    is tried with. `budgets` are in ascending order, and the answer is about the last one. `shared`: splits of a task may share
+    rows. `checked` adds the `recipes` and, by task, the `metrics`.
     """
 
     candidates: Sequence[Candidate]
@@ -94,6 +94,17 @@ class Asked:
         """What the fitted peak rate is multiplied by: powers of two around 1, which comes first."""
         around = self.rates // 2
         return sorted((2.0**k for k in range(-around, around + 1)), key=lambda factor: (abs(factor - 1), factor))
+
+    def tuning_of(self, task: Labels) -> list[str]:
+        """The values for the recipe of a task: PATH=VALUE for all tasks, NAME:PATH=VALUE for one."""
+        return [value for name, value in map(_of_task, self.tuning) if name in (None, task.name)]
+
+
+def _of_task(value: str) -> tuple[str | None, str]:
+    """NAME:PATH=VALUE as the task's name and PATH=VALUE; without a name, None."""
+    path, equals, given = value.partition("=")
+    name, colon, own = path.partition(":")
+    return (name, f"{own}{equals}{given}") if colon else (None, value)
 
 
 def candidates_of(given: Sequence[str], *, vary: Sequence[str] = (), values: Sequence[str] = ()) -> list[Candidate]:
@@ -199,6 +210,11 @@ def checked(asked: Asked) -> Asked:
         raise TaskError(f"--seeds {asked.seeds}: expected 1 or more, better 3 or more.")
     if asked.rates < 1 or asked.rates % 2 == 0:
         raise TaskError(f"--rates {asked.rates}: expected an odd number, so that the fitted rate is in the middle: 1, 3 or 5.")
+    for name, value in map(_of_task, asked.tuning):
+        if name is not None and name not in {task.name for task in asked.tasks}:
+            raise TaskError(f"--tune {name}:{value}: no task of that name. {nearest(name, [task.name for task in asked.tasks])}")
+    if "-" in asked.corpus:
+        raise CorpusError("--corpus -: standard input can be read only once. Write the text into a file.")
     trained = [one for one in asked.candidates if one.recipe is not None]
     if trained and not asked.budgets:
         raise BudgetError(
@@ -220,11 +236,11 @@ def checked(asked: Asked) -> Asked:
             raise CheckpointError(f"{one.checkpoint}: holds no checkpoint. Candidates are recipes, their files, or checkpoints.")
     for task in asked.tasks:
         _check_task(task, asked)
-    return replace(asked, recipes=recipes, metrics={task.name: _metric(task, asked.tuning) for task in asked.tasks})
+    return replace(asked, recipes=recipes, metrics={task.name: _metric(task, asked.tuning_of(task)) for task in asked.tasks})
 
 
 def _metric(task: Labels, tuning: Sequence[str]) -> Metric:
-    own: Any = load_recipe(task.type, overrides=list(tuning)).task
+    own: Any = load_recipe(task.type, overrides=tuning).task
     made = make_task(task.type)
     name = chosen_metric(made, own.metric)
     return Metric(name, made.metrics[name])
@@ -239,7 +255,7 @@ def _check_task(task: Labels, asked: Asked) -> None:
             raise TaskError(f"--transfer frozen: not for {task.type} ({task.name}). It is for {' and '.join(FROZEN_RECIPES)}.")
     if any(Store.is_store(file) for file in files):
         return
-    sources = load_sources(task.type, overrides=list(asked.tuning))
+    sources = load_sources(task.type, overrides=asked.tuning_of(task))
     spec = next(iter(sources.values()))
     source: Any = build(builder_of(spec.kind, spec.name), plain(spec.arguments), {})
     found = check_records([task.dev, task.test], source.answer, source.columns, against=[task.train])

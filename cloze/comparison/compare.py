@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -43,10 +44,12 @@ def run(asked: Asked, out: Path, workers: Workers, *, say: Callable[[str], None]
     require_apart([*asked.corpus, *(file for task in asked.tasks for file in task[2:])], out)
     require_own(out)
     grid = Grid(asked, out)
+    if workers.count > 1 and any(budget.kind == "seconds" for budget in asked.budgets):
+        say("note: runs that share the cores get less done in their time; a budget in tokens or FLOPs is equal for all")
     progress = Progress(grid, workers.count, say=say)
-    before = signal.getsignal(signal.SIGTERM)
+    alone = threading.current_thread() is threading.main_thread()  # another thread cannot set handlers
+    before = signal.signal(signal.SIGTERM, _interrupt) if alone else None
     try:
-        signal.signal(signal.SIGTERM, _interrupt)
         _fill(grid, workers, progress)
     except KeyboardInterrupt as interrupt:
         workers.stop()
@@ -55,7 +58,8 @@ def run(asked: Asked, out: Path, workers: Workers, *, say: Callable[[str], None]
         workers.stop()
         raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if alone:
+            signal.signal(signal.SIGTERM, before)
         progress.close()
     return grid
 

@@ -149,10 +149,11 @@ class Grid:
         return sha256("".join(digests).encode()).hexdigest()
 
     def _digest(self, path: Path) -> str:
-        """A digest of a file, or of all files of a folder."""
+        """A digest of a file, or of all files of a folder; a source of text that is neither (python-docs) goes by its name."""
         if path not in self._digests:
             inside = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
-            self._digests[path] = sha256("".join(file_hash(one) for one in inside).encode()).hexdigest()
+            digests = [file_hash(one) for one in inside] if path.exists() else [str(path)]
+            self._digests[path] = sha256("".join(digests).encode()).hexdigest()
         return self._digests[path]
 
     # --- pre-training ---------------------------------------------------------------------------------------------------
@@ -249,11 +250,11 @@ class Grid:
         files = {"train": task.train, "dev": task.dev, "test": task.test}
         identity = {
             "checkpoint": start, "seed": seed, "rate": factor, "task": task.type, "transfer": transfer.name,
-            "values": list(self.asked.tuning), "files": {part: self._digest(Path(file)) for part, file in files.items()},
+            "values": self.asked.tuning_of(task), "files": {part: self._digest(Path(file)) for part, file in files.items()},
         }  # fmt: skip
         request = {
             "checkpoint": str(folder), "type": task.type, **files, "seed": seed, "factor": factor, "transfer": transfer.name,
-            "changes": transfer.changes, "values": list(self.asked.tuning), "metric": self.asked.metrics[task.name].name,
+            "changes": transfer.changes, "values": self.asked.tuning_of(task), "metric": self.asked.metrics[task.name].name,
             "device": self.asked.device,
         }  # fmt: skip
         way = "" if transfer.name == FULL else f"-{transfer.name}"

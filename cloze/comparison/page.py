@@ -22,6 +22,7 @@ def render(answer: Answer, *, command: str = "", made: datetime | None = None) -
         answer=answer,
         sentence=sentence.sentence(answer),
         measure=sentence.measure(answer) if answer.ranked else "",
+        caveats=sentence.caveats(answer),
         power=sentence.power(answer),
         figure=first_figure(answer),
         columns=columns,

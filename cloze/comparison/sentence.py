@@ -47,6 +47,15 @@ def sentence(answer: Answer) -> str:
     )
 
 
+def caveats(answer: Answer) -> list[str]:
+    """What to know about the answer: runs that learned nothing, cells that failed, cells that are not finished."""
+    scores = [one for system in answer.systems for one in system.scores.values()]
+    constant, runs = sum(one.constant for one in scores), sum(len(one.runs) for one in scores)
+    found = [f"{constant} of {runs} runs give one answer to every example: they have learned nothing"] if constant else []
+    found += [f"{counted(len(answer.failures), 'cell')} failed"] if answer.failures else []
+    return found + ([f"{counted(answer.unfinished, 'cell')} not finished"] if answer.unfinished else [])
+
+
 def measure(answer: Answer) -> str:
     """What the scores are, in words: `mean accuracy over 4 tasks, 3 seeds, after 20Mtokens`."""
     tasks = answer.ranked
@@ -146,9 +155,8 @@ def table(answer: Answer) -> str:
     widths = [max(len(row[i]) for row in (columns, *made)) for i in range(len(columns))]
     lines = ["  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
              for row in (columns, *made)]
-    lines += ["", sentence(answer)]
+    lines += ["", sentence(answer), *(f"note: {one}" for one in caveats(answer))]
     if answer.failures:
-        lines += [f"{counted(len(answer.failures), 'cell')} failed:"]
         lines += [f"  {one.cell} ({one.kind}): {one.reason.splitlines()[0]}\n    {one.log}" for one in answer.failures]
     return "\n".join(lines)
 

@@ -107,14 +107,12 @@ def fine_tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     learner, described = load_tuned(load_checkpoint(folder / "run", request["device"]))
     found = evaluate(learner, learner.task.read(request["test"]), always=described.get("usual"))
     metric = request["metric"]
-    made = {
+    return {
         "metric": metric, "dev": tuned.described["dev"][metric], "test": found.metrics[metric], "metrics": found.metrics,
         "examples": found.examples, "baseline": None if found.baseline is None else found.baseline.get(metric),
         "constant": is_constant(found), "scores": example_scores(learner, found, metric),
         "trained": sum(p.numel() for p in learner.parameters() if p.requires_grad), "seconds": spent(folder / "run")["seconds"],
     }
-    shutil.rmtree(folder / "run" / "cloze" / "checkpoints", ignore_errors=True)  # many cells; the best one is published in `run`
-    return made
 
 
 def _assignment(request: Mapping[str, Any], rate: tuple[str, ...] = ()) -> Assignment:
@@ -204,6 +202,8 @@ def run(folder: Path) -> int:
             return 1
         write_json(folder / RESULT, result)
         (folder / FAILED).unlink(missing_ok=True)
+        if described["kind"] == "finetune":  # cells are many; `run` holds the best network itself
+            shutil.rmtree(folder / "run" / "cloze" / "checkpoints", ignore_errors=True)
         return 0
 
 

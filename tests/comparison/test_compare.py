@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cloze.cli.main import main
 from cloze.comparison.answer import answer_of
 from cloze.comparison.asked import Asked, budgets_of, candidates_of, checked, tasks_of, transfers_of
 from cloze.comparison.cell import read_json
@@ -142,7 +143,7 @@ def test_a_broken_cell_is_shown_with_its_reason_and_the_rest_is_compared(
     assert failure.cell.startswith("mood-broken-seed1") and "model.safetensors" in failure.reason
     assert said == [f"failed: {failure.cell} (finetune): {failure.reason.splitlines()[0]}"]
     shown = table(answer)
-    assert "1 cell failed:" in shown and failure.reason.splitlines()[0] in shown
+    assert "note: 1 cell failed\n" in shown and failure.reason.splitlines()[0] in shown
     assert next(line for line in shown.splitlines() if line.startswith("broken")).split()[1:] == ["–", "failed"]
     assert failure.log in page.read_text(encoding="utf-8")
     assert [row.split(",")[0] for row in as_csv(answer).splitlines()] == ["system", "good"]
@@ -186,6 +187,9 @@ def test_tasks_are_named_after_their_type_or_name_it(files: Path, monkeypatch: p
 
 @pytest.mark.parametrize(("change", "error", "said"), [
     ({"budgets": ()}, BudgetError, "a: --budget is missing: what each recipe may spend on pre-training, such as 20Mtokens"),
+    ({"corpus": ["txet.txt"]}, UserError, "txet.txt"),
+    ({"corpus": ["-"]}, CorpusError, "--corpus -: standard input can be read only once"),
+    ({"tuning": ["modd:length=8"]}, TaskError, "--tune modd:length=8: no task of that name. Did you mean .mood"),
     ({"corpus": ()}, CorpusError, "a: --corpus is missing: the text to pre-train on"),
     ({"seeds": 0}, TaskError, "--seeds 0: expected 1 or more, better 3 or more"),
     ({"rates": 2}, TaskError, "--rates 2: expected an odd number, so that the fitted rate is in the middle: 1, 3 or 5"),
@@ -254,3 +258,43 @@ def test_progress_counts_cells_and_estimates_the_time_left_by_kind(
     assert lines[1] == "1 of 9 cells done, 1 running, about 16 s left"
     assert "5 of 9 cells done, 1 running, about 2 min 00 s left" in lines
     assert lines[-1] == "9 of 9 cells done, 0 running, about 0 s left"
+
+
+def test_values_for_one_task_do_not_concern_the_others(asked: Make, tmp_path: Path) -> None:
+    some = ("mood=train.tsv,dev.tsv,test.tsv", "back=test.tsv,dev.tsv,train.tsv")
+    values = ["training.epochs=1", "back:training.batch=4", "mood:corpus.text=text"]
+    grid = run(asked("a.yaml", tasks=some, seeds=1, tuning=values), tmp_path, Here(stub))
+    found = {cell.label.split("-")[0]: cell.request["values"] for cell in grid.cells() if cell.kind == "finetune"}
+    assert found == {
+        "mood": ["training.epochs=1", "corpus.text=text"], "back": ["training.epochs=1", "training.batch=4"]
+    }  # fmt: skip
+
+
+def test_a_budget_in_time_that_cells_share_is_remarked_upon(asked: Make, tmp_path: Path) -> None:
+    workers, said = Here(stub), list[str]()
+    workers.count = 2
+    run(asked("a.yaml", seeds=1, budgets=budgets_of(["10s"])), tmp_path, workers, say=said.append)
+    assert said == ["note: runs that share the cores get less done in their time; a budget in tokens or FLOPs is equal for all"]
+
+
+def test_the_command_counts_cells_prints_the_finding_and_says_where_the_page_is(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(files)
+    monkeypatch.setattr("cloze.jobs.workers_on", lambda place, count: Here(stub))
+    task = ["--task", "mood=train.tsv,dev.tsv,test.tsv"]
+    typed = ["compare", "a.yaml", "b.yaml", "--corpus", "text.txt", "--budget", "4steps", *task]
+    assert main([*typed, "--plan"]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["corpus", "1", "cells"], ["pretrain", "6", "cells"], ["finetune", "6", "cells"]
+    ]  # fmt: skip
+    assert main(typed) == 2 and "--out is missing" in capsys.readouterr().err
+    out = tmp_path / "out"
+    assert main([*typed, "--out", str(out)]) == 0
+    shown = capsys.readouterr()
+    assert "Not told apart: a and b score 50.0 to 50.0 (accuracy on mood, 3 seeds, 4 steps each)." in shown.out
+    assert shown.err.splitlines()[-1] == f"Next: open {out}/compare.html in a browser"
+    assert main([*typed, "--out", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["level"] == 0.05
+    assert main([*typed, "--out", str(out), "--csv"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 6
