@@ -13,9 +13,8 @@ from cloze.errors import RecipeError
 from cloze.networks.blocks.around import after_layer
 from cloze.networks.blocks.characters import Characters
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.locked import LockedDropout, WordDropout
+from cloze.networks.blocks.locked import LockedDropout, Noise, WordDropout
 from cloze.networks.blocks.lstm import LSTMLayer
-from cloze.networks.blocks.noise import Noise
 from cloze.networks.blocks.recurrent_state import State, StateCache, ends_before, lengths_of, recall_states, remember_states
 from cloze.networks.choices import RecurrentDropouts
 from cloze.networks.clock import Clock

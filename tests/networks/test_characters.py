@@ -12,8 +12,7 @@ from torch import Tensor
 
 from cloze.errors import RecipeError
 from cloze.networks import Clock
-from cloze.networks.blocks.characters import CharacterTable, CharCNN, LetterTrigrams
-from cloze.networks.blocks.highway import Highway
+from cloze.networks.blocks.characters import CharacterTable, CharCNN, Highway, LetterTrigrams
 from cloze.networks.spelling import spell, spell_vocabulary, trigrams, unknown_id
 from tests.making import network_of
 
