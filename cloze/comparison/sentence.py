@@ -63,8 +63,20 @@ def measure(answer: Answer) -> str:
     named = metrics[0] if len(metrics) == 1 else "score"
     what = f"({named} on {tasks[0]}" if len(tasks) == 1 else f"(mean {named} over {len(tasks)} tasks"
     budget = next((one.budget for one in answer.systems if one.budget), None)
-    each = "" if budget is None else f", {re.sub('(?<=[0-9kMGTPE])(?=[a-z]{4})', ' ', budget)} each"
-    return f"{what}, {counted(answer.asked.seeds, 'seed')}{each})"
+    return f"{what}, {counted(answer.asked.seeds, 'seed')}{'' if budget is None else f', {spoken(budget)} each'})"
+
+
+def spoken(budget: str) -> str:
+    """A budget for a sentence.
+
+    >>> spoken("20Mtokens"), spoken("150000tokens"), spoken("1e+16flops"), spoken("10m")
+    ('20M tokens', '150,000 tokens', '1e+16 FLOPs', '10m')
+    """
+    found = re.fullmatch(r"([0-9.e+]+)([A-Z]?)([a-z]{4,})", budget)
+    if found is None:
+        return budget
+    amount = f"{int(found[1]):,}" if found[1].isdigit() else found[1]
+    return f"{amount}{found[2]} {'FLOPs' if found[3] == 'flops' else found[3]}"
 
 
 def power(answer: Answer) -> str:
@@ -133,7 +145,9 @@ def rows(answer: Answer) -> tuple[list[str], list[list[str]]]:
         made.append(row)
     if answer.baselines:
         own = [points(answer.baselines[name]) if name in answer.baselines else "–" for name in tasks]
-        first = ["–"] if several else []
+        known = [answer.baselines[name] for name in answer.ranked if name in answer.baselines]
+        mean = points(sum(known) / len(known)) if known and len(known) == len(answer.ranked) else "–"
+        first = [mean] if several else []
         made.append(["usual answer", *first, *own, *[""] * (len(columns) - 1 - len(first) - len(own))])
     return columns, made
 
