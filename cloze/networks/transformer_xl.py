@@ -130,8 +130,8 @@ class TransformerXL(RelativeTransformer):
 
     A lane begins without memory, as in the authors' PyTorch code; their TensorFlow code begins with zeros, which are attended to.
 
-    >>> network = TransformerXL(layers=1, width=8, heads=2, memory=choices.EvenMemory(size=4), vocab_size=10,
-        clock=Clock()).eval()
+    >>> memory = choices.EvenMemory(size=4)
+    >>> network = TransformerXL(layers=1, width=8, heads=2, memory=memory, vocab_size=10, clock=Clock()).eval()
     >>> states = network(want=frozenset({"hidden", "carry"}), tokens=torch.zeros(2, 5, dtype=torch.long))
     >>> tuple(states["hidden"].shape), tuple(states["carry"]["states"].shape)
     ((2, 5, 8), (2, 1, 4, 8))
