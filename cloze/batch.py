@@ -54,6 +54,11 @@ class Batch(Mapping[str, Tensor]):
         return "Batch(" + ", ".join(f"{k} {tuple(v.shape)}" for k, v in self._tensors.items()) + ")"
 
 
+def sequence(batch: Mapping[str, Tensor]) -> Tensor:
+    """What the rows of a view consist of, (B, L, …): its tokens, or its vectors where it has no tokens."""
+    return batch[fields.sequence(batch) or "tokens"]
+
+
 def _check(name: str, tensor: Tensor) -> None:
     field = fields.find(name)
     if not field.travels:

@@ -58,6 +58,11 @@ class Rows(Mapping[str, Array]):
         """How many rows the block has."""
         return len(next(iter(self._arrays.values())))
 
+    @property
+    def width(self) -> int:
+        """The columns of the main view: those of its token-aligned fields, whichever it has; 0 if it has none."""
+        return _width(self._arrays, "main")
+
     def having(self, **arrays: Array) -> Rows:
         """A new block with these fields added or replaced; names with `/` or `.` go through `having_all`."""
         return self.having_all(arrays)
@@ -97,7 +102,7 @@ class Rows(Mapping[str, Array]):
         integers. `inserted` lists the positions where a token is inserted, and its id.
         `positions/<set>` follow the tokens they name; a target whose token is gone gets position -1.
         """
-        width = self._arrays["tokens"].shape[1]
+        width = self.width
         flat = index + (np.arange(len(index), dtype=np.intp) * width)[:, None]
         return self._moved(
             lambda value: value.reshape((-1, *value.shape[2:])).take(flat, axis=0, mode="clip"),
@@ -112,7 +117,7 @@ class Rows(Mapping[str, Array]):
         Column c is copied from column c + shift; the shift is `shifts[0]` (B,), and `shifts[k]` where `begun[k - 1]` (B,
         width) is true. A shift may lead at most `width` columns out of the row.
         """
-        old = self._arrays["tokens"].shape[1]
+        old = self.width
         starts = [shift + width + np.arange(len(shift)) * old for shift in shifts]
 
         def copied(value: Array) -> Array:
@@ -138,7 +143,7 @@ class Rows(Mapping[str, Array]):
         self, move: Callable[[Array], Array], index: Callable[[], Array], length: Array, inserted: Inserted | None
     ) -> Rows:
         """Every token-aligned field after `move`, and positions after the same moves of the columns, `index`."""
-        old = self._arrays["tokens"].shape[1]
+        old = self.width
         moved: dict[str, Array] = {}
         for name, value in self._arrays.items():
             field = fields.find(name)
@@ -199,6 +204,14 @@ class Rows(Mapping[str, Array]):
                 raise ValueError(f"the fields of view {view!r} disagree on the number of rows: {sorted(found)}")
 
 
+def _width(arrays: Mapping[str, Array], view: str) -> int:
+    """The columns of a view."""
+    for name, value in arrays.items():
+        if fields.split(name).view == view and fields.find(name).aligned:
+            return int(value.shape[1])
+    return 0
+
+
 def _place_of(targets: str) -> str:
     view, _, chosen = fields.split(targets)
     return fields.join(view, "positions", chosen)
@@ -216,7 +229,7 @@ def _absent(block: Rows, name: str, blocks: Sequence[Rows]) -> Array:
         return np.full((count, 0), -1, np.int32)
     assert like is not None  # only positions can be in no block at all
     if fields.find(name).aligned:
-        return np.zeros((*block[fields.join(view, "tokens")].shape, *like.shape[2:]), like.dtype)
+        return np.zeros((count, _width(block, view), *like.shape[2:]), like.dtype)
     if field == "weights":
         return np.ones(block[fields.join(view, "targets", chosen)].shape if fields.join(view, "targets", chosen) in block
                        else (count, *([0] * (like.ndim - 1))), like.dtype)

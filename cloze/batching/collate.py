@@ -49,8 +49,8 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
     when rows hold padding or several examples; `position_ids` restart with every packed example; `summaries` is each
     example's first token when rows are packed. Tokens of padding are `padding`, everything else 0.
     """
-    sequence = rows[fields.sequence(rows) or "tokens"]
-    inside = before(rows["length"], sequence.shape[1] if layout.packed else layout.width)
+    length = rows["length"] if "length" in rows else np.zeros(rows.count, np.int32)
+    inside = before(length, rows.width if layout.packed else layout.width)
     lay = _packed(layout, inside) if layout.packed else _padded(inside)
     out: Arrays = {}
     for name, value in rows.items():

@@ -169,7 +169,7 @@ class Feed:
     def laid_out(self, block: Rows, row_of: NDArray[np.int64] | None, sizes: Sequence[int]) -> list[MicroArrays]:
         """A block of examples cut into micro-batches of `sizes` rows. `row_of` is the row of each example if rows have several
         examples, or the record of each row if records have several rows; else None."""
-        views = sorted({fields.split(name).view for name in block if fields.split(name).field in fields.SEQUENCES})
+        views = sorted({fields.split(name).view for name in block if fields.find(name).travels})
         micro_batches, start = [], 0
         for size in sizes:
             if row_of is None:
@@ -189,11 +189,13 @@ class Feed:
             block, examples = block.having(owner=row_of), int(row_of[-1]) + 1 if len(row_of) else 0
         for view in views:
             rows = block.view(view)
-            length = rows["length"].astype(np.int64)
+            length = rows["length"].astype(np.int64) if "length" in rows else np.zeros(rows.count, np.int64)
             tokens += int(length.sum())
             if "decoder_length" in rows:
                 tokens += int(rows["decoder_length"].sum())
-            if row_of is not None and not owned:
+            if not rows.width:  # nothing by token: features of a picture, cells of a matrix
+                layout = one_per_row(length, 0)
+            elif row_of is not None and not owned:
                 layout = several_per_row(length, row_of, self.length)
             else:
                 layout = one_per_row(length, self.length if self.fixed else None)

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from cloze.batch import Batch
+from cloze.batch import Batch, sequence
 from cloze.objectives.objective import Loss, Objective
 from cloze.registry import register
 
@@ -48,7 +48,7 @@ class ActivationPenalty(Objective):
         return Loss(torch.where(self._counted(batch), scores, 0.0).sum(), {})
 
     def _counted(self, batch: Batch) -> Tensor:
-        block = batch["block"] if "block" in batch else torch.ones_like(batch["tokens"])
+        block = batch["block"] if "block" in batch else torch.ones(sequence(batch).shape[:2], device=sequence(batch).device)
         if self.of == "size":
             return block > 0
         return (block[:, 1:] == block[:, :-1]) & (block[:, 1:] > 0)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cloze.batch import Batch
+from cloze.batch import Batch, sequence
 from cloze.bounds import BelowOne, Count, Width
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
@@ -106,7 +106,7 @@ class Arcs(TargetsAtPositions):
             return Loss(sum((part.sum() for part in self.parameters()), views.sum()) * 0.0, {"correct": views.sum() * 0.0})
         real = torch.cat([positions.new_ones(1) > 0, positions[1:] > positions[:-1]])  # targets that pad a batch have position 0
         weights = batch[self.weights][real] if self.weights in batch else torch.ones_like(positions[real])
-        chains = chains_of(positions[real] // batch["tokens"].shape[1])
+        chains = chains_of(positions[real] // sequence(batch).shape[1])
         laid = chains.laid(views[real])
         heads, relations = (chains.laid(batch[name][real].long()) for name in (self.heads, self.targets))
         counted = chains.laid(weights.to(views.dtype))

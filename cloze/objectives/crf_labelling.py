@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from cloze.batch import Batch
+from cloze.batch import Batch, sequence
 from cloze.bounds import BelowOne, Count, OptionalWidth
 from cloze.networks.clock import Clock
 from cloze.objectives.chain import FORBIDDEN, Moves, best_path, chains_of, log_total, marginals, path_score
@@ -44,7 +44,7 @@ class CrfLabelling(SequenceLabelling):
             positions, labels, scores = positions[counts], labels[counts], scores[counts]
         if not len(positions):
             return Loss(sum((part.sum() for part in self.parameters()), scores.sum()) * 0.0, {})
-        chains = chains_of(positions // batch["tokens"].shape[1])
+        chains = chains_of(positions // sequence(batch).shape[1])
         laid, moves = chains.laid(scores), self._moves(scores)
         total = log_total(laid, chains.sizes, moves) - path_score(laid, chains.sizes, moves, chains.laid(labels))
         return Loss(total.sum(), {})

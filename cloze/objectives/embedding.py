@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cloze.batch import Batch
+from cloze.batch import Batch, sequence
 from cloze.bounds import Width
 from cloze.networks.cost import TRAINED, maps
 from cloze.objectives.classify import means
@@ -42,11 +42,11 @@ class Embedding(Objective):
 
     def count(self, batch: Batch) -> Tensor:
         """The number of rows."""
-        return torch.tensor(float(len(batch["tokens"])))
+        return torch.tensor(float(len(sequence(batch))))
 
     def flops(self, batch: Batch) -> float:
         """The map, for every row."""
-        return TRAINED * len(batch["tokens"]) * maps(self.head)
+        return TRAINED * len(sequence(batch)) * maps(self.head)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The vectors (E, D)."""

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from cloze.batch import Batch
+from cloze.batch import Batch, sequence
 from cloze.bounds import NonNegative, Positive
 from cloze.errors import RecipeError
 from cloze.objectives.objective import Loss, Objective
@@ -57,7 +57,7 @@ class Factorisation(Objective):
 
     def count(self, batch: Batch) -> Tensor:
         """The number of cells, or of documents with a word."""
-        rows = batch["cell_count"] if self.of == "cells" else (batch["positions/main"] // batch["tokens"].shape[1]).unique()
+        rows = batch["cell_count"] if self.of == "cells" else (batch["positions/main"] // sequence(batch).shape[1]).unique()
         return torch.tensor(float(len(rows)))
 
     def values(self, counts: Tensor, rows: Tensor, columns: Tensor | None = None) -> Tensor:
@@ -120,8 +120,8 @@ class Factorisation(Objective):
             total, whole = (wide - value).square().sum(), value.square().sum()
         else:
             value = self.values(batch["weights/main"].to(wide.dtype), batch["targets/main"])
-            document = batch["positions/main"] // batch["tokens"].shape[1]
-            found = wide.new_zeros(len(batch["tokens"]), wide.shape[1]).index_add(0, document, wide * value[:, None])
+            document = batch["positions/main"] // sequence(batch).shape[1]
+            found = wide.new_zeros(len(sequence(batch)), wide.shape[1]).index_add(0, document, wide * value[:, None])
             basis = self.basis().to(wide.dtype)
             whole = value.square().sum()
             total = whole - 2 * found.square().sum() + ((found @ (basis.T @ basis)) * found).sum()

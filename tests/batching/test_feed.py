@@ -255,3 +255,24 @@ def test_a_view_without_tokens_is_laid_out_by_its_vectors():
     assert part.tokens == 2 + 2 + 3 + 1
     batch = Batch({name: torch.from_numpy(array) for name, array in part.arrays.items()})
     assert sorted(batch.shapes()) == [(2, 2), (2, 3)]
+
+
+def test_a_view_without_tokens_or_vectors_is_laid_out_with_its_items_and_targets():
+    block = Rows({
+        "tokens": np.array([[5, 6, 7], [8, 0, 0]], np.int32), "length": np.array([3, 1], np.int32),
+        "picture.items/region": np.array([[1, 2], [3, 4]], np.int32), "picture.targets/kind": np.array([0, 1], np.int32),
+    })  # fmt: skip
+    (part,) = feed(takes=frozenset({"tokens", "block"})).laid_out(block, None, [2])
+    assert part.tokens == 4 and part.examples == 2
+    assert part.arrays["picture.items/region"].tolist() == [[1, 2], [3, 4]]
+    assert part.arrays["picture.positions/kind"].tolist() == [0, 1] and "picture.block" not in part.arrays
+    batch = Batch({name: torch.from_numpy(value.astype(np.int64)) for name, value in part.arrays.items()})
+    assert batch.view("picture")["items/region"].shape == (2, 2) and batch.shapes() == [(2, 3)]
+
+
+def test_rows_of_vectors_alone_are_moved_and_united_like_rows_of_tokens():
+    rows = Rows({"vectors": np.arange(12.0).reshape(2, 3, 2), "length": np.array([3, 3]), "positions/a": np.array([[2], [0]])})
+    moved = rows.splice(np.array([[1, 2], [0, 2]]), np.array([2, 2]))
+    assert moved["vectors"][:, :, 0].tolist() == [[2, 4], [6, 10]] and moved["positions/a"].tolist() == [[1], [0]]
+    other = Rows({"vectors": np.ones((1, 3, 2)), "segments": np.ones((1, 3), np.int32), "length": np.array([3])})
+    assert Rows.united([rows.without("positions/a"), other])["segments"].tolist() == [[0, 0, 0], [0, 0, 0], [1, 1, 1]]

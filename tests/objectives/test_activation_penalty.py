@@ -45,3 +45,8 @@ def test_gradients_agree_with_finite_differences(of: str) -> None:
     assert torch.autograd.gradcheck(
         lambda state: penalty({penalty.reads[0]: state}, batch).total, (STATE.clone().requires_grad_(),)
     )
+
+
+def test_tokens_are_counted_in_a_view_that_has_vectors_alone() -> None:
+    batch = Batch({"vectors": torch.zeros(2, 3, 4)})
+    assert float(ActivationPenalty(of="size").count(batch)) == 6 and float(ActivationPenalty(of="change").count(batch)) == 4
