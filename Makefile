@@ -11,8 +11,8 @@ INDEX  := https://download.pytorch.org/whl/cpu
 JOBS   ?= auto
 
 # Tests that run again with vector registers of eight floats, and tests that run again without the compiler.
-SIMD   := tests/networks/test_simd.py tests/networks/test_softmax.py tests/networks/test_blocks_fused.py tests/objectives/test_cross_entropy.py
-PLAIN  := tests/training/test_engine.py tests/networks/test_softmax.py tests/networks/test_blocks_fused.py tests/networks/test_blocks_dropout.py \
+SIMD   := tests/networks/test_simd.py tests/networks/test_fast_layer.py tests/objectives/test_cross_entropy.py
+PLAIN  := tests/training/test_engine.py tests/networks/test_fast_layer.py tests/networks/test_blocks_dropout.py \
 	tests/objectives/test_cross_entropy.py tests/corpus/test_cooccurrences.py tests/text/test_words.py tests/text/test_apart.py
 
 .PHONY: demo test old slow mutants fuzz gpu lint format bench docs clean

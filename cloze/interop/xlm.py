@@ -111,7 +111,7 @@ def _against(arguments: Mapping[str, Any]) -> list[str]:
         wrong.append(f"activation is {arguments['feed_forward.activation']!r}, transformers' XLM has 'gelu' (erf) or 'relu'")
     if arguments["positions"] not in ("learned", "sinusoid"):
         wrong.append(f"positions is {arguments['positions']!r}, transformers' XLM has 'learned' or 'sinusoid'")
-    inputs = arguments["embedding.inputs"]
+    inputs = arguments.get("embedding.inputs")
     if inputs and (set(inputs) != {"language"} or inputs["language"] < 2):
         wrong.append(f"embedding.inputs is {dict(inputs)}, transformers' XLM has two or more languages or no further inputs")
     return wrong

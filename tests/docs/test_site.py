@@ -120,3 +120,9 @@ def test_make_docs_fails_on_a_warning() -> None:
     """`--quiet` would hide warnings from `--strict`, which counts them: broken links would pass."""
     built = [line for line in (ROOT / "Makefile").read_text(encoding="utf-8").splitlines() if "mkdocs build" in line]
     assert len(built) == 1 and "--strict" in built[0] and "--quiet" not in built[0]
+
+
+def test_the_makefile_names_test_files_that_there_are() -> None:
+    """pytest ends with an error for the whole list if one of its files is missing."""
+    named = re.findall(r"\btests/[\w/]+\.py\b", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert len(named) > 8 and [name for name in named if not (ROOT / name).is_file()] == []
