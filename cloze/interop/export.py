@@ -151,7 +151,7 @@ def remarks_of(model: Model, choice: Choice | list[str], reading: Reading) -> li
     if not isinstance(choice, Choice):
         return [
             "transformers has no architecture for this network: "
-            + "; ".join(choice)
+            + "; ".join(choice).rstrip(".")
             + f". Its parameters are in {OWN_NETWORK}; cloze opens the folder, transformers does not."
         ]
     remarks = [
