@@ -27,6 +27,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -195,14 +196,13 @@ def one_step(name: str, work: Path) -> dict[str, Any]:
     tokens = torch.randint(1000, 20_000, (rows, length), generator=torch.Generator().manual_seed(0))
     real = torch.ones(rows, length, dtype=torch.long)
     real[:, -3:] = 0
-    network = _network(name, tokens, real)
-    parameters = list(network.parameters())
+    parameters, loss_of = _network(name, tokens, real)
     optimizer = torch.optim.AdamW(parameters, lr=1e-5, fused=True)
 
     def forward_and_backward() -> None:
         optimizer.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = network.loss()
+            loss = loss_of()
         loss.backward()
 
     def update() -> None:
@@ -220,8 +220,8 @@ def one_step(name: str, work: Path) -> dict[str, Any]:
     return found
 
 
-def _network(name: str, tokens: Any, real: Any) -> Any:
-    """A network in train mode whose `loss()` is that of the summaries of these rows."""
+def _network(name: str, tokens: Any, real: Any) -> tuple[list[Any], Callable[[], Any]]:
+    """The parameters of a network in train mode, and what gives a loss of the summaries of these rows."""
     import torch
 
     if name == "Trainer":
@@ -229,8 +229,7 @@ def _network(name: str, tokens: Any, real: Any) -> Any:
 
         made = t.AutoModelForSequenceClassification.from_pretrained(weights(), num_labels=2).train()
         labels = torch.zeros(len(tokens), dtype=torch.long)
-        made.loss = lambda: made(input_ids=tokens, attention_mask=real, labels=labels)[0]
-        return made
+        return list(made.parameters()), lambda: made(input_ids=tokens, attention_mask=real, labels=labels)[0]
     from cloze.assembly.build import load_checkpoint
 
     network = load_checkpoint(weights(), "cpu").network.train()
@@ -238,8 +237,7 @@ def _network(name: str, tokens: Any, real: Any) -> Any:
         "tokens": tokens, "block": real, "order": "open", "want": frozenset({"summary"}),
         "summaries": torch.arange(len(tokens)) * tokens.shape[1], "positions": torch.zeros(0, dtype=torch.long),
     }  # fmt: skip
-    network.loss = lambda: network(**given)["summary"].float().square().sum()
-    return network
+    return list(network.parameters()), lambda: network(**given)["summary"].float().square().sum()
 
 
 def _has(argument: str) -> bool:
