@@ -86,6 +86,8 @@ def power(answer: Answer) -> str:
     least = answer.least
     if least is None or not math.isfinite(least):
         return ""
+    if least < 0.0005:
+        return "All runs of a candidate score the same."
     if least > 0.5:
         return "The seeds are too few, or differ too much, to tell any but huge differences apart."
     return f"With this many seeds and examples, differences below about {points(least)} points cannot be told apart."
