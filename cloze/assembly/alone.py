@@ -15,7 +15,9 @@ from typing import Any
 
 import torch
 
-from cloze.assembly.origins import digests
+from cloze.assembly.inputs import digests
+from cloze.assembly.peft import CONFIG, read_peft, write_peft
+from cloze.assembly.plain_form import in_plain_form
 from cloze.errors import CheckpointError
 from cloze.interop import Head, Imported, Model, import_folder
 from cloze.interop.export import DESCRIPTION, OWN_CHANGED, OWN_HEADS
@@ -29,8 +31,6 @@ _KEPT = ("recipe.yaml", "task.json")
 
 def open_folder(folder: Path) -> Imported:
     """Read a folder: any that `import_folder` reads, or a change that cloze or peft saved alone."""
-    from cloze.assembly.peft import CONFIG, read_peft
-
     if (folder / BASE).is_file():
         return _read_alone(folder)
     if (folder / CONFIG).is_file() and not (folder / "config.json").is_file():
@@ -45,8 +45,6 @@ def write_alone(source: Path, out: Path, *, base: Path | None = None, peft: bool
     folder also has the files of peft, which can open it on the base. Raises `CheckpointError` for a network without changes, a
     missing or different base, or a folder that is not empty; with `peft`, for changes that peft lacks.
     """
-    from cloze.assembly.peft import write_peft
-
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CheckpointError(f"{out}: is not empty. Choose a new or empty folder.")
     imported = open_folder(source)
@@ -113,8 +111,6 @@ def _changed(imported: Imported, base: Path) -> dict[str, torch.Tensor]:
 
 def _read_alone(folder: Path) -> Imported:
     """The base of a change, with the change."""
-    from cloze.assembly.publish import in_plain_form
-
     own = own_description(folder)
     if own is None:
         raise CheckpointError(f"{folder / DESCRIPTION}: there is no such file. The copy is incomplete: copy the folder again.")

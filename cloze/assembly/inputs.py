@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -111,6 +112,11 @@ def weights_input(folder: Path, known: Mapping[str, Any] | None = None) -> dict[
     old = {m["path"]: Mark(m["path"], m["bytes"], m["sha256"], tuple(m["seen"])) for m in (known or {}).get("files", ())}
     files = sorted(str(path) for pattern in _WEIGHTS for path in folder.glob(pattern))
     return {"given": str(folder), "files": [asdict(Mark.of(file, old.get(file))) for file in files]}
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file of weights in a folder, by its path there."""
+    return {Path(os.path.relpath(file["path"], folder)).as_posix(): file["sha256"] for file in weights_input(folder)["files"]}
 
 
 def require_inputs(out: Path, old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ the folder that does, with the SHA-256 of its files.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,20 +214,17 @@ def frozen_heads(recipe: Recipe) -> frozenset[str]:
 
 def reference_to(origin: Path, run: Path) -> dict[str, Any]:
     """What a run records of a borrowed network: its folder, relative if inside the run, and the SHA-256 of its weights."""
+    from cloze.assembly.inputs import digests  # which opens stores; a recipe is read without
+
     origin, run = origin.resolve(), run.resolve()
     shown = origin.relative_to(run).as_posix() if origin.is_relative_to(run) else str(origin)
     return {"folder": shown, "files": digests(origin)}
 
 
-def digests(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file of weights in a folder, by its path there."""
-    from cloze.assembly.inputs import weights_input  # which opens stores; a recipe is read without
-
-    return {Path(os.path.relpath(file["path"], folder)).as_posix(): file["sha256"] for file in weights_input(folder)["files"]}
-
-
 def _follow(reference: Path) -> Path:
     """The folder that a reference names; it must still hold the same weights."""
+    from cloze.assembly.inputs import digests
+
     try:
         content = parse_json(read_small(reference))
         shown, files = str(content["folder"]), dict(content["files"])

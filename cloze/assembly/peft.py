@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from cloze.assembly.given import build
+from cloze.assembly.plain_form import in_plain_form
 from cloze.errors import CheckpointError
 from cloze.interop import ARCHITECTURES, Imported, Model, complete, import_folder
 from cloze.interop.choice import Choice, choose
@@ -83,8 +84,6 @@ def read_peft(folder: Path) -> Imported:
     Raises `CheckpointError` for another method, a setting that cloze does not have, a base that is no folder, and updates of only
     some of the layers.
     """
-    from cloze.assembly.publish import in_plain_form
-
     config, place = read_json(folder / CONFIG, "what peft trained"), folder / CONFIG
     for key, values in _LEGAL.items():
         if config.get(key, values[0]) not in values:

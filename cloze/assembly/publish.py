@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cloze import fields
 from cloze.assembly.build import head_key, plain
@@ -17,18 +17,14 @@ from cloze.assembly.canonical import to_yaml
 from cloze.assembly.changes import lasts
 from cloze.assembly.given import build, wanted
 from cloze.assembly.origins import NETWORKS, write_reference
-from cloze.assembly.parts import load_kind
+from cloze.assembly.plain_form import in_plain_form
 from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.assembly.user_files import UserFile, write_copies
-from cloze.errors import CheckpointError
 from cloze.interop import Card, Head, Model, Table, complete, export_folder
 from cloze.interop.choice import Choice, choose
-from cloze.networks.blocks.initial import Undrawn
-from cloze.networks.clock import Clock
 from cloze.registry import lookup
 from cloze.text import Tokenizer
 from cloze.training.step import part_state
-from cloze.transfer import Change
 
 ADVICE = (
     "Do not upload the folder of a run as it is: under `cloze/` it holds the training text as ids, and checkpoints. "
@@ -148,35 +144,3 @@ def input_edits(recipe: Recipe) -> list[PartSpec]:
 def reads_in(orders: Sequence[Any]) -> str:
     """The order in which the trained network reads a text: open, unless it was trained with a single constant order."""
     return str(orders[0]) if len(set(map(str, orders))) == 1 and isinstance(orders[0], str) else "open"
-
-
-def in_plain_form(model: Model, tokenizer: Tokenizer, tables: Mapping[str, Any]) -> Model:
-    """A model whose `network` is the state of the changed network, with its plain form, if there is one."""
-    table = model.network.get("embeddings.tokens.weight")
-    available = {
-        "vocab_size": tokenizer.size if table is None else len(table), "clock": Clock(), "tables": tables or None, "counts": None,
-        "spellings": tokenizer.spellings,
-    }
-    with Undrawn():
-        network = build(lookup("network", model.part), model.arguments, available)
-    load_kind("change")
-    changes: list[Any] = [build(lookup("change", name), arguments, {}) for name, arguments in model.changes]
-    return _in_plain_form(model, network, changes)
-
-
-@torch.no_grad()
-def _in_plain_form(model: Model, network: nn.Module, changes: Sequence[Change]) -> Model:
-    """A model of the changed network's state with its plain form; `network`, built without changes, is modified."""
-    state = model.network
-    with Undrawn():
-        for change in changes:
-            change.apply(network)
-    network.load_state_dict(dict(state))
-    try:
-        for change in reversed(changes):
-            change.plain(network)
-    except CheckpointError as error:
-        return replace(model, no_plain_form=str(error))
-    plain = network.state_dict()
-    changed = {name: tensor for name, tensor in state.items() if name not in plain or not torch.equal(plain[name], tensor)}
-    return replace(model, network=plain, changed=changed)
