@@ -97,7 +97,9 @@ CASES: dict[str, Case] = {
         "text_to_text", "Tatoeba, English to Chinese", "t5-tatoeba", (12_000, 100, 300), ("rougeL", "rouge1"),
         read(4, 32, "corpus.length=48", "exercise[1].longest=32", peak(1e-3)),
     ),
-    "copa": Case("multiple_choice", "Balanced COPA, a row is a question and its twin", _MODEL, (350, 50, 100), ("accuracy",), read(4, 16)),
+    "copa": Case(
+        "multiple_choice", "Balanced COPA, a row is a question and its twin", _MODEL, (350, 50, 100), ("accuracy",), read(4)
+    ),
     "stsb_en": Case(
         "regression", "STS-B, English, pairs", _MODEL, (1000, 300, 500), ("pearson", "spearman", "mse"), read(3)
     ),
