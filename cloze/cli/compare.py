@@ -76,7 +76,9 @@ def command(
     if as_json:
         import json
 
-        typer.echo(json.dumps(answer.data(), ensure_ascii=False, indent=2))
+        from cloze.comparison.sentence import as_data
+
+        typer.echo(json.dumps(as_data(answer), ensure_ascii=False, indent=2))
     elif csv:
         from cloze.comparison.sentence import as_csv
 

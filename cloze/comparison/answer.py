@@ -122,11 +122,9 @@ class Answer:
         return float(np.median(found)) * stricter
 
     def data(self) -> dict[str, Any]:
-        """Plain values for `--json`."""
-        from cloze.comparison.sentence import sentence
-
+        """Plain values: the figures of `--json`."""
         return {
-            "answer": sentence(self), "level": LEVEL, "seeds": self.asked.seeds,
+            "level": LEVEL, "seeds": self.asked.seeds,
             "budget": self.systems[0].budget if self.systems else None,
             "tasks": [
                 {"name": one.name, "type": one.type, **self.asked.metrics[one.name]._asdict(),

@@ -17,6 +17,7 @@ from cloze.comparison.asked import Asked, checked
 from cloze.comparison.cell import FAILED, LOG, Cell, failure_of, write_json
 from cloze.comparison.grid import Grid
 from cloze.comparison.page import write_page
+from cloze.comparison.sentence import as_data
 from cloze.corpus.readers.not_text import require_apart
 from cloze.errors import CheckpointError
 from cloze.jobs import Ended, Job, Workers
@@ -71,7 +72,7 @@ def finish(
     """`run`, and the finding in `out`: the page and compare.json. `reach` is the score whose cost is shown."""
     grid = run(asked, out, workers, say=say)
     answer = answer_of(grid, reach=reach)
-    write_json(out / "compare.json", answer.data())
+    write_json(out / "compare.json", as_data(answer))
     return answer, write_page(answer, out, command=command)
 
 

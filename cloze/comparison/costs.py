@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from cloze.comparison.answer import System
 
 
 class Cost(NamedTuple):
@@ -19,6 +16,24 @@ class Cost(NamedTuple):
     tokens: float
     flops: float
     seconds: float
+
+
+class Costed(Protocol):
+    """What was trained at some cost, with scores (`answer.System`)."""
+
+    @property
+    def name(self) -> str:
+        """The name of what was trained, the same at every budget."""
+        ...
+
+    @property
+    def cost(self) -> Cost | None:
+        """What its pre-training spent; None where it had none."""
+        ...
+
+    def overall(self, tasks: Sequence[str]) -> Sequence[float]:
+        """The mean score over the tasks, of each seed."""
+        ...
 
 
 class Point(NamedTuple):
@@ -53,7 +68,7 @@ class Reached:
         }
 
 
-def reached(systems: Sequence[System], tasks: Sequence[str], *, quality: float | None = None) -> Reached | None:
+def reached(systems: Sequence[Costed], tasks: Sequence[str], *, quality: float | None = None) -> Reached | None:
     """The costs of the mean over tasks; the quality is by default the highest that every system reaches."""
     points: dict[str, list[Point]] = {}
     for system in systems:

@@ -7,6 +7,7 @@ import io
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from cloze.comparison.answer import OVERALL, Answer, System
 from cloze.comparison.statistics import summary
@@ -175,6 +176,11 @@ def table(answer: Answer) -> str:
     if answer.failures:
         lines += [f"  {one.cell} ({one.kind}): {one.reason.splitlines()[0]}\n    {one.log}" for one in answer.failures]
     return "\n".join(lines)
+
+
+def as_data(answer: Answer) -> dict[str, Any]:
+    """Plain values for `--json`: the sentence, then the figures."""
+    return {"answer": sentence(answer), **answer.data()}
 
 
 def as_csv(answer: Answer) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from cloze.comparison.figures import Spread, spreads
 from cloze.comparison.page import render, write_page
-from cloze.comparison.sentence import as_csv, sentence, table
+from cloze.comparison.sentence import as_csv, as_data, sentence, table
 from tests.pages import Outline
 
 from .made import finding
@@ -65,7 +65,7 @@ def test_csv_has_a_row_for_every_run_of_every_budget() -> None:
 
 
 def test_the_finding_is_plain_json() -> None:
-    data = json.loads(json.dumps(finding().data(), allow_nan=False))
+    data = json.loads(json.dumps(as_data(finding()), allow_nan=False))
     assert len(data["systems"]) == 10 and len(data["pairs"]) == 10 * 3 and data["failed"][0]["kind"] == "finetune"
     assert data["reach"]["cost"]["gpt2"]["tokens"] == pytest.approx(2e7)
     assert data["reach"]["cost"]["electra-base"]["tokens"] < 2e7
