@@ -53,8 +53,10 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Speed of data and training against other tools, an hour or more. The other benchmarks: python benchmarks/NAME.py --help
+SPEED := text_to_ids corpus_build exercises train_cpu train_family word_vectors fast
 bench: $(VENV)/.bench
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+	@for name in $(SPEED); do echo "== $$name"; $(BIN)/python "benchmarks/$$name.py" || exit 1; done
 
 # Renews the generated pages, then builds the site: open site/index.html. A broken link or anchor is an error.
 docs: $(VENV)/.docs

@@ -13,7 +13,7 @@ from cloze import fields
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = sorted((ROOT / "cloze").rglob("*.py"))
-TEXTS = [*PYTHON, *sorted((ROOT / "cloze" / "recipes").glob("*.yaml")), *sorted((ROOT / "tests").rglob("*.py"))]
+TEXTS = [*PYTHON, *sorted((ROOT / "cloze" / "recipes").rglob("*.yaml")), *sorted((ROOT / "tests").rglob("*.py"))]
 
 #: A path in one of the repository's own folders of documents. Files that a run writes are under `cloze/`.
 PATH = re.compile(r"\b(?:docs|benchmarks|reproductions|tests)/[\w./*-]*\w")
