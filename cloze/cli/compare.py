@@ -1,4 +1,4 @@
-"""`cloze compare`: which of these is best, on this text, these tasks and this budget?"""
+"""`cloze compare`: which recipe is best, on this text, these tasks and this budget?"""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def command(
     out: Annotated[Path | None, typer.Option(help="The folder of the comparison; the same folder resumes or extends it.")] = None,
     corpus: Annotated[list[str] | None, typer.Option("--corpus", help="Text or a token store to pre-train on.")] = None,
     budgets: Annotated[list[str] | None, typer.Option(
-        "--budget", help="Of each pre-training: 20Mtokens, 1e16flops, 10m; several give curves."
+        "--budget", help="What each pre-training run may spend: 20Mtokens, 1e16flops, 10m; several give curves."
     )] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each candidate.")] = 3,
     size: Annotated[str | None, typer.Option(help="Rescale the networks: tiny, mini, small, medium, base or large.")] = None,
-    transfer: Annotated[str, typer.Option(help="Ways of fine-tuning: full, frozen, or a change: lora=8.")] = "full",
+    transfer: Annotated[str, typer.Option(help="Ways of fine-tuning, with commas: full, frozen, lora=8.")] = "full",
     vary: Annotated[list[str] | None, typer.Option(
         "--vary", help="PATH=VALUE,VALUE: each recipe with each value, such as exercise.mask.rate=0.15,0.3."
     )] = None,
@@ -31,8 +31,8 @@ def command(
         "--tune", help="Set a value in the recipes of tasks: training.epochs=3, or mood:corpus.text=review for one task."
     )] = None,
     rates: Annotated[int, typer.Option(help="Peak rates to try per candidate: 1, 3 or 5, the fitted one in the middle.")] = 1,
-    jobs: Annotated[int, typer.Option(help="Cells at the same time.")] = 1,
-    on: Annotated[str, typer.Option(help="Where they run: local, ray or ray://HOST:PORT.")] = "local",
+    jobs: Annotated[int, typer.Option(help="How many runs (cells) to do at the same time.")] = 1,
+    on: Annotated[str, typer.Option(help="Where cells run: local, ray or ray://HOST:PORT.")] = "local",
     tokenizer: Annotated[Path | None, typer.Option(help="One tokenizer for all recipes; default: each trains its own.")] = None,
     text_format: Annotated[str, typer.Option("--format", help="Format of the corpus; default: detected.")] = "auto",
     reach: Annotated[float | None, typer.Option(help="Show the cost of reaching this mean score, such as 0.8.")] = None,

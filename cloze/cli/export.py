@@ -1,4 +1,4 @@
-"""`cloze export`: a folder to publish, or vectors of words in a file that other tools open."""
+"""`cloze export`: a folder to publish, or word vectors in a file that other tools open."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def command(
 
     Examples: cloze export RUN my-bert --to huggingface --language en --licence mit; cloze export RUN vectors.bin --to
     word2vec-binary. The folder opens in transformers and sentence-transformers. It holds the model, its tokenizer, its recipe
-    and a model card; of the run's text, log and checkpoints it holds nothing.
+    and a model card, but not the run's text, log or checkpoints.
 
-    A network that was changed by lora or adapters: --to merged writes its weights with the updates merged; --to peft and --to
-    change write what was trained alone, with the heads and the SHA-256 of the network it belongs to.
+    After lora, --to merged writes the weights with the updates merged, and --to peft the updates alone, for peft. After lora or
+    adapters, --to change writes only what was trained, with the heads and the SHA-256 of the network that it belongs to.
     """
     from cloze.cli.hints import suggest
     from cloze.errors import UserError

@@ -30,7 +30,7 @@ def fit(
     text_format: Format = "auto",
     as_json: Json = False,
 ) -> None:
-    """Tokens per word, bytes per token and unknown tokens of a text, for each vocabulary.
+    """Print tokens per word, bytes per token and unknown tokens of a text, for each vocabulary.
 
     Example: cloze vocab fit BERT RUN --corpus papers.txt
     """
@@ -58,7 +58,7 @@ def candidates(
     text_format: Format = "auto",
     as_json: Json = False,
 ) -> None:
-    """The words of a text that would save most tokens as single pieces, ranked; with --out, a tokenizer that has them.
+    """Rank the words that would save the most tokens as single pieces; with --out, write a tokenizer that has them.
 
     Example: cloze vocab candidates BERT --corpus papers.txt --add 2000 --out WORDS. Then continue pre-training with it:
     cloze pretrain bert --init BERT --tokenizer WORDS --corpus papers.txt --budget 1h --out RUN
