@@ -130,7 +130,7 @@ for _field in (
     Field("contexts", "P", "integer", "flat position of the other word of each pair"),
     Field("cell", "P 2", "integer", "the ids of a word and of one near it: a cell of the matrix of co-occurrences"),
     Field("cell_count", "P", "float", "the count in that cell"),
-    # Between edits only: these never leave the data tower.
+    # Between edits only: these never reach a network or an objective.
     Field("length", "B", "integer", "tokens in the row; what follows is padding", travels=False),
     Field("target_length", "B", "integer", "tokens that the passage was cut for: the room, or fewer where it is short on purpose",
           travels=False),

@@ -56,11 +56,13 @@ def load_recipe(
     """Load a recipe and fill in every default.
 
     Args:
-        name_or_path: A name (`bert`), a file (`mine.yaml`), a run folder, or the recipe as plain data or as a tree. size: tiny,
-        mini, small, medium, base or large: rescales the networks (`--size`). overrides: Values to set, `["training.batch=64"]`
-        (`--set`). with_files: Python files that register parts (`--with`). checkpoints: The folders that names of checkpoints
-        (`from: NAME`) are bound to. None: not known yet. complete: Adds the checkpoints' own descriptions to the expanded tree,
-        before values are set. None: the checkpoints are opened for this if the recipe does not state how text is read.
+        name_or_path: A name (`bert`), a file (`mine.yaml`), a run folder, or the recipe as plain data or as a tree.
+        size: tiny, mini, small, medium, base or large: rescales the networks (`--size`).
+        overrides: Values to set, `["training.batch=64"]` (`--set`).
+        with_files: Python files that register parts (`--with`).
+        checkpoints: The folders that names of checkpoints (`from: NAME`) are bound to. None: not known yet.
+        complete: Adds the checkpoints' own descriptions to the expanded tree, before values are set. None: the checkpoints are
+            opened for this if the recipe does not state how text is read.
 
     Raises:
         RecipeError: Holds every fault of the recipe, each with file, line and value path.

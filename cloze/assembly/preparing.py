@@ -49,6 +49,7 @@ def prepare(
 ) -> tuple[Run, dict[str, Store]]:
     """The run and its stores. Writes only the corpus into the run folder; raises a `ClozeError` if the recipe cannot be trained.
 
+    `out` is the run folder, `spend` the budget, `begin` the folder of the checkpoint that each network starts from, by network.
     With `probe`, the run is only measured and prints nothing. `made` is the fitted recipe, `trials` holds the measurements made
     for it.
     """
@@ -183,7 +184,8 @@ def inputs_of(
 def stores_aside(
     request: Request, recipe: Recipe, stores: Mapping[str, Store], out: Path, tokenizer: Tokenizer, *, began: bool
 ) -> dict[str, Store]:
-    """The stores of the given dev sets or held-out text, by source; text is built into `out`."""
+    """The stores of text that is not trained on, the dev sets or held-out text that the user gave, by source; text is built into
+    `out`."""
     folder, run = out / "cloze" / "corpus", out if began else None
     first = next(iter(stores))
     labelled = isinstance(stores[first], RecordStore)
@@ -206,7 +208,7 @@ def put_aside(
     data: Any, recipe: Recipe, aside: Mapping[str, Store], tokenizer: Tokenizer, step: Step, *, seed: int, compiled: bool,
     tables: Mapping[str, Any],
 ) -> None:
-    """Take the held-out examples of some sources from stores of their own."""
+    """Take the held-out examples of some sources from the stores `aside` instead of a share of the training text."""
     from cloze.assembly.build import build_feed
     from cloze.exercises import TokenFacts
 

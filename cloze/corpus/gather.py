@@ -40,7 +40,7 @@ class Gatherer:
     def stretches(
         self, start: Int64, length: Int64, sentence: Int64, document: Int64, want: frozenset[str]
     ) -> Arrays:
-        """Spans that begin at the start of `sentence`."""
+        """Spans of text that begin at the start of `sentence`: companions. (Unrelated to `Stretch`, the documents of a part.)"""
         count = np.searchsorted(self.store.sentence_starts, start + length, "left") - sentence
         arrays = self._block(start, length, sentence, count, want)
         arrays["length"], arrays["document"] = length.astype(np.int32), document

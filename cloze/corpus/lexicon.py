@@ -38,9 +38,13 @@ class Matches(NamedTuple):
 class Lexicon(LookUp):
     """The n-grams that ZEN reads in addition to characters (Diao et al. 2020, §2.1): counted in the corpus, or from a list.
 
-    lengths: the minimum and maximum number of tokens. most: the number of most frequent n-grams to keep, of all lengths
-    together; min_count: the minimum frequency. file: a list to use instead, one n-gram per line as text, which the store's
-    tokenizer reads; entries of other lengths are ignored. No n-gram contains special tokens or [UNK].
+    lengths: the minimum and maximum number of tokens.
+    most: how many n-grams to keep, the most frequent ones of all lengths together.
+    min_count: the minimum frequency.
+    file: a list to use instead, one n-gram per line as text, which the store's tokenizer reads; entries of other lengths are
+      ignored.
+
+    No n-gram contains special tokens or [UNK].
 
     Differs: ZEN's own list was made with pointwise mutual information by a script that is not published; here counts decide.
     """

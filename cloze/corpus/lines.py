@@ -28,10 +28,12 @@ _FIELDS = ("tokens", "length", "document", "sentence", "word_start", "language")
 class Lines(Source):
     """One document or one sentence per row, cut every `length` tokens.
 
-    length: the maximum length of a row; longer units become several rows. unit: what a row is; "document" lets windows of words
-    cross the ends of sentences, as word2vec does within a line of its input (Mikolov et al. 2013; MAX_SENTENCE_LENGTH 1000 in
-    word2vec.c, MAX_LINE_SIZE 1024 in fastText). shuffle: a new random order of rows in every epoch, else the order of
-    the store. No row contains words of two documents.
+    length: the maximum length of a row; longer units become several rows.
+    unit: what a row is; "document" lets windows of words cross the ends of sentences, as word2vec does within a line of its
+      input (Mikolov et al. 2013; MAX_SENTENCE_LENGTH 1000 in word2vec.c, MAX_LINE_SIZE 1024 in fastText).
+    shuffle: a new random order of rows in every epoch, else the order of the store.
+
+    No row contains words of two documents.
 
     Differs: word2vec.c and fastText read files in order, as with `shuffle: false`.
     """

@@ -31,15 +31,15 @@ _COMPANION, _WRONG = "translation", "distractor"
 class Pairs(Source):
     """Sentences with their translations, for XLM's TLM and Unicoder (a store built with `--format pairs`).
 
-    length: the length of the network's input; phases may set it instead. swap: the order of the two sides is random in every row;
-    otherwise the first column comes first. languages: `{smooth: S}` draws pairs of languages with q ∝ p^S, p their shares of the
-    pairs. static: the same rows with the same addresses in every epoch; only their order differs.
+    length: the length of the network's input; phases may set it instead.
+    swap: the order of the two sides is random in every row; otherwise the first column comes first.
+    languages: `{smooth: S}` draws pairs of languages with q ∝ p^S, p their shares of the pairs.
+    static: the same rows with the same addresses in every epoch; only their order differs.
+    alternate: rows of running text instead, in which every second sentence is a translation; see `BoundAlternating`.
 
     The companion `translation` is the other side. `distractor` is the other side of a random other pair in the same languages, or
     of the pair itself if the store has only one; pairs with equal text count as different. A side longer than the room is cut;
     the edit `frame` makes both fit together.
-
-    alternate: rows of running text instead, in which every second sentence is a translation; see `BoundAlternating`.
     """
 
     text_format: ClassVar[str | None] = PAIRS

@@ -59,20 +59,21 @@ class RunningText(Protocol):
 class Passages(Source):
     """Passages of running text, as BERT, RoBERTa, GPT-2 and ELECTRA are trained on.
 
-    length: the length of the network's input; phases may set it instead. short: share of documents whose passages get a random
-    target length of 2 … room tokens instead of the room (BERT §A.2,
+    length: the length of the network's input; phases may set it instead.
+    short: share of documents whose passages get a random target length of 2 … room tokens instead of the room (BERT §A.2,
       `short_seq_prob`).
     short_by: whether one draw holds for all passages of a "document", as in BERT's code, or each "passage" has its own
       (ELECTRA's `build_pretraining_dataset.py`); `short` is then a share of the passages.
     distractor: the document of a random text is drawn uniformly from the others ("documents", BERT's code), or in proportion
       to its "sentences" (ZEN's).
-    across_documents: a passage may continue into the next document of the store (RoBERTa §4.2, FULL-SENTENCES). separator: role
-    inserted between the documents of one passage, for example "[SEP]". break_at: "sentence" keeps sentences whole; "anywhere"
-    cuts every `room` tokens (GPT-2). overrun: the sentence that reaches the target is taken whole and the exercise trims the
-    passage (BERT's code); with false, the passage ends before it, so that nothing is trimmed (RoBERTa). static: the same passages
-    with the same addresses, hence the same masks, in every epoch; only their order differs. lead: the companion `lead` is a
-    random one of the first so many sentences of the passage's document. languages: `{smooth: S}` draws the languages of the store
-    with q ∝ p^S, p their shares of the passages (multilingual
+    across_documents: a passage may continue into the next document of the store (RoBERTa §4.2, FULL-SENTENCES).
+    separator: role inserted between the documents of one passage, for example "[SEP]".
+    break_at: "sentence" keeps sentences whole; "anywhere" cuts every `room` tokens (GPT-2).
+    overrun: the sentence that reaches the target length is taken whole and the exercise trims the passage (BERT's code); with
+      false, the passage ends before it, so that nothing is trimmed (RoBERTa).
+    static: the same passages with the same addresses, hence the same masks, in every epoch; only their order differs.
+    lead: with a number n, the companion `lead` is one of the first n sentences of the passage's document, drawn at random.
+    languages: `{smooth: S}` draws the languages of the store with q ∝ p^S, p their shares of the passages (multilingual
       BERT: 0.7). Passages of a small language then repeat, with new masks, before all passages of a large language have occurred.
 
     Distractors are in the passage's own language, and no passage continues into another language.

@@ -1,7 +1,8 @@
 """Plans: where every passage of an epoch starts and stops. Made from sentence lengths in one pass, never from tokens.
 
 A `Stretch` is the text that passages are cut from: the documents of one part (train or held out) in store order, grouped
-into runs that a passage may not leave. Without `across_documents` every document is a run of its own.
+into runs, here neighbouring documents, which a passage may not leave. Without `across_documents` every document is a run of its
+own.
 
 Two coordinates: *physical* is the flat token index in the store; *linear* counts the tokens of the part and, where a
 separator stands between documents, the separators too.

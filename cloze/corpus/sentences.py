@@ -19,18 +19,22 @@ from cloze.registry import register
 class Sentences(Source):
     """One sentence per row, for MASS and RoBERTa's sentence pairs (§4.2, SENTENCE-PAIR).
 
-    length: the length of the network's input; phases may set it instead. max_length: longer sentences are cut into pieces of this
-    length, and sentences that exceed the room into pieces of the room; nothing is left out. languages: `{smooth: S}`, see
-    `passages`; without it, languages keep their own proportions. static: as in `passages`.
+    length: the length of the network's input; phases may set it instead.
+    max_length: longer sentences are cut into pieces of this length, and sentences that exceed the room into pieces of the room;
+      nothing is left out.
+    languages: `{smooth: S}`, see `passages`; without it, languages keep their own proportions.
+    static: as in `passages`.
 
     The companion `next` is the next sentence in its document, `distractor` one sentence of another document.
 
     With `companions` or `bucket`, a sentence is never cut: it is left out if it, or one of its companions, has more than
-    `max_length` tokens or does not fit into the room. companions: `next` and `previous`, the adjacent sentences. Every row has
-    them, so the first or last sentence of a document is not a row (Skip-thought, Kiros et al. 2015). across_documents: adjacent
-    sentences may belong to the neighbouring documents, as in the authors' code. bucket: `equal_length` makes every step of rows
-    of one length, as the authors of Skip-thought and context2vec do. The remainders of all lengths are at the end of the epoch,
-    in steps of nearly equal lengths.
+    `max_length` tokens or does not fit into the room.
+
+    companions: `next` and `previous`, the adjacent sentences. Every row has them, so the first or last sentence of a document is
+      not a row (Skip-thought, Kiros et al. 2015).
+    across_documents: adjacent sentences may belong to the neighbouring documents, as in the authors' code.
+    bucket: `equal_length` makes every step of rows of one length, as the authors of Skip-thought and context2vec do. The
+      remainders of all lengths are at the end of the epoch, in steps of nearly equal lengths.
 
     Differs: the authors of context2vec train on the remainders in smaller steps.
     """

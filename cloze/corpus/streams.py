@@ -39,10 +39,10 @@ class Streams(Source):
       `reversed` marks its rows; a word then starts at its end. With an odd number of lanes the middle one is only read
       forwards.
     spread, short: rows of random lengths, the same for all lanes, so that row borders vary (AWD-LSTM; Merity et al., 2018, §5).
-    The number of new tokens of a row is drawn from a normal distribution with standard deviation `spread` around a mean, in a
-    share `short` of the rows around half that mean; the mean is 4 standard deviations below `length`, and the minimum is 5. With
-    `training.divide: rows`, the size of an update is proportional to the length of its rows. Held-out rows are not random: all
-    have the mean length.
+      The number of new tokens of a row is drawn from a normal distribution with standard deviation `spread` around a mean, in a
+      share `short` of the rows around half that mean; the mean is 4 standard deviations below `length`, and the minimum is 5.
+      With `training.divide: rows`, the size of an update is proportional to the length of its rows. Held-out rows are not
+      random: all have the mean length.
 
     The companion `distractor` is a span of the row's own lane that begins with the sentence of a random token.
 

@@ -47,7 +47,7 @@ class Framed:
         return Framed(ids, self.segments, self.part, self.cut)
 
     def behind(self, token: int) -> Framed:
-        """The row after one more token, which belongs to no text."""
+        """The row with one more token in front of it, which belongs to no text."""
         spelled = None if self.characters is None else np.insert(self.characters, 0, 0, axis=0)
         ids, segments, part = (np.insert(x, 0, y) for x, y in ((self.ids, token), (self.segments, 0), (self.part, -1)))
         return Framed(ids, segments, part, self.cut, spelled)

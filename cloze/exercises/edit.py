@@ -15,7 +15,8 @@ from cloze.rows import Rows
 
 E = TypeVar("E", bound="Edit")
 
-#: What a network is asked for: hidden tokens, the next or the previous token, a second text, or tokens in a random order.
+#: What a network is asked for: hidden tokens (`masked`), the next or the previous token (`causal`), a second text, such as the
+#: masked spans one after another (`spans`), or tokens in a random order (`permuted`).
 ExerciseKind = Literal["masked", "causal", "spans", "permuted"]
 
 
@@ -25,10 +26,11 @@ class Edit(ABC):
     `takes` and `gives` name the fields of its view that it reads and writes. An edit never changes its input, draws random
     numbers only from `draw`, and is vectorised over rows and tokens. All other members have defaults, which fit most edits.
 
-    `spreads`: it makes several rows of one (see `widths`), gives their `owner` and cuts them.
+    `spreads`: it makes several rows of one record (see `widths`), cuts them to length, and gives `owner`, the record of each row.
     `separates`: it puts the texts of a row into separate views, so that a later frame has one text.
     `described`: the arguments that task.json records, each with its name there.
-    `frames`: it puts a `template` around the texts of a row; `template: reading` is that of the checkpoint it begins with.
+    `frames`: it puts a `template` around the texts of a row; `template: reading` is that of the checkpoint that the recipe starts
+    from.
     `hides`: tokens that it selects or replaces are hidden from the network.
     """
 

@@ -42,9 +42,10 @@ class Objective(nn.Module, ABC):
     the objective's methods `kept` and `compare` (see training/together.py).
 
     `kind` is what commands may use the trained head for; with None they find it by its name only. `likelihood`: the loss is the
-    targets' negative log-likelihood. `of_texts`: its positions are the ends of two texts. `of_records`: it needs no column of
-    labelled records. `over_vocabulary`: one table scores every token. Without targets the loss is a zero connected to the
-    parameters, so that every rank takes part in the same collectives.
+    targets' negative log-likelihood. `of_texts`: its positions are the ends of two texts. `of_records`: it is about whole records
+    and needs no column of answers. `over_vocabulary`: one table scores every token.
+
+    Without targets the loss is a zero connected to the parameters, so that every rank takes part in the same collectives.
     """
 
     takes: frozenset[str]

@@ -106,8 +106,8 @@ def cut_remark(cut: Sequence[int], length: int | None) -> str | None:
 class Task(Protocol):
     """A registered kind of task with its options, which are the builder's arguments.
 
-    `metrics`: by name whether more is better; the first selects the epoch by default. `of_words`: a text may be a list of its
-    words.
+    `metrics`: for each metric, whether more is better; the first selects the epoch by default. `of_words`: a text may be a list
+    of its words.
     """
 
     @property

@@ -15,11 +15,14 @@ from cloze.errors import RecipeError, nearest
 class Normalise:
     """The switches of BERT's basic cleaning (Devlin et al. 2019, `BasicTokenizer` of google-research/bert).
 
-    lower: lower-case every character; strip_accents: decompose and drop combining marks, by default whenever `lower` is
-    on (for Unigram by NFKD, as in `preprocess_text` of google-research/albert); cjk_spacing: put spaces around CJK
-    ideographs; clean: drop control characters and turn all white space into spaces. `None` means what the tokenizer's
-    paper does: all but lower-casing for WordPiece and BPE, nothing for byte-level BPE, NFKC for Unigram, cleaning alone
-    for whole words (see `for_kind`).
+    lower: lower-case every character.
+    strip_accents: decompose and drop combining marks, by default whenever `lower` is on (for Unigram by NFKD, as in
+      `preprocess_text` of google-research/albert).
+    cjk_spacing: put spaces around CJK ideographs.
+    clean: drop control characters and turn all white space into spaces.
+
+    `None` means what the tokenizer's paper does: all but lower-casing for WordPiece and BPE, nothing for byte-level BPE, NFKC
+    for Unigram, cleaning alone for whole words (see `for_kind`).
     """
 
     lower: bool = False

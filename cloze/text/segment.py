@@ -45,10 +45,12 @@ def segmenter_of(text: Any) -> Segmenter | None:
 class Dictionary:
     """Bidirectional maximum matching with a list of words; needs no package and no model.
 
-    file: a list with one word per line (a jieba dictionary works); built_in: also use cloze's short list of frequent Chinese
-    words. Each run is read forward and backward; the reading with fewer words wins, then the one with fewer single characters,
-    then the backward one. An ideograph, a run of other letters and digits, or a mark that no list contains is a word by
-    itself.
+    file: a list with one word per line (a jieba dictionary works).
+    built_in: also use cloze's short list of frequent Chinese words.
+
+    Each run of ideographs is read forward and backward; the reading with fewer words wins, then the one with fewer single
+    characters, then the backward one. An ideograph, a run of other letters and digits, or a mark that no list contains is a word
+    by itself.
     """
 
     def __init__(self, *, file: str | None = None, built_in: bool = True) -> None:
@@ -97,8 +99,8 @@ class Dictionary:
 class Jieba:
     """The words of the package jieba (extra `chinese`), with its dictionary and its hidden Markov model for unknown words.
 
-    dictionary: a user dictionary in jieba's format (word, frequency, part of speech), added to jieba's own; hmm: guess
-    words that are in no dictionary.
+    dictionary: a user dictionary in jieba's format (word, frequency, part of speech), added to jieba's own.
+    hmm: guess words that are in no dictionary.
 
     Differs: jieba's cache file in the temporary folder is neither read nor written, so that runs are reproducible.
     """

@@ -55,13 +55,16 @@ class Tokenizer:
     Plain text never yields a special id: `encode("[MASK]")` gives the pieces of a bracket, a word and a bracket, while
     `encode_template` reads roles and literals. Plain text can only yield [UNK], for an unknown character.
 
-    kind: wordpiece, byte_bpe, bpe, unigram or words; roles: role → id; literals: role → how the vocabulary spells it; size: ids
-    are 0..size-1; special_ids, ordinary_ids: sorted, together all ids; sentinels: ids of `<extra_id_0>`, `<extra_id_1>`, … (none:
-    empty); hash: of everything that decides ids; lower: whether it lower-cases.
-
-    segmenter: whole words of a script without spaces are first set apart as it says; it is a part of the tokenizer, saved
-    in its folder (`segmenter.json`, with its list in `segmenter.txt`) and so with every store and checkpoint, and all of
-    cloze that reads text cuts it alike. Other libraries take the tokenizer.json alone and want text that is segmented.
+    kind: wordpiece, byte_bpe, bpe, unigram or words.
+    roles, literals: role → id, and role → how the vocabulary spells it.
+    size: how many ids there are: 0 … size - 1.
+    special_ids, ordinary_ids: sorted, together all ids.
+    sentinels: the ids of `<extra_id_0>`, `<extra_id_1>`, …; empty if there are none.
+    hash: of everything that decides ids.
+    lower: whether it lower-cases.
+    segmenter: sets the words of a script without spaces apart first. It belongs to the tokenizer and is saved in its folder
+      (`segmenter.json`, with its list in `segmenter.txt`), and so with every store and checkpoint: everything in cloze cuts a
+      text the same way. Other libraries read tokenizer.json alone and need text that is segmented already.
     """
 
     def __init__(self, description: str, literals: Mapping[str, str], segmenter: Segmenter | None = None) -> None:

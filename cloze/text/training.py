@@ -79,8 +79,10 @@ class TextSpec:
 class WordPiece:
     """BERT's WordPiece: greedy longest match inside words (Wu et al. 2016; Devlin et al. 2019, §3).
 
-    size: pieces in all; min_frequency: a pair seen less often is not merged; special: role → literal, ids from 0 in that
-    order; coverage: the share of characters that the alphabet must cover, rarer ones become [UNK] words.
+    size: how many pieces the vocabulary has in all.
+    min_frequency: a pair seen less often is not merged.
+    special: role → literal, ids from 0 in that order.
+    coverage: the share of characters that the alphabet must cover; words with rarer ones become [UNK].
 
     Differs: the original trainer is unpublished; this is the pair-merging of `tokenizers`, with a fixed alphabet so that
     two runs agree.
@@ -123,8 +125,10 @@ class WordPiece:
 class ByteBPE:
     """Byte-level BPE of GPT-2 (Radford et al. 2019, §2.2) and RoBERTa (Liu et al. 2019, §4.4): no unknown text.
 
-    size: pieces in all, the 256 bytes and the special tokens among them; min_frequency: a pair seen less often is not
-    merged; special: role → literal, ids in that order, from 0, or at the end with `special_last` as in GPT-2.
+    size: how many pieces the vocabulary has in all, the 256 bytes and the special tokens among them.
+    min_frequency: a pair seen less often is not merged.
+    special: role → literal, ids in that order, from 0.
+    special_last: the ids of the special tokens are the last ones, as in GPT-2.
     """
 
     size: Count = 50265
@@ -162,9 +166,12 @@ class ByteBPE:
 class BPE:
     """BPE over characters, the end of a word marked by `</w>` (Sennrich et al. 2016), as GPT and XLM use it.
 
-    Words are cut as BERT cuts them. size: pieces in all; min_frequency: a pair seen less often is not merged; special:
-    role → literal, ids from 0 in that order (default: XLM's); coverage: the share of characters that the alphabet must
-    cover, rarer ones become [UNK].
+    Words are cut as BERT cuts them.
+
+    size: how many pieces the vocabulary has in all.
+    min_frequency: a pair seen less often is not merged.
+    special: role → literal, ids from 0 in that order (default: XLM's).
+    coverage: the share of characters that the alphabet must cover; rarer ones become [UNK].
 
     Differs: GPT's ftfy and spaCy and XLM's Moses are replaced by the switches of `normalise` and BERT's cuts.
     """
@@ -206,9 +213,10 @@ class BPE:
 class Unigram:
     """The unigram language model over pieces (Kudo 2018, "Subword Regularization", §3.2), as XLNet and T5 use it.
 
-    size: pieces in all; special: role → literal, ids from 0 in that order; coverage: share of characters that must have
-    a piece of their own, rarer ones become [UNK]; sentinels: the last ids, `<extra_id_0>` the very last (Raffel et al.
-    2020, §3.1.4), which stand for masked spans.
+    size: how many pieces the vocabulary has in all.
+    special: role → literal, ids from 0 in that order.
+    coverage: the share of characters that must have a piece of their own; rarer ones become [UNK].
+    sentinels: how many of the last ids stand for masked spans, `<extra_id_0>` the very last (Raffel et al. 2020, §3.1.4).
     """
 
     size: Count = 32000

@@ -29,11 +29,13 @@ _TOGETHER = 4096  # chunks normalised in one call
 class Words:
     """Whole words, as word2vec, GloVe and the recurrent models are trained on; every other word is [UNK].
 
-    min_count: words that are rarer have no id; size: ids in all, the special ones among them (null: every word that is
-    frequent enough); split: where words end: at white space, or also around every punctuation mark, which is then a word
-    (as BERT cuts); special: role → literal, ids from 0 in that order, the words behind them by falling count, equal counts
-    by spelling. For scripts without spaces a segmenter (`text.words`) sets the words apart first; else they want text that is
-    segmented already (and `split: whitespace`), or `cjk_spacing`, which makes a word of every ideograph.
+    min_count: words that are rarer have no id.
+    size: how many ids there are in all, the special ones among them (null: one for every word that is frequent enough).
+    split: where words end: at white space, or also around every punctuation mark, which is then a word (as BERT cuts).
+    special: role → literal, ids from 0 in that order; the words follow by falling count, those of equal count by spelling.
+
+    In scripts without spaces a segmenter (`text.words`) sets the words apart first. Without one, give text that is segmented
+    already, with `split: whitespace`, or use `cjk_spacing`, which makes a word of every ideograph.
 
     Differs: word2vec.c counts line ends as the word `</s>` and breaks ties as its sort happens to; counts of the least
     frequent words are low if a corpus has more than four million distinct words (see `ChunkCounter`), as in word2vec.c.

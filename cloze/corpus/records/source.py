@@ -40,17 +40,18 @@ Say = Callable[[str], None]
 class Records(Source):
     """Labelled text: rows of a table, or texts whose words are labelled.
 
-    text, text_b: the columns of the text and, for pairs, of the second one. label: the column of the answer. answer: the kind of
-    answer: the `class` of the row, its `number`, its `classes`, the `choice` among the texts of text_b, the labels of its
-    `words`, the `tree` over them, or a `text` to generate. columns: the names of a file's columns if it has no header. format,
-    quoting: how the file is written, if that cannot be seen from its name and its rows (`tsv`, `csv`, `jsonl`, `parquet`; `none`,
-    `standard`).
-
+    text, text_b: the columns of the text and, for pairs, of the second one.
+    label: the column of the answer.
+    answer: the kind of answer: the `class` of the row, its `number`, its `classes`, the `choice` among the texts of text_b, the
+      labels of its `words`, the `tree` over them, or a `text` to generate.
+    columns: the names of a file's columns if it has no header.
+    format, quoting: how the file is written, if that cannot be seen from its name and its rows (`tsv`, `csv`, `jsonl`,
+      `parquet`; `none`, `standard`).
     new_words: adds words that the vocabulary lacks, for networks that read the spelling of words.
-
-    length: the length of the network's input. A longer row loses the end of its longest text; with `stride`, it becomes several
-    windows over its last text, each `stride` tokens after the previous one. pool: records of similar length share batches; this
-    many batches are sorted together in every epoch. With 0, records are in random order.
+    length: the length of the network's input. A longer row loses the end of its longest text.
+    stride: a longer row becomes several windows over its last text instead, each `stride` tokens after the previous one.
+    pool: records of similar length share batches; this many batches are sorted together in every epoch. With 0, records are in
+      random order.
     """
 
     labelled = True
