@@ -119,7 +119,11 @@ def require_readable(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: T
     for whole in _wholes(recipe):
         for name, spec in whole.sources.items():
             source: Any = built(spec, {})
-            encode = source.answer.encoder(tokenizer, _classes(source, files[name].train))
+            classes = _classes(source, files[name].train)
+            encode = source.answer.encoder(tokenizer, classes)
+            for file in files[name].train[:1] if classes is None else ():  # scores: the first row names the classes
+                for records in () if Store.is_store(file) else islice(batches(source.answer.read(file, source.columns)), 1):
+                    encode(records, file)
             for file in files[name].dev:
                 for records in () if Store.is_store(file) else batches(source.answer.read(file, source.columns)):
                     encode(records, file)

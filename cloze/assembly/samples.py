@@ -59,7 +59,7 @@ def sampler(
     """A function of the step that returns `samples`, text and answers, for the run's log; None if nothing predicts tokens."""
     chosen = speaker(recipe, step)
     texts = sentences(store, tokenizer, share=recipe.training.held_out, seed=seed)
-    if chosen is None or not texts:
+    if chosen is None or not texts or (chosen.order == "open" and "[MASK]" not in tokenizer.roles):
         return None
     edits = tuple(
         build(lookup(spec.kind, spec.name), plain(spec.arguments), {"tables": tables or {}}) for spec in input_edits(recipe)

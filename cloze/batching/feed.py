@@ -193,7 +193,7 @@ class Feed:
             tokens += int(length.sum())
             if "decoder_length" in rows:
                 tokens += int(rows["decoder_length"].sum())
-            if not rows.width:  # nothing by token: features of a picture, cells of a matrix
+            if not any(fields.find(name).aligned for name in rows):  # features of a picture, cells of a matrix
                 layout = one_per_row(length, 0)
             elif row_of is not None and not owned:
                 layout = several_per_row(length, row_of, self.length)

@@ -104,7 +104,7 @@ def test_vectors_without_n_grams_become_a_model_without_them(tmp_path: Path) -> 
     assert len(remarks) == 2 and np.array_equal(read_fasttext(written(made), "f").vectors("f").matrix, vectors.own)
     (tmp_path / "v.txt").write_text("a 1 2\nb 3 4\n")
     count, width, said = write_vectors(tmp_path / "v.txt", "fasttext", tmp_path / "v.bin")
-    assert (count, width) == (2, 2) and any("falling numbers" in one for one in said)
+    assert (count, width) == (2, 2) and any("decreasing numbers" in one for one in said)
 
 
 def test_n_grams_that_a_format_cannot_hold_are_told(tmp_path: Path) -> None:
