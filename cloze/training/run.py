@@ -245,10 +245,16 @@ def write_run_record(run: Run, environment: Mapping[str, Any]) -> None:
         fresh.replace(path)
 
 
+#: What a recipe says about itself: no part of its hash, so never the reason why a run is refused.
+_WORDS = ("paper", "notes")
+
+
 def _difference(old: Any, new: Any, path: str = "") -> str:
     """The first value in which two recipes differ, in words."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in [*old, *(key for key in new if key not in old)]:
+            if key in _WORDS and not path:
+                continue
             found = _difference(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
             if found:
                 return found

@@ -136,7 +136,7 @@ def test_text_of_a_later_stage_that_is_not_there_is_told_before_the_first_is_tra
 
 def test_a_folder_of_another_recipe_is_refused_before_a_corpus_is_opened(write: Write, tmp_path: Path) -> None:
     (tmp_path / "run" / "cloze").mkdir(parents=True)
-    record = {"recipe_hash": "0", "recipe": {"name": "other"}, "seed": 0, "budget": "4steps"}
+    record = {"recipe_hash": "0", "recipe": {"notes": "none", "name": "other"}, "seed": 0, "budget": "4steps"}
     (tmp_path / "run" / "cloze" / "run.json").write_text(json.dumps(record), encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"run: holds a run of a different recipe \(name: then \"other\""):
         pretrain("bert", corpus=tmp_path / "gone.txt", out=tmp_path / "run", budget="4steps")
