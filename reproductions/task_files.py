@@ -265,9 +265,9 @@ def cmrc(data: Path) -> Parts:
 
 
 def offset(text: str, answer: dict[str, Any]) -> int:
-    """Where an answer is in a text: where it is said to be, else where it is found; -1: nowhere."""
-    said: int = answer["answer_start"]
-    return said if text[said : said + len(answer["text"])] == answer["text"] else text.find(answer["text"])
+    """The offset of an answer in a text: the annotated one if it is right, else the first occurrence; -1 if there is none."""
+    start: int = answer["answer_start"]
+    return start if text[start : start + len(answer["text"])] == answer["text"] else text.find(answer["text"])
 
 
 # ---- texts for texts ----------------------------------------------------------------------------------------------------

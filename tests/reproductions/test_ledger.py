@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -15,12 +15,8 @@ FOLDER = Path(__file__).resolve().parents[2] / "reproductions"
 
 
 @pytest.fixture(scope="module")
-def ledger() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("ledger", FOLDER / "ledger.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def ledger(script: Callable[[str], ModuleType]) -> ModuleType:
+    return script("ledger")
 
 
 def test_a_run_is_finished_when_every_value_of_its_key_is_the_same(ledger: ModuleType, tmp_path: Path) -> None:

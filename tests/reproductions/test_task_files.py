@@ -1,24 +1,18 @@
-"""The rows of the reproductions of tasks: parts share no row, spans and offsets are where they are said to be."""
+"""The rows of the reproductions of tasks: parts share no row, spans and offsets point at their text."""
 
 from __future__ import annotations
 
-import importlib.util
 import lzma
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "reproductions"
-
 
 @pytest.fixture(scope="module")
-def files() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("task_files", FOLDER / "task_files.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def files(script: Callable[[str], ModuleType]) -> ModuleType:
+    return script("task_files")
 
 
 def test_parts_share_no_row_and_a_missing_part_comes_from_the_rest_of_training(
