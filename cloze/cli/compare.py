@@ -48,19 +48,19 @@ def command(
     Example: cloze compare bert gpt2 --corpus TEXT --budget 20Mtokens --task mood=train.tsv,dev.tsv,test.tsv --out DIR
 
     Exit code: 0 if every cell finished, 1 if one failed (the others are finished all the same), 130 or 143 after a signal."""
-    from cloze.comparison.asked import Asked, budgets_of, candidates_of, checked, tasks_of, transfers_of
     from cloze.comparison.compare import Interrupted, finish
+    from cloze.comparison.design import Design, budgets_of, candidates_of, checked, tasks_of, transfers_of
     from cloze.comparison.grid import Grid
     from cloze.errors import UserError
     from cloze.jobs import workers_on
 
-    asked = Asked(
+    design = Design(
         candidates_of(candidates, vary=vary or [], values=values or []), tasks_of(tasks or []), corpus or [],
         budgets_of(budgets or []), seeds, size, transfers_of(transfer), rates, tuning or [], tokenizer, text_format, device,
         with_files or [], shared,
     )
     if plan:
-        counts = Grid(checked(asked), out or Path("COMPARE")).counts()
+        counts = Grid(checked(design), out or Path("COMPARE")).counts()
         typer.echo("\n".join(f"{kind:<9} {count:>5} cells" for kind, count in counts.items()))
         return
     if out is None:
@@ -68,7 +68,7 @@ def command(
     typed = shlex.join(["cloze", *sys.argv[1:]]) if Path(sys.argv[0]).name == "cloze" else ""
     try:
         answer, page = finish(
-            asked, out, workers_on(on, jobs), command=typed, reach=reach, say=lambda line: typer.echo(line, err=True)
+            design, out, workers_on(on, jobs), command=typed, reach=reach, say=lambda line: typer.echo(line, err=True)
         )
     except Interrupted as stopped:
         typer.echo(f"Stopped. Finished cells are kept in {out}; the same command resumes.", err=True)

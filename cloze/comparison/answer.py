@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.comparison.asked import FULL, Asked, Candidate, Labels, Transfer
 from cloze.comparison.cell import failure_of
 from cloze.comparison.costs import Cost, Reached, reached
+from cloze.comparison.design import FULL, Candidate, Design, Labels, Transfer
 from cloze.comparison.grid import Grid, Result
 from cloze.comparison.statistics import LEVEL, Difference, difference, holm, quantile, summary
 from cloze.training.budget import Budget
@@ -85,7 +85,7 @@ class Failure(NamedTuple):
 class Answer:
     """The finding. `systems` are those of the largest budget, the best first; `smaller` are those of smaller budgets."""
 
-    asked: Asked
+    design: Design
     systems: Sequence[System]
     smaller: Sequence[System]
     pairs: Sequence[Pair]
@@ -98,7 +98,7 @@ class Answer:
     @property
     def ranked(self) -> list[str]:
         """The tasks that the mean is of: those whose metric is better the higher it is."""
-        return ranked_tasks(self.asked)
+        return ranked_tasks(self.design)
 
     def pair(self, one: str, two: str, task: str = OVERALL) -> Pair | None:
         """The comparison of two systems, in this order."""
@@ -117,19 +117,19 @@ class Answer:
         found = [pair.difference.least for pair in self.pairs if pair.task == OVERALL and pair.difference.least is not None]
         if not found:
             return None
-        freedom = 2.0 * (self.asked.seeds - 1)
-        stricter = quantile(1 - LEVEL / (2 * _share(self.asked) * count), freedom) / quantile(1 - LEVEL / 2, freedom)
+        freedom = 2.0 * (self.design.seeds - 1)
+        stricter = quantile(1 - LEVEL / (2 * _share(self.design) * count), freedom) / quantile(1 - LEVEL / 2, freedom)
         return float(np.median(found)) * stricter
 
     def data(self) -> dict[str, Any]:
         """Plain values: the figures of `--json`."""
         return {
-            "level": LEVEL, "seeds": self.asked.seeds,
+            "level": LEVEL, "seeds": self.design.seeds,
             "budget": self.systems[0].budget if self.systems else None,
             "tasks": [
-                {"name": one.name, "type": one.type, **self.asked.metrics[one.name]._asdict(),
+                {"name": one.name, "type": one.type, **self.design.metrics[one.name]._asdict(),
                  "constant_answer": self.baselines.get(one.name), "examples": self.examples.get(one.name)}
-                for one in self.asked.tasks
+                for one in self.design.tasks
             ],
             "systems": [_system(one, self.ranked) for one in (*self.systems, *self.smaller)],
             "pairs": [
@@ -143,39 +143,39 @@ class Answer:
 
 def answer_of(grid: Grid, *, reach: float | None = None) -> Answer:
     """What the finished cells of a grid say."""
-    asked = grid.asked
+    design = grid.design
     found = [
         _measured(grid, candidate, budget, transfer)
-        for candidate, budget in grid.starts() for transfer in asked.transfers
+        for candidate, budget in grid.starts() for transfer in design.transfers
     ]  # fmt: skip
-    largest = None if not asked.budgets else asked.budgets[-1].typed
-    tasks = ranked_tasks(asked)
+    largest = None if not design.budgets else design.budgets[-1].typed
+    tasks = ranked_tasks(design)
     there = [one for one in found if one.budget in (None, largest)]
     ranked = sorted(there, key=lambda one: -_worth(one, tasks))
     smaller = [one for one in found if one not in there]
-    tests = {task.name: own for task in asked.tasks if (own := _tested(grid, task)) is not None}
+    tests = {task.name: own for task in design.tasks if (own := _tested(grid, task)) is not None}
     return Answer(
-        asked, ranked, smaller, pairs_of(ranked, asked), _failures(grid), len(grid.ready()),
+        design, ranked, smaller, pairs_of(ranked, design), _failures(grid), len(grid.ready()),
         {name: one["baseline"] for name, one in tests.items() if one["baseline"] is not None},
         {name: one["examples"] for name, one in tests.items()}, reached(found, tasks, quality=reach),
     )
 
 
-def ranked_tasks(asked: Asked) -> list[str]:
+def ranked_tasks(design: Design) -> list[str]:
     """The tasks whose metric is better the higher it is; a loss has another scale and no part in the mean."""
-    return [one.name for one in asked.tasks if asked.metrics[one.name].more]
+    return [one.name for one in design.tasks if design.metrics[one.name].more]
 
 
-def pairs_of(systems: Sequence[System], asked: Asked, *, draws: int = 10_000) -> list[Pair]:
+def pairs_of(systems: Sequence[System], design: Design, *, draws: int = 10_000) -> list[Pair]:
     """All pairs on the mean over tasks and on each task, corrected: the mean and the tasks have half of the level each."""
-    tasks, made = ranked_tasks(asked), []
-    by_task = [one.name for one in asked.tasks] if len(asked.tasks) > 1 or not tasks else []
+    tasks, made = ranked_tasks(design), []
+    by_task = [one.name for one in design.tasks] if len(design.tasks) > 1 or not tasks else []
     for scope in ([OVERALL] if tasks else [], by_task):
         found = [
             (one, two, name, result) for name in scope for one, two in combinations(systems, 2)
-            if (result := _compared(one, two, tasks if name == OVERALL else [name], asked, draws)) is not None
+            if (result := _compared(one, two, tasks if name == OVERALL else [name], design, draws)) is not None
         ]  # fmt: skip
-        adjusted = [min(1.0, value * _share(asked)) for value in holm([result.p for *_, result in found])]
+        adjusted = [min(1.0, value * _share(design)) for value in holm([result.p for *_, result in found])]
         made += [
             Pair(one.name, two.name, name, result, value)
             for (one, two, name, result), value in zip(found, adjusted, strict=True)
@@ -183,16 +183,16 @@ def pairs_of(systems: Sequence[System], asked: Asked, *, draws: int = 10_000) ->
     return made
 
 
-def _share(asked: Asked) -> int:
+def _share(design: Design) -> int:
     """Into how many parts the level is divided."""
-    return 2 if len(asked.tasks) > 1 and ranked_tasks(asked) else 1
+    return 2 if len(design.tasks) > 1 and ranked_tasks(design) else 1
 
 
-def _compared(one: System, two: System, tasks: Sequence[str], asked: Asked, draws: int) -> Difference | None:
+def _compared(one: System, two: System, tasks: Sequence[str], design: Design, draws: int) -> Difference | None:
     ours, theirs = one.overall(tasks), two.overall(tasks)
     if not ours or not theirs:
         return None
-    sign = 1.0 if asked.metrics[tasks[0]].more else -1.0
+    sign = 1.0 if design.metrics[tasks[0]].more else -1.0
     blocks: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
     for name in tasks:
         a, b = one.scores[name].examples, two.scores[name].examples
@@ -204,9 +204,9 @@ def _compared(one: System, two: System, tasks: Sequence[str], asked: Asked, draw
 
 
 def _measured(grid: Grid, candidate: Candidate, budget: Budget | None, transfer: Transfer) -> System:
-    asked = grid.asked
+    design = grid.design
     scores, rates, trained = {}, {}, None
-    for task in asked.tasks:
+    for task in design.tasks:
         cells = grid.final(candidate, budget, transfer, task)
         by_seed = {cell.identity["seed"]: result for cell in cells if (result := grid.result(cell)) is not None}
         results = list(by_seed.values())
@@ -219,7 +219,7 @@ def _measured(grid: Grid, candidate: Candidate, budget: Budget | None, transfer:
             np.mean(np.array(by_example, np.float64), axis=0) if whole else None,
         )
         rates[task.name], trained = cells[0].identity["rate"], results[0]["trained"]
-    name = candidate.name + ("" if transfer.name == FULL and len(asked.transfers) == 1 else f" {transfer.name}")
+    name = candidate.name + ("" if transfer.name == FULL and len(design.transfers) == 1 else f" {transfer.name}")
     if budget is None:
         return System(name, None, scores, trained=trained, rates=rates)
     starts = grid.starting(candidate, budget)
@@ -235,7 +235,7 @@ def _measured(grid: Grid, candidate: Candidate, budget: Budget | None, transfer:
 def _tested(grid: Grid, task: Labels) -> Result | None:
     """The result of one run on a task; the size of the test set and the constant answer are the same in all of them."""
     cells = (
-        cell for candidate, budget in grid.starts() for transfer in grid.asked.transfers
+        cell for candidate, budget in grid.starts() for transfer in grid.design.transfers
         for cell in grid.final(candidate, budget, transfer, task)
     )  # fmt: skip
     return next((result for cell in cells if (result := grid.result(cell)) is not None), None)

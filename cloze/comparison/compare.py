@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TextIO
 
 from cloze.comparison.answer import Answer, answer_of
-from cloze.comparison.asked import Asked, checked
 from cloze.comparison.cell import FAILED, LOG, Cell, failure_of, write_json
+from cloze.comparison.design import Design, checked
 from cloze.comparison.grid import Grid
 from cloze.comparison.page import write_page
 from cloze.comparison.sentence import as_data
@@ -35,17 +35,17 @@ class Interrupted(Exception):
         self.code = code
 
 
-def run(asked: Asked, out: Path, workers: Workers, *, say: Callable[[str], None] = lambda line: None) -> Grid:
-    """The grid of what was asked, with every cell finished or failed.
+def run(design: Design, out: Path, workers: Workers, *, say: Callable[[str], None] = lambda line: None) -> Grid:
+    """The grid of a design, with every cell finished or failed.
 
     A cell that is finished is never run again, and a run that was stopped resumes. Raises a `UserError` for what cannot be
     compared before anything is written, and `Interrupted` after Ctrl-C.
     """
-    asked = checked(asked)
-    require_apart([*asked.corpus, *(file for task in asked.tasks for file in task[2:])], out)
+    design = checked(design)
+    require_apart([*design.corpus, *(file for task in design.tasks for file in task[2:])], out)
     require_own(out)
-    grid = Grid(asked, out)
-    if workers.count > 1 and any(budget.kind == "seconds" for budget in asked.budgets):
+    grid = Grid(design, out)
+    if workers.count > 1 and any(budget.kind == "seconds" for budget in design.budgets):
         say("note: runs that share the cores get less done in their time; a budget in tokens or FLOPs is equal for all")
     progress = Progress(grid, workers.count, say=say)
     alone = threading.current_thread() is threading.main_thread()  # another thread cannot set handlers
@@ -66,11 +66,11 @@ def run(asked: Asked, out: Path, workers: Workers, *, say: Callable[[str], None]
 
 
 def finish(
-    asked: Asked, out: Path, workers: Workers, *, command: str = "", reach: float | None = None,
+    design: Design, out: Path, workers: Workers, *, command: str = "", reach: float | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> tuple[Answer, Path]:
     """`run`, and the finding in `out`: the page and compare.json. `reach` is the score whose cost is shown."""
-    grid = run(asked, out, workers, say=say)
+    grid = run(design, out, workers, say=say)
     answer = answer_of(grid, reach=reach)
     write_json(out / "compare.json", as_data(answer))
     return answer, write_page(answer, out, command=command)

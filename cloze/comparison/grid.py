@@ -21,8 +21,8 @@ from cloze.assembly.inputs import store_digest, weights_input
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import CommandLine as Command
 from cloze.assembly.request import to_be_fitted
-from cloze.comparison.asked import FULL, Asked, Candidate, Labels, Transfer
 from cloze.comparison.cell import Cell, result_of
+from cloze.comparison.design import FULL, Candidate, Design, Labels, Transfer
 from cloze.corpus import Store
 from cloze.corpus.build import corpus_files
 from cloze.corpus.store import file_hash
@@ -33,15 +33,15 @@ Result = dict[str, Any]
 
 @dataclass
 class Grid:
-    """The cells of what was asked, in the folder `out`; `failed` are those that failed since it was made, by key."""
+    """The cells of a design, in the folder `out`; `failed` are those that failed since it was made, by key."""
 
-    asked: Asked
+    design: Design
     out: Path
     failed: dict[str, str] = field(default_factory=dict)
     _known: dict[str, Result] = field(default_factory=dict)
     _digests: dict[Path, str] = field(default_factory=dict)
     _stores: dict[str, Cell | None] = field(default_factory=dict)
-    _cells: dict[Any, Cell] = field(default_factory=dict)  # the same cells are asked for again and again
+    _cells: dict[Any, Cell] = field(default_factory=dict)  # the same cells are needed again and again
 
     def result(self, cell: Cell) -> Result | None:
         """The result of a cell, None where it is not finished."""
@@ -51,15 +51,15 @@ class Grid:
 
     def cells(self) -> Iterator[Cell]:
         """Every cell that can be named so far, stores first, then pre-training, then fine-tuning; some may be named twice."""
-        for candidate in self.asked.candidates:
+        for candidate in self.design.candidates:
             if candidate.recipe is not None and (store := self.store(candidate)) is not None:
                 yield store
         for candidate, budget in self.starts():
             if budget is not None and self.store_folder(candidate) is not None:
                 yield from self.trained(candidate, budget)
         for candidate, budget in self.starts():
-            for transfer in self.asked.transfers:
-                for task in self.asked.tasks:
+            for transfer in self.design.transfers:
+                for task in self.design.tasks:
                     yield from self.tuned(candidate, budget, transfer, task)
 
     def ready(self) -> list[Cell]:
@@ -70,25 +70,26 @@ class Grid:
     def starts(self) -> list[tuple[Candidate, Budget | None]]:
         """What is fine-tuned: each recipe at each budget, and checkpoints."""
         return [
-            (candidate, budget) for candidate in self.asked.candidates
-            for budget in (self.asked.budgets if candidate.recipe is not None else [None])
+            (candidate, budget) for candidate in self.design.candidates
+            for budget in (self.design.budgets if candidate.recipe is not None else [None])
         ]  # fmt: skip
 
     def counts(self) -> dict[str, int]:
         """How many cells of each kind there will be, if none fails."""
-        tries = {name: self.asked.seeds + len(self.factors(name)) - 1 for name in self.asked.recipes}
-        trained = sum(tries.values()) * len(self.asked.budgets)
-        tuned = self.asked.seeds + len(self.asked.factors) - 1
-        stores = {store.key for one in self.asked.candidates if one.recipe is not None and (store := self.store(one)) is not None}
+        tries = {name: self.design.seeds + len(self.factors(name)) - 1 for name in self.design.recipes}
+        trained = sum(tries.values()) * len(self.design.budgets)
+        tuned = self.design.seeds + len(self.design.factors) - 1
+        recipes = [one for one in self.design.candidates if one.recipe is not None]
+        stores = {store.key for one in recipes if (store := self.store(one)) is not None}
         return {
             "corpus": len(stores), "pretrain": trained,
-            "finetune": len(self.starts()) * len(self.asked.transfers) * len(self.asked.tasks) * tuned,
+            "finetune": len(self.starts()) * len(self.design.transfers) * len(self.design.tasks) * tuned,
         }  # fmt: skip
 
     def factors(self, name: str) -> list[float]:
         """What the fitted peak of a recipe is multiplied by; 1 alone where a recipe has no single peak rate."""
-        recipe = self.asked.recipes[name]
-        return [1.0] if recipe.stages or "peak" not in recipe.training.rate.arguments else self.asked.factors
+        recipe = self.design.recipes[name]
+        return [1.0] if recipe.stages or "peak" not in recipe.training.rate.arguments else self.design.factors
 
     # --- stores ---------------------------------------------------------------------------------------------------------
 
@@ -99,21 +100,21 @@ class Grid:
         return self._stores[candidate.name]
 
     def _store(self, candidate: Candidate) -> Cell | None:
-        asked = self.asked
-        if len(asked.corpus) == 1 and Store.is_store(asked.corpus[0]):
+        design = self.design
+        if len(design.corpus) == 1 and Store.is_store(design.corpus[0]):
             return None
         recipe = self._with_vocabulary(candidate)
         canonical = recipe.canonical()
         source = next(iter(canonical["sources"].values()))
         identity = {
-            "corpus": self.corpus, "texts": canonical.get("texts"), "format": asked.text_format,
+            "corpus": self.corpus, "texts": canonical.get("texts"), "format": design.text_format,
             "source": [next(iter(source)), next(iter(source.values())).get("languages")],
-            "tokenizer": None if asked.tokenizer is None else self._digest(asked.tokenizer / "tokenizer.json"),
+            "tokenizer": None if design.tokenizer is None else self._digest(design.tokenizer / "tokenizer.json"),
         }  # fmt: skip
         request = {
-            "recipe": candidate.recipe, "values": list(candidate.values), "size": asked.size,
-            "budget": str(asked.budgets[-1]), "corpus": [os.path.abspath(path) for path in asked.corpus],
-            "format": asked.text_format, "tokenizer": None if asked.tokenizer is None else os.path.abspath(asked.tokenizer),
+            "recipe": candidate.recipe, "values": list(candidate.values), "size": design.size,
+            "budget": str(design.budgets[-1]), "corpus": [os.path.abspath(path) for path in design.corpus],
+            "format": design.text_format, "tokenizer": None if design.tokenizer is None else os.path.abspath(design.tokenizer),
         }  # fmt: skip
         return Cell("corpus", "text", identity, request)
 
@@ -121,31 +122,31 @@ class Grid:
         """The store of a candidate's text; None while it is not built."""
         cell = self.store(candidate)
         if cell is None:
-            return Path(os.path.abspath(self.asked.corpus[0]))
+            return Path(os.path.abspath(self.design.corpus[0]))
         found = self.result(cell)
         return None if found is None else (cell.folder(self.out) / found["store"]).resolve()
 
     def _with_vocabulary(self, candidate: Candidate) -> Recipe:
         """The recipe with the vocabulary that suits the size of the text."""
-        recipe, size = self.asked.recipes[candidate.name], text_bytes(self.asked.corpus)
-        command = self._command(candidate, self.asked.budgets[-1])
-        if self.asked.tokenizer is not None or size is None or recipe.stages or not to_be_fitted(command, recipe):
+        recipe, size = self.design.recipes[candidate.name], text_bytes(self.design.corpus)
+        command = self._command(candidate, self.design.budgets[-1])
+        if self.design.tokenizer is not None or size is None or recipe.stages or not to_be_fitted(command, recipe):
             return recipe
         return holding(command.load, fit_vocabulary(recipe, size))[1]
 
     def _command(self, candidate: Candidate, budget: Budget) -> Command:
         return Command(
-            candidate.recipe or "", size=self.asked.size, budget=str(budget), overrides=candidate.values,
-            with_files=[str(file) for file in self.asked.with_files],
+            candidate.recipe or "", size=self.design.size, budget=str(budget), overrides=candidate.values,
+            with_files=[str(file) for file in self.design.with_files],
         )
 
     @cached_property
     def corpus(self) -> str:
         """A digest of the text: of the contents of its files in their order, or of the store."""
-        paths = self.asked.corpus
+        paths = self.design.corpus
         if len(paths) == 1 and Store.is_store(paths[0]):
             return store_digest(Store.open(paths[0]))
-        digests = [self._digest(Path(file)) for file in corpus_files(paths, self.asked.text_format)]
+        digests = [self._digest(Path(file)) for file in corpus_files(paths, self.design.text_format)]
         return sha256("".join(digests).encode()).hexdigest()
 
     def _digest(self, path: Path) -> str:
@@ -172,7 +173,7 @@ class Grid:
         best = self._best([self._pretrain(candidate, budget, 1, factor) for factor in factors], "held_out", more=False)
         if best is None:
             return []
-        return [self._pretrain(candidate, budget, seed, factors[best]) for seed in range(1, self.asked.seeds + 1)]
+        return [self._pretrain(candidate, budget, seed, factors[best]) for seed in range(1, self.design.seeds + 1)]
 
     def _pretrain(self, candidate: Candidate, budget: Budget, seed: int, factor: float) -> Cell:
         at = (candidate.name, budget, seed, factor)
@@ -181,15 +182,15 @@ class Grid:
         return self._cells[at]
 
     def _new_pretrain(self, candidate: Candidate, budget: Budget, seed: int, factor: float) -> Cell:
-        store, asked, recipe = self.store(candidate), self.asked, self.asked.recipes[candidate.name]
+        store, design, recipe = self.store(candidate), self.design, self.design.recipes[candidate.name]
         identity = {
             "recipe": recipe.hash, "corpus": self.corpus if store is None else store.key, "budget": str(budget), "seed": seed,
             "rate": factor, "fitted": to_be_fitted(self._command(candidate, budget), recipe),
         }  # fmt: skip
         request = {
-            "recipe": candidate.recipe, "values": list(candidate.values), "size": asked.size, "budget": str(budget), "seed": seed,
-            "factor": factor, "store": str(self.store_folder(candidate)), "device": asked.device,
-            "with": [os.path.abspath(file) for file in asked.with_files],
+            "recipe": candidate.recipe, "values": list(candidate.values), "size": design.size, "budget": str(budget),
+            "seed": seed, "factor": factor, "store": str(self.store_folder(candidate)), "device": design.device,
+            "with": [os.path.abspath(file) for file in design.with_files],
         }  # fmt: skip
         return Cell("pretrain", f"{candidate.name}-{budget.typed}-{_tried(seed, factor)}", identity, request)
 
@@ -214,16 +215,16 @@ class Grid:
     def final(self, candidate: Candidate, budget: Budget | None, transfer: Transfer, task: Labels) -> list[Cell]:
         """The runs that count, one per seed whose pre-training is finished; none before the best rate is known."""
         tries = self._tries(candidate, budget, transfer, task)
-        best = self._best(tries, "dev", more=self.asked.metrics[task.name].more) if tries else None
+        best = self._best(tries, "dev", more=self.design.metrics[task.name].more) if tries else None
         if best is None:
             return []
-        factor = self.asked.factors[best]
-        seeds = range(1, self.asked.seeds + 1)
+        factor = self.design.factors[best]
+        seeds = range(1, self.design.seeds + 1)
         cells = [self._finetune(candidate, budget, transfer, task, seed, factor) for seed in seeds]
         return [cell for cell in cells if cell is not None]
 
     def _tries(self, candidate: Candidate, budget: Budget | None, transfer: Transfer, task: Labels) -> list[Cell]:
-        cells = [self._finetune(candidate, budget, transfer, task, 1, factor) for factor in self.asked.factors]
+        cells = [self._finetune(candidate, budget, transfer, task, 1, factor) for factor in self.design.factors]
         return [cell for cell in cells if cell is not None]
 
     def _finetune(
@@ -250,12 +251,12 @@ class Grid:
         files = {"train": task.train, "dev": task.dev, "test": task.test}
         identity = {
             "checkpoint": start, "seed": seed, "rate": factor, "task": task.type, "transfer": transfer.name,
-            "values": self.asked.tuning_of(task), "files": {part: self._digest(Path(file)) for part, file in files.items()},
+            "values": self.design.tuning_of(task), "files": {part: self._digest(Path(file)) for part, file in files.items()},
         }  # fmt: skip
         request = {
             "checkpoint": str(folder), "type": task.type, **files, "seed": seed, "factor": factor, "transfer": transfer.name,
-            "changes": transfer.changes, "values": self.asked.tuning_of(task), "metric": self.asked.metrics[task.name].name,
-            "device": self.asked.device,
+            "changes": transfer.changes, "values": self.design.tuning_of(task), "metric": self.design.metrics[task.name].name,
+            "device": self.design.device,
         }  # fmt: skip
         way = "" if transfer.name == FULL else f"-{transfer.name}"
         spent = "" if budget is None else f"-{budget.typed}"

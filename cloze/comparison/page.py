@@ -61,13 +61,14 @@ def first_figure(answer: Answer) -> Figure | None:
 def task_figures(answer: Answer) -> list[Figure]:
     """Each task alone, where there are several."""
     made = []
-    for task in answer.ranked if len(answer.asked.tasks) > 1 else []:
+    for task in answer.ranked if len(answer.design.tasks) > 1 else []:
         found = [
             figures.Spread(one.name, one.scores[task].runs, number)
             for number, one in enumerate(answer.systems) if task in one.scores
         ]  # fmt: skip
         if found:
-            title = f"{task}: {answer.asked.metrics[task].name.replace('_', ' ')}, {answer.examples.get(task, 0):,} test examples"
+            metric = answer.design.metrics[task].name.replace("_", " ")
+            title = f"{task}: {metric}, {answer.examples.get(task, 0):,} test examples"
             made.append(Figure(title, figures.spreads(found, title=title, usual=answer.baselines.get(task))))
     return made
 

@@ -60,11 +60,11 @@ def caveats(answer: Answer) -> list[str]:
 def measure(answer: Answer) -> str:
     """What the scores are, in words: `mean accuracy over 4 tasks, 3 seeds, after 20Mtokens`."""
     tasks = answer.ranked
-    metrics = list(dict.fromkeys(answer.asked.metrics[name].name.replace("_", " ") for name in tasks))
+    metrics = list(dict.fromkeys(answer.design.metrics[name].name.replace("_", " ") for name in tasks))
     named = metrics[0] if len(metrics) == 1 else "score"
     what = f"({named} on {tasks[0]}" if len(tasks) == 1 else f"(mean {named} over {len(tasks)} tasks"
     budget = next((one.budget for one in answer.systems if one.budget), None)
-    return f"{what}, {counted(answer.asked.seeds, 'seed')}{'' if budget is None else f', {spoken(budget)} each'})"
+    return f"{what}, {counted(answer.design.seeds, 'seed')}{'' if budget is None else f', {spoken(budget)} each'})"
 
 
 def spoken(budget: str) -> str:
@@ -82,7 +82,7 @@ def spoken(budget: str) -> str:
 
 def power(answer: Answer) -> str:
     """What could have been told apart."""
-    if answer.asked.seeds < 2:
+    if answer.design.seeds < 2:
         return "With one seed nothing is known about the spread over seeds: use --seeds 3 or more."
     least = answer.least
     if least is None or not math.isfinite(least):
@@ -126,7 +126,7 @@ def cell(runs: Sequence[float], *, percent: bool = True) -> str:
 
 def rows(answer: Answer) -> tuple[list[str], list[list[str]]]:
     """The columns and the rows of the table: scores by task, whether told apart from the best, constant answers, cost."""
-    tasks = [one.name for one in answer.asked.tasks]
+    tasks = [one.name for one in answer.design.tasks]
     several = len(answer.ranked) > 1
     constant = any(one.constant for system in answer.systems for one in system.scores.values())
     columns = ["", *([OVERALL] if several else []), *tasks, "against the best", *(["constant"] if constant else [])]
@@ -135,7 +135,7 @@ def rows(answer: Answer) -> tuple[list[str], list[list[str]]]:
     for system in answer.systems:
         row = [system.name, *([cell(system.overall(answer.ranked))] if several else [])]
         row += [
-            cell(system.scores[name].runs, percent=answer.asked.metrics[name].more) if name in system.scores else "–"
+            cell(system.scores[name].runs, percent=answer.design.metrics[name].more) if name in system.scores else "–"
             for name in tasks
         ]
         row.append(against_best(answer, system))
@@ -192,6 +192,6 @@ def as_csv(answer: Answer) -> str:
         cost = ["", "", ""] if system.cost is None else [f"{value:.6g}" for value in system.cost]
         for name, scores in system.scores.items():
             for number, value in enumerate(scores.runs, 1):
-                metric = answer.asked.metrics[name].name
+                metric = answer.design.metrics[name].name
                 writer.writerow([system.name, system.budget or "", name, metric, number, f"{value:.6f}", *cost])
     return file.getvalue()

@@ -28,8 +28,8 @@ from cloze.assembly.planning import fitted_recipe
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import CommandLine, to_be_fitted
 from cloze.assembly.run import pretrain
-from cloze.comparison.asked import FROZEN, FROZEN_RECIPES
 from cloze.comparison.cell import CELL, FAILED, RESULT, read_json, result_of, write_json
+from cloze.comparison.design import FROZEN, FROZEN_RECIPES
 from cloze.errors import ClozeError
 from cloze.jobs import end_with_parent
 from cloze.reports.run import LOG as RUN_LOG

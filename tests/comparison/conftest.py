@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cloze.comparison import work
-from cloze.comparison.asked import Asked, budgets_of, candidates_of, tasks_of
 from cloze.comparison.cell import RESULT, read_json, write_json
+from cloze.comparison.design import Design, budgets_of, candidates_of, tasks_of
 from cloze.jobs import Ended, Job
 
 RECIPE = """\
@@ -103,12 +103,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def asked(files: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Asked]]:
-    """`asked(seeds=3)`: the small comparison with other values; names of files are those in the folder."""
+def design(files: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Design]]:
+    """`design(seeds=3)`: the small comparison with other values; names of files are those in the folder."""
     monkeypatch.chdir(files)
 
-    def make(*names: str, tasks: tuple[str, ...] = ("mood=train.tsv,dev.tsv,test.tsv",), **values: Any) -> Asked:
+    def make(*names: str, tasks: tuple[str, ...] = ("mood=train.tsv,dev.tsv,test.tsv",), **values: Any) -> Design:
         given = {"corpus": ["text.txt"], "budgets": budgets_of(["4steps"]), "seeds": 2, "tuning": TUNING, "device": "cpu"}
-        return Asked(candidates_of(names or ("a.yaml", "b.yaml")), tasks_of(tasks), **{**given, **values})
+        return Design(candidates_of(names or ("a.yaml", "b.yaml")), tasks_of(tasks), **{**given, **values})
 
     yield make

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from cloze.comparison.answer import Answer, Failure, Scores, System, pairs_of
-from cloze.comparison.asked import Asked, Labels, Metric
 from cloze.comparison.costs import Cost, reached
+from cloze.comparison.design import Design, Labels, Metric
 from cloze.training.budget import Budget
 
 QUALITY = {"electra-base": 0.78, "bert": 0.74, "roberta": 0.73, "xlnet-base": 0.66, "gpt2": 0.60}
@@ -16,7 +16,7 @@ TASKS = {"sentiment": "accuracy", "names": "span_f1"}
 def finding(*, failed: bool = True, qualities: dict[str, float] | None = None) -> Answer:
     """The finding; `qualities` are the mean scores of the systems at the larger budget."""
     generator, wanted = np.random.default_rng(0), QUALITY if qualities is None else qualities
-    asked = Asked(
+    design = Design(
         [], [Labels(name, "sentence_classification", "", "", "") for name in TASKS], seeds=3,
         budgets=[Budget.parse("5Mtokens"), Budget.parse("20Mtokens")],
         metrics={name: Metric(metric, True) for name, metric in TASKS.items()},
@@ -37,6 +37,6 @@ def finding(*, failed: bool = True, qualities: dict[str, float] | None = None) -
     reason = "loss is not finite at step 120.\n  Take a lower rate: --set training.rate.linear.peak=…"
     failures = [Failure("names-xlnet-base-20Mtokens-seed2", "finetune", reason, "COMPARE/cells/…/log.txt")] if failed else []
     return Answer(
-        asked, systems, smaller, pairs_of(systems, asked, draws=1000), failures, 0, {"sentiment": 0.5, "names": 0.2},
+        design, systems, smaller, pairs_of(systems, design, draws=1000), failures, 0, {"sentiment": 0.5, "names": 0.2},
         {"sentiment": 1821, "names": 400}, reached([*systems, *smaller], list(TASKS)),
     )

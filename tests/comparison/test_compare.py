@@ -13,16 +13,16 @@ import pytest
 
 from cloze.cli.main import main
 from cloze.comparison.answer import answer_of
-from cloze.comparison.asked import Asked, budgets_of, candidates_of, checked, tasks_of, transfers_of
 from cloze.comparison.cell import read_json
 from cloze.comparison.compare import finish, run
+from cloze.comparison.design import Design, budgets_of, candidates_of, checked, tasks_of, transfers_of
 from cloze.comparison.grid import Grid
 from cloze.comparison.sentence import as_csv, table
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, UserError
 
 from .conftest import Here, stub
 
-Make = Callable[..., Asked]
+Make = Callable[..., Design]
 
 
 class Killed(BaseException):
@@ -42,23 +42,23 @@ def killed_after(cells: int) -> Callable[[Path], int]:
 
 
 @pytest.fixture(scope="module")
-def real(files: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Asked, Path, list[str]]:
+def real(files: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Design, Path, list[str]]:
     """Two recipes, pre-trained and fine-tuned with one seed."""
     from .conftest import TUNING
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(files)
-        asked = Asked(
+        design = Design(
             candidates_of(["a.yaml", "b.yaml"]), tasks_of(["mood=train.tsv,dev.tsv,test.tsv"]), ["text.txt"],
             budgets_of(["4steps"]), 1, tuning=TUNING, device="cpu",
         )
         workers, out = Here(), tmp_path_factory.mktemp("real") / "out"
-        finish(asked, out, workers, command="cloze compare …")
-    return asked, out, workers.started
+        finish(design, out, workers, command="cloze compare …")
+    return design, out, workers.started
 
 
-def test_a_comparison_trains_every_cell_once_and_scores_every_example(real: tuple[Asked, Path, list[str]]) -> None:
-    asked, out, started = real
+def test_a_comparison_trains_every_cell_once_and_scores_every_example(real: tuple[Design, Path, list[str]]) -> None:
+    design, out, started = real
     kinds = [name.split("-")[0] for name in started]
     assert kinds == ["corpus"] + ["pretrain"] * 2 + ["finetune"] * 2 and len(set(started)) == 5
     results = [read_json(path) or {} for path in sorted((out / "cells").glob("finetune-*/result.json"))]
@@ -72,39 +72,39 @@ def test_a_comparison_trains_every_cell_once_and_scores_every_example(real: tupl
 
 
 def test_a_finished_comparison_runs_nothing_again_not_even_where_its_folder_was_copied(
-    real: tuple[Asked, Path, list[str]], files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    real: tuple[Design, Path, list[str]], files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, out, _ = real
+    design, out, _ = real
     monkeypatch.chdir(files)
     shutil.copytree(out, tmp_path / "copy")
     workers = Here()
-    finish(asked, tmp_path / "copy", workers)
+    finish(design, tmp_path / "copy", workers)
     assert workers.started == []
 
 
-def test_a_further_seed_and_a_further_task_reuse_what_is_there(asked: Make, tmp_path: Path) -> None:
-    run(asked(), tmp_path, Here(stub))
+def test_a_further_seed_and_a_further_task_reuse_what_is_there(design: Make, tmp_path: Path) -> None:
+    run(design(), tmp_path, Here(stub))
     more = Here(stub)
-    run(asked(seeds=3, tasks=("mood=train.tsv,dev.tsv,test.tsv", "back=test.tsv,dev.tsv,train.tsv")), tmp_path, more)
+    run(design(seeds=3, tasks=("mood=train.tsv,dev.tsv,test.tsv", "back=test.tsv,dev.tsv,train.tsv")), tmp_path, more)
     kinds = [(name.split("-")[0], name.split("-")[1]) for name in more.started]
     assert sorted(kinds) == sorted(
         [("pretrain", "a"), ("pretrain", "b")] + [("finetune", "mood")] * 2 + [("finetune", "back")] * 6
     )
 
 
-def test_a_comparison_that_is_killed_twice_repeats_no_cell(asked: Make, tmp_path: Path) -> None:
+def test_a_comparison_that_is_killed_twice_repeats_no_cell(design: Make, tmp_path: Path) -> None:
     started: list[str] = []
     for cells in (3, 4, 99):
         workers = Here(killed_after(cells))
         try:
-            run(asked(rates=3), tmp_path, workers)
+            run(design(rates=3), tmp_path, workers)
         except Killed:
             workers.started.pop()  # the cell that was at work
         started += workers.started
     assert len(started) == len(set(started)) == 1 + 8 + 8  # a store; 2 recipes: 3 rates and another seed, twice
 
 
-def test_rates_are_tried_with_the_first_seed_and_the_best_is_used_with_the_others(asked: Make, tmp_path: Path) -> None:
+def test_rates_are_tried_with_the_first_seed_and_the_best_is_used_with_the_others(design: Make, tmp_path: Path) -> None:
     def work(folder: Path) -> int:
         code = stub(folder, score=lambda request: 0.9 if request.get("factor") == 2 else 0.4)
         result: Any = read_json(folder / "result.json")
@@ -114,7 +114,7 @@ def test_rates_are_tried_with_the_first_seed_and_the_best_is_used_with_the_other
         return code
 
     workers = Here(work)
-    grid = run(asked("a.yaml", rates=3, seeds=3), tmp_path, workers)
+    grid = run(design("a.yaml", rates=3, seeds=3), tmp_path, workers)
     tried = [name.rsplit("-", 1)[0] for name in workers.started if not name.startswith("corpus")]
     assert tried[:5] == [f"pretrain-a-4steps-{own}" for own in (
         "seed1", "seed1-rate0.5", "seed1-rate2", "seed2-rate0.5", "seed3-rate0.5"
@@ -127,7 +127,7 @@ def test_rates_are_tried_with_the_first_seed_and_the_best_is_used_with_the_other
 
 
 def test_a_broken_cell_is_shown_with_its_reason_and_the_rest_is_compared(
-    real: tuple[Asked, Path, list[str]], asked: Make, tmp_path: Path
+    real: tuple[Design, Path, list[str]], design: Make, tmp_path: Path
 ) -> None:
     _, out, _ = real
     good, broken = tmp_path / "good", tmp_path / "broken"
@@ -137,7 +137,7 @@ def test_a_broken_cell_is_shown_with_its_reason_and_the_rest_is_compared(
     weights.write_bytes(weights.read_bytes()[:-100])
     said: list[str] = []
     answer, page = finish(
-        asked(str(good), str(broken), corpus=[], budgets=[], seeds=1), tmp_path / "out", Here(), say=said.append
+        design(str(good), str(broken), corpus=[], budgets=[], seeds=1), tmp_path / "out", Here(), say=said.append
     )
     (failure,) = answer.failures
     assert failure.cell.startswith("mood-broken-seed1") and "model.safetensors" in failure.reason
@@ -149,9 +149,9 @@ def test_a_broken_cell_is_shown_with_its_reason_and_the_rest_is_compared(
     assert [row.split(",")[0] for row in as_csv(answer).splitlines()] == ["system", "good"]
 
 
-def test_budgets_are_runs_of_their_own_and_give_the_cost_of_a_score(asked: Make, tmp_path: Path) -> None:
+def test_budgets_are_runs_of_their_own_and_give_the_cost_of_a_score(design: Make, tmp_path: Path) -> None:
     workers = Here(stub)
-    grid = run(asked("a.yaml", seeds=1, budgets=budgets_of(["8steps", "4steps"])), tmp_path, workers)
+    grid = run(design("a.yaml", seeds=1, budgets=budgets_of(["8steps", "4steps"])), tmp_path, workers)
     assert [name.split("-")[0] for name in workers.started] == ["corpus", "pretrain", "pretrain", "finetune", "finetune"]
     answer = answer_of(grid, reach=0.5)
     assert answer.reach is not None and answer.reach.cost("a") == (64.0, 1e6, 1.0)
@@ -202,16 +202,16 @@ def test_tasks_are_named_after_their_type_or_name_it(files: Path, monkeypatch: p
      "--transfer frozen: not for regression"),
 ])  # fmt: skip
 def test_what_cannot_be_compared_is_refused_before_anything_is_written(
-    change: dict[str, Any], error: type[UserError], said: str, asked: Make, tmp_path: Path
+    change: dict[str, Any], error: type[UserError], said: str, design: Make, tmp_path: Path
 ) -> None:
     workers = Here(stub)
     with pytest.raises(error, match=said):
-        run(asked(**change), tmp_path / "out", workers)
+        run(design(**change), tmp_path / "out", workers)
     assert workers.started == [] and not (tmp_path / "out").exists()
 
 
-def test_splits_that_share_rows_are_compared_if_that_is_allowed(asked: Make) -> None:
-    assert checked(asked(tasks=("mood=train.tsv,dev.tsv,train.tsv",), shared=True)).metrics["mood"] == ("accuracy", True)
+def test_splits_that_share_rows_are_compared_if_that_is_allowed(design: Make) -> None:
+    assert checked(design(tasks=("mood=train.tsv,dev.tsv,train.tsv",), shared=True)).metrics["mood"] == ("accuracy", True)
 
 
 @pytest.mark.parametrize(("given", "said"), [
@@ -227,19 +227,19 @@ def test_a_candidate_that_is_named_twice_is_refused() -> None:
         candidates_of(["bert", "bert"])
 
 
-def test_a_folder_of_something_else_is_left_alone(asked: Make, tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_left_alone(design: Make, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(CheckpointError, match="holds thesis.txt, which no comparison wrote"):
-        run(asked(), tmp_path, Here(stub))
+        run(design(), tmp_path, Here(stub))
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_cells_are_counted_before_they_run(asked: Make, tmp_path: Path) -> None:
-    assert Grid(checked(asked(seeds=3, rates=3)), tmp_path).counts() == {"corpus": 1, "pretrain": 10, "finetune": 10}
+def test_cells_are_counted_before_they_run(design: Make, tmp_path: Path) -> None:
+    assert Grid(checked(design(seeds=3, rates=3)), tmp_path).counts() == {"corpus": 1, "pretrain": 10, "finetune": 10}
 
 
 def test_progress_counts_cells_and_estimates_the_time_left_by_kind(
-    asked: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    design: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store takes 2 s, a run of pre-training 30 s, one of fine-tuning 10 s."""
     now, seconds = [0.0], {"corpus": 2.0, "pretrain": 30.0, "finetune": 10.0}
@@ -252,7 +252,7 @@ def test_progress_counts_cells_and_estimates_the_time_left_by_kind(
 
     shown = io.StringIO()
     monkeypatch.setattr("sys.stderr", shown)
-    run(asked(), tmp_path, Here(work))
+    run(design(), tmp_path, Here(work))
     lines = shown.getvalue().splitlines()
     assert lines[0] == "0 of 9 cells done, 1 running"
     assert lines[1] == "1 of 9 cells done, 1 running, about 16 s left"
@@ -260,20 +260,20 @@ def test_progress_counts_cells_and_estimates_the_time_left_by_kind(
     assert lines[-1] == "9 of 9 cells done, 0 running, about 0 s left"
 
 
-def test_values_for_one_task_do_not_concern_the_others(asked: Make, tmp_path: Path) -> None:
+def test_values_for_one_task_do_not_concern_the_others(design: Make, tmp_path: Path) -> None:
     some = ("mood=train.tsv,dev.tsv,test.tsv", "back=test.tsv,dev.tsv,train.tsv")
     values = ["training.epochs=1", "back:training.batch=4", "mood:corpus.text=text"]
-    grid = run(asked("a.yaml", tasks=some, seeds=1, tuning=values), tmp_path, Here(stub))
+    grid = run(design("a.yaml", tasks=some, seeds=1, tuning=values), tmp_path, Here(stub))
     found = {cell.label.split("-")[0]: cell.request["values"] for cell in grid.cells() if cell.kind == "finetune"}
     assert found == {
         "mood": ["training.epochs=1", "corpus.text=text"], "back": ["training.epochs=1", "training.batch=4"]
     }  # fmt: skip
 
 
-def test_a_budget_in_time_that_cells_share_is_remarked_upon(asked: Make, tmp_path: Path) -> None:
+def test_a_budget_in_time_that_cells_share_is_remarked_upon(design: Make, tmp_path: Path) -> None:
     workers, said = Here(stub), list[str]()
     workers.count = 2
-    run(asked("a.yaml", seeds=1, budgets=budgets_of(["10s"])), tmp_path, workers, say=said.append)
+    run(design("a.yaml", seeds=1, budgets=budgets_of(["10s"])), tmp_path, workers, say=said.append)
     assert said == ["note: runs that share the cores get less done in their time; a budget in tokens or FLOPs is equal for all"]
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from cloze.comparison.asked import Asked
 from cloze.comparison.compare import finish
+from cloze.comparison.design import Design
 from cloze.errors import MissingExtra, UserError
 from cloze.jobs import Job, LocalWorkers, share_of_cores, workers_on
 
@@ -141,12 +141,12 @@ def test_a_comparison_that_is_killed_twice_finds_what_one_without_a_break_finds(
 
 
 @pytest.mark.slow
-def test_a_local_ray_finds_what_local_processes_find(asked: Callable[..., Asked], tmp_path: Path) -> None:
+def test_a_local_ray_finds_what_local_processes_find(design: Callable[..., Design], tmp_path: Path) -> None:
     ray: Any = pytest.importorskip("ray")
-    local, _ = finish(asked(), tmp_path / "local", workers_on("local", 1))
+    local, _ = finish(design(), tmp_path / "local", workers_on("local", 1))
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        other, _ = finish(asked(), tmp_path / "ray", workers_on("ray", 2))
+        other, _ = finish(design(), tmp_path / "ray", workers_on("ray", 2))
     finally:
         ray.shutdown()
     assert [(one.name, one.scores["mood"].runs) for one in local.systems] == [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cloze.comparison.answer import Scores, System, pairs_of
-from cloze.comparison.asked import Asked, Labels, Metric
+from cloze.comparison.design import Design, Labels, Metric
 from cloze.comparison.statistics import beyond, difference, exchanged, holm, incomplete_beta, quantile, summary, welch
 
 stats = pytest.importorskip("scipy.stats")
@@ -108,7 +108,7 @@ def simulated(generator: np.random.Generator, *, tasks: int, seeds: int, example
 def test_one_recipe_under_two_names_is_told_apart_in_at_most_five_of_a_hundred_grids(luck: float) -> None:
     """200 grids of four tasks and three seeds; an alarm is a pair told apart on the mean or on any task."""
     generator, tasks = np.random.default_rng(3), ("t1", "t2", "t3", "t4")
-    asked = Asked([], [Labels(name, "", "", "", "") for name in tasks], metrics=dict.fromkeys(tasks, Metric("accuracy", True)))
+    design = Design([], [Labels(name, "", "", "", "") for name in tasks], metrics=dict.fromkeys(tasks, Metric("accuracy", True)))
     alarms = naive = 0
     for _ in range(200):
         grid = simulated(generator, tasks=4, seeds=3, examples=100, luck=luck)
@@ -116,7 +116,7 @@ def test_one_recipe_under_two_names_is_told_apart_in_at_most_five_of_a_hundred_g
             System(name, None, {task: of_runs(own[side]) for task, own in zip(tasks, grid, strict=True)})
             for side, name in enumerate(("one", "two"))
         ]  # fmt: skip
-        pairs = pairs_of(systems, asked, draws=200)
+        pairs = pairs_of(systems, design, draws=200)
         assert len(pairs) == 5
         alarms += any(pair.apart for pair in pairs)
         naive += exchanged([(own[0] - own[1]).ravel() for own in grid], draws=100) <= 0.05
@@ -127,9 +127,9 @@ def test_one_recipe_under_two_names_is_told_apart_in_at_most_five_of_a_hundred_g
 def test_a_real_difference_is_told_apart_and_a_loss_counts_the_other_way() -> None:
     generator = np.random.default_rng(4)
     metrics = {"t": Metric("loss", False)}
-    asked = Asked([], [Labels("t", "", "", "", "")], metrics=metrics)
+    design = Design([], [Labels("t", "", "", "", "")], metrics=metrics)
     low, high = generator.normal(1.0, 0.1, (3, 50)), generator.normal(1.4, 0.1, (3, 50))
     systems = [System(name, None, {"t": of_runs(runs)}) for name, runs in (("low", low), ("high", high))]
-    (pair,) = pairs_of(systems, asked, draws=1000)
+    (pair,) = pairs_of(systems, design, draws=1000)
     assert (pair.one, pair.two, pair.task, pair.apart) == ("low", "high", "t", True)
     assert pair.difference.value == pytest.approx(0.4, abs=0.05)

@@ -1,4 +1,4 @@
-"""What a comparison is asked for: candidates, tasks, ways of transferring, budgets, seeds; each read from the command line."""
+"""The design of a comparison: candidates, tasks, ways of transferring, budgets, seeds; each read from the command line."""
 
 from __future__ import annotations
 
@@ -66,10 +66,12 @@ class Metric(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A comparison. `tuning` are values set in the recipes of tasks (`tuning_of`); `rates` is how many peak rates each candidate
-    is tried with. `budgets` are in ascending order, and the answer is about the last one. `shared`: splits of a task may share
-    rows. `checked` adds the `recipes` and, by task, the `metrics`.
+class Design:
+    """The experimental design of a comparison.
+
+    `tuning` are values set in the recipes of tasks (`tuning_of`); `rates` is how many peak rates each candidate is tried with.
+    `budgets` are in ascending order, and the answer is about the last one. `shared`: splits of a task may share rows. `checked`
+    adds the `recipes` and, by task, the `metrics`.
     """
 
     candidates: Sequence[Candidate]
@@ -204,39 +206,39 @@ def budgets_of(given: Sequence[str]) -> list[Budget]:
     return found
 
 
-def checked(asked: Asked) -> Asked:
+def checked(design: Design) -> Design:
     """The same with its recipes loaded. Whatever cannot be compared is refused before anything is trained or written."""
-    if asked.seeds < 1:
-        raise TaskError(f"--seeds {asked.seeds}: expected 1 or more, better 3 or more.")
-    if asked.rates < 1 or asked.rates % 2 == 0:
-        raise TaskError(f"--rates {asked.rates}: expected an odd number, so that the fitted rate is in the middle: 1, 3 or 5.")
-    for name, value in map(_of_task, asked.tuning):
-        if name is not None and name not in {task.name for task in asked.tasks}:
-            raise TaskError(f"--tune {name}:{value}: no task of that name. {nearest(name, [task.name for task in asked.tasks])}")
-    if "-" in asked.corpus:
+    if design.seeds < 1:
+        raise TaskError(f"--seeds {design.seeds}: expected 1 or more, better 3 or more.")
+    if design.rates < 1 or design.rates % 2 == 0:
+        raise TaskError(f"--rates {design.rates}: expected an odd number, so that the fitted rate is in the middle: 1, 3 or 5.")
+    for name, value in map(_of_task, design.tuning):
+        if name is not None and name not in {task.name for task in design.tasks}:
+            raise TaskError(f"--tune {name}:{value}: no task of that name. {nearest(name, [task.name for task in design.tasks])}")
+    if "-" in design.corpus:
         raise CorpusError("--corpus -: standard input can be read only once. Write the text into a file.")
-    trained = [one for one in asked.candidates if one.recipe is not None]
-    if trained and not asked.budgets:
+    trained = [one for one in design.candidates if one.recipe is not None]
+    if trained and not design.budgets:
         raise BudgetError(
             f"{trained[0].name}: --budget is missing: what each recipe may spend on pre-training, such as 20Mtokens or 1e16flops."
         )
-    if trained and not asked.corpus:
+    if trained and not design.corpus:
         raise CorpusError(f"{trained[0].name}: --corpus is missing: the text to pre-train on.")
-    if not trained and (asked.budgets or asked.corpus):
+    if not trained and (design.budgets or design.corpus):
         raise BudgetError("--budget and --corpus are for recipes; these candidates are checkpoints. Omit them.")
     recipes = {}
     for one in trained:
         recipes[one.name] = load_recipe(
-            one.recipe or "", size=asked.size, overrides=list(one.values), with_files=asked.with_files
+            one.recipe or "", size=design.size, overrides=list(one.values), with_files=design.with_files
         )
         check_recipe(recipes[one.name])
-    for one in asked.candidates:
+    for one in design.candidates:
         holds = one.checkpoint is None or any((one.checkpoint / name).is_file() for name in ("config.json", "cloze/run.json"))
         if not holds:
             raise CheckpointError(f"{one.checkpoint}: holds no checkpoint. Candidates are recipes, their files, or checkpoints.")
-    for task in asked.tasks:
-        _check_task(task, asked)
-    return replace(asked, recipes=recipes, metrics={task.name: _metric(task, asked.tuning_of(task)) for task in asked.tasks})
+    for task in design.tasks:
+        _check_task(task, design)
+    return replace(design, recipes=recipes, metrics={task.name: _metric(task, design.tuning_of(task)) for task in design.tasks})
 
 
 def _metric(task: Labels, tuning: Sequence[str]) -> Metric:
@@ -246,16 +248,16 @@ def _metric(task: Labels, tuning: Sequence[str]) -> Metric:
     return Metric(name, made.metrics[name])
 
 
-def _check_task(task: Labels, asked: Asked) -> None:
+def _check_task(task: Labels, design: Design) -> None:
     """Refuse files that cannot be read, rows that cannot be used, and rows that the training set shares with another."""
     files = (task.train, task.dev, task.test)
     require_files(files)
-    for transfer in asked.transfers:
+    for transfer in design.transfers:
         if transfer.name == FROZEN and task.type not in FROZEN_RECIPES:
             raise TaskError(f"--transfer frozen: not for {task.type} ({task.name}). It is for {' and '.join(FROZEN_RECIPES)}.")
     if any(Store.is_store(file) for file in files):
         return
-    sources = load_sources(task.type, overrides=asked.tuning_of(task))
+    sources = load_sources(task.type, overrides=design.tuning_of(task))
     spec = next(iter(sources.values()))
     source: Any = build(builder_of(spec.kind, spec.name), plain(spec.arguments), {})
     found = check_records([task.dev, task.test], source.answer, source.columns, against=[task.train])
@@ -265,7 +267,7 @@ def _check_task(task: Labels, asked: Asked) -> None:
         raise TaskError(f"--task {task.name}: rows cannot be used:\n  {shown}{more}\n  cloze corpus check lists all of them.")
     others = check_records([task.test], source.answer, source.columns, against=[task.dev]).shared
     shared = [one for one in (*found.shared, *others) if one.rows]
-    if shared and not asked.shared:
+    if shared and not design.shared:
         shown = "\n  ".join(map(str, shared))
         raise TaskError(
             f"--task {task.name}: the splits share rows, so the test set would measure what was memorised:\n  {shown}\n"
