@@ -19,6 +19,11 @@ ROOT = Path(__file__).resolve().parent.parent
 def only_own_parts() -> Iterator[None]:
     """Parts that a test registers from files of its own are unknown to the tests after it, some of which walk the registry."""
     yield
+    forget_own_parts()
+
+
+def forget_own_parts() -> None:
+    """What a new process knows: no part that was registered outside cloze."""
     from cloze.registry import _builders
 
     for known in _builders.values():

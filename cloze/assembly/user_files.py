@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from cloze import registry
 from cloze.assembly.parts import load_kind
-from cloze.assembly.recipe import Recipe, parts_in
+from cloze.assembly.recipe import parts_in
 from cloze.errors import CheckpointError, RecipeError, UnknownPart
 
 FOLDER = Path("cloze") / "code"  # of a run or a checkpoint
@@ -73,9 +73,9 @@ def _import(file: str | Path, found: UserFile, name: str) -> None:
     _imported[name] = found
 
 
-def files_of(recipe: Recipe) -> dict[str, UserFile]:
-    """The files that registered parts of a recipe, by the names of their copies."""
-    modules = dict.fromkeys(_module_of(part.kind, part.name) for part in parts_in(recipe))
+def files_of(parts: Any) -> dict[str, UserFile]:
+    """The files that registered parts of a recipe, or of some of its sections, by the names of their copies."""
+    modules = dict.fromkeys(_module_of(part.kind, part.name) for part in parts_in(parts))
     found: dict[str, UserFile] = {}
     for file in (_imported[module] for module in modules if module in _imported):
         name = file.path.name if file.path.name not in found else f"{file.path.stem}-{len(found) + 1}.py"

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.with_files import WithFiles
+
 
 def command(
     candidates: Annotated[list[str], typer.Argument(help="Recipes (names or files), or folders of checkpoints.")],
@@ -38,7 +40,7 @@ def command(
     reach: Annotated[float | None, typer.Option(help="Show the cost of reaching this mean score, such as 0.8.")] = None,
     shared: Annotated[bool, typer.Option("--allow-shared", help="Compare although splits of a task share rows.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    with_files: Annotated[list[Path] | None, typer.Option("--with", help="Python files that register parts.")] = None,
+    with_files: WithFiles = None,
     plan: Annotated[bool, typer.Option("--plan", help="Check everything, count the cells, and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the finding as JSON.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print the score of every run as CSV.")] = False,

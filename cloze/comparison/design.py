@@ -14,6 +14,7 @@ from cloze.assembly.given import build
 from cloze.assembly.load import load_recipe, load_sources, recipe_names, task_recipe_names
 from cloze.assembly.parts import builder_of, names
 from cloze.assembly.recipe import Recipe, plain
+from cloze.assembly.user_files import import_files
 from cloze.corpus import Store
 from cloze.corpus.readers.text_files import require_files
 from cloze.corpus.records import check_records
@@ -71,7 +72,7 @@ class Design:
 
     `tuning` are values set in the recipes of tasks (`tuning_of`); `rates` is how many peak rates each candidate is tried with.
     `budgets` are in ascending order, and the answer is about the last one. `shared`: splits of a task may share rows. `checked`
-    adds the `recipes` and, by task, the `metrics`.
+    adds the `recipes` and, by task, the `metrics` and the `task_recipes`.
     """
 
     candidates: Sequence[Candidate]
@@ -90,6 +91,7 @@ class Design:
     shared: bool = False
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
     metrics: Mapping[str, Metric] = field(default_factory=dict)
+    task_recipes: Mapping[str, Recipe] = field(default_factory=dict)
 
     @property
     def factors(self) -> list[float]:
@@ -208,6 +210,7 @@ def budgets_of(given: Sequence[str]) -> list[Budget]:
 
 def checked(design: Design) -> Design:
     """The same with its recipes loaded. Whatever cannot be compared is refused before anything is trained or written."""
+    import_files(design.with_files)
     if design.seeds < 1:
         raise TaskError(f"--seeds {design.seeds}: expected 1 or more, better 3 or more.")
     if design.rates < 1 or design.rates % 2 == 0:
@@ -238,12 +241,14 @@ def checked(design: Design) -> Design:
             raise CheckpointError(f"{one.checkpoint}: holds no checkpoint. Candidates are recipes, their files, or checkpoints.")
     for task in design.tasks:
         _check_task(task, design)
-    return replace(design, recipes=recipes, metrics={task.name: _metric(task, design.tuning_of(task)) for task in design.tasks})
+    tuned = {task.name: load_recipe(task.type, overrides=design.tuning_of(task)) for task in design.tasks}
+    metrics = {task.name: _metric(task.type, tuned[task.name]) for task in design.tasks}
+    return replace(design, recipes=recipes, metrics=metrics, task_recipes=tuned)
 
 
-def _metric(task: Labels, tuning: Sequence[str]) -> Metric:
-    own: Any = load_recipe(task.type, overrides=tuning).task
-    made = make_task(task.type)
+def _metric(task: str, recipe: Recipe) -> Metric:
+    own: Any = recipe.task
+    made = make_task(task)
     name = chosen_metric(made, own.metric)
     return Metric(name, made.metrics[name])
 

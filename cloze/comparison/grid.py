@@ -18,9 +18,10 @@ from typing import Any
 from cloze.assembly.fit import fit_vocabulary
 from cloze.assembly.fitted import holding, text_bytes
 from cloze.assembly.inputs import store_digest, weights_input
-from cloze.assembly.recipe import Recipe
+from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.assembly.request import CommandLine as Command
 from cloze.assembly.request import to_be_fitted
+from cloze.assembly.user_files import copies_in, files_of
 from cloze.comparison.cell import Cell, result_of
 from cloze.comparison.design import FULL, Candidate, Design, Labels, Transfer
 from cloze.corpus import Store
@@ -110,11 +111,13 @@ class Grid:
             "corpus": self.corpus, "texts": canonical.get("texts"), "format": design.text_format,
             "source": [next(iter(source)), next(iter(source.values())).get("languages")],
             "tokenizer": None if design.tokenizer is None else self._digest(design.tokenizer / "tokenizer.json"),
+            **self._code(recipe.texts, recipe.sources),
         }  # fmt: skip
         request = {
             "recipe": candidate.recipe, "values": list(candidate.values), "size": design.size,
             "budget": str(design.budgets[-1]), "corpus": [os.path.abspath(path) for path in design.corpus],
             "format": design.text_format, "tokenizer": None if design.tokenizer is None else os.path.abspath(design.tokenizer),
+            "with": self._with,
         }  # fmt: skip
         return Cell("corpus", "text", identity, request)
 
@@ -157,6 +160,14 @@ class Grid:
             self._digests[path] = sha256("".join(digests).encode()).hexdigest()
         return self._digests[path]
 
+    @property
+    def _with(self) -> list[str]:
+        return [os.path.abspath(file) for file in self.design.with_files]
+
+    def _code(self, *parts: Any) -> dict[str, list[str]]:
+        """For the identity of a cell: digests of the user's files (`--with`), if one of them registered some of the parts."""
+        return {"code": sorted(self._digest(Path(file)) for file in self.design.with_files)} if files_of(parts) else {}
+
     # --- pre-training ---------------------------------------------------------------------------------------------------
 
     def trained(self, candidate: Candidate, budget: Budget) -> list[Cell]:
@@ -185,12 +196,12 @@ class Grid:
         store, design, recipe = self.store(candidate), self.design, self.design.recipes[candidate.name]
         identity = {
             "recipe": recipe.hash, "corpus": self.corpus if store is None else store.key, "budget": str(budget), "seed": seed,
-            "rate": factor, "fitted": to_be_fitted(self._command(candidate, budget), recipe),
+            "rate": factor, "fitted": to_be_fitted(self._command(candidate, budget), recipe), **self._code(recipe),
         }  # fmt: skip
         request = {
             "recipe": candidate.recipe, "values": list(candidate.values), "size": design.size, "budget": str(budget),
             "seed": seed, "factor": factor, "store": str(self.store_folder(candidate)), "device": design.device,
-            "with": [os.path.abspath(file) for file in design.with_files],
+            "with": self._with,
         }  # fmt: skip
         return Cell("pretrain", f"{candidate.name}-{budget.typed}-{_tried(seed, factor)}", identity, request)
 
@@ -249,22 +260,26 @@ class Grid:
         folder: Path,
     ) -> Cell:
         files = {"train": task.train, "dev": task.dev, "test": task.test}
+        changes = [PartSpec("change", change.partition("=")[0], {}) for change in transfer.changes]
         identity = {
             "checkpoint": start, "seed": seed, "rate": factor, "task": task.type, "transfer": transfer.name,
             "values": self.design.tuning_of(task), "files": {part: self._digest(Path(file)) for part, file in files.items()},
+            **self._code(self.design.task_recipes[task.name], changes),
         }  # fmt: skip
         request = {
             "checkpoint": str(folder), "type": task.type, **files, "seed": seed, "factor": factor, "transfer": transfer.name,
             "changes": transfer.changes, "values": self.design.tuning_of(task), "metric": self.design.metrics[task.name].name,
-            "device": self.design.device,
+            "device": self.design.device, "with": self._with,
         }  # fmt: skip
         way = "" if transfer.name == FULL else f"-{transfer.name}"
         spent = "" if budget is None else f"-{budget.typed}"
         return Cell("finetune", f"{task.name}-{candidate.name}{spent}{way}-{_tried(seed, factor)}", identity, request)
 
     def _weights(self, checkpoint: Path) -> str:
+        """A digest of a checkpoint's weights, and of the user's files if its network has parts of theirs."""
         if checkpoint not in self._digests:
             files = sorted(file["sha256"] for file in weights_input(checkpoint)["files"])
+            files += [self._digest(Path(file)) for file in self._with] if copies_in(checkpoint) else []
             self._digests[checkpoint] = sha256("".join(files).encode()).hexdigest()
         return self._digests[checkpoint]
 

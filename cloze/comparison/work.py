@@ -28,6 +28,7 @@ from cloze.assembly.planning import fitted_recipe
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import CommandLine, to_be_fitted
 from cloze.assembly.run import pretrain
+from cloze.assembly.user_files import import_files
 from cloze.comparison.cell import CELL, FAILED, RESULT, read_json, result_of, write_json
 from cloze.comparison.design import FROZEN, FROZEN_RECIPES
 from cloze.errors import ClozeError
@@ -51,7 +52,9 @@ class Stopped(Exception):
 
 def store(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """The text as a token store, with the tokenizer of a recipe."""
-    command_line = CommandLine(request["recipe"], size=request["size"], budget=request["budget"], overrides=request["values"])
+    command_line = CommandLine(
+        request["recipe"], size=request["size"], budget=request["budget"], overrides=request["values"], with_files=request["with"]
+    )
     recipe = command_line.load()
     size = text_bytes(request["corpus"])
     if request["tokenizer"] is None and size is not None and to_be_fitted(command_line, recipe):
@@ -119,7 +122,7 @@ def _assignment(request: Mapping[str, Any], rate: tuple[str, ...] = ()) -> Assig
     recipe = FROZEN_RECIPES[request["type"]] if request["transfer"] == FROZEN else None
     return Assignment(
         request["type"], [request["train"]], [request["dev"]], recipe=recipe, overrides=[*request["values"], *rate],
-        changes=request["changes"],
+        changes=request["changes"], with_files=[Path(file) for file in request["with"]],
     )
 
 
@@ -190,6 +193,7 @@ def run(folder: Path) -> int:
         if described is None or result_of(folder) is not None:
             return 0
         try:
+            import_files(described["request"]["with"])
             result = WORK[described["kind"]](folder, described["request"])
         except Stopped as stopped:
             return stopped.code
