@@ -25,7 +25,7 @@ from cloze.tasks.task import task as make_task
 from cloze.training.budget import Budget
 
 FULL, FROZEN = "full", "frozen"
-#: The recipe that reads a frozen network, by the type of task.
+#: The recipe that reads a frozen network, by the type of task; other types have the change `features`.
 FROZEN_RECIPES = {"sentence_classification": "frozen_features", "token_labelling": "frozen_labelling"}
 
 
@@ -47,6 +47,10 @@ class Transfer(NamedTuple):
     def changes(self) -> list[str]:
         """The changes of the network, as `cloze finetune --change` has them."""
         return [] if self.name in (FULL, FROZEN) else [self.name]
+
+    def changes_for(self, type: str) -> list[str]:
+        """The changes for this type of task; if it has no recipe for a frozen network, its own recipe reads a mix of layers."""
+        return ["features"] if self.name == FROZEN and type not in FROZEN_RECIPES else self.changes
 
 
 class Labels(NamedTuple):
@@ -257,9 +261,6 @@ def _check_task(task: Labels, design: Design) -> None:
     """Refuse files that cannot be read, rows that cannot be used, and rows that the training set shares with another."""
     files = (task.train, task.dev, task.test)
     require_files(files)
-    for transfer in design.transfers:
-        if transfer.name == FROZEN and task.type not in FROZEN_RECIPES:
-            raise TaskError(f"--transfer frozen: not for {task.type} ({task.name}). It is for {' and '.join(FROZEN_RECIPES)}.")
     if any(Store.is_store(file) for file in files):
         return
     sources = load_sources(task.type, overrides=design.tuning_of(task))

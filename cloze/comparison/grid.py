@@ -260,7 +260,8 @@ class Grid:
         folder: Path,
     ) -> Cell:
         files = {"train": task.train, "dev": task.dev, "test": task.test}
-        changes = [PartSpec("change", change.partition("=")[0], {}) for change in transfer.changes]
+        given = transfer.changes_for(task.type)
+        changes = [PartSpec("change", change.partition("=")[0], {}) for change in given]
         identity = {
             "checkpoint": start, "seed": seed, "rate": factor, "task": task.type, "transfer": transfer.name,
             "values": self.design.tuning_of(task), "files": {part: self._digest(Path(file)) for part, file in files.items()},
@@ -268,7 +269,7 @@ class Grid:
         }  # fmt: skip
         request = {
             "checkpoint": str(folder), "type": task.type, **files, "seed": seed, "factor": factor, "transfer": transfer.name,
-            "changes": transfer.changes, "values": self.design.tuning_of(task), "metric": self.design.metrics[task.name].name,
+            "changes": given, "values": self.design.tuning_of(task), "metric": self.design.metrics[task.name].name,
             "device": self.design.device, "with": self._with,
         }  # fmt: skip
         way = "" if transfer.name == FULL else f"-{transfer.name}"

@@ -119,7 +119,7 @@ def fine_tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _assignment(request: Mapping[str, Any], rate: tuple[str, ...] = ()) -> Assignment:
-    recipe = FROZEN_RECIPES[request["type"]] if request["transfer"] == FROZEN else None
+    recipe = FROZEN_RECIPES.get(request["type"]) if request["transfer"] == FROZEN else None
     return Assignment(
         request["type"], [request["train"]], [request["dev"]], recipe=recipe, overrides=[*request["values"], *rate],
         changes=request["changes"], with_files=[Path(file) for file in request["with"]],

@@ -118,6 +118,7 @@ class EncoderDecoder(Network):
     """
 
     stack = "attention"
+    summary_of = "last"
     writes = "decoder_hidden"
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"hidden": "every token of the encoder sees every other; the decoder sees them and the tokens to its left"}
@@ -194,6 +195,11 @@ class EncoderDecoder(Network):
 
     def cache(self) -> SequenceCache:
         return SequenceCache(len(self.decoder.layers))
+
+    @property
+    def layer_count(self) -> int:
+        """The words and the layers of the encoder."""
+        return 1 + len(self.encoder.layers)
 
     def reset_parameters(self) -> None:
         """Redraw every weight from torch's generator; gains are one, biases zero."""

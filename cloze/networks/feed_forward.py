@@ -71,6 +71,11 @@ class Window(Network):
         """The token table."""
         return {"tokens": self.embeddings}
 
+    @property
+    def layer_count(self) -> int:
+        """The hidden layer."""
+        return 1
+
     def depth_groups(self) -> list[nn.Module]:
         """The table, then the hidden layer."""
         return [self.embeddings] if self.inner is None else [self.embeddings, self.inner]

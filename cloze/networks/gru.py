@@ -93,6 +93,11 @@ class GRU(Network):
         """The widths of the layers' outputs, which adapters read."""
         return [self.width]
 
+    @property
+    def layer_count(self) -> int:
+        """Both directions side by side."""
+        return 1
+
     def depth_groups(self) -> list[nn.Module]:
         """The table first, then the directions together."""
         return [self.embeddings, nn.ModuleList(self.layers)]

@@ -68,6 +68,7 @@ class LSTM(Network):
 
     stack = "recurrent"
     carries = True
+    summary_of = "last"
     pooled: ClassVar[bool] = True
     sizes = named_sizes(
         "layers width inner", tiny=(2, 128, 192), mini=(2, 256, 512), small=(3, 300, 650), base=(3, 400, 1150),
@@ -124,6 +125,11 @@ class LSTM(Network):
         self.gives = {**reading_kinds("left_to_right"), "undropped": StateKind("B L D", "left_to_right")}
         self.reset_parameters()
         name_dropouts(self)
+
+    @property
+    def layer_count(self) -> int:
+        """Of the words and the layers, those that are as wide as the last."""
+        return sum(width == self.width for width in (self.layers[0].input.in_features, *self.layer_widths[:-1])) + 1
 
     @property
     def layer_widths(self) -> list[int]:

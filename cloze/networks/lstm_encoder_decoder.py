@@ -136,6 +136,7 @@ class LSTMEncoderDecoder(Network):
     """
 
     stack = "recurrent"
+    summary_of = "mean"
     writes: str | None = "decoder_hidden"
     pooled: ClassVar[bool] = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
@@ -182,6 +183,11 @@ class LSTMEncoderDecoder(Network):
         self.writes = next(iter(writes), None)
         self.reset_parameters()
         name_dropouts(self)
+
+    @property
+    def layer_count(self) -> int:
+        """The words, if two of them are as wide as a layer, and the encoder's layers; with `words` one."""
+        return 1 if self.words else len(self.encoder.forwards) + int(2 * self.embeddings.tokens.embedding_dim == self.width)
 
     def depth_groups(self) -> list[nn.Module]:
         """Word vectors first, then the encoder's layers in order, then the decoder; nothing that is compiled."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -15,6 +16,7 @@ from cloze.networks.cost import per_token
 
 States = Mapping[str, Tensor]
 StackKind = Literal["attention", "recurrent"]
+Summary = Literal["first", "last", "mean"]
 
 
 class StateKind(NamedTuple):
@@ -58,7 +60,8 @@ class Network(nn.Module, ABC):
     at `positions`, if the caller gives them. `sizes` are the arguments of its named sizes, `inputs` the sizes of its tables of
     further ids. `stack` says what its layers are, for the laws that fit a recipe to a budget; None: no law was measured.
     `of_words`: it is a table of single words and reads no texts. `writes` is the state of a decoder that writes another text than
-    the one that is read; None: it has no decoder.
+    the one that is read; None: it has no decoder. `summary_of`: the token whose state is the `summary` of a row, or the
+    `mean` of all of them.
     """
 
     pooled: ClassVar[bool] = False
@@ -68,6 +71,7 @@ class Network(nn.Module, ABC):
     stack: ClassVar[StackKind | None] = None
     of_words: ClassVar[bool] = False
     writes: str | None = None
+    summary_of: ClassVar[Summary] = "first"
     carries: bool = False
     max_length: int | None = None
     widths: Mapping[str, int] = MappingProxyType({})
@@ -84,9 +88,42 @@ class Network(nn.Module, ABC):
         """Embeddings that heads may tie to: by default the table of tokens, unless words are read by their characters."""
         return {} if self.embeddings.tokens is None else {"tokens": self.embeddings.tokens}
 
+    def __call__(self, **given: Any) -> Any:
+        """`forward`, through the objects around the whole network, which a change has added (`blocks/around.py`)."""
+        call: Callable[..., Any] = super().__call__
+        for each in self.outside:
+            call = partial(each.call, self, call)
+        return call(**given)
+
+    @property
+    def outside(self) -> Sequence[Any]:
+        """The objects around the whole network."""
+        found: Any = self._modules.get("outside")
+        return () if found is None else found
+
+    def put_outside(self, each: nn.Module) -> None:
+        """Add an object around the whole network (`Outside`); it is called before those that are there."""
+        if not self.outside:
+            self._modules["outside"] = nn.ModuleList()
+        self.outside.append(each)  # type: ignore[attr-defined]
+
     @abstractmethod
     def forward(self, *args: Any, **fields: Any) -> Mapping[str, Any]:
         """The wanted states of the fields of a view. The order and what is wanted are `order` and `want`."""
+
+    @property
+    def layer_count(self) -> int:
+        """How many states `layers` holds."""
+        return 1 + len(self.layers)
+
+    def summarise(self, hidden: Tensor, *, tokens: Tensor, block: Tensor | None, summaries: Tensor | None) -> Tensor:
+        """The summaries (E, D) of states (B, L, D): those at the flat positions `summaries`, or one per row, by `summary_of`."""
+        if summaries is not None:
+            return hidden.flatten(0, 1)[summaries]
+        if self.summary_of == "mean":
+            real = torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0
+            return (hidden * real[..., None]).sum(1) / real.sum(1, keepdim=True).clamp(min=1)
+        return hidden[:, 0] if self.summary_of == "first" else hidden.flatten(0, 1)[last_positions(tokens, block)]
 
     def depth_groups(self) -> list[nn.Module]:
         """Embeddings first, then the layers in order: the units of sharding, freezing, layer-wise rates and probes."""
@@ -111,8 +148,8 @@ class Network(nn.Module, ABC):
 
 
 def state_width(network: Network, read: Mapping[str, str]) -> int:
-    """The width of the state that readings are bound to: the network's, but for states that it gives another in `widths`."""
-    return next((network.widths[path] for path in read.values() if path in network.widths), network.width)
+    """The width of the state that readings are bound to, `hidden` if they are not: the network's, or that in `widths`."""
+    return next((network.widths[path] for path in (read.values() or ["hidden"]) if path in network.widths), network.width)
 
 
 def reading_states(

@@ -47,6 +47,8 @@ class RelativeTransformer(Network):
     """What `transformer_xl` and `two_stream` share: layers that read by distances, and a memory of the rows before (Dai et al.,
     2019, §3). `part` is the name of the network in messages."""
 
+    summary_of = "last"
+
     def __init__(
         self, part: str, *, embeddings: nn.Module, layers: int, width: int, heads: int, head_width: int | None,
         feed_forward: choices.FeedForward, positions: choices.RelativeDistances, memory: choices.SegmentMemory | None,

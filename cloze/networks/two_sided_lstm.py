@@ -79,6 +79,11 @@ class TwoSidedLSTM(Network):
         self.reset_parameters()
         name_dropouts(self)
 
+    @property
+    def layer_count(self) -> int:
+        """What surrounds a word."""
+        return 1
+
     def depth_groups(self) -> list[nn.Module]:
         """Both tables first, then both LSTMs, then what mixes them."""
         return [

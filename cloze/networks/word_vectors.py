@@ -104,6 +104,11 @@ class WordVectors(Network):
         """The token table, for heads that tie to it; none where a word has further rows."""
         return {} if self.buckets else {"tokens": self.embeddings}
 
+    @property
+    def layer_count(self) -> int:
+        """The vectors."""
+        return 1
+
     def depth_groups(self) -> list[nn.Module]:
         """The table, and that of the contexts."""
         return [self.embeddings] if self.contexts is None else [self.embeddings, self.contexts]

@@ -13,7 +13,7 @@ from cloze.bounds import BelowOne, Count, Depth, NonNegative, OptionalWidth
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.lstm import LSTMLayer
-from cloze.networks.blocks.mix import Combine, LayerConcatenation, LayerSum, ScalarMix, combination
+from cloze.networks.blocks.mix import Combine, LayerConcatenation, LayerSum, ScalarMix, chosen_layers, combination
 from cloze.networks.clock import Clock
 from cloze.objectives.objective import Loss
 from cloze.objectives.pooled import Pool, PooledClassification, PooledHead
@@ -93,18 +93,6 @@ class Mixed(nn.Module):
         if self.mix_out is not None:
             x = torch.cat([x, self.out_dropout(self.mix_out(layers, real))], dim=2)
         return x, real
-
-
-def chosen_layers(use: tuple[int, ...] | None, layers: int) -> tuple[int, ...] | None:
-    """The numbers of the layers from 0; a `RecipeError` for one that is not there, and for none."""
-    if use is None:
-        return None
-    if not use or not all(-layers <= number < layers for number in use):
-        raise RecipeError(
-            f"mixed layers: use: {list(use)}. Expected numbers from 0, the embeddings, to {layers - 1}, the top layer, or "
-            f"from -1, the top layer, down to {-layers}."
-        )
-    return tuple(number % layers for number in use)
 
 
 class MixedHead(Mixed):

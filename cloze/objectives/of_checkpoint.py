@@ -6,9 +6,9 @@ from typing import Any
 
 from cloze.bounds import BelowOne, NonNegative, OptionalWidth
 from cloze.errors import CheckpointError, RecipeError
-from cloze.networks.blocks.mix import Combine
+from cloze.networks.blocks.mix import Combine, chosen_layers
 from cloze.objectives.chosen import Chosen, Start
-from cloze.objectives.mixed import Where, chosen_layers
+from cloze.objectives.mixed import Where
 from cloze.objectives.pooled import Pool
 from cloze.registry import register
 

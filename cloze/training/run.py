@@ -134,6 +134,7 @@ class Run:
                 "batch must stay the same. Write it once, under `training:`."
             )
         self.rate(0.0, self.training.nominal_steps)
+        self.step.require_trained()
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,24 @@ class Step(nn.Module):
             if id(parameter) not in trained:
                 parameter.requires_grad_(False)
 
+    def require_trained(self) -> None:
+        """Raise a `RecipeError` if no parameter is trained, or if nothing reads the states that a change of a network makes."""
+        for name, network in self.networks.items():
+            passes = [run for resolved in self._resolved_passes.values() for run in resolved]
+            runs = [run for run in passes if run.pass_.network == name and run.pass_.grad]
+            for each in getattr(network, "outside", ()):
+                if runs and each.makes and not any(each.makes & run.want for run in runs):
+                    read = ", ".join(sorted({state for run in runs for state in run.want}))
+                    raise RecipeError(
+                        f"networks.{name}: a change makes {' and '.join(sorted(each.makes))} of this network, and the recipe "
+                        f"reads {read} alone.\n  Use another change, such as lora, or train the network."
+                    )
+        if not any(parameter.requires_grad for parameter in self.parameters()):
+            raise RecipeError(
+                "nothing is trained: the network is frozen, and no head has parameters of its own.\n"
+                "  Use a change that adds parameters to the network, such as lora, or train the network."
+            )
+
     def _parts(self, pass_: Pass) -> list[nn.Module]:
         """The parts of a pass: its network, its heads and its rewriters."""
         rewriters = [self._rewriter(take) for take in pass_.take.values() if isinstance(take, Rewrite)]

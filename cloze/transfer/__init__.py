@@ -14,6 +14,7 @@ from cloze.transfer.arguments import Arguments
 from cloze.transfer.change import Change, Shape, Transition
 from cloze.transfer.encoder import encoder_only
 from cloze.transfer.expand import expand_vocabulary, linear_map
+from cloze.transfer.features import Features
 from cloze.transfer.keep_layers import KeepLayers, stacks_of
 from cloze.transfer.layerwise import Divide, Factors, Heads
 from cloze.transfer.lora import LoRA
@@ -22,7 +23,7 @@ from cloze.transfer.unfreezing import Chain, Gradual, Sequential
 from cloze.transfer.vocabulary import Vocabulary, matched_rows, transfer_rows
 
 __all__ = [
-    "Adapters", "Arguments", "Chain", "Change", "Divide", "Factors", "Gradual", "Heads", "KeepLayers", "LoRA", "Magnitude",
-    "PfeifferAdapters", "Sequential", "Shape", "Transition", "Vocabulary", "encoder_only", "expand_vocabulary", "linear_map",
-    "matched_rows", "stacks_of", "transfer_rows",
+    "Adapters", "Arguments", "Chain", "Change", "Divide", "Factors", "Features", "Gradual", "Heads", "KeepLayers", "LoRA",
+    "Magnitude", "PfeifferAdapters", "Sequential", "Shape", "Transition", "Vocabulary", "encoder_only", "expand_vocabulary",
+    "linear_map", "matched_rows", "stacks_of", "transfer_rows",
 ]

@@ -171,6 +171,8 @@ def test_a_way_of_transferring_is_full_frozen_or_a_change() -> None:
     assert [(one.name, one.changes) for one in transfers_of("full, lora=8,frozen")] == [
         ("full", []), ("lora=8", ["lora=8"]), ("frozen", [])
     ]  # fmt: skip
+    frozen = transfers_of("frozen")[0]
+    assert (frozen.changes_for("token_labelling"), frozen.changes_for("regression")) == ([], ["features"])
     for wrong in ("lora", "loar=8"):
         with pytest.raises(RecipeError, match=f"--transfer {wrong}: expected full, frozen or a change with its value, such as"):
             transfers_of(f"full,{wrong}")
@@ -198,8 +200,6 @@ def test_tasks_are_named_after_their_type_or_name_it(files: Path, monkeypatch: p
     ({"tasks": ("mood=moods:a,b,c",)}, TaskError, "unknown task 'moods'"),
     ({"tasks": ("mood=train.tsv,dev.tsv,train.tsv",)}, TaskError, "the splits share rows, so the test set would measure what"),
     ({"tasks": ("mood=train.tsv,dev.tsv,dev.tsv",)}, TaskError, r"dev.tsv: 8 of 8 rows have texts that also occur in"),
-    ({"transfers": transfers_of("frozen"), "tasks": ("mood=regression:train.tsv,dev.tsv,test.tsv",)}, TaskError,
-     "--transfer frozen: not for regression"),
 ])  # fmt: skip
 def test_what_cannot_be_compared_is_refused_before_anything_is_written(
     change: dict[str, Any], error: type[UserError], said: str, design: Make, tmp_path: Path

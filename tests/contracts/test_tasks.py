@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,12 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
         r"dropout.word drops rows of a table, .*\n  Leave it at 0: --set network.dropout.word=0", "network.dropout.word=0",
     ),
 )  # fmt: skip
+
+#: What is refused on the layers of a frozen network, with what is said.
+UNTRAINED = {
+    ("dpr", "context2vec"): "nothing is trained: the network is frozen, and no head has parameters of its own",
+    ("text_to_text", "t5-small"): "a change makes hidden and summary of this network, and the recipe reads decoder_hidden alone",
+}  # fmt: skip
 
 TEXTS = ("the cat saw the rain", "the dog saw the night and the river", "rain on the mat", "a garden in the river")
 LABELS = ("x", "y", "y", "x")
@@ -158,7 +164,9 @@ Start = Callable[[str], Path]
 File = Callable[[str], str]
 
 
-def tune(recipe: str, folder: Path, file: File, out: Path, *values: str) -> Mapping[str, float]:
+def tune(
+    recipe: str, folder: Path, file: File, out: Path, *values: str, changes: Sequence[str] = ()
+) -> Mapping[str, float]:
     """The dev metrics of one epoch."""
     types = types_of(load_recipe(recipe))
     given = {name: Labelled(kind, (file(kind),), (file(kind),)) for name, kind in types.items() if name}
@@ -166,15 +174,18 @@ def tune(recipe: str, folder: Path, file: File, out: Path, *values: str) -> Mapp
     made = finetune(
         folder, recipe=recipe, task=recipe, tasks=given or None, train=alone, dev=alone, out=out,
         overrides=["training.epochs=1", "training.batch=4", *values], report=lambda line: None,
+        changes=changes,
     )
     standing = made.outcomes[1].standing
     assert standing is not None
     return standing.metrics
 
 
-def assert_learned(recipe: str, system: str, start: Start, file: File, out: Path, *values: str) -> None:
+def assert_learned(
+    recipe: str, system: str, start: Start, file: File, out: Path, *values: str, changes: Sequence[str] = ()
+) -> None:
     """The folder of a run has the metrics that the run reported, all of them finite, and answers every row."""
-    reported = tune(recipe, start(system), file, out, *values)
+    reported = tune(recipe, start(system), file, out, *values, changes=changes)
     assert reported and all(math.isfinite(value) for value in reported.values()), reported
     for name, kind in types_of(load_recipe(recipe)).items():
         learner, described = load_tuned(load_checkpoint(out), name=name or None)
@@ -218,6 +229,33 @@ def test_a_task_is_learned_and_its_folder_answers_as_in_training(
     assert_learned(recipe, system_, start, file, tmp_path / "out")
 
 
+def on_layers() -> list[Any]:
+    """Every task on one system whose layers its head can read; the kinds of heads are in the default tier."""
+    quick = {"retrieval", "text_to_text", "dependency_parsing", "question_answering"}
+    return [
+        pytest.param(*pair, marks=[] if pair[0] in quick else [pytest.mark.slow])
+        for pair in covering() if pair not in UNTRAINED and not pair[0].startswith("frozen_")
+    ]
+
+
+@pytest.mark.parametrize(("recipe", "system_"), on_layers())
+def test_every_task_is_learned_on_the_layers_of_a_frozen_network(
+    recipe: str, system_: str, start: Start, file: File, tmp_path: Path
+) -> None:
+    assert_learned(recipe, system_, start, file, tmp_path / "out", changes=["features"])
+    before, after = (load_checkpoint(folder).network.state_dict() for folder in (start(system_), tmp_path / "out"))
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+
+
+@pytest.mark.parametrize(("recipe", "system_"), UNTRAINED)
+def test_a_frozen_network_without_anything_to_train_is_refused(
+    recipe: str, system_: str, start: Start, file: File, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=UNTRAINED[recipe, system_]):
+        tune(recipe, start(system_), file, tmp_path / "out", changes=["features"])
+    assert not (tmp_path / "out" / "config.json").exists() and not list(tmp_path.glob("out/cloze/checkpoints/*"))
+
+
 @pytest.mark.parametrize(("recipe", "system_"), [(tasks.split()[0], ones.split()[0]) for tasks, ones, _, _ in REFUSED])
 def test_what_makes_no_sense_is_refused_in_words(recipe: str, system_: str, start: Start, file: File, tmp_path: Path) -> None:
     assert_refused(recipe, system_, start, file, tmp_path / "out")
@@ -227,8 +265,16 @@ def test_what_makes_no_sense_is_refused_in_words(recipe: str, system_: str, star
 def test_the_last_of_a_networks_layers_is_what_heads_read(part: str, start: Start) -> None:
     loaded = load_checkpoint(start(next(name for name in systems() if exported(name) == part)))
     reader = Reader.of(loaded)
-    states = reader.states(reader.batch(reader.encode(TEXTS[:1])), {"hidden", "layers"})
-    torch.testing.assert_close(states["layers"][-1], states["hidden"])
+    batch = reader.batch(reader.encode(TEXTS[1:3]))
+    states = reader.states(batch, {"hidden", "layers", "summary"})
+    real = batch["block"] > 0 if "block" in batch else torch.ones_like(batch["tokens"], dtype=torch.bool)
+    torch.testing.assert_close(states["layers"][-1][real], states["hidden"][real])
+    network: Any = loaded.network
+    assert len(states["layers"]) == network.layer_count
+    if network.layer_count > 1 and part != "encoder_decoder":  # there it is the decoder's
+        given = {name: batch.get(name) if name in network.takes else None for name in ("tokens", "block", "summaries")}
+        made = network.summarise(states["hidden"], **given)
+        torch.testing.assert_close(made, states["summary"])
 
 
 def test_a_window_is_classified_by_all_of_its_tokens_and_vectors_retrieve_without_a_pair(start: Start) -> None:

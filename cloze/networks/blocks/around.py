@@ -1,8 +1,8 @@
-"""Objects around the layers of a stack: adapters, n-grams, entities, a second stream."""
+"""Objects around the layers of a stack (adapters, n-grams, entities, a second stream) and around a whole network."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -32,6 +32,22 @@ class Around:
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
         """What replaces the layer's output x: (B, L, D), or (M, D), the states of the selected tokens."""
         return x
+
+
+class Outside:
+    """An object around a whole network, such as a combination of its layers or prompts; this one does nothing.
+
+    It may change the inputs of the network and the states that it gives. `makes`: the states that it replaces; a recipe that
+    reads none of them in training is refused.
+    """
+
+    makes: frozenset[str] = frozenset()
+
+    def call(
+        self, network: Any, forward: Callable[..., Mapping[str, Any]], *, want: frozenset[str], **given: Any
+    ) -> Mapping[str, Any]:
+        """The wanted states of `network`, whose `forward` takes `want` and what is `given`."""
+        return forward(want=want, **given)
 
 
 def after_layer(around: Iterable[Any], number: int, x: Tensor) -> Tensor:

@@ -51,8 +51,9 @@ def keep_computed(root: nn.Module) -> None:
 
 
 def is_added(name: str) -> bool:
-    """Whether a name in a network belongs to something that a change added: to a map (`changes`) or around layers (`around`)."""
-    return not {"changes", "around"}.isdisjoint(name.split(".")[:-1])
+    """Whether a name in a network belongs to something that a change added: to a map (`changes`), around layers (`around`) or
+    around the whole network (`outside`)."""
+    return not {"changes", "around", "outside"}.isdisjoint(name.split(".")[:-1])
 
 
 def untouched(module: nn.Module) -> bool:

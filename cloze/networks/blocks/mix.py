@@ -7,6 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from cloze.errors import RecipeError
+
 Combine = Literal["mix", "sum", "concatenate"]
 
 
@@ -15,6 +17,18 @@ def combination(kind: Combine, layers: int, *, penalty: float, norm: bool) -> Sc
     if kind == "mix":
         return ScalarMix(layers, penalty=penalty, norm=norm)
     return LayerSum(layers) if kind == "sum" else LayerConcatenation(layers)
+
+
+def chosen_layers(use: tuple[int, ...] | None, layers: int, *, of: str = "mixed layers") -> tuple[int, ...] | None:
+    """The numbers of the layers from 0; a `RecipeError` for one that is not there, and for none."""
+    if use is None:
+        return None
+    if not use or not all(-layers <= number < layers for number in use):
+        raise RecipeError(
+            f"{of}: use: {list(use)}. Expected numbers from 0, the embeddings, to {layers - 1}, the top layer, or "
+            f"from -1, the top layer, down to {-layers}."
+        )
+    return tuple(number % layers for number in use)
 
 
 class LayerSum(nn.Module):
