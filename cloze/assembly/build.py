@@ -100,9 +100,10 @@ def build_step(
         objectives: dict[str, nn.Module] = {}
         rewriters: dict[str, nn.Module] = {}
         for entry in recipe.step_entries.values():
+            read_in = {**available, "order": constant_order(entry)}
             for run in entry.passes:
                 for objective in run.objectives:
-                    _add_objective(recipe, run, objective, networks[run.network], available, objectives)
+                    _add_objective(recipe, run, objective, networks[run.network], read_in, objectives)
                 for name, take in run.take.items():
                     if isinstance(take, RewriterSpec):
                         rewriters.setdefault(f"{run.name}:{name}", built(take.part, {"clock": clock}))
@@ -161,10 +162,8 @@ def _pass(
     recipe: Recipe, entry: EntrySpec, run: PassSpec, objectives: Mapping[str, Any], rewriters: Mapping[str, Any]
 ) -> Pass:
     """A pass of the recipe as `Step` runs it. Recipes call an objective's scores by its head, `Step` by the objective's name."""
-    states = {f"{p.name}.{o.state}": f"{p.name}.{o.name}" for p, o in entry.objectives()}
-
-    def bound(read: Mapping[str, str], part: Any) -> dict[str, str]:
-        return {name or part.reads[0]: states.get(path, path) for name, path in read.items()}
+    def bound(read: Mapping[str, str], part: Any, set: str | None = None) -> dict[str, str]:
+        return {name or part.reads[0]: _state(entry, run, path, set) for name, path in read.items()}
 
     take: dict[str, str | Rewrite] = {}
     for name, source in run.take.items():
@@ -172,13 +171,25 @@ def _pass(
             key = f"{run.name}:{name}"
             take[name] = Rewrite(key, bound(source.read, rewriters[key]))
         else:
-            take[name] = states.get(source, source)
+            take[name] = _state(entry, run, source)
     weighted = []
     for spec in run.objectives:
         key = objective_key(recipe, run, spec)
-        weighted.append(Weighted(spec.name, key, live(spec.weight), bound(spec.read, objectives[key])))
-    order = entry.order if isinstance(entry.order, str) and entry.order in CONSTANT else "open"
-    return Pass(run.name, run.network, run.view, take, tuple(weighted), order, run.grad)
+        weighted.append(Weighted(spec.name, key, live(spec.weight), bound(spec.read, objectives[key], spec.set)))
+    return Pass(run.name, run.network, run.view, take, tuple(weighted), constant_order(entry), run.grad)
+
+
+def _state(entry: EntrySpec, run: PassSpec, path: str, set: str | None = None) -> str:
+    """A state that is read, as `Step` calls it. If several objectives have that head, the one that predicts the same `set`."""
+    full = path if "." in path else f"{run.name}.{path}"
+    heads = [(o.set, f"{p.name}.{o.name}") for p, o in entry.objectives() if f"{p.name}.{o.state}" == full]
+    same = [name for own, name in heads if own == set] or [name for _, name in heads]
+    return same[-1] if same else path
+
+
+def constant_order(entry: EntrySpec) -> str:
+    """The order of an entry if it is the same for all rows, else `open`: the rows then bring their own."""
+    return entry.order if isinstance(entry.order, str) and entry.order in CONSTANT else "open"
 
 
 def live(value: Any) -> Any:
@@ -380,7 +391,7 @@ def _opened(imported: Any, place: torch.device, *, plain: bool) -> Loaded:
     heads = {}
     for name, head in model.heads.items():
         table = network.tables.get("tokens")
-        given = {**available, "width": state_width(network, head.read), "table": table}
+        given = {**available, "width": state_width(network, head.read), "table": table, "order": model.order}
         heads[name] = _build_described("objective", head.part, head.arguments, given, imported.folder)
         _load_weights(heads[name], head.state, imported.folder)
         heads[name].to(place).eval()

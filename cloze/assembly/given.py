@@ -19,6 +19,7 @@ MEANINGS: Mapping[str, str] = {
     "tokenizer": "TokenFacts: ids of roles, the ordinary ids, a reader for literal text",
     "clock": "the run's clock: seed, step, first row, share of the budget spent",
     "width": "width of the state that an objective reads",
+    "order": "the order in which an objective's network reads, `open` where it is not the same for all rows",
     "limit": "the most tokens that an edit may return; known once the exercise has a length",
     "table": "the token table of the network that an objective reads, for tying",
     "counts": "how often each id occurs in the corpus of the entry, for networks and objectives of the first source (V,); None "

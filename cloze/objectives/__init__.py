@@ -28,6 +28,7 @@ from cloze.objectives.crf_labelling import CrfLabelling, crf_labelling
 from cloze.objectives.embedding import Embedding
 from cloze.objectives.factorisation import Factorisation
 from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
+from cloze.objectives.match import MatchAttention, MatchHidden, MatchScores
 from cloze.objectives.mixed import MixedClassification, mixed_classification
 from cloze.objectives.negative_sampling import NegativeSampling
 from cloze.objectives.objective import Loss, Objective
@@ -50,7 +51,8 @@ __all__ = [
     "ActivationPenalty", "AnswerExtraction", "Arcs", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast",
     "CooccurrenceRegression",
     "CrfLabelling", "Embedding", "Factorisation", "HierarchicalSoftmax", "LanguageModel", "LayerClassification",
-    "LayerLabelling", "Loss", "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Regress",
+    "LayerLabelling", "Loss", "MatchAttention", "MatchHidden", "MatchScores", "MixedClassification", "NegativeSampling",
+    "Objective", "PooledClassification", "Regress",
     "Sample", "SequenceLabelling", "Several", "SoftClassification", "SpanBoundary", "SpanExtraction", "StochasticAnswer",
     "TextChoice", "TextClassification", "TextPrediction", "TextRegression", "TextSeveral", "WordLabelling",
     "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling", "mixed_classification", "pooled_classification",

@@ -22,6 +22,7 @@ from cloze.networks.cost import TRAINED
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
 from cloze.objectives.heads import ClassHead, Transform, VocabularyHead, products
 from cloze.objectives.objective import Kind, Loss, TargetsAtPositions, wide
+from cloze.objectives.product import Product
 from cloze.registry import Given, register
 
 
@@ -75,6 +76,12 @@ class Classify(TargetsAtPositions):
         logits = self.head(self.rows(readings, batch))
         return logits.squeeze(-1) if logits.shape[-1] == 1 else logits
 
+    def product(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor | Product:
+        """The scores; those over a vocabulary are not multiplied out."""
+        if not isinstance(self.head, VocabularyHead):
+            return self.scores(readings, batch)
+        return Product(self.head.transform_rows(self.rows(readings, batch)), self.head.weight, self.head.bias)
+
     def loss(self, logits: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32; zero targets give a zero connected to the parameters."""
         targets = batch[self.targets].long()
@@ -93,9 +100,8 @@ class Classify(TargetsAtPositions):
         """Loss and metrics from the readings; a vocabulary's scores are computed in blocks, never all at once."""
         if not isinstance(self.head, VocabularyHead):
             return self.loss(self.scores(readings, batch), batch)
-        rows = self.head.transform_rows(self.rows(readings, batch))
+        rows, table, bias = self.product(readings, batch)
         targets, weights = batch[self.targets].long(), self._weights(batch)
-        table, bias = self.head.weight, self.head.bias
         total, correct = vocabulary_loss(rows, table, bias, targets, weights, self.smoothing, self._z_loss)
         return Loss(total, {"correct": correct})
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.networks.cost import TRAINED, shown
 from cloze.objectives.heads import products
+from cloze.objectives.product import Product
 
 #: What a trained head predicts: the token at a position, whether each token belongs where it stands, or the class of a text or
 #: a pair of texts.
@@ -59,6 +60,7 @@ class Objective(nn.Module, ABC):
     of_texts: bool = False
     of_records: bool = False
     over_vocabulary: bool = False
+    factored: frozenset[str] = frozenset()
     head: nn.Module
 
     @abstractmethod
@@ -72,6 +74,10 @@ class Objective(nn.Module, ABC):
     @abstractmethod
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The loss and the metrics, summed over the targets. Scores that a later pass reads too are computed once."""
+
+    def product(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor | Product:
+        """The scores for an objective that compares them in blocks; by default they are computed."""
+        return self.scores(readings, batch)
 
     def usable_as(self, sees: Sequence[str]) -> Kind | None:
         """What commands may use the trained head for, given what the states that it reads see of a text."""

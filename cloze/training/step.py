@@ -68,12 +68,14 @@ class Pass:
 
 
 class _ResolvedPass(NamedTuple):
-    """A pass with its names resolved: the states that are read (`want`), the heads whose scores other parts read (`scored`), and
-    whether the network may compute its last state only at the positions that objectives read."""
+    """A pass with its names resolved: the states that are read (`want`), the heads whose scores other parts read (`scored`),
+    those of them that are read as products alone (`factored`), and whether the network may compute its last state only at the
+    positions that objectives read."""
 
     pass_: Pass
     want: frozenset[str]
     scored: frozenset[str]
+    factored: frozenset[str]
     only_positions: bool
 
 
@@ -127,7 +129,9 @@ class Step(nn.Module):
     def run(self, entry: str, batch: Batch, want: frozenset[str]) -> dict[str, Tensor]:
         """States by `pass.state` and scores by `pass.objective`, without losses or gradients."""
         passes = [
-            resolved._replace(want=resolved.want | mine, scored=resolved.scored | mine, only_positions=False)
+            resolved._replace(
+                want=resolved.want | mine, scored=resolved.scored | mine, factored=resolved.factored - mine, only_positions=False
+            )
             for resolved in self._resolved_passes[entry]
             for mine in [frozenset(name.partition(".")[2] for name in want if name.startswith(resolved.pass_.name + "."))]
         ]
@@ -279,10 +283,12 @@ class Step(nn.Module):
             if not scored and losses is not None:  # the scores are not read, so they need not exist all at once
                 losses[weighted.name] = objective(readings, fields)
                 continue
-            scores = objective.scores(readings, fields)
+            factored = weighted.name in resolved.factored
+            scores = objective.product(readings, fields) if factored else objective.scores(readings, fields)
             states[f"{resolved.pass_.name}.{weighted.name}"] = scores
             if losses is not None and has_loss:
-                losses[weighted.name] = objective.loss(scores, fields)
+                whole = isinstance(scores, Tensor)
+                losses[weighted.name] = objective.loss(scores, fields) if whole else objective(readings, fields)
 
     def _fields(self, pass_: Pass, batch: Batch, states: dict[str, Tensor]) -> Batch:
         """The fields of the pass's view, with those that `take` supplies."""
@@ -325,6 +331,7 @@ class Step(nn.Module):
         """Resolve every reading: which states each network must compute, and which heads' scores are read later."""
         want: dict[str, set[str]] = {pass_.name: set() for pass_ in passes}
         outside: set[str] = set()
+        whole: set[str] = set()  # the states, by their paths, that some part needs as a tensor
         for place, pass_ in enumerate(passes):
             earlier = {before.name: before for before in passes[:place]}
             sources = [(path, pass_) for path in pass_.take.values() if isinstance(path, str)]
@@ -333,8 +340,15 @@ class Step(nn.Module):
                     reads = self._rewriter(take).reads
                     sources += [(take.read.get(name, name), pass_) for name in reads]
             outside.update(path for path, _ in sources)
+            whole.update(path for path, _ in sources)
             for weighted in pass_.objectives:
-                bound = [weighted.read.get(name, name) for name in self._objective(weighted).reads]
+                objective = self._objective(weighted)
+                reading = {name: weighted.read.get(name, name) for name in objective.reads}
+                bound = list(reading.values())
+                whole.update(
+                    path if "." in path else f"{pass_.name}.{path}"
+                    for name, path in reading.items() if name not in objective.factored
+                )
                 outside.update(path for path in bound if "." in path)
                 want[pass_.name].update(path for path in bound if "." not in path)
             for path, _ in sources:
@@ -343,9 +357,9 @@ class Step(nn.Module):
             source, _, state = path.partition(".")  # the name of a head may have a dot
             if source in want:
                 want[source].add(state)
-        return tuple(self._resolved(pass_, frozenset(want[pass_.name]), outside) for pass_ in passes)
+        return tuple(self._resolved(pass_, frozenset(want[pass_.name]), outside, whole) for pass_ in passes)
 
-    def _resolved(self, pass_: Pass, want: frozenset[str], outside: set[str]) -> _ResolvedPass:
+    def _resolved(self, pass_: Pass, want: frozenset[str], outside: set[str], whole: set[str]) -> _ResolvedPass:
         network = self._network(pass_)
         heads = {weighted.name for weighted in pass_.objectives}
         unknown = want - network.gives.keys() - heads
@@ -358,7 +372,9 @@ class Step(nn.Module):
         alone = f"{pass_.name}.{state}" not in outside and all(
             self._objective(w).at or not self._reads(w, state) for w in pass_.objectives
         )
-        return _ResolvedPass(pass_, want, frozenset(want & heads), alone and takes_positions(network))
+        scored = frozenset(want & heads)
+        factored = frozenset(name for name in scored if f"{pass_.name}.{name}" not in whole)
+        return _ResolvedPass(pass_, want, scored, factored, alone and takes_positions(network))
 
     def _check_source(self, path: str, pass_: Pass, earlier: Mapping[str, Pass]) -> None:
         source, _, _ = path.rpartition(".")

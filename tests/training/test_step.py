@@ -13,7 +13,7 @@ from cloze.networks import Network
 from cloze.networks.clock import Clock
 from cloze.networks.network import StateKind
 from cloze.networks.transformer import Transformer
-from cloze.objectives import relation_prediction, token_labelling, token_prediction
+from cloze.objectives import MatchScores, relation_prediction, token_labelling, token_prediction
 from cloze.training.state import gather_parameters, load_parameters, with_shared_names
 from cloze.training.step import Pass, Rewrite, Step, Weighted, part_state, tie
 from tests.making import network_of
@@ -216,3 +216,37 @@ def test_state_has_ties_once_and_comes_back_under_all_names() -> None:
 def test_a_live_weight_follows_the_share() -> None:
     weighted = Weighted("lm", "lm", weight=lambda share: 1 - share)
     assert weighted.weight_at(0.25) == 0.75
+
+
+def taught() -> Step:
+    """A student that learns from a teacher's scores of a vocabulary, where its own loss asks for other positions."""
+    clock = Clock()
+    networks = {name: network_of("transformer", layers=layers, width=16, heads=2, dropout=0.0, vocab_size=VOCABULARY, clock=clock)
+        for name, layers in (("teacher", 2), ("student", 1))}
+    heads = {
+        name: token_prediction(tie=True, transform="gelu", width=16, vocab_size=VOCABULARY, table=networks[of].embeddings.tokens)
+        for name, of in (("teaching", "teacher"), ("learning", "student"))
+    }
+    match = MatchScores(temperature=2.0)
+    passes = (
+        Pass("teacher", "teacher", objectives=(Weighted("teaching", "teaching", 0.0),), grad=False),
+        Pass("student", "student", objectives=(
+            Weighted("learning", "learning"),
+            Weighted("match", "match", read={"student": "student.learning", "teacher": "teacher.teaching"}),
+        )),
+    )  # fmt: skip
+    return Step(networks=networks, objectives={**heads, "match": match}, entries={"main": passes}, clock=clock)
+
+
+def test_scores_that_are_only_compared_are_not_computed_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, batch = taught(), first().batch
+    whole = {name: step.run("main", batch, frozenset({name}))[name] for name in ("teacher.teaching", "student.learning")}
+    for name in ("teaching", "learning"):
+        monkeypatch.setattr(step.objectives[name], "scores", None)
+    losses = step("main", batch)
+    student, teacher = whole["student.learning"], whole["teacher.teaching"]
+    expected = MatchScores(temperature=2.0)({"student": student, "teacher": teacher}, batch).total
+    torch.testing.assert_close(losses["match"].total, expected)
+    (losses["match"].total + losses["learning"].total).backward()
+    assert all(p.grad is None for p in step.networks["teacher"].parameters())
+    assert step.networks["student"].embeddings.tokens.weight.grad is not None
