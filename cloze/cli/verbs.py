@@ -50,6 +50,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "export": Verb("export", "write a folder to publish, or word vectors to a file"),
     },
     "Look": {
+        "look": Verb("look", "what a network computes for a text: a page to explore"),
         "report": Verb("report", "write an HTML page about one or several runs"),
         "demo": Verb("demo", "pre-train and fine-tune in a few minutes; needs no data"),
     },

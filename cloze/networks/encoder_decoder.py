@@ -96,7 +96,7 @@ class Coder(nn.Module):
         states = {} if own is None else own.stacked(prefix)
         states |= {} if crossing is None else crossing.stacked("crossing_")
         if f"{prefix}layers" in want:
-            states["layers"] = torch.stack([*passed[:-1], hidden])
+            states[f"{prefix}layers"] = torch.stack([*passed[:-1], hidden])
         return hidden, states
 
 
@@ -183,7 +183,8 @@ class EncoderDecoder(Network):
         optional |= {f"inputs/{name}" for name in self.inputs}
         self.takes = self.needs | optional
         self.gives = {
-            **reading_kinds("order"), "decoder_hidden": StateKind("B T D", "left_to_right"), "summary": StateKind("B D", "order"),
+            **reading_kinds("order"), "summary": StateKind("B D", "order"), "decoder_hidden": StateKind("B T D", "left_to_right"),
+            "decoder_layers": StateKind("N B T D", "left_to_right"),
             **attention_kinds("order"), **attention_kinds("left_to_right", "decoder_"), **attention_kinds("order", "crossing_"),
         }
         self.reset_parameters()
@@ -192,6 +193,10 @@ class EncoderDecoder(Network):
     def depth_groups(self) -> list[nn.Module]:
         """Tables first, then the encoder's layers and the decoder's."""
         return [self.embeddings, *self.encoder.layers, *self.decoder.layers]
+
+    def finish(self, x: Tensor) -> Tensor:
+        """The final norm of the decoder's x (…, D), where there is one."""
+        return x if self.decoder.norm is None else self.decoder.norm(x)
 
     def cache(self) -> SequenceCache:
         return SequenceCache(len(self.decoder.layers))
@@ -223,7 +228,8 @@ class EncoderDecoder(Network):
         """The wanted states of tokens (B, L) and decoder_tokens (B, T).
 
         `hidden` (B, L, D) is the encoder's, `layers` (N+1, B, L, D) the words and its layers, `decoder_hidden` (B, T, D) the
-        decoder's (at padding all mean nothing), `summary` (B, D) the decoder's at its last token; without `decoder_tokens` the
+        decoder's (at padding all mean nothing), `decoder_layers` (N+1, B, T, D) its tokens and its layers, `summary` (B, D) the
+        decoder's at its last token; without `decoder_tokens` the
         decoder reads the encoder's tokens with the last one moved to the front (BART §3.1). The states of attention are those of
         `transformer`, of the decoder with `decoder_` before their names, of its attention to the encoder with `crossing_`; so
         are the `gates` of heads, and the objects `around` the layers of either stack.

@@ -129,6 +129,11 @@ class Network(nn.Module, ABC):
         """Embeddings first, then the layers in order: the units of sharding, freezing, layer-wise rates and probes."""
         return [self.embeddings, *self.layers]
 
+    def finish(self, x: Tensor) -> Tensor:
+        """What a head reads if the last layer gives x (…, D), such as its final norm; by default x itself. Probes apply it to
+        the other layers."""
+        return x
+
     @property
     def layer_widths(self) -> Sequence[int]:
         """The widths of the layers' outputs in a network without `Layer`s that calls `around`: what adapters there read."""

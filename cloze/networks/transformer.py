@@ -154,9 +154,13 @@ class Transformer(Network):
         stack = Stack(self.layers, given, [*self.around, *around])
         at = self._read_tokens(tokens, want, positions, summaries) if stack.per_token and record is None else None
         passed = stack.run(x, at=at)
-        hidden = passed[-1] if self.norm is None else self.norm(passed[-1])
+        hidden = self.finish(passed[-1])
         states = reading_states(want, hidden if at is None else at.put_back(hidden), passed, summaries)
         return states if record is None else {**states, **record.stacked()}
+
+    def finish(self, x: Tensor) -> Tensor:
+        """The final norm of x (…, D), where there is one."""
+        return x if self.norm is None else self.norm(x)
 
     def _read_tokens(
         self, tokens: Tensor, want: frozenset[str], positions: Tensor | None, summaries: Tensor | None

@@ -1,0 +1,60 @@
+"""`cloze look`: a page that shows what a network computes for a text, layer by layer."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cloze.cli.with_files import WithFiles
+
+
+def command(
+    checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
+    text: Annotated[str, typer.Argument(help="The text; [MASK] is a mask.")],
+    other: Annotated[
+        str | None, typer.Argument(help="A second text: the other one of a pair, or what an encoder-decoder writes.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("look.html"),
+    length: Annotated[int | None, typer.Option(min=2, help="Cut texts to this many tokens.")] = None,
+    top: Annotated[int, typer.Option(min=1, max=50, help="Predictions and neighbours of each token.")] = 5,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
+    with_files: WithFiles = None,
+) -> None:
+    """Write a page that shows what a network computes for a text: attention, predictions and neighbours by layer.
+
+    Example: cloze look RUN "The cat sat on the [MASK]." --out page.html
+
+    The page is one file and needs no network. Attention is shown by head and layer; each token's predictions are those of the
+    network's own head, read from every layer; neighbours are the nearest tokens of the text and words of the vocabulary.
+    """
+    from cloze.errors import UserError
+
+    if out.suffix.lower() not in (".html", ".htm") or out.is_dir():
+        raise UserError(f"--out {out}: expected an HTML file, such as page.html.")
+    if not out.parent.is_dir():
+        raise UserError(f"{out}: its folder does not exist. Make it first, or choose another --out.")
+
+    from cloze.assembly.build import load_checkpoint
+    from cloze.probes.look import look
+    from cloze.reports.look import write_page
+
+    loaded = load_checkpoint(checkpoint, device)
+    seen = look(loaded, text, other, length=length, top=top)
+    typed = shlex.join(["cloze", *sys.argv[1:]]) if Path(sys.argv[0]).name == "cloze" else ""
+    page = write_page(seen, out, name=str(checkpoint), about=about(loaded), command=typed)
+    for remark in seen.remarks:
+        typer.echo(remark, err=True)
+    typer.echo(f"{page}: {sum(map(len, seen.sequences.values()))} tokens, {page.stat().st_size / 1e6:.1f} MB")
+    typer.echo(f"Next: open {shlex.quote(str(page))} in a browser", err=True)
+
+
+def about(loaded: Any) -> str:
+    """A line about a network: its kind, its size, the order in which it reads."""
+    arguments = loaded.network_arguments
+    sizes = [f"{arguments[key]} {key}" for key in ("layers", "heads") if key in arguments]
+    sizes += [f"width {arguments['width']}"] if "width" in arguments else []
+    return ", ".join([loaded.imported.model.part.replace("_", " "), *sizes, f"order {loaded.order.replace('_', ' ')}"])

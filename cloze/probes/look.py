@@ -1,0 +1,275 @@
+"""`look`: everything that a network computes for one input, by layer: attention, predictions, and the nearest vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cloze.batch import Batch
+from cloze.decoding.forms import ByDecoder
+from cloze.decoding.layout import Framed, Ids
+from cloze.decoding.reader import Checkpoint, Reader, head_for
+from cloze.decoding.search import Written
+from cloze.decoding.sequence import Manner, has_decoder, start_id
+from cloze.errors import UserError
+from cloze.probes.pieces import shown
+
+ANSWER = 32  # tokens that an encoder-decoder writes if it is given no second text
+_BLOCK = 1 << 24  # cosines with the vocabulary that are held at once
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The tokens of a sequence: `ids`, how they are shown, and `parts`: 0 and 1 the texts, -1 what the template inserts."""
+
+    name: str
+    ids: tuple[int, ...]
+    pieces: tuple[str, ...]
+    parts: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One kind of attention: `shares` (N, H, Lq, Lk), whose rows sum to one, from the tokens of `rows` to those of `columns`."""
+
+    name: str
+    rows: str
+    columns: str
+    shares: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Lens:
+    """What the network's own head predicts from each layer: the best `ids` and their probabilities, both (N + 1, L, K).
+
+    `final` (N + 1, L) is the probability of the top layer's best token, `actual` (N + 1, L) that of the token that is there: the
+    next one if `predicts` is "next". `actual` is NaN where there is none, and at masks.
+    """
+
+    rows: str
+    predicts: str
+    ids: NDArray[np.int64]
+    shares: NDArray[np.float32]
+    final: NDArray[np.float32]
+    actual: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Near:
+    """The nearest vectors of every token's at every layer, by their cosines, each (N + 1, L, K).
+
+    `tokens` are positions in the same sequence, `words` ids of the vocabulary; None if the token table has another width.
+    """
+
+    rows: str
+    tokens: NDArray[np.int64]
+    cosines: NDArray[np.float32]
+    words: NDArray[np.int64] | None
+    word_cosines: NDArray[np.float32] | None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What `look` found: the texts, their sequences by name, and of every panel what the network has."""
+
+    texts: tuple[str, ...]
+    sequences: Mapping[str, Shown]
+    attention: tuple[Attention, ...]
+    lens: Lens | None
+    near: tuple[Near, ...]
+    vocabulary: Mapping[int, str]
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Row:
+    source: Framed
+    target: Ids
+
+
+@torch.inference_mode()
+def look(loaded: Checkpoint, text: str, other: str | None = None, *, length: int | None = None, top: int = 5) -> Seen:
+    """Run a network over a text, or over a pair of texts, and keep what it computes at every layer.
+
+    An encoder-decoder reads `text` and writes `other`; if that is None, it writes an answer first. `[MASK]` in a text is a
+    mask. Texts are cut to what the network can read, or to `length` tokens, which `remarks` then say. `top` is the number of
+    predictions and of neighbours for each token.
+
+    Raises:
+        UserError: The network is a table of words, or it cannot read two texts.
+    """
+    reader = Reader.of(loaded)
+    if reader.network.of_words:
+        raise UserError(
+            f"{loaded.folder}: a table of word vectors has no layers to look into.\n  The nearest words: cloze neighbours "
+            f"{loaded.folder} WORD"
+        )
+    head = head_for(loaded, "token_prediction")
+    if has_decoder(reader):
+        return _both(reader, head, text, other, length, top)
+    framed = _framed(reader, text, other, length)
+    found = _Found(reader, top)
+    found.cut(framed.cut, "text")
+    found.add(_shown(reader, "text", framed.ids, framed.part))
+    batch = reader.batch([framed])
+    states = reader.states(batch, {"layers", "attention"} & set(reader.network.gives))
+    found.attend("attention", "text", "text", states.get("attention"))
+    found.read("text", states["layers"], head, "hidden", batch)
+    return found.seen(text, other)
+
+
+def _both(reader: Reader, head: Any, text: str, other: str | None, length: int | None, top: int) -> Seen:
+    """What an encoder-decoder computes for a text and what it writes."""
+    form, found = ByDecoder(reader), _Found(reader, top)
+    source = form.source(_ids(reader, text), max_length=length)
+    found.cut(source.cut, "text")
+    if other is None and head is not None:
+        written: Written = form.write(head, [source], Manner(ANSWER))[0]
+        target = np.asarray(written.ids, np.int32)
+        other = str(reader.tokenizer.decode(target))
+        found.remarks.append("The second text is what the network writes for the first one.")
+    else:
+        target, cut = form.target(_ids(reader, other or ""), most=length)
+        found.cut(cut, "second text")
+    target = target if len(target) else np.array([start_id(reader)], np.int32)
+    found.add(_shown(reader, "source", source.ids, source.part))
+    read = np.concatenate([[start_id(reader)], target[:-1]])
+    found.add(_shown(reader, "target", read, np.r_[-1, np.zeros(len(read) - 1, np.int64)], following=target))
+    batch = form.asked([_Row(source, target)], "any")
+    wanted = {"layers", "attention", "decoder_layers", "decoder_attention", "crossing_attention"}
+    states = reader.states(batch, wanted & set(reader.network.gives))
+    found.attend("encoder", "source", "source", states.get("attention"))
+    found.attend("decoder", "target", "target", states.get("decoder_attention"))
+    found.attend("decoder to encoder", "target", "source", states.get("crossing_attention"))
+    if "decoder_layers" in states:
+        found.read("target", states["decoder_layers"], head, str(reader.network.writes), batch)
+    found.read("source", states["layers"], None, "", batch)
+    return found.seen(text, other)
+
+
+class _Found:
+    """Collects the panels."""
+
+    def __init__(self, reader: Reader, top: int) -> None:
+        self.reader, self.top = reader, top
+        self.sequences: dict[str, Shown] = {}
+        self.following: dict[str, Ids] = {}
+        self.attention: list[Attention] = []
+        self.lens: Lens | None = None
+        self.near: list[Near] = []
+        self.remarks: list[str] = []
+
+    def cut(self, lost: int, name: str) -> None:
+        if lost:
+            self.remarks.append(f"The last {lost:,} tokens of the {name} do not fit and were cut.")
+
+    def add(self, made: tuple[Shown, Ids]) -> None:
+        shown, following = made
+        self.sequences[shown.name], self.following[shown.name] = shown, following
+
+    def attend(self, name: str, rows: str, columns: str, shares: Tensor | None) -> None:
+        if shares is not None:
+            self.attention.append(Attention(name, rows, columns, shares[:, 0].float().cpu().numpy()))
+
+    def read(self, name: str, layers: Tensor, head: Any, state: str, batch: Batch) -> None:
+        """The nearest vectors of the layers (N + 1, 1, L, D), and what the head predicts from each if it reads `state` alone."""
+        layers = layers[:, 0].float()
+        self.near.append(_near(name, layers, self.reader, self.top))
+        if head is None:
+            return
+        if len(head.reads) != 1 or head.reads[0] not in (state, "query"):
+            self.remarks.append(f"Its head reads {' and '.join(head.reads)}, not one layer: there are no predictions by layer.")
+            return
+        if head.reads[0] == "query":
+            self.remarks.append(
+                "In training, the head reads a second stream that does not see its own token. Here it reads the first stream, "
+                "which does."
+            )
+        self.lens = _lens(name, layers, self.reader, head, batch, self.following[name], self.top)
+
+    def seen(self, *texts: str | None) -> Seen:
+        ids = {int(i) for one in self.sequences.values() for i in one.ids}
+        ids |= set() if self.lens is None else set(self.lens.ids.ravel().tolist())
+        ids |= {i for one in self.near if one.words is not None for i in one.words.ravel().tolist()}
+        vocabulary = {i: shown(self.reader.tokenizer, i) for i in sorted(ids) if i < self.reader.tokenizer.size}
+        return Seen(
+            tuple(text for text in texts if text), self.sequences, tuple(self.attention), self.lens, tuple(self.near), vocabulary,
+            tuple(self.remarks),
+        )
+
+
+def _ids(reader: Reader, text: str) -> Ids:
+    """The ids of a text in which [MASK] and other literals mean special tokens."""
+    return np.asarray(reader.tokenizer.encode_template(text).ids, np.int32)
+
+
+def _framed(reader: Reader, text: str, other: str | None, length: int | None) -> Framed:
+    """One text or two as the network reads them."""
+    texts = [text] if other is None else [text, other]
+    literals = [*reader.tokenizer.literals, *reader.tokenizer.literals.values()]
+    if not any(literal in one for literal in literals for one in texts):
+        return reader.encode(texts[:1], None if other is None else texts[1:], max_length=length)[0]
+    most = min((n for n in (length, reader.max_length) if n is not None), default=None)
+    layout = reader.single if other is None else reader.pair
+    return layout([_ids(reader, one) for one in texts], max_length=most)
+
+
+def _shown(reader: Reader, name: str, ids: Any, parts: Any, *, following: Ids | None = None) -> tuple[Shown, Ids]:
+    """The tokens of a sequence, and the token that follows each; -1 where none does."""
+    made = Shown(
+        name, tuple(int(i) for i in ids), tuple(shown(reader.tokenizer, int(i)) for i in ids), tuple(int(p) for p in parts)
+    )
+    after = np.append(np.asarray(ids)[1:], -1) if following is None else following
+    return made, np.asarray(after, np.int32)
+
+
+def _lens(name: str, layers: Tensor, reader: Reader, head: Any, batch: Batch, following: Ids, top: int) -> Lens:
+    """The best tokens of every layer by the head, after what the network does before its head reads."""
+    network, (number, length, _) = reader.network, layers.shape
+    forward = has_decoder(reader) or reader.order == "left_to_right"
+    predicts = "next" if forward else "own"
+    own = batch["tokens"][0].cpu().numpy()
+    true = following if forward else np.where(own == reader.tokenizer.roles.get("[MASK]", -1), -1, own)
+    positions = torch.arange(length, device=reader.device)
+    ids, shares = np.zeros((number, length, top), np.int64), np.zeros((number, length, top), np.float32)
+    final, actual = np.zeros((number, length), np.float32), np.full((number, length), np.nan, np.float32)
+    there = torch.from_numpy(np.maximum(true, 0).astype(np.int64)).to(reader.device)
+    winners = None
+    for layer in reversed(range(number)):
+        state = layers[layer] if layer == number - 1 else network.finish(layers[layer])  # the top one is finished already
+        scores = reader.token_scores(head, {head.reads[0]: state[None]}, batch, positions).softmax(-1)
+        best = scores.topk(min(top, scores.shape[1]), dim=-1)
+        kept = best.values.shape[1]
+        winners = best.indices[:, :1] if winners is None else winners
+        final[layer] = scores.gather(1, winners)[:, 0].cpu().numpy()
+        ids[layer, :, :kept], shares[layer, :, :kept] = best.indices.cpu().numpy(), best.values.cpu().numpy()
+        found = scores.gather(1, there[:, None])[:, 0].cpu().numpy()
+        actual[layer] = np.where(true >= 0, found, np.nan)
+    return Lens(name, predicts, ids, shares, final, actual)
+
+
+def _near(name: str, layers: Tensor, reader: Reader, top: int) -> Near:
+    """The nearest tokens of the sequence and rows of the token table, by the cosine with every token's vector."""
+    unit = torch.nn.functional.normalize(layers, dim=-1)
+    cosines = unit @ unit.transpose(-2, -1)
+    cosines.diagonal(dim1=-2, dim2=-1).fill_(-torch.inf)
+    best = cosines.topk(min(top, max(layers.shape[1] - 1, 0)), dim=-1)
+    made = Near(name, best.indices.cpu().numpy(), best.values.cpu().numpy(), None, None)
+    module = reader.network.tables.get("tokens")
+    table = None if module is None else dict(module.named_parameters(recurse=False)).get("weight")
+    if table is None or table.dim() != 2 or table.shape[1] != layers.shape[-1]:
+        return made
+    rows = torch.nn.functional.normalize(table[: reader.tokenizer.size].float(), dim=-1)
+    flat, kept = unit.flatten(0, 1), min(top, len(rows))
+    found = [(part @ rows.T).topk(kept, dim=-1) for part in flat.split(max(1, _BLOCK // len(rows)))]
+    near, words = (torch.cat(one).unflatten(0, layers.shape[:2]).cpu().numpy() for one in zip(*found, strict=True))
+    return Near(name, made.tokens, made.cosines, words, near)

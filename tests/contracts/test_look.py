@@ -1,0 +1,57 @@
+"""`cloze look` on every kind of network: what it has is shown, and a table of words is refused in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cloze.assembly.build import load_checkpoint
+from cloze.cli.main import main
+from cloze.probes.look import look
+from cloze.reports.look import page_data
+
+#: Of every kind of network: its kinds of attention, and what its head predicts at a token.
+KINDS: dict[str, tuple[tuple[str, ...], str | None]] = {
+    "bert": (("attention",), "own"), "gpt2": (("attention",), "next"), "unilm": (("attention",), "own"),
+    "t5-small": (("encoder", "decoder", "decoder to encoder"), "next"), "transformer-xl": (("attention",), "next"),
+    "xlnet-base": (("attention",), "own"), "zen": (("attention",), "own"), "character-bert": (("attention",), "own"),
+    "electra-small": (("attention",), None), "lstm": ((), "next"), "elmo": ((), None), "context2vec": ((), None),
+    "cove": ((), None), "skip-thought": ((), None), "nnlm": ((), "next"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_look_shows_what_a_kind_of_network_has(name: str, start: Callable[[str], Path]) -> None:
+    seen = look(load_checkpoint(start(name)), "the cat saw the river")
+    kinds, predicts = KINDS[name]
+    assert tuple(one.name for one in seen.attention) == kinds
+    assert (None if seen.lens is None else seen.lens.predicts) == predicts
+    for one in seen.attention:
+        np.testing.assert_allclose(one.shares.sum(-1), 1.0, atol=1e-5)
+        if predicts == "next" and one.rows == one.columns != "source":
+            assert (np.triu(one.shares, 1) == 0).all()
+    assert all(near.cosines.shape[:2] == near.tokens.shape[:2] for near in seen.near)
+    assert page_data(seen)["layers"] == max(len(near.tokens) for near in seen.near) - 1
+
+
+def test_an_encoder_decoder_reads_the_second_text_with_its_decoder(start: Callable[[str], Path]) -> None:
+    seen = look(load_checkpoint(start("t5-small")), "the cat saw the river", "the rain")
+    assert seen.texts == ("the cat saw the river", "the rain") and set(seen.sequences) == {"source", "target"}
+    target = seen.sequences["target"]
+    assert target.parts[0] == -1 and seen.attention[2].shares.shape[2:] == (len(target), len(seen.sequences["source"]))
+
+
+def test_word_vectors_are_refused_and_so_is_a_page_that_is_no_html(
+    start: Callable[[str], Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = str(tmp_path / "page.html")
+    assert main(["look", str(start("word2vec-cbow")), "the cat", "--out", out]) == 2
+    assert "has no layers to look into.\n  The nearest words: cloze neighbours" in capsys.readouterr().err
+    assert main(["look", str(start("bert")), "the cat", "--out", str(tmp_path / "page.txt")]) == 2
+    assert "expected an HTML file, such as page.html" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    assert main(["look", str(start("bert")), "the cat", "--out", out]) == 0
+    assert ": 5 tokens, " in capsys.readouterr().out and Path(out).is_file()
