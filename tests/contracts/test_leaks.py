@@ -21,6 +21,8 @@ from cloze.registry import names
 from cloze.training.step import Pass, Step
 
 BAND, DEPTH = 8, 4
+#: States of a decoder, which may look at all of the encoder.
+DECODER = ("decoder_hidden", "decoder_layers")
 #: What it read is forgotten so fast, before it learns, that it cannot be measured a few tokens on.
 FADING = {"lstm", "gru", "bilstm", "lstm_encoder_decoder", "two_sided_lstm"}
 
@@ -88,7 +90,7 @@ def check_row(network: Any, run: Pass, given: dict[str, Tensor], row: int) -> No
     real = (block[row] > 0).nonzero().view(-1)
     for state, sees, moved in perturbed(network, run, given, row, "tokens", real):
         assert moved.any(), f"{run.name}.{state} does not depend on the tokens"
-        if state == "decoder_hidden":  # the decoder may look at all of the encoder
+        if state in DECODER:  # the decoder may look at all of the encoder
             continue
         allowed = may[sees][:, real].T.expand_as(moved)
         leaks = (moved & ~allowed)[..., real].reshape(-1, len(real), len(real)).any(0)
@@ -99,11 +101,13 @@ def check_row(network: Any, run: Pass, given: dict[str, Tensor], row: int) -> No
         later = given.get("decoder_block", torch.ones_like(given["decoder_tokens"]))
         asked = (later[row] > 0).nonzero().view(-1)
         for state, _, moved in perturbed(network, run, given, row, "decoder_tokens", asked):
-            if state != "decoder_hidden":
+            if state not in DECODER:
                 assert not moved.any(), f"{run.name}.{state} sees the decoder's tokens"
                 continue
             causal = torch.ones(moved.shape[-1], moved.shape[-1], dtype=torch.bool).tril()[:, asked].T
-            assert (moved == causal)[:, asked].all(), f"{run.name}.{state} does not see exactly what is to its left"
+            assert not (moved & ~causal)[..., asked].any(), f"{run.name}.{state} sees what is to its right"
+            if state == "decoder_hidden":
+                assert (moved == causal)[:, asked].all(), f"{run.name}.{state} does not see all that is to its left"
 
 
 def perturbed(

@@ -157,7 +157,8 @@ def test_a_browser_draws_every_panel_without_an_error(width: int, checkpoint: Ca
       document.querySelectorAll("#model canvas")[0].click(); document.getElementById("layer").value = 0;
       document.getElementById("layer").dispatchEvent(new Event("input"));
       document.title = [wide <= innerWidth, count("#model canvas"), count("#lens-table tbody tr"), count("#near-table tbody tr"),
-        count("#view line") > 0, document.getElementById("layer-name").textContent, count("script"), window.failed ?? ""].join("|");
+        count("#view line") > 0, document.getElementById("layer-name").textContent, count("script"),
+        window.failed ?? ""].join("|");
     }</script></body>"""
     html = page.read_text(encoding="utf-8").replace("</body>", probe)
     html = html.replace("<head>", "<head><script>onerror = message => window.failed = message</script>")
