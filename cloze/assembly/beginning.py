@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from torch import Tensor, nn
@@ -56,7 +57,7 @@ def begin_with(step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: 
     if wrong:
         raise CheckpointError(
             f"{folder}: does not fit the network {label!r} of {recipe.name}: {wrong[0]} is {_shape(wrong[0], theirs)} in the "
-            f"checkpoint and {_shape(wrong[0], mine)} in the recipe."
+            f"checkpoint and {_shape(wrong[0], mine)} in the recipe.\n  {_own_recipe(folder)}"
         )
     network.load_state_dict(dict(theirs))
     frozen = frozen_heads(recipe)
@@ -73,6 +74,17 @@ def begin_with(step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: 
 
 def _shape(name: str, state: Mapping[str, Tensor]) -> str:
     return str(tuple(state[name].shape)) if name in state else "missing"
+
+
+def _own_recipe(folder: Path) -> str:
+    """How to continue a checkpoint in its own shape."""
+    shown = quote(str(folder))
+    if (folder / "cloze" / "recipe.yaml").is_file():
+        return f"To continue it with its own recipe: cloze pretrain {shown} --init {shown} --corpus TEXT --out RUN"
+    return (
+        f"To continue it in its own shape: cloze import {shown} --out IMPORTED\n"
+        "  then: cloze pretrain IMPORTED --init IMPORTED --corpus TEXT --out RUN"
+    )
 
 
 def _inherited(specs: Sequence[PartSpec], model: Model) -> list[PartSpec]:

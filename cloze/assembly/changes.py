@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloze.assembly.document import Node, Where, from_data, read_yaml
-from cloze.assembly.expand import NEXT_TO_PART
 from cloze.assembly.faults import Faults
 from cloze.assembly.given import build
 from cloze.assembly.parts import builder_of, names
+from cloze.assembly.paths import NEXT_TO_PART
 from cloze.assembly.schema import check_value, expand_arguments, expand_part, part_slots
 from cloze.errors import RecipeError, nearest
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from cloze.assembly.document import Node
 from cloze.assembly.faults import Faults
-from cloze.assembly.paths import SINGULAR
+from cloze.assembly.paths import NEXT_TO_PART, SINGULAR
 from cloze.assembly.recipe import TrainingSpec
 from cloze.assembly.schema import expand_arguments, expand_part, slots, unknown_keys
 
@@ -22,7 +22,6 @@ SECTIONS = frozenset(KEYS) - {"name", "paper", "notes", "tie", "order", "mixing"
 ENTRY_KEYS = ("source", "order", "exercise", "passes", "objectives", "odds", "task")
 PASS_KEYS = ("name", "network", "view", "take", "objectives", "grad")
 TEXT_KEYS = ("normalise", "tokenizer", "words", "annotate")
-NEXT_TO_PART = frozenset({"from", "change", "train", "architecture"})
 
 
 def expand(root: Node, faults: Faults) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 
 from cloze.assembly.changes import Described, inherited_by, parse_change, require_unwritten, take_over
 from cloze.assembly.document import Node, from_data
-from cloze.assembly.expand import NEXT_TO_PART
 from cloze.assembly.faults import Faults
+from cloze.assembly.paths import NEXT_TO_PART
 from cloze.assembly.recipe import Recipe
 from cloze.errors import CheckpointError, RecipeError, nearest
+from cloze.training.phases import sets_train
 from cloze.untrusted import parse_json, read_small
 
 #: Where a run keeps its networks other than the exported one: a folder for each, or NAME.json for one that is borrowed.
@@ -201,9 +202,11 @@ def borrowed(recipe: Recipe) -> frozenset[str]:
 
 
 def never_trained(recipe: Recipe, label: str) -> bool:
-    """Whether no parameter of a network is ever trained: `train: none`, or no pass with a gradient."""
+    """Whether no parameter of a network is ever trained: `train: none` in every phase, or no pass with a gradient."""
     runs = [run for entry in recipe.entries.values() for run in entry.passes if run.network == label]
-    return recipe.networks[label].train in ("none", ()) or not any(run.grad for run in runs)
+    in_phases = [value for phase in recipe.schedule for path, value in phase.set.items() if sets_train(path, label)]
+    frozen = all(train in ("none", (), []) for train in [recipe.networks[label].train, *in_phases])
+    return frozen or not any(run.grad for run in runs)
 
 
 def frozen_heads(recipe: Recipe) -> frozenset[str]:

@@ -14,6 +14,8 @@ from cloze.errors import RecipeError, nearest
 
 _step = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,6})\]")
 
+#: The keys of a network that stand next to its part: they belong to the network, not to the part.
+NEXT_TO_PART = frozenset({"from", "change", "train", "architecture"})
 SINGULAR = {"text": "texts", "corpus": "sources", "network": "networks"}
 
 
@@ -105,7 +107,8 @@ def _enter(node: Node, step: str | int, walked: str, path: str) -> tuple[Node, K
         node.value = {node.first: Node(node.value, node.where)}  # the number that stands for a section, written out
     if not node.is_mapping:
         raise RecipeError(f"{path!r}: {walked.lstrip('.')} is a value and has nothing inside.")
-    if node.part is not None and step not in node.value:
+    own = node.part == "network" and step in NEXT_TO_PART  # `train` belongs to the network, not to its part
+    if node.part is not None and step not in node.value and not own:
         name = _part_name(node)
         inner = node.value.get(name)
         if inner is not None and inner.is_mapping:

@@ -1,4 +1,4 @@
-"""The schedule of a recipe as phases of a run: shares of the budget, and the rates of dropout in each."""
+"""The schedule of a recipe as phases of a run: shares of the budget, what is trained, and the rates of dropout in each."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cloze.assembly.build import build_step
+from cloze.assembly.build import build_step, built
 from cloze.assembly.load import phase_recipes
-from cloze.assembly.recipe import Recipe
+from cloze.assembly.origins import never_trained
+from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import dropouts
-from cloze.training.phases import Phase, phases_from_shares, sets_dropout
+from cloze.training.freezing import ByPhase, Only, Unfreezing, unfreezing_of
+from cloze.training.phases import Phase, phases_from_shares, sets_dropout, sets_train
 from cloze.training.step import Step
 
 
@@ -21,6 +23,19 @@ def phases_of(recipe: Recipe) -> tuple[Phase, ...]:
         return ()
     sizes = [(phase.share or phase.steps or phase.epochs or 0.0, phase.set) for phase in recipe.schedule]
     return phases_from_shares(sizes)
+
+
+def unfreezing(recipe: Recipe, label: str) -> Unfreezing:
+    """The `train:` of a network as the loop needs it, by phase if a phase sets it; a network that only runs without gradient is
+    frozen."""
+    if never_trained(recipe, label):
+        return Only()
+    in_turn = [recipe]
+    if any(sets_train(path, label) for phase in recipe.schedule for path in phase.set):
+        in_turn = phase_recipes(recipe)
+    given = [one.networks[label].train for one in in_turn]
+    ways = [unfreezing_of(built(train) if isinstance(train, PartSpec) else train) for train in given]
+    return ways[0] if len(ways) == 1 else ByPhase(tuple(phase.until for phase in phases_of(recipe)), tuple(ways))
 
 
 def with_dropouts(phases: tuple[Phase, ...], recipe: Recipe, step: Step, **given: Any) -> tuple[Phase, ...]:

@@ -20,12 +20,12 @@ from cloze.assembly.corpora import open_held_out, open_records
 from cloze.assembly.fitted import Fitted
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
 from cloze.assembly.measuring import counted, described, selection_of
-from cloze.assembly.origins import borrowed, never_trained, reference_to
+from cloze.assembly.origins import borrowed, reference_to
 from cloze.assembly.parts import engines
-from cloze.assembly.phasing import phases_of, with_dropouts
+from cloze.assembly.phasing import phases_of, unfreezing, with_dropouts
 from cloze.assembly.plan import Plan, prospects_of, ways_out
 from cloze.assembly.publish import Publisher
-from cloze.assembly.recipe import PartSpec, Recipe
+from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Request, tokenizer_for
 from cloze.assembly.room import make_room, require_one_process, require_room, why_no_forecast
 from cloze.assembly.samples import sampler
@@ -37,7 +37,6 @@ from cloze.training.budget import Budget
 from cloze.training.checkpoint import Checkpoints
 from cloze.training.engine import choose
 from cloze.training.forecast import Forecast, Trials
-from cloze.training.freezing import Unfreezing, unfreezing_of
 from cloze.training.precision import choose_device
 from cloze.training.run import Record, Run, Training, read_run_record, require_recipe
 from cloze.training.step import Step
@@ -147,12 +146,6 @@ def plan_of(
         return plan
     bytes_ = sum(one.report.get("bytes") or 0 for one in stores.values())
     return replace(plan, ways=ways_out(plan, request.command_line, vocab_size=store.vocab_size, text_bytes=bytes_ or None))
-
-
-def unfreezing(recipe: Recipe, label: str) -> Unfreezing:
-    """The `train:` of a network as the loop needs it; a network that only runs without gradient is frozen."""
-    train = "none" if never_trained(recipe, label) else recipe.networks[label].train
-    return unfreezing_of(built(train) if isinstance(train, PartSpec) else train)
 
 
 def inputs_of(

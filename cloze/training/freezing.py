@@ -74,6 +74,19 @@ class Only:
         return 1 + number % layers
 
 
+@dataclass(frozen=True)
+class ByPhase:
+    """One way after another, each until a share of the budget is spent (`until`, increasing; the last is 1)."""
+
+    until: tuple[float, ...]
+    ways: tuple[Unfreezing, ...]
+
+    def trainable(self, groups: int, *, epochs: float, share: float) -> frozenset[int]:
+        """The groups of the phase that a step with this share belongs to."""
+        phase = next((number for number, end in enumerate(self.until) if share < end), len(self.ways) - 1)
+        return self.ways[phase].trainable(groups, epochs=epochs, share=share)
+
+
 def unfreezing_of(value: Any) -> Unfreezing:
     """The value of a recipe's `train:` as an `Unfreezing`: `all`, `none`, names of depth groups, or a part already built."""
     if value == "all":

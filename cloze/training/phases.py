@@ -9,12 +9,20 @@ from typing import Any
 
 from cloze.errors import RecipeError
 
-MAY_SET = "length, batch, odds.<entry>, and dropouts such as networks.main.dropout"
+MAY_SET = "length, batch, odds.<entry>, networks.<name>.train, and dropouts such as networks.main.dropout"
 
 
 def may_set(path: str) -> bool:
-    """Whether a phase may set the value of a path: of the data, the mixture or a dropout."""
-    return path in ("length", "batch") or path.startswith("odds.") or sets_dropout(path)
+    """Whether a phase may set the value of a path: of the data, the mixture, what is trained, or a dropout."""
+    return path in ("length", "batch") or path.startswith("odds.") or sets_train(path) or sets_dropout(path)
+
+
+def sets_train(path: str, network: str | None = None) -> bool:
+    """Whether a path names the `train` of a network, of any network or of this one."""
+    first, *inner = path.split(".")
+    if first == "network":
+        return inner == ["train"]
+    return first == "networks" and len(inner) == 2 and inner[1] == "train" and network in (None, inner[0])
 
 
 def sets_dropout(path: str) -> bool:
@@ -28,8 +36,8 @@ def sets_dropout(path: str) -> bool:
 class Phase:
     """Values that hold until the share `until` of the budget is spent.
 
-    `set` maps value paths to values: `length`, `batch`, `odds.<entry>`, dropouts. `rates` holds the rate of each
-    dropout of the step by its module's name, or nothing if no phase sets any.
+    `set` maps value paths to values: `length`, `batch`, `odds.<entry>`, `networks.<name>.train`, dropouts. `rates` holds the
+    rate of each dropout of the step by its module's name, or nothing if no phase sets any.
     """
 
     until: float = 1.0

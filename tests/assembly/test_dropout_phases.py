@@ -81,7 +81,7 @@ def test_without_dropouts_in_the_schedule_nothing_is_followed() -> None:
     ("network.droput: 0.0", "Did you mean 'dropout'"),
     ("networks.mian.dropout: 0.0", "networks.mian"),
     ("network.dropout: none", "networks.main.transformer.dropout: got \"none\", expected a number"),
-    ("network.layers: 6", "a phase cannot set this value.\n  It may set: length, batch, odds.<entry>, and dropouts"),
+    ("network.layers: 6", "a phase cannot set this value.\n  It may set: length, batch, odds.<entry>, networks.<name>.train"),
 ])  # fmt: skip
 def test_what_a_phase_cannot_set_is_told_when_the_recipe_is_read(write: Write, change: str, told: str) -> None:
     path = write(schedule("{share: 0.9}", f"{{share: 0.1, set: {{{change}}}}}"))

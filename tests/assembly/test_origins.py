@@ -344,3 +344,16 @@ def test_a_frozen_network_that_is_exported_makes_a_whole_checkpoint(train: Train
         assert torch.equal(last.network.state_dict()[name], tensor), name
     held = load_file(Checkpoints(tmp_path / "run").path(2) / "state" / "parameters.safetensors")
     assert held and all(name.startswith("objectives.") for name in held)
+
+
+def test_weights_of_another_shape_are_refused_with_the_command_that_continues_them(
+    train: Train, teacher: Path, tmp_path: Path
+) -> None:
+    wider = TEACHER.replace("width: 16", "width: 32")
+    own = f"To continue it with its own recipe: cloze pretrain {teacher} --init {teacher} --corpus TEXT --out RUN"
+    with pytest.raises(CheckpointError, match=r"is \(72, 16\) in the checkpoint and \(72, 32\) in the recipe") as caught:
+        train(tmp_path / "run", wider, init=teacher)
+    assert str(caught.value).endswith(own)
+    foreign = shutil.copytree(teacher, tmp_path / "foreign", ignore=shutil.ignore_patterns("cloze"))
+    with pytest.raises(CheckpointError, match="To continue it in its own shape: cloze import .*foreign --out IMPORTED"):
+        train(tmp_path / "other", wider, init=foreign)

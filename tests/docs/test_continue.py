@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,12 @@ def test_the_page_on_domains_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     half = text[len(text) // 2 :]
     for name, part in (("general", text[: len(text) // 2]), ("domain", half), ("later", half[: len(half) // 2])):
         Path(f"{name}.txt").write_text(part, encoding="utf-8")
-    for block in blocks(PAGE.read_text(encoding="utf-8")):
-        run_commands(block, capsys)
+    page = PAGE.read_text(encoding="utf-8")
+    for name, recipe in re.findall(r"```yaml\n# (\S+\.yaml)\n(.*?)```", page, re.DOTALL):
+        Path(name).write_text(recipe, encoding="utf-8")
+    for block in blocks(page):
+        if block.language == "sh":
+            run_commands(block, capsys)
     first, *rest = [load_checkpoint(name) for name in ("my-bert", "my-domain-bert", "my-newer-bert")]
     begun = load_checkpoint("my-domain-bert/cloze/checkpoints/step-00000000")
     for name, tensor in first.network.state_dict().items():
