@@ -251,15 +251,15 @@ def our_batches(system: str, work: Path) -> Iterator[dict[str, Any]]:
     entry, cursor, made = next(iter(recipe.entries)), Cursor(), []
     for _ in range(AHEAD):
         (micro, *_), cursor = data.next(entry, cursor)
-        fields = micro.batch.view("main")
-        read = fields["decoder_tokens"]
+        fields, decoder = micro.batch.view("main"), micro.batch.view("decoder")
+        read = decoder["tokens"]
         labels = torch.full((read.numel(),), -100)
-        labels[fields["positions/main"]] = fields["targets/main"]
+        labels[decoder["positions/main"]] = decoder["targets/main"]
         batch = {"input_ids": fields["tokens"], "decoder_input_ids": read, "labels": labels.view(read.shape)}
         if "block" in fields:
             batch["attention_mask"] = (fields["block"] > 0).long()
-        if "decoder_block" in fields:
-            batch["decoder_attention_mask"] = (fields["decoder_block"] > 0).long()
+        if "block" in decoder:
+            batch["decoder_attention_mask"] = (decoder["block"] > 0).long()
         made.append(batch)
     data.close()
     return cycle(made)

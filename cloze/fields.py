@@ -1,10 +1,12 @@
 """The ledger: every field that a block of rows or a batch may carry, with its shape and meaning. No torch.
 
-A full name is `[view.]field[/set]`: `tokens`, `hole.tokens`, `targets/next`, `query.positions/main`. Fields are few and typed
-by shape and kind; sets are free names chosen by the edit that gives them and matched by the objective that takes them.
+A full name is `[view.]field[/set]`: `tokens`, `hole.tokens`, `targets/next`, `decoder.positions/main`. Fields are few and typed
+by shape and kind; sets are free names chosen by the edit that gives them and matched by the objective that takes them. A second
+sequence that a network reads is a view, such as `decoder`, and has the same fields as any other.
 `docs/fields.md` is generated from this file.
 
-Shapes: B rows, L positions, M targets, T decoder positions, D width, C characters, R items, P pairs or parts, E examples.
+Shapes: B rows, L positions, M targets, T positions of a second sequence, D width, C characters, R items, P pairs or parts,
+E examples.
 """
 
 from __future__ import annotations
@@ -46,8 +48,10 @@ _ledger: dict[str, Field] = {}
 #: What the rows of a view may consist of, (B, L, …): the first that the view has.
 SEQUENCES = ("tokens", "vectors")
 
-_RENAMED = {"places": "positions", "decoder_places": "decoder_positions"}
-_IDS = {"positions": "position_ids", "decoder_positions": "decoder_position_ids"}  # the left names had this meaning once
+_RENAMED = {
+    "places": "positions", "decoder_places": "decoder.positions",
+    **{f"decoder_{name}": f"decoder.{name}" for name in ("tokens", "position_ids", "block", "length", "positions")},
+}
 
 
 def add(field: Field) -> None:
@@ -93,8 +97,8 @@ def find(name: str) -> Field:
         raise RecipeError(f"unknown field {name!r}. {nearest(field, _ledger)}")
     if entry.keyed != bool(chosen):
         way_out = f"write {field}/<set>" if entry.keyed else f"write {field}"
-        if field in _IDS and not chosen:
-            way_out += f", or {_IDS[field]} for the position of each token"
+        if field == "positions":  # once the name of those
+            way_out += ", or position_ids for the position of each token"
         raise RecipeError(f"field {name!r}: {field} {'needs' if entry.keyed else 'does not take'} a set; {way_out}.")
     return entry
 
@@ -110,9 +114,6 @@ for _field in (
     Field("restarts", "B", "boolean", "the row starts a new stream: recurrent memory is cut"),
     Field("reversed", "B", "boolean", "the row was read from its end: distances between its tokens are negated"),
     Field("summaries", "E", "integer", "flat position of each example's summary token; absent: the first token of each row"),
-    Field("decoder_tokens", "B T", "integer", "second sequence: ids"),
-    Field("decoder_position_ids", "B T", "integer", "second sequence: position of each token"),
-    Field("decoder_block", "B T", "integer", "second sequence: block"),
     Field("crossing", "B L", "boolean", "false: hidden from the decoder although the encoder sees it", aligned=True),
     Field("characters", "B L C", "integer", "characters of each token or word", aligned=True),
     Field("inputs", "B L", "integer", "further ids summed into the embedding: language, task, …", keyed=True, aligned=True),
@@ -145,9 +146,6 @@ for _field in (
           travels=False, aligned=True),
     Field("document", "B", "integer", "document that the passage comes from", travels=False),
     Field("language", "B", "integer", "language of the row, in the order of the store's list", travels=False),
-    Field("decoder_length", "B", "integer", "second sequence: tokens; what follows is padding", travels=False),
-    Field("decoder_positions", "B K", "integer", "columns of the second sequence where targets of the set stand; they become "
-          "`positions` of the states of the decoder", keyed=True, travels=False),
     Field("column", "B", "integer", "the label of a record: one for the row, or (B, K) one for each word, -1 for none",
           keyed=True, travels=False),
     Field("numbers", "B C", "float", "the label of a record where it is a number, or several", keyed=True,

@@ -13,7 +13,7 @@ from cloze import fields
 
 Array = NDArray[Any]
 
-_COLUMNS = ("positions", "decoder_positions", "links", "centers", "contexts")  # -1 for none
+_COLUMNS = ("positions", "links", "centers", "contexts")  # -1 for none
 
 
 class Inserted(NamedTuple):
@@ -222,7 +222,7 @@ def _absent(block: Rows, name: str, blocks: Sequence[Rows]) -> Array:
     view, field, chosen = fields.split(name)
     count = block.count
     like = next((other[name] for other in blocks if name in other), None)
-    if field in ("positions", "decoder_positions"):
+    if field == "positions":
         targets = block.get(fields.join(view, "targets", chosen))
         if like is None or like.ndim == 1:  # of the whole row: 0 where there is a target
             return np.full(count, -1 if targets is None else 0, np.int32)

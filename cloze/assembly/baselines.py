@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze.assembly.parts import builder_of, class_of
 from cloze.assembly.recipe import ObjectiveSpec, PassSpec, Recipe
+from cloze.batch import Batch
 from cloze.batching import Cursor
 from cloze.batching.data import Data, MicroBatch
 from cloze.corpus import Store
 from cloze.corpus.entropy import Entropy, entropy_of
 from cloze.training.baselines import Baseline
+from cloze.training.step import Step
 
 _ANSWERS = 50_000  # targets that are counted at most
 _ROWS = 8192  # and rows that are made for them
@@ -23,7 +25,7 @@ _ROWS = 8192  # and rows that are made for them
 Counts = NDArray[np.int64]
 
 
-def baselines(recipe: Recipe, data: Data, store: Store) -> dict[str, Baseline]:
+def baselines(recipe: Recipe, data: Data, store: Store, step: Step) -> dict[str, Baseline]:
     """The baseline of every objective whose targets are in the examples, by its name in the log.
 
     There is none for an objective whose targets an earlier pass makes (ELECTRA's replaced tokens), or whose loss is not a
@@ -36,8 +38,9 @@ def baselines(recipe: Recipe, data: Data, store: Store) -> dict[str, Baseline]:
     for name, entry in recipe.step_entries.items():
         asked = [(run, objective) for run in entry.passes for objective in run.objectives if objective.set is not None]
         most = _ROWS if recipe.task is None else min(_ROWS, data.items(name))
-        counted = _counted(_training(data, name, most), asked)
-        measured = _counted(data.held_out(name), asked)
+        fields = partial(step.fields, name)
+        counted = _counted(_training(data, name, most), asked, fields)
+        measured = _counted(data.held_out(name), asked, fields)
         for run, objective in asked:
             counts = counted.get((run.name, objective.name))
             if counts is None or not counts.sum():
@@ -71,15 +74,17 @@ def _training(data: Data, entry: str, most: int) -> Iterator[MicroBatch]:
         yield from micros
 
 
-def _counted(micros: Iterator[MicroBatch], asked: list[tuple[PassSpec, ObjectiveSpec]]) -> dict[tuple[str, str], Counts]:
-    """How often each target of each objective occurs; counting stops when every objective has enough targets."""
+def _counted(
+    micros: Iterator[MicroBatch], asked: list[tuple[PassSpec, ObjectiveSpec]], fields: Callable[[str, Batch], Batch]
+) -> dict[tuple[str, str], Counts]:
+    """How often each target of each objective occurs; counting stops when every objective has enough targets. `fields` are those
+    that the pass of a name reads."""
     counts: dict[tuple[str, str], Counts] = {}
     for micro in micros:
         for run, objective in asked:
-            view: Mapping[str, Any] = micro.batch.view(run.view)
-            key = f"targets/{objective.set}"
-            if key in view:
-                seen = np.bincount(view[key].numpy().ravel())
+            given, key = fields(run.name, micro.batch), f"targets/{objective.set}"
+            if key in given:
+                seen = np.bincount(given[key].numpy().ravel())
                 counts[run.name, objective.name] = _sum(counts.get((run.name, objective.name), np.zeros(0, np.int64)), seen)
         if counts and all(counts[key].sum() >= _ANSWERS for key in counts):
             break

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from cloze import fields
 from cloze.assembly.given import build, restored, stand_ins, tables_for, wanted
 from cloze.assembly.origins import NETWORKS, network_folder
 from cloze.assembly.parts import class_of, load_kind, names
@@ -225,7 +226,7 @@ def build_feed(
     takes: set[str] = set()
     for run in entry.passes:
         network: Any = step.networks[run.network]
-        takes |= network.takes
+        takes |= {fields.join("main", field, chosen) for _, field, chosen in map(fields.split, network.takes)}
     options = {"lanes": first_batch(recipe)} if source.lanes else {}
     options |= {"batch": first_batch(recipe)} if source.of_one_length else {}
     return Feed(

@@ -21,7 +21,7 @@ from cloze.errors import ClozeError, nearest
 from cloze.training.phases import sets_dropout
 
 #: Fields that batching makes for every view, so that no edit has to give them.
-BATCHING = frozenset({"position_ids", "order", "block", "summaries", "decoder_block"})
+BATCHING = frozenset({"position_ids", "order", "block", "summaries"})
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
 
 
 def _in_view(names: frozenset[str], view: str) -> set[str]:
-    return {name if "." in name else fields.join(view, name) for name in names}
+    return {fields.join(view, name) for name in names}
 
 
 def _report_missing_field(name: str, part: PartSpec, available: set[str], faults: Faults) -> None:
@@ -265,12 +265,9 @@ def _check_entry(
         if network is None:  # from a checkpoint, or reported already
             states[run.name] = frozenset({"?"})
             continue
-        present = set(BATCHING) | {
-            fields.join("main", *fields.split(n)[1:]) for n in available if fields.split(n).view == run.view
-        }
-        present |= {f"positions/{fields.split(n).set}" for n in present if fields.split(n).field in ("targets", "values")}
         part = run.objectives[0].part if run.objectives else recipe.networks[run.network].part
         where = Where(recipe.name) if part is None else part.where
+        present = _present(run, network, available, where, faults)
         present |= _taken(run, states, given, present, faults)
         sound = "?" not in available
         for name in sorted(network.needs - present if sound else ()):
@@ -288,6 +285,34 @@ def _check_entry(
             _check_readings(recipe, run, objective, built.reads, known, faults)
             heads.add(objective.state)
         states[run.name] = frozenset(network.gives) | frozenset(heads)
+
+
+def _present(
+    run: PassSpec, network: Any, available: frozenset[str], where: Where, faults: Faults
+) -> set[str]:
+    """The fields that a pass reads of a batch, as `seen_by` in cloze/networks/routing.py gives them."""
+    present = set(BATCHING) | _fields_of(run.view, available)
+    targets = {name for name in present if fields.split(name).field in ("targets", "values")}
+    for view in sorted({fields.split(name).view for name in network.takes} - {"main"}):
+        own = _fields_of(fields.join(run.view, view), available)
+        present |= {f"{view}.{name}" for name in own}
+        if network.writes is None:
+            continue
+        theirs = {name for name in own if fields.split(name).field in ("targets", "values")}
+        for name in sorted(theirs & targets):
+            faults.add(where, f"passes.{run.name}", f'there are "{name}" and "{view}.{name}"; an objective learns from one set.',
+                       "Give one of the edits that make them another `set:`.")
+        targets |= theirs
+    for name in sorted(name for name in run.take if "." in name and name not in network.takes):
+        second = sorted(other for other in network.takes if "." in other)
+        faults.add(where, f"passes.{run.name}.take", f'network "{run.network}" does not take "{name}".',
+                   nearest(name, second) if second else "It reads one sequence.")
+    return present | targets | {f"positions/{fields.split(name).set}" for name in targets}
+
+
+def _fields_of(view: str, available: frozenset[str]) -> set[str]:
+    """The fields of a view without its prefix."""
+    return {fields.join("main", *fields.split(name)[1:]) for name in available if fields.split(name).view == view}
 
 
 def _taken(

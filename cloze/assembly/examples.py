@@ -44,7 +44,7 @@ def examples(
         plan = bound.plan(epoch, exercise.room)
         items = np.arange(min(rows, len(plan)))
         block = exercise(bound.read(plan, items, with_words(exercise.wants)), bound.draw(plan, items))
-        views = list(dict.fromkeys(run.view for run in entry.passes))
+        views = dict.fromkeys([*(run.view for run in entry.passes), *sorted(exercise.second)])
         for row in range(len(items)):
             for view in views:
                 sees = _sees(recipe, entry, view)
@@ -62,7 +62,7 @@ def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer, sees:
     length = int(row["length"][0])
     targets = dict(_targets(row, tokenizer))
     special = row["special"][0] if "special" in row else np.isin(row["tokens"][0], tokenizer.special_ids)
-    hides = any(class_of("edit", edit.part.name).hides for edit in entry.exercise)
+    hides = any(class_of("edit", edit.part.name).hides for edit in entry.exercise if edit.view == view)
     tokens = []
     for place, token in enumerate(row["tokens"][0, :length].tolist()):
         one: dict[str, Any] = {"shown": tokenizer.piece(token), "special": bool(special[place])}
@@ -79,45 +79,32 @@ def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer, sees:
     }
     return {
         "entry": entry.name, "view": view, "length": length, "tokens": tokens, "hides": hides,
-        "sees": sees, "row_targets": row_targets, **_second(row, tokenizer),
-        "targets": _target_count(row, len(targets), length, hides=hides),
+        "sees": sees, "row_targets": row_targets,
+        "targets": f"{len(targets)} of {length} tokens" + (f", {len(targets) / length:.1%}" if hides and targets else ""),
     }
-
-
-def _target_count(row: Rows, targets: int, length: int, *, hides: bool) -> str:
-    """How many targets there are, in words: among the tokens, or the steps of the decoder."""
-    steps = sum(int((value[0] >= 0).sum()) for name, value in row.items() if fields.split(name).field == "decoder_positions")
-    if steps and not targets:
-        return f"{steps} tokens of the decoder for {length} of the encoder"
-    return f"{targets} of {length} tokens" + (f", {targets / length:.1%}" if hides else "")
 
 
 def _sees(recipe: Recipe, entry: EntrySpec, view: str) -> str:
     """What a token sees, in words: the network's own description, or else the order's."""
-    run = next(run for run in entry.passes if run.view == view)
+    run = next((run for run in entry.passes if run.view == view), None)
+    if run is None:  # a second sequence, which a decoder writes
+        parts = [recipe.networks[run.network].part for run in entry.passes]
+        kinds = [class_of("network", part.name) for part in parts if part is not None]
+        return next((str(kind.sees[kind.writes]) for kind in kinds if kind.writes), _SEES["left_to_right"])
     part = recipe.networks[run.network].part
-    own: Mapping[str, str] = class_of("network", part.name).sees if part is not None else {}
-    read = [state for objective in run.objectives for state in objective.read.values()]
-    if own:
-        return next((own[state] for state in read if state in own), own["hidden"])
+    kind = class_of("network", part.name) if part is not None else None
+    if kind is not None and kind.sees:
+        read = [state for objective in run.objectives for state in objective.read.values() if state != kind.writes]
+        return next((str(kind.sees[state]) for state in read if state in kind.sees), str(kind.sees["hidden"]))
     name = entry.order if isinstance(entry.order, str) else entry.order.name
     return _SEES.get(name, f"as {name} says")
 
 
-def _second(row: Rows, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The decoder's sequence: what it reads at each step, and what it must answer there."""
-    if "decoder_tokens" not in row:
-        return {}
-    targets = dict(_targets(row, tokenizer, "decoder_positions"))
-    read = row["decoder_tokens"][0, : int(row["decoder_length"][0])].tolist()
-    return {"decoder": [{"reads": tokenizer.piece(token), "target": targets.get(place)} for place, token in enumerate(read)]}
-
-
-def _targets(row: Rows, tokenizer: Tokenizer, where: str = "positions") -> Iterator[tuple[int, str]]:
+def _targets(row: Rows, tokenizer: Tokenizer) -> Iterator[tuple[int, str]]:
     """(position, piece) of every target that is a token."""
     for name, targets in row.items():
         part = fields.split(name)
-        if part.field == "targets" and targets.ndim == 2 and f"{where}/{part.set}" in row:
-            for place, target in zip(row[f"{where}/{part.set}"][0].tolist(), targets[0].tolist(), strict=True):
+        if part.field == "targets" and targets.ndim == 2 and f"positions/{part.set}" in row:
+            for place, target in zip(row[f"positions/{part.set}"][0].tolist(), targets[0].tolist(), strict=True):
                 if place >= 0:
                     yield place, tokenizer.piece(target)

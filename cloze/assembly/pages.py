@@ -163,7 +163,7 @@ Data and model exchange named fields and nothing else. A full name is `[view.]fi
 `targets/next`. There are few fields, each with a shape and a kind. The name of a set is free: the edit that gives a field chooses
 it, and the objective that takes the field uses the same one.
 
-Shapes: B rows, L positions, M targets, T decoder positions, D width, C characters, R items,
+Shapes: B rows, L positions, M targets, T positions of a second sequence, D width, C characters, R items,
 P pairs or parts, E examples.
 
 ## In a batch

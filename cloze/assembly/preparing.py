@@ -136,7 +136,7 @@ def plan_of(
     store, why = next(iter(stores.values())), why_no_forecast(run, ranks)
     data: Any = run.data
     if choose(run, engines(), ranks).engine is None:
-        run.baselines = baselines(loaded, data, store)
+        run.baselines = baselines(loaded, data, store, run.step)
     plan = Plan(
         loaded, run.budget, made, cost, why, sum(len(one.tokens) for one in stores.values()), (), stage=request.command_line.stage
     )

@@ -11,6 +11,7 @@ from cloze.assembly.parts import architectures, class_of
 from cloze.assembly.recipe import EntrySpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.errors import nearest
 from cloze.fields import find as find_field
+from cloze.fields import join
 
 At = Callable[[str], Where]  # the place of a value path in the file
 
@@ -35,9 +36,9 @@ def check_structure(recipe: Recipe, at: At, faults: Faults) -> None:
 
 
 def views(entry: EntrySpec) -> list[str]:
-    """The views of an entry: `main` and those that its edits make (their argument `to`)."""
-    made = [str(edit.part.arguments["to"]) for edit in entry.exercise if edit.part.arguments.get("to")]
-    return ["main", *dict.fromkeys(made)]
+    """The views of an entry: `main` and those that its edits make, each with the view of its edit before its name."""
+    made = [(edit, edit.part.arguments.get("to") or class_of("edit", edit.part.name).second) for edit in entry.exercise]
+    return ["main", *dict.fromkeys(join(edit.view, str(name)) for edit, name in made if name)]
 
 
 def _known(path: str, name: str, known: Iterable[str], what: str, where: Where, faults: Faults) -> None:

@@ -60,7 +60,7 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
         if field.aligned:
             if name in takes:
                 out[name] = lay(value, padding if name == "tokens" else 0)
-        elif field.name in ("targets", "values", "positions", "weights") or field.name.startswith("decoder_"):
+        elif field.name in ("targets", "values", "positions", "weights"):
             continue
         elif field.name in ("centers", "contexts"):  # columns, -1 for none
             out[name] = (layout.base[:, None] + value)[value >= 0]
@@ -79,11 +79,7 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
         out["block"] = inside.astype(np.int32)
     if "summary" in rows:
         out["summaries"] = layout.base + rows["summary"]
-    second = None
-    if "decoder_tokens" in rows:
-        second = one_per_row(rows["decoder_length"].astype(np.int64))
-        out.update(_second(rows, second, takes, padding))
-    out.update(_targets(rows, layout, second))
+    out.update(_targets(rows, layout))
     return out
 
 
@@ -119,20 +115,7 @@ def _links(pairs: NDArray[Any], items: int, layout: Layout) -> NDArray[np.int64]
     return np.stack([layout.base[example] + token, example * items + item], axis=1).astype(np.int64)
 
 
-def _second(rows: Rows, layout: Layout, takes: frozenset[str], padding: int) -> Arrays:
-    """The fields of the decoder's sequence, (R, T), and its `decoder_block` where it holds padding."""
-    inside = before(rows["decoder_length"], layout.width)
-    lay = _padded(inside)
-    out: Arrays = {}
-    for name in ("decoder_tokens", "decoder_position_ids"):
-        if name in rows and name in takes:
-            out[name] = lay(rows[name], padding if name == "decoder_tokens" else 0)
-    if not inside.all():
-        out["decoder_block"] = inside.astype(np.int32)
-    return out
-
-
-def _targets(rows: Rows, layout: Layout, second: Layout | None) -> Arrays:
+def _targets(rows: Rows, layout: Layout) -> Arrays:
     """`targets` or `values`, `positions` and `weights` of every set, flattened to the targets that exist."""
     out: Arrays = {}
     present: Any  # which targets exist: an index of the targets of a set
@@ -151,12 +134,10 @@ def _targets(rows: Rows, layout: Layout, second: Layout | None) -> Arrays:
             out[name] = targets[present]
             out[f"positions/{chosen}"] = np.arange(len(targets), dtype=np.int64)[present]
         else:
-            decoded = second is not None and f"decoder_positions/{chosen}" in rows
-            positions = rows[f"{'decoder_' if decoded else ''}positions/{chosen}"]
-            base = second.base if second is not None and decoded else layout.base
+            positions = rows[f"positions/{chosen}"]
             present = positions >= 0
             out[name] = targets[present]
-            out[f"positions/{chosen}"] = (base[:, None] + positions)[present]
+            out[f"positions/{chosen}"] = (layout.base[:, None] + positions)[present]
         if f"weights/{chosen}" in rows:
             out[f"weights/{chosen}"] = rows[f"weights/{chosen}"][present]
     return out

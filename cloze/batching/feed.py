@@ -191,14 +191,12 @@ class Feed:
             rows = block.view(view)
             length = rows["length"].astype(np.int64) if "length" in rows else np.zeros(rows.count, np.int64)
             tokens += int(length.sum())
-            if "decoder_length" in rows:
-                tokens += int(rows["decoder_length"].sum())
             if not any(fields.find(name).aligned for name in rows):  # features of a picture, cells of a matrix
                 layout = one_per_row(length, 0)
             elif row_of is not None and not owned:
                 layout = several_per_row(length, row_of, self.length)
             else:
-                layout = one_per_row(length, self.length if self.fixed else None)
+                layout = one_per_row(length, self.length if self.fixed and view not in self.exercise.second else None)
             laid = collate(rows, layout, takes=self.takes, padding=self.padding)
             if self.targets_multiple > 1:
                 laid = pad_targets(laid, self.targets_multiple)

@@ -82,14 +82,9 @@ def _print(number: int, example: dict[str, Any]) -> None:
             line.append(piece, style="dim" if token.get("segment") else "")
         line.append(" ")
     console.print(line)
-    if "decoder" in example:
-        reads = " ".join(step["reads"] for step in example["decoder"])
-        targets = " ".join(step["target"] or "·" for step in example["decoder"])
-        console.print(Text.assemble(("  decoder reads  ", "bold"), reads))
-        console.print(Text.assemble(("  predicts       ", "bold"), (targets, "green")))
     console.print(f"  [bold]sees[/]     {example['sees']}")
     console.print(f"  [bold]targets[/]  {example['targets']}")
     for name, target in example["row_targets"].items():
         console.print(f"  [bold]{name}[/]   {target}")
-    if example["hides"]:
+    if example["hides"] and any("target" in token for token in example["tokens"]):
         console.print("  [dim]red: shown in place of the ‹target›; yellow ‹=›: a target that is visible[/]")

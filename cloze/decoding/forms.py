@@ -158,9 +158,9 @@ class ByDecoder(_AtOnce):
         read = np.full(shape, reader.tokenizer.roles.get("[PAD]", 0), np.int64)
         read[real] = answers
         read = np.concatenate([np.full((len(rows), 1), start_id(reader), np.int64), read[:, :-1]], axis=1)
-        made = {"decoder_tokens": read, f"targets/{kind}": answers, f"positions/{kind}": np.flatnonzero(real)}
+        made = {"decoder.tokens": read, f"targets/{kind}": answers, f"positions/{kind}": np.flatnonzero(real)}
         if not real.all():
-            made["decoder_block"] = real.astype(np.int64)
+            made["decoder.block"] = real.astype(np.int64)
         return _with(reader.batch([row.source for row in rows]), made, reader)
 
     def readings(self, head: Any, batch: Batch) -> Mapping[str, Tensor]:

@@ -76,7 +76,7 @@ class Answering:
     def scores(self, tokens: Tensor) -> Tensor:
         """Scores (R, V) of the token after the decoder's tokens (R, L)."""
         new = tokens[:, self.memory.length :]
-        batch = Batch({**self.batch, "decoder_tokens": new}, checked=True)
+        batch = Batch({**self.batch, "decoder.tokens": new}, checked=True)
         state = self.reader.network.writes
         states = self.reader.states(batch, (state,), cache=self.memory)
         positions = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1

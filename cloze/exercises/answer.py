@@ -1,4 +1,4 @@
-"""Make the second sequence: the decoder's inputs and targets."""
+"""Make the view `decoder`: what a decoder reads and its targets."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class ByForm(Edit):
 @register("edit", "answer")
 @dataclass(frozen=True)
 class Answer(ByForm):
-    """Make the decoder's targets from `what`: the `whole` text (BART), the `masked` tokens (MASS), or the `spans`, each after
-    its sentinel (T5); with `of`, from the whole text of a companion such as `translation`.
+    """Make the view `decoder`, a second sequence with targets, from `what`: the `whole` text (BART), the `masked` tokens (MASS),
+    or the `spans`, each after its sentinel (T5); with `of`, from the whole text of a companion such as `translation`.
 
     Put it before the edits that change the text; after a `corrupt` without infill it uses the original tokens. `frame` is put
     around the target. The decoder reads the target shifted right, after `start`, a role; `start: previous` shows at every
@@ -66,8 +66,10 @@ class Answer(ByForm):
     `frame: reading` lets the checkpoint that the recipe starts from decide how the companion is generated: by its decoder, in
     [MASK]s after the text, or as a continuation of the text. The edits that this needs replace this one.
 
-    Gives `decoder_tokens` (B, T), `decoder_length`, `targets/<set>` and `decoder_positions/<set>` (B, T), -1 for none.
+    Gives `decoder.tokens` (B, T), `decoder.length`, `decoder.targets/<set>` and `decoder.positions/<set>` (B, T), -1 for none.
     """
+
+    second: ClassVar[str | None] = "decoder"
 
     described: ClassVar[Mapping[str, str]] = MappingProxyType({"max_length": "target_length"})
 
@@ -114,8 +116,9 @@ class Answer(ByForm):
 
     @property
     def gives(self) -> frozenset[str]:
-        own = {"decoder_tokens", "decoder_length", f"targets/{self.set}", f"decoder_positions/{self.set}"}
-        return frozenset(own | ({"decoder_position_ids"} if self.positions == "original" else set()))
+        own = {"tokens", "length", f"targets/{self.set}", f"positions/{self.set}"}
+        own |= {"position_ids"} if self.positions == "original" else set()
+        return frozenset(f"{self.second}.{name}" for name in own)
 
     @property
     def exercise(self) -> ExerciseKind:
@@ -197,21 +200,22 @@ class Answer(ByForm):
         first = column == 0
         if first.any():
             shown[row[first], slot[first]] = facts.role("[BOS]")
-        given = self._given(rows, shown, target, length)
         if self.positions == "counted":
-            return given
+            return self._given(rows, shown, target, length)
         known = rows["position_ids"] if "position_ids" in rows else np.broadcast_to(
             np.arange(tokens.shape[1], dtype=np.int32), tokens.shape)
         position_ids[row, slot] = known[row, np.maximum(column - 1, 0)]
-        return given.having(decoder_position_ids=position_ids)
+        return self._given(rows, shown, target, length, position_ids=position_ids)
 
-    def _given(self, rows: Rows, shown: NDArray[Any], target: NDArray[Any], length: NDArray[Any]) -> Rows:
+    def _given(
+        self, rows: Rows, shown: NDArray[Any], target: NDArray[Any], length: NDArray[Any], **further: NDArray[Any]
+    ) -> Rows:
         columns = np.arange(shown.shape[1], dtype=np.int32)
         positions = np.where(columns < length[:, None], columns, np.int32(-1))
-        return rows.having_all({
-            "decoder_tokens": shown, "decoder_length": length.astype(np.int32),
-            f"targets/{self.set}": target, f"decoder_positions/{self.set}": positions,
-        })
+        made = {
+            "tokens": shown, "length": length.astype(np.int32), f"targets/{self.set}": target, f"positions/{self.set}": positions,
+        }  # fmt: skip
+        return rows.having_all({f"{self.second}.{name}": value for name, value in {**made, **further}.items()})
 
     def at(self, length: int) -> Answer:
         """The same edit; a companion is cut to the length that the text may have."""

@@ -32,6 +32,8 @@ class Edit(ABC):
     `frames`: it puts a `template` around the texts of a row; `template: reading` is that of the checkpoint that the recipe starts
     from.
     `hides`: tokens that it selects or replaces are hidden from the network.
+    `second`: the view that it always makes, a second sequence whose rows have lengths of their own; other edits that make a view
+    have an argument `to`.
     """
 
     spreads: ClassVar[bool] = False
@@ -39,6 +41,7 @@ class Edit(ABC):
     described: ClassVar[Mapping[str, str]] = MappingProxyType({})
     frames: ClassVar[bool] = False
     hides: ClassVar[bool] = False
+    second: ClassVar[str | None] = None
 
     @property
     @abstractmethod
@@ -73,7 +76,7 @@ class Edit(ABC):
     @property
     def makes(self) -> str:
         """The view that it makes; `main`: none."""
-        return "main"
+        return self.second or "main"
 
     @property
     def copies(self) -> str | None:

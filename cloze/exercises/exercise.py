@@ -25,6 +25,15 @@ class Placed:
     edit: Edit
     view: str = "main"
 
+    @property
+    def made(self) -> str:
+        """The view that it makes; its own if it makes none."""
+        return self.view if self.edit.makes == "main" else self.full(self.edit.makes)
+
+    def full(self, name: str) -> str:
+        """The full name of a field or a view that the edit calls `name`."""
+        return fields.join(self.view, name)
+
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         if self.view == "main":
             return self.edit(rows, draw)
@@ -40,8 +49,9 @@ class Exercise:
     The constructor computes, from the last edit to the first, how many tokens each edit may return (`at`), how many the source
     may give (`room`), and after which edit a field is no longer needed. `spread` is the edit that makes several rows of a record,
     if any, and `row_room` the tokens of one of its rows; `text_room` is the tokens of each text if an edit separates texts (None:
-    no edit does). `packed`: no row may become longer than its passage plus what frames insert, because packing is planned by the
-    lengths of the passages (`within`). `keep` names fields that stay to the end, for display.
+    no edit does). `second` are the views whose rows have lengths of their own. `packed`: no row may become longer than its
+    passage plus what frames insert, because packing is planned by the lengths of the passages (`within`). `keep` names fields
+    that stay to the end, for display.
     """
 
     def __init__(
@@ -49,7 +59,8 @@ class Exercise:
     ) -> None:
         self.length = length
         self._keep = keep
-        if packed and any("decoder_tokens" in p.edit.gives for p in edits):
+        self.second = frozenset(p.full(p.edit.second) for p in edits if p.edit.second is not None)
+        if packed and self.second:
             raise RecipeError(
                 "packing puts several examples into a row, but this exercise gives every row a second sequence (answer).\n"
                 "  Write training: {packing: false}."
@@ -78,12 +89,12 @@ class Exercise:
         self.edits = tuple(reversed(placed))
         self.room = room["main"]
         self.row_room = self.room if row_room is None else row_room
-        self._views = {"main"} | {name for p in edits for name in (p.view, p.edit.makes)}
+        self._views = {"main"} | {name for p in edits for name in (p.view, p.made)}
         self.wants = self._wants()
         self._dead: list[frozenset[str]] = []
         gone: set[str] = set()
         for place, p in enumerate(self.edits):
-            gone -= {fields.join(p.view, name) if "." not in name else name for name in p.edit.gives}
+            gone -= set(map(p.full, p.edit.gives))
             self._dead.append(self._useless_after(place) - gone)
             gone |= self._dead[-1]
 
@@ -101,7 +112,7 @@ class Exercise:
     def _names(self, p: Placed) -> set[str]:
         """The full names of the fields that an edit reads."""
         taken = p.edit.takes | p.edit.optional
-        return {fields.join(p.view, name) if "." not in name else name for name in taken}
+        return set(map(p.full, taken))
 
     def _wants(self) -> frozenset[str]:
         """Everything that some edit takes and no earlier edit gives: what the source must read."""
@@ -114,7 +125,7 @@ class Exercise:
                 source = fields.join("main", field, chosen) if view in copied else name
                 if name not in given and source not in given:
                     wanted.add(source)
-            given |= {fields.join(p.view, name) if "." not in name else name for name in p.edit.gives}
+            given |= set(map(p.full, p.edit.gives))
             if p.edit.copies is not None:
                 copied.add(p.edit.copies)
         joined = {companion for p in self.edits for companion in p.edit.joins}

@@ -33,7 +33,7 @@ from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps, shown
 from cloze.networks.fast.switch import near
-from cloze.networks.network import Network, StateKind, attention_kinds, named_sizes, reading_kinds
+from cloze.networks.network import Network, StateKind, TokenSequence, attention_kinds, named_sizes, reading_kinds
 from cloze.registry import Given, PartMark, register
 
 PositionKinds = Annotated[
@@ -102,18 +102,18 @@ class Coder(nn.Module):
 
 @register("network", "encoder_decoder")
 class EncoderDecoder(Network):
-    """An encoder over `tokens`, a decoder over `decoder_tokens` that reads it (Vaswani et al., 2017, §3).
+    """An encoder over `tokens`, a decoder over the view `decoder` that reads it (Vaswani et al., 2017, §3).
 
     BART (Lewis et al., 2020, §2): norms behind, learned positions. T5 (Raffel et al., 2020, §2.1): `norm: {pre: {kind: rms}}`,
     `positions: buckets`, no biases, scores not scaled, `initial: t5`; the feed-forward of v1.1 is gated. MASS (Song et al.,
-    2019): as BART with scaled embeddings, or with further inputs (`language`), `crossing` and `decoder_position_ids`. Token table
+    2019): as BART with scaled embeddings, or with further inputs (`language`), `crossing` and `decoder.position_ids`. Token table
     and further tables are shared by both stacks. The decoder runs from left to right; `order` is the encoder's. Further ids of
     the decoder are those of the row's first token; the row's first token can never be hidden by `crossing`, so that there is
     always one to read. A final norm is followed by dropout as in T5.
 
     >>> network = EncoderDecoder(layers=1, width=8, heads=2, vocab_size=10, clock=Clock()).eval()
-    >>> source, target = torch.zeros(2, 5, dtype=torch.long), torch.zeros(2, 3, dtype=torch.long)
-    >>> tuple(network(want=frozenset({"decoder_hidden"}), tokens=source, decoder_tokens=target)["decoder_hidden"].shape)
+    >>> source, target = torch.zeros(2, 5, dtype=torch.long), TokenSequence(torch.zeros(2, 3, dtype=torch.long))
+    >>> tuple(network(want=frozenset({"decoder_hidden"}), tokens=source, decoder=target)["decoder_hidden"].shape)
     (2, 3, 8)
     """
 
@@ -121,7 +121,10 @@ class EncoderDecoder(Network):
     summary_of = "last"
     writes = "decoder_hidden"
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"hidden": "every token of the encoder sees every other; the decoder sees them and the tokens to its left"}
+        {
+            "hidden": "every token of the encoder sees every other",
+            "decoder_hidden": "every token of the decoder sees the encoder's, itself and the tokens to its left",
+        }
     )
     sizes = named_sizes(
         "layers width heads", tiny=(2, 128, 2), mini=(4, 256, 4), small=(6, 512, 8), base=(12, 768, 12), large=(24, 1024, 16),
@@ -178,8 +181,8 @@ class EncoderDecoder(Network):
 
         self.encoder = stack(layers, across=False)
         self.decoder = stack(layers if decoder_layers is None else decoder_layers, across=True)
-        optional = {"order", "block", "crossing", "vectors", "decoder_tokens", "decoder_block", "summaries"}
-        optional |= {"position_ids", "decoder_position_ids"} if position_table(positions, width) is not None else set()
+        optional = {"order", "block", "crossing", "vectors", "decoder.tokens", "decoder.block", "summaries"}
+        optional |= {"position_ids", "decoder.position_ids"} if position_table(positions, width) is not None else set()
         optional |= {f"inputs/{name}" for name in self.inputs}
         self.takes = self.needs | optional
         self.gives = {
@@ -218,23 +221,23 @@ class EncoderDecoder(Network):
         initialise_apart(self.initial, [stack.positions for stack in stacks], inward)
 
     def forward(
-        self, *, want: frozenset[str], tokens: Tensor, decoder_tokens: Tensor | None = None, order: Tensor | str = "open",
-        block: Tensor | None = None, decoder_block: Tensor | None = None, position_ids: Tensor | None = None,
-        decoder_position_ids: Tensor | None = None, crossing: Tensor | None = None, inputs: Mapping[str, Tensor] | None = None,
-        vectors: Tensor | None = None, summaries: Tensor | None = None, cache: SequenceCache | None = None,
+        self, *, want: frozenset[str], tokens: Tensor, decoder: TokenSequence | None = None, order: Tensor | str = "open",
+        block: Tensor | None = None, position_ids: Tensor | None = None, crossing: Tensor | None = None,
+        inputs: Mapping[str, Tensor] | None = None, vectors: Tensor | None = None, summaries: Tensor | None = None,
+        cache: SequenceCache | None = None,
         gates: Tensor | None = None, decoder_gates: Tensor | None = None, crossing_gates: Tensor | None = None,
         around: Sequence[Around] = (), decoder_around: Sequence[Around] = (),
     ) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L) and decoder_tokens (B, T).
+        """The wanted states of tokens (B, L) and those of the `decoder`, (B, T).
 
         `hidden` (B, L, D) is the encoder's, `layers` (N+1, B, L, D) the words and its layers, `decoder_hidden` (B, T, D) the
         decoder's (at padding all mean nothing), `decoder_layers` (N+1, B, T, D) its tokens and its layers, `summary` (B, D) the
-        decoder's at its last token; without `decoder_tokens` the
-        decoder reads the encoder's tokens with the last one moved to the front (BART §3.1). The states of attention are those of
+        decoder's at its last token; without `decoder` it reads the encoder's tokens with the last one moved to the front (BART
+        §3.1). The states of attention are those of
         `transformer`, of the decoder with `decoder_` before their names, of its attention to the encoder with `crossing_`; so
         are the `gates` of heads, and the objects `around` the layers of either stack.
 
-        With `cache` the encoder runs once and `decoder_tokens` continue those of earlier calls.
+        With `cache` the encoder runs once and the decoder's tokens continue those of earlier calls.
         """
         encoded = cache.encoded if cache is not None else None
         states: dict[str, Tensor] = {}
@@ -247,28 +250,28 @@ class EncoderDecoder(Network):
             states["hidden"] = encoded
         if not any(name == "summary" or name.startswith(("decoder_", "crossing_")) for name in want):
             return states
-        if decoder_tokens is None:
-            decoder_tokens, decoder_block = rolled(tokens, block), block
+        read = TokenSequence(rolled(tokens, block), block=block) if decoder is None else decoder
         kinds = None if inputs is None else {name: ids[:, :1] for name, ids in inputs.items()}
         rows = _real(block, encoded, cache)
-        read = encoded if rows is None else rows.take(encoded)
-        source = AttentionInputs(_readable(block, crossing, encoded), source=read, source_rows=rows)
+        source = AttentionInputs(
+            _readable(block, crossing, encoded), source=encoded if rows is None else rows.take(encoded), source_rows=rows
+        )
         hidden, seen = self.decoder(
-            self.embeddings(decoder_tokens, inputs=kinds), "left_to_right", decoder_block, decoder_position_ids, want=want,
+            self.embeddings(read.tokens, inputs=kinds), "left_to_right", read.block, read.position_ids, want=want,
             prefix="decoder_", cache=cache, source=source, gates=(decoder_gates, crossing_gates), around=decoder_around,
         )
         states |= seen
         if "decoder_hidden" in want:
             states["decoder_hidden"] = hidden
         if "summary" in want:
-            last = _lengths(decoder_tokens, decoder_block) - 1
+            last = _lengths(read.tokens, read.block) - 1
             states["summary"] = hidden[torch.arange(len(hidden), device=hidden.device), last]
         return states
 
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward; of the encoder alone where no state of the decoder is wanted."""
         source = shown(fields)
-        target = shown(fields, "decoder_tokens", "decoder_block") if "decoder_tokens" in fields else source
+        target = shown(fields, "decoder.tokens", "decoder.block") if "decoder.tokens" in fields else source
         inside, layer = self.heads * self.head_width, self.encoder.layers[0]
         own = 4 * self.width * inside + maps(*layer.feed_forward_maps)
         found = len(self.encoder.layers) * source.tokens * (own + 2 * inside * source.length)

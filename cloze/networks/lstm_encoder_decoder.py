@@ -20,7 +20,7 @@ from cloze.networks.blocks.stepping import real_tokens
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps, shown
-from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds, require_order
+from cloze.networks.network import Network, StateKind, TokenSequence, named_sizes, reading_kinds, require_order
 from cloze.registry import Given, register
 
 
@@ -130,8 +130,8 @@ class LSTMEncoderDecoder(Network):
     `encoder.backwards.n.*`, `decoder.*`; see `LSTMLayer`.
 
     >>> network = LSTMEncoderDecoder(width=8, vocab_size=9, clock=Clock()).eval()
-    >>> source, target = torch.zeros(2, 5, dtype=torch.long), torch.zeros(2, 3, dtype=torch.long)
-    >>> tuple(network(want=frozenset({"decoder_hidden"}), tokens=source, decoder_tokens=target)["decoder_hidden"].shape)
+    >>> source, target = torch.zeros(2, 5, dtype=torch.long), TokenSequence(torch.zeros(2, 3, dtype=torch.long))
+    >>> tuple(network(want=frozenset({"decoder_hidden"}), tokens=source, decoder=target)["decoder_hidden"].shape)
     (2, 3, 8)
     """
 
@@ -140,7 +140,10 @@ class LSTMEncoderDecoder(Network):
     writes: str | None = "decoder_hidden"
     pooled: ClassVar[bool] = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"hidden": "every token of the encoder sees every other; the decoder sees them and the tokens to its left"}
+        {
+            "hidden": "every token of the encoder sees every other",
+            "decoder_hidden": "every token of the decoder sees the encoder's, itself and the tokens to its left",
+        }
     )
     sizes = named_sizes("layers width", tiny=(2, 64), mini=(2, 200), small=(2, 400), base=(2, 600), large=(2, 1200))
 
@@ -177,7 +180,7 @@ class LSTMEncoderDecoder(Network):
             layers=layers, vocab_size=vocab_size, embedding_width=read, width=width, biases=attention_biases,
             forget_bias=forget_bias, dropout=dropout, clock=clock,
         )  # fmt: skip
-        self.takes = frozenset({"tokens", "order", "block"} | ({"decoder_tokens", "decoder_block"} if decoder else set()))
+        self.takes = frozenset({"tokens", "order", "block"} | ({"decoder.tokens", "decoder.block"} if decoder else set()))
         writes = {"decoder_hidden": StateKind("B T D", "left_to_right")} if decoder else {}
         self.gives = {**reading_kinds("order"), "summary": StateKind("B D", "all"), **writes}
         self.writes = next(iter(writes), None)
@@ -209,12 +212,12 @@ class LSTMEncoderDecoder(Network):
                 nn.init.uniform_(parameter, -self.bound, self.bound)
 
     def forward(
-        self, *, want: frozenset[str], tokens: Tensor, decoder_tokens: Tensor | None = None, order: Tensor | str = "open",
-        block: Tensor | None = None, decoder_block: Tensor | None = None, cache: StateCache | None = None,
+        self, *, want: frozenset[str], tokens: Tensor, decoder: TokenSequence | None = None, order: Tensor | str = "open",
+        block: Tensor | None = None, cache: StateCache | None = None,
     ) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L) and decoder_tokens (B, T), which a decoder's states need.
+        """The wanted states of tokens (B, L) and those of the `decoder`, (B, T), which needs a sequence of its own.
 
-        At padding `decoder_hidden` means nothing. With `cache` the encoder runs once, and `decoder_tokens` continue those of
+        At padding `decoder_hidden` means nothing. With `cache` the encoder runs once, and the decoder's tokens continue those of
         earlier calls. Rows of several examples are a `RecipeError`.
         """
         require_order("lstm_encoder_decoder", order, "open")
@@ -229,19 +232,19 @@ class LSTMEncoderDecoder(Network):
                 twice = [torch.cat([x, x], dim=2).to(hidden.dtype)] if 2 * x.shape[2] == self.width else []
                 states["layers"] = torch.stack([hidden] if self.words else [*twice, *encoded.layers])
         if "decoder_hidden" in want:
-            states["decoder_hidden"], _ = self._decode(tokens, decoder_tokens, block, lengths, cache, encoded)
+            states["decoder_hidden"], _ = self._decode(tokens, decoder, block, lengths, cache, encoded)
         return {name: state for name, state in states.items() if name in want}
 
-    def attention(self, *, tokens: Tensor, decoder_tokens: Tensor, block: Tensor | None = None) -> Tensor:
+    def attention(self, *, tokens: Tensor, decoder: TokenSequence, block: Tensor | None = None) -> Tensor:
         """What the decoder looks at while it writes what follows each of its tokens: probabilities (B, T, L)."""
-        return self._decode(tokens, decoder_tokens, block, lengths_of(block, "lstm_encoder_decoder"), None, None)[1]
+        return self._decode(tokens, decoder, block, lengths_of(block, "lstm_encoder_decoder"), None, None)[1]
 
     def _decode(
-        self, tokens: Tensor, decoder_tokens: Tensor | None, block: Tensor | None, lengths: Tensor | None,
+        self, tokens: Tensor, decoder: TokenSequence | None, block: Tensor | None, lengths: Tensor | None,
         cache: StateCache | None, encoded: Encoded | None,
     ) -> tuple[Tensor, Tensor]:
         """The decoder's states (B, T, D) and what it looked at (B, T, L)."""
-        if self.decoder is None or decoder_tokens is None:
+        if self.decoder is None or decoder is None:
             missing = "it has no decoder" if self.decoder is None else "the exercise has no second text; write `answer` in it"
             raise RecipeError(f"lstm_encoder_decoder: decoder_hidden is wanted, but {missing}.")
         if cache is not None and cache.encoded is not None:
@@ -252,11 +255,11 @@ class LSTMEncoderDecoder(Network):
             cells, source = encoded.last, encoded.layers[-1]
             fed = torch.zeros_like(source[:, 0])
         padding = None if block is None else (block == 0)[:, None]
-        states, weights, cells, fed = self.decoder(decoder_tokens, cells, fed, source, padding)
+        states, weights, cells, fed = self.decoder(decoder.tokens, cells, fed, source, padding)
         if cache is not None:
             cache.encoded = source
             cache.layers = [*([h, c] for h, c in cells), [fed]]
-            cache.length += decoder_tokens.shape[1]
+            cache.length += decoder.tokens.shape[1]
         return states, weights
 
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
@@ -265,11 +268,11 @@ class LSTMEncoderDecoder(Network):
         both = zip(self.encoder.forwards, self.encoder.backwards, strict=True)
         layers = [(layer, not number and self.embeddings.frozen) for number, pair in enumerate(both) for layer in pair]
         found = source.tokens * sum(layer.flops_per_token(constant=constant) for layer, constant in layers)
-        if self.decoder is not None and "decoder_hidden" in want and "decoder_tokens" in fields:
+        if self.decoder is not None and "decoder_hidden" in want and "decoder.tokens" in fields:
             own = sum(layer.flops_per_token() for layer in self.decoder.layers)
             across = 2 * self.decoder.query.out_features * source.length
             products = maps(self.decoder.query, self.decoder.attended) + across
-            found += fields["decoder_tokens"].numel() * (own + TRAINED * products)
+            found += fields["decoder.tokens"].numel() * (own + TRAINED * products)
         return found
 
 

@@ -19,6 +19,14 @@ StackKind = Literal["attention", "recurrent"]
 Summary = Literal["first", "last", "mean"]
 
 
+class TokenSequence(NamedTuple):
+    """A further sequence that a network reads, such as the decoder's: the fields of one view, (B, T) each."""
+
+    tokens: Tensor
+    position_ids: Tensor | None = None
+    block: Tensor | None = None
+
+
 class StateKind(NamedTuple):
     """The shape of a state in the legend of `cloze/fields.py`, and what it may see: `order`, `before`, `left_to_right`, …"""
 
@@ -50,9 +58,11 @@ def named_sizes(arguments: str, **rows: tuple[int, ...]) -> Mapping[str, Mapping
 class Network(nn.Module, ABC):
     """A module that turns the fields of a view into the states that are wanted: the base class of every network.
 
-    `takes` are all fields it can use, `needs` the ones it cannot do without, `gives` its states, `width` that of `hidden` and
-    `widths` those of states of another width. One that reads texts gives `layers` (N, B, L, D): the embeddings and every layer,
-    as far as they are as wide as the top one, which is the last of them. All other members have defaults.
+    `takes` are all fields it can use, `needs` the ones it cannot do without; those of a further sequence have full names
+    (`decoder.tokens`) and reach `forward` as one `TokenSequence` under the name of their view. `gives` are its states, `width` is
+    that of `hidden`, and `widths` are those of states of another width. One that reads texts gives `layers` (N, B, L, D): the
+    embeddings and every layer, as far as they are as wide as the top one, which is the last of them. All other members have
+    defaults.
 
     `pooled`: the state of one token is a poor summary, as in an LSTM; texts are then classified by all of their tokens. `sees`
     says in words what a token sees if the order does not, by the state that is read; `hidden` stands for states not listed.

@@ -13,7 +13,7 @@ from cloze.errors import RecipeError
 from cloze.networks.blocks.attention import probabilities
 from cloze.networks.blocks.initial import draw
 from cloze.networks.cost import TRAINED
-from cloze.networks.network import Network, StateKind
+from cloze.networks.network import Network, StateKind, TokenSequence
 from cloze.registry import Given, register
 
 
@@ -21,7 +21,7 @@ from cloze.registry import Given, register
 class PairAttention(Network):
     """Cross-lingual word recovery (Huang et al., Unicoder, 2019, §3.2).
 
-    With embeddings x of `tokens` (B, L) and y of `decoder_tokens` (B, T), the other sentence of the pair:
+    With embeddings x of `tokens` (B, L) and y of `other.tokens` (B, T), the other sentence of the pair:
     score_ij = W [x_i; y_j; x_i ⊙ y_j], and the vector that stands for x_i is Σ_j softmax_j(score_ij) y_j. It is made of
     the other sentence's embeddings alone; x_i takes part in the probabilities, through the product. (Without `product` every x_i
     gets the same vector: the first third of W adds the same to all j.) One pair per row; it is not made for packed rows.
@@ -30,13 +30,14 @@ class PairAttention(Network):
     Parameters: `tokens.weight`, to tie to the other network's table, and `weight` (3D).
 
     >>> network = PairAttention(width=4, vocab_size=9)
-    >>> made = network(want=frozenset({"vectors"}), tokens=torch.tensor([[1, 2]]), decoder_tokens=torch.tensor([[3]]))
+    >>> other = TokenSequence(torch.tensor([[3]]))
+    >>> made = network(want=frozenset({"vectors"}), tokens=torch.tensor([[1, 2]]), other=other)
     >>> torch.equal(made["vectors"], network.tokens(torch.tensor([[3, 3]])))
     True
     """
 
-    takes: frozenset[str] = frozenset({"tokens", "decoder_tokens", "decoder_block", "summaries"})
-    needs: frozenset[str] = frozenset({"tokens", "decoder_tokens"})
+    takes: frozenset[str] = frozenset({"tokens", "other.tokens", "other.block", "summaries"})
+    needs: frozenset[str] = frozenset({"tokens", "other.tokens"})
 
     def __init__(self, *, width: Width, product: bool = True, init_std: NonNegative = 0.02, vocab_size: Given[int]) -> None:
         super().__init__()
@@ -61,20 +62,19 @@ class PairAttention(Network):
         return [self.tokens]
 
     def forward(
-        self, *, want: frozenset[str], tokens: Tensor, decoder_tokens: Tensor, decoder_block: Tensor | None = None,
-        summaries: Tensor | None = None,
+        self, *, want: frozenset[str], tokens: Tensor, other: TokenSequence, summaries: Tensor | None = None
     ) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L) with `decoder_tokens` (B, T), whose padding gets probability 0."""
-        if summaries is not None or len(tokens) != len(decoder_tokens):
+        """The wanted states of tokens (B, L) with the sentence `other` (B, T), whose padding gets probability 0."""
+        if summaries is not None or len(tokens) != len(other.tokens):
             raise RecipeError(
                 "pair_attention reads one pair per row, but these rows are packed. Write `training: {packing: false}`."
             )
-        x, y = (F.embedding(ids, self.tokens.weight) for ids in (tokens, decoder_tokens))
-        own, other, both = self.weight.to(x.dtype).chunk(3)
-        scores = (x @ own)[:, :, None] + (y @ other)[:, None, :]
+        x, y = (F.embedding(ids, self.tokens.weight) for ids in (tokens, other.tokens))
+        own, across, both = self.weight.to(x.dtype).chunk(3)
+        scores = (x @ own)[:, :, None] + (y @ across)[:, None, :]
         if self.product:
             scores = scores + (x * both) @ y.transpose(1, 2)
-        mask = None if decoder_block is None else decoder_block[:, None, :] > 0
+        mask = None if other.block is None else other.block[:, None, :] > 0
         alignment = probabilities(scores, mask, may_see_nothing=True)
         states = {"vectors": alignment @ y, "alignment": alignment}
         return {name: states[name] for name in want}
@@ -82,5 +82,5 @@ class PairAttention(Network):
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward: every token meets every token of the other sentence twice."""
         rows, length = fields["tokens"].shape
-        pairs = rows * length * fields["decoder_tokens"].shape[1]
+        pairs = rows * length * fields["other.tokens"].shape[1]
         return TRAINED * pairs * self.width * (2 if self.product else 1)

@@ -1,4 +1,5 @@
-"""How the fields of a batch reach a network: as keyword arguments; fields with a set become one mapping."""
+"""How the fields of a batch reach a network: as keyword arguments; fields with a set become one mapping, those of a further
+sequence one `TokenSequence`."""
 
 from __future__ import annotations
 
@@ -8,18 +9,42 @@ from typing import Any
 
 from torch import Tensor
 
+from cloze import fields
+from cloze.batch import Batch
 from cloze.networks.cost import shown
+from cloze.networks.network import TokenSequence
+
+_TARGETS = ("targets", "values", "positions", "weights")
+
+
+def seen_by(network: Any, batch: Batch, view: str) -> Batch:
+    """The fields that a pass of a network on a view reads: those of the view, and under full names (`decoder.tokens`) those of
+    the further sequences that the network takes. The targets of a sequence that it writes are the targets of the pass.
+    """
+    seen = batch.view(view)
+    further = {other for other, _, _ in map(fields.split, network.takes)} - {"main"}
+    for other in further:
+        own = batch.view(fields.join(view, other))
+        seen = Batch({**seen, **{f"{other}.{name}": value for name, value in own.items()}}, checked=True)
+        if network.writes is not None:
+            targets = {name: value for name, value in own.items() if fields.split(name).field in _TARGETS}
+            seen = Batch({**seen, **targets}, checked=True)
+    return seen
 
 
 def routed(network: Any, seen: Mapping[str, Tensor], order: str) -> dict[str, Any]:
     """The fields that a network takes, by keyword; `order` holds for all rows unless the batch has an `order` field."""
     given: dict[str, Any] = {}
-    for name in network.takes:
-        field, keyed, chosen = name.partition("/")
-        if name in seen and keyed:
+    for name in network.takes & seen.keys():
+        view, field, chosen = fields.split(name)
+        if view != "main":
+            given.setdefault(view, {})[field] = seen[name]
+        elif chosen:
             given.setdefault(field, {})[chosen] = seen[name]
-        elif name in seen:
+        else:
             given[name] = seen[name]
+    for view in {view for view, _, _ in map(fields.split, network.takes)} & given.keys():
+        given[view] = TokenSequence(**given[view])
     if "order" in network.takes:
         given.setdefault("order", order)
     return given

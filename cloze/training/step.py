@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from cloze.batch import Batch
 from cloze.errors import RecipeError, nearest
-from cloze.fields import sequence
+from cloze.fields import sequence, split
 from cloze.networks.clock import Clock
-from cloze.networks.routing import few, routed, takes_positions
+from cloze.networks.routing import few, routed, seen_by, takes_positions
 from cloze.objectives import Loss
 from cloze.training.carry import Carry
 
@@ -142,7 +142,7 @@ class Step(nn.Module):
         """The sum of target weights of every objective of an entry; the batch is still on the CPU."""
         counts: dict[str, float] = {}
         for pass_ in self.entries[entry]:
-            seen = batch.view(pass_.view)
+            seen = self._seen(pass_, batch)
             counts.update({w.name: float(self._objective(w).count(seen)) for w in pass_.objectives})
         return counts
 
@@ -174,16 +174,25 @@ class Step(nn.Module):
         tokens = torch.arange(length)[None]
         positions = torch.arange(0, length, 7)  # one token in seven, about as many as masking selects
         return sum(
-            self._network(resolved.pass_).flops(
-                {"tokens": tokens, "decoder_tokens": tokens}, want=resolved.want,
-                positions=positions if resolved.only_positions else None,
+            network.flops(
+                {"tokens": tokens, **{name: tokens for name in network.takes if split(name).field == "tokens"}},
+                want=resolved.want, positions=positions if resolved.only_positions else None,
             ) / length * (1.0 if resolved.pass_.grad else 1 / 3)
             for resolved in self._resolved_passes[entry] if self._reads_own(resolved)
+            for network in [self._network(resolved.pass_)]
         )
 
+    def fields(self, entry: str, name: str, batch: Batch) -> Batch:
+        """The fields of a batch that the pass `name` of an entry reads, without those that `take` supplies."""
+        return self._seen(next(pass_ for pass_ in self.entries[entry] if pass_.name == name), batch)
+
+    def _seen(self, pass_: Pass, batch: Batch) -> Batch:
+        """The fields of the pass's view, and of the further sequences that its network takes."""
+        return seen_by(self._network(pass_), batch, pass_.view)
+
     def _known(self, pass_: Pass, batch: Batch) -> Batch:
-        """The fields of the pass's view, and those that it takes from other views."""
-        seen = batch.view(pass_.view)
+        """The fields of the pass, and those that it takes from other views."""
+        seen = self._seen(pass_, batch)
         taken = [(name, path.rpartition(".")) for name, path in pass_.take.items() if isinstance(path, str)]
         views = {name: (batch.view(view or "main"), plain) for name, (view, _, plain) in taken}
         return Batch({**seen, **{name: view[plain] for name, (view, plain) in views.items() if plain in view}}, checked=True)
@@ -291,8 +300,8 @@ class Step(nn.Module):
                 losses[weighted.name] = objective.loss(scores, fields) if whole else objective(readings, fields)
 
     def _fields(self, pass_: Pass, batch: Batch, states: dict[str, Tensor]) -> Batch:
-        """The fields of the pass's view, with those that `take` supplies."""
-        seen = batch.view(pass_.view)
+        """The fields of the pass, with those that `take` supplies."""
+        seen = self._seen(pass_, batch)
         if not pass_.take:
             return seen
         taken: dict[str, Tensor] = {}

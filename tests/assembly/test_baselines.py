@@ -32,7 +32,7 @@ def made(store: Store, name: str, *changes: str) -> dict[str, Baseline]:
     recipe = load_recipe(name, size="tiny", overrides=["training.batch=16", "training.held_out=0.1", *changes])
     tokenizer = store.tokenizer()
     step = build_step(recipe, vocab_size=tokenizer.size, seed=0, tokenizer=tokenizer, store=store, tables={})
-    return baselines(recipe, build_data(recipe, {"main": store}, step, tokenizer, seed=0), store)
+    return baselines(recipe, build_data(recipe, {"main": store}, step, tokenizer, seed=0), store, step)
 
 
 SHORT = ("schedule[0].set.length=64", "schedule[1].set.length=64")

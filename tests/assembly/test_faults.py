@@ -172,3 +172,39 @@ def test_views_are_checked_like_rows_of_their_own(write: Write) -> None:
     wrong = write(("mask: {rate: 0.3, in: hole}", "order: {in: hole}"), text=text)
     message = message_of(lambda: check_recipe(load_recipe(wrong)))
     assert 'predict takes "hole.masked", which nothing before it gives.' in message
+
+
+BOTH = MINE.replace("transformer", "encoder_decoder").replace("  - mask:", "  - answer: {}\n  - mask:").replace(
+    "transform: gelu, tie: true", "tie: true, read: decoder_hidden"
+).replace("  - predict: masked\n", "")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("  - mask:", "  - predict: next\n  - mask:"),
+         'there are "targets/main" and "decoder.targets/main"; an objective learns from one set.\n'
+         "  Give one of the edits that make them another `set:`."),
+        (("encoder_decoder:", "transformer:"), 'token_prediction takes "positions/main", which no edit gives.'),
+        (("  - answer: {}\n", "  - answer: {set: whole}\n"), "Sets of targets: whole."),
+        (("  - mask: {", "  - mask: {in: decodr, "), "there is no view 'decodr'.\n  Did you mean 'decoder'?"),
+        (("objectives:\n  - token_prediction: {tie: true, read: decoder_hidden}",
+          "passes: [{network: main, take: {second.tokens: decoder.tokens}, "
+          "objectives: [token_prediction: {read: decoder_hidden}]}]"),
+         'network "main" does not take "second.tokens".'),
+        (("objectives:\n  - token_prediction: {tie: true, read: decoder_hidden}",
+          "passes: [{network: main, take: {decoder_tokens: main.tokens}, objectives: [token_prediction: {}]}]"),
+         "take.decoder_tokens: field 'decoder_tokens' is now called 'decoder.tokens'."),
+    ],
+)
+def test_targets_are_those_of_one_of_two_sequences(write: Write, change: tuple[str, str], expected: str) -> None:
+    checked = check_recipe(load_recipe(write(text=BOTH)))
+    assert {"decoder.tokens", "decoder.targets/main"} <= checked.batch["main"]
+    path = write(change, text=BOTH)
+    assert expected in message_of(lambda: check_recipe(load_recipe(path)))
+
+
+def test_edits_after_an_answer_may_change_the_view_that_it_makes(write: Write) -> None:
+    further = "  - mask: {in: decoder, rate: 0.5, spare: none}\n  - corrupt: {in: decoder}\n"
+    path = write(("  - mask:", f"{further}  - mask:"), text=BOTH)
+    assert check_recipe(load_recipe(path)).edits["main"][2].gives == {"decoder.masked"}

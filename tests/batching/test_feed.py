@@ -116,9 +116,9 @@ def test_an_example_is_packed_where_it_fits_best_and_may_fill_a_row_to_the_last_
 def test_tokens_of_a_micro_batch_are_the_real_ones_of_both_sequences():
     rows = Rows({
         "tokens": np.array([[5, 6, 7], [5, 6, 0]], np.int32), "length": np.array([3, 2], np.int32),
-        "decoder_tokens": np.array([[1, 8], [1, 0]], np.int32), "decoder_length": np.array([2, 1], np.int32),
+        "decoder.tokens": np.array([[1, 8], [1, 0]], np.int32), "decoder.length": np.array([2, 1], np.int32),
     })
-    (part,) = feed(takes=frozenset({"tokens", "decoder_tokens"})).laid_out(rows, None, [2])
+    (part,) = feed(takes=frozenset({"tokens"})).laid_out(rows, None, [2])
     assert (part.tokens, part.examples) == (3 + 2 + 2 + 1, 2)
 
 

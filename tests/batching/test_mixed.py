@@ -7,9 +7,10 @@ import pickle
 import numpy as np
 import pytest
 
-from cloze.batching import Cursor, Data, MixedFeed
+from cloze.batching import Cursor, Data, Feed, MixedFeed
 from cloze.batching.collate import collate, one_per_row
 from cloze.batching.deck import Deck
+from cloze.exercises.answer import Answer
 from cloze.exercises.exercise import Placed
 from cloze.exercises.frame import Frame
 from cloze.exercises.predict import Predict
@@ -18,8 +19,6 @@ from tests.batching.test_feed import FACTS, Numbers, feed
 
 
 def next_feed(count: int = 7):  # type: ignore[no-untyped-def]
-    from cloze.batching import Feed
-
     edits = [Frame("[CLS] {A} [SEP]", tokenizer=FACTS), Predict("next", set="following")]
     return Feed(
         Numbers(count, seed=3), [Placed(e) for e in edits], length=14, takes=frozenset({"tokens"}), padding=0
@@ -119,22 +118,25 @@ def test_an_answer_about_the_whole_row_is_asked_only_where_its_block_asked_it():
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_a_second_sequence_is_padded_for_itself_and_its_answers_stand_in_it(size: int):
+def test_a_second_sequence_is_padded_to_its_own_length_and_its_targets_have_positions_in_it(size: int):
     rows = Rows({
         "tokens": np.array([[5, 6, 7]] * size, np.int32), "length": np.full(size, 3, np.int32),
-        "decoder_tokens": np.array([[1, 8], [1, 0], [1, 9]], np.int32)[:size],
-        "decoder_length": np.array([2, 1, 2], np.int32)[:size],
-        "targets/main": np.array([[8, 9], [4, 0], [7, 7]])[:size],
-        "decoder_positions/main": np.array([[0, 1], [0, -1], [0, 1]])[:size],
+        "decoder.tokens": np.array([[1, 8], [1, 0], [1, 9]], np.int32)[:size],
+        "decoder.length": np.array([2, 1, 2], np.int32)[:size],
+        "decoder.targets/main": np.array([[8, 9], [4, 0], [7, 7]])[:size],
+        "decoder.positions/main": np.array([[0, 1], [0, -1], [0, 1]])[:size],
     })
-    laid = collate(rows, one_per_row(rows["length"]), takes=frozenset({"tokens", "decoder_tokens"}), padding=3)
-    assert laid["targets/main"].tolist() == [8, 9, 4, 7, 7][: {1: 2, 3: 5}[size]]
-    assert laid["positions/main"].tolist() == [0, 1, 2, 4, 5][: {1: 2, 3: 5}[size]]
+    whole = Feed(Numbers(), [Placed(Answer())], length=16, takes=frozenset({"tokens"}), padding=3, fixed=True)
+    (part,) = whole.laid_out(rows, None, [size])
+    laid = part.arrays
+    assert laid["tokens"].shape == (size, 16) and "targets/main" not in laid
+    assert laid["decoder.targets/main"].tolist() == [8, 9, 4, 7, 7][: {1: 2, 3: 5}[size]]
+    assert laid["decoder.positions/main"].tolist() == [0, 1, 2, 4, 5][: {1: 2, 3: 5}[size]]
     if size == 3:
-        assert laid["decoder_tokens"].tolist() == [[1, 8], [1, 3], [1, 9]]
-        assert laid["decoder_block"].tolist() == [[1, 1], [1, 0], [1, 1]]
+        assert laid["decoder.tokens"].tolist() == [[1, 8], [1, 3], [1, 9]]
+        assert laid["decoder.block"].tolist() == [[1, 1], [1, 0], [1, 1]]
     else:
-        assert "decoder_block" not in laid
+        assert "decoder.block" not in laid
 
 
 def test_links_become_flat_places_of_tokens_and_items():

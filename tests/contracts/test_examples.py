@@ -26,11 +26,8 @@ def example(rows: Rows, row: int) -> dict[str, list[Any]]:
         own: NDArray[Any] = value[row]
         if fields.find(name).aligned:
             own = own[: rows[fields.join(view, "length")][row]]
-        elif field in ("decoder_tokens", "decoder_position_ids"):
-            own = own[: rows[fields.join(view, "decoder_length")][row]]
-        elif field in ("targets", "positions", "decoder_positions", "weights") and own.ndim:
-            positions = fields.join(view, "positions", chosen)
-            own = own[rows[positions if positions in rows else fields.join(view, "decoder_positions", chosen)][row] >= 0]
+        elif field in ("targets", "positions", "weights") and own.ndim:
+            own = own[rows[fields.join(view, "positions", chosen)][row] >= 0]
         elif field == "links":
             own = own[own[:, 0] >= 0]
         elif field in ("centers", "contexts"):

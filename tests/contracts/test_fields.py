@@ -13,9 +13,12 @@ from cloze.errors import RecipeError
     [
         ("places/main", "field 'places/main' is now called 'positions/main'."),
         ("hole.places/main", "field 'hole.places/main' is now called 'hole.positions/main'."),
-        ("decoder_places/main", "field 'decoder_places/main' is now called 'decoder_positions/main'."),
+        ("decoder_places/main", "field 'decoder_places/main' is now called 'decoder.positions/main'."),
         ("positions", "write positions/<set>, or position_ids for the position of each token."),
-        ("decoder_positions", "write decoder_positions/<set>, or decoder_position_ids for the position of each token."),
+        ("decoder_positions/main", "field 'decoder_positions/main' is now called 'decoder.positions/main'."),
+        ("decoder_tokens", "field 'decoder_tokens' is now called 'decoder.tokens'."),
+        ("hole.decoder_block", "field 'hole.decoder_block' is now called 'hole.decoder.block'."),
+        ("decoder.positions", "write positions/<set>, or position_ids for the position of each token."),
         ("segments/main", "segments does not take a set; write segments."),
         ("segment", "unknown field 'segment'. Did you mean 'segments'?"),
     ],
@@ -28,4 +31,5 @@ def test_a_name_that_is_not_legal_is_refused_with_the_legal_one(name: str, expec
 
 def test_the_ids_of_positions_are_one_number_per_token_and_positions_one_per_target() -> None:
     assert fields.find("position_ids").shape == "B L" and fields.find("position_ids").aligned
-    assert fields.find("positions/main").shape == "M" and fields.find("decoder_position_ids").shape == "B T"
+    assert fields.find("positions/main").shape == "M"
+    assert fields.find("decoder.position_ids") is fields.find("position_ids")

@@ -17,6 +17,7 @@ from cloze import fields
 from cloze.assembly.load import load_recipe, recipe_names
 from cloze.batch import Batch
 from cloze.networks import Window
+from cloze.networks.routing import routed, seen_by
 from cloze.registry import names
 from cloze.training.step import Pass, Step
 
@@ -61,7 +62,7 @@ def test_every_registered_network_is_checked() -> None:
 def check_pass(step: Step, run: Pass, batch: Batch) -> set[tuple[bool, ...]]:
     """Check one row of every kind of order in the batch; returns the kinds."""
     network: Any = step.networks[run.network]
-    seen = batch.view(run.view)
+    seen = seen_by(network, batch, run.view)
     taken = {name: source for name, source in run.take.items() if isinstance(source, str)}
     given = {**seen, **{name: batch[source] for name, source in taken.items() if source in batch}}
     given = {name: value for name, value in given.items() if name in network.takes}
@@ -97,10 +98,10 @@ def check_row(network: Any, run: Pass, given: dict[str, Tensor], row: int) -> No
         assert not leaks.any(), f"{run.name}.{state} sees what it may not: {real[leaks.any(1)].tolist()}"
         if state in ("hidden", "query") and not banded(network):  # and all that may be seen is seen
             assert (moved == allowed)[..., real].all(), f"{run.name}.{state} does not see all that it may"
-    if "decoder_tokens" in given and "decoder_hidden" in network.gives:
-        later = given.get("decoder_block", torch.ones_like(given["decoder_tokens"]))
+    if "decoder.tokens" in given and "decoder_hidden" in network.gives:
+        later = given.get("decoder.block", torch.ones_like(given["decoder.tokens"]))
         asked = (later[row] > 0).nonzero().view(-1)
-        for state, _, moved in perturbed(network, run, given, row, "decoder_tokens", asked):
+        for state, _, moved in perturbed(network, run, given, row, "decoder.tokens", asked):
             if state not in DECODER:
                 assert not moved.any(), f"{run.name}.{state} sees the decoder's tokens"
                 continue
@@ -115,17 +116,15 @@ def perturbed(
 ) -> Iterator[tuple[str, str, Tensor]]:
     """Each state over positions, what it declares to see, and which of its positions (…, M, L) each change moves."""
     copies = len(positions) + 1
-    keywords = repeated(given, row, copies)
+    copied = repeated(given, row, copies)
     vocabulary = network.tables["tokens"].num_embeddings if "tokens" in network.tables else network.vocab_size
-    tokens = keywords[changed].clone()
+    tokens = copied[changed].clone()
     tokens[torch.arange(1, copies), positions] = (tokens[torch.arange(1, copies), positions] + vocabulary // 2) % vocabulary
-    keywords[changed] = tokens
-    if "order" in network.takes:
-        keywords.setdefault("order", run.order)
+    copied[changed] = tokens
     with torch.no_grad():
         # states of attention and of pairs have no axis of positions of their own
         placed = {name for name, kind in network.gives.items() if kind.shape != "P" and not kind.shape.startswith("N B H")}
-        states = dict(network(want=frozenset(placed) - {"carry"}, **keywords))
+        states = dict(network(want=frozenset(placed) - {"carry"}, **routed(network, copied, run.order)))
     if network.gives.get("summary", ("", ""))[1] == "all":  # a mean over the example
         del states["summary"]
     if "summary" in states:  # the state of one position: what that may see has been checked
@@ -137,10 +136,10 @@ def perturbed(
         yield name, network.gives[name].sees, moved
 
 
-def repeated(given: dict[str, Tensor], row: int, copies: int) -> dict[str, Any]:
-    """The fields of one row, as often as `copies`, by keyword; flat positions of the copies lie one row after another."""
+def repeated(given: dict[str, Tensor], row: int, copies: int) -> dict[str, Tensor]:
+    """The fields of one row, as often as `copies`; flat positions of the copies lie one row after another."""
     length = given["tokens"].shape[1]
-    keywords: dict[str, Any] = {}
+    made: dict[str, Tensor] = {}
     for name, value in given.items():
         _, field, chosen = fields.split(name)
         copy = torch.arange(copies)
@@ -155,11 +154,8 @@ def repeated(given: dict[str, Tensor], row: int, copies: int) -> dict[str, Any]:
             value = (value[value // length == row][None] - row * length + copy[:, None] * length).flatten()
         else:
             value = value[row : row + 1].repeat_interleave(copies, 0)
-        if chosen:
-            keywords.setdefault(field, {})[chosen] = value
-        else:
-            keywords[field] = value
-    return keywords
+        made[name] = value
+    return made
 
 
 def order_of(run: Pass, given: dict[str, Tensor], row: int) -> Tensor:

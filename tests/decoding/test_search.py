@@ -18,6 +18,7 @@ from cloze.decoding.sampling import Sampling
 from cloze.decoding.search import Beams, Limits, beam_search, sample
 from cloze.errors import CheckpointError, UserError
 from cloze.networks import Clock
+from cloze.networks.network import TokenSequence
 from cloze.objectives.token_prediction import token_prediction
 from cloze.reading import Reading
 from tests.making import network_of
@@ -122,7 +123,7 @@ def test_greedy_answers_are_the_argmax_of_full_passes(answering: Any) -> None:
     for token in made.ids:
         with torch.inference_mode():
             state = reader.network(
-                want=frozenset({"decoder_hidden"}), tokens=source, decoder_tokens=torch.tensor([ids])
+                want=frozenset({"decoder_hidden"}), tokens=source, decoder=TokenSequence(torch.tensor([ids]))
             )["decoder_hidden"]  # fmt: skip
             assert int(head.head(state[:, -1]).argmax()) == token
         ids.append(token)

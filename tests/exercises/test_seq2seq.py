@@ -50,8 +50,8 @@ def t5(length=512, **mask):
 def rebuilt_t5(row):
     """The passage from what the encoder reads and what the decoder is asked."""
     spans, current = {}, None
-    size = int(row["decoder_length"][0])
-    for token in row["targets/main"][0, :size].tolist():
+    size = int(row["decoder.length"][0])
+    for token in row["decoder.targets/main"][0, :size].tolist():
         if token >= 9900:
             current = spans.setdefault(token, [])
         elif token != EOS:
@@ -69,7 +69,7 @@ def test_t5_reads_as_much_text_as_fills_the_length_exactly(length, raw, answer):
     assert exercise.room == raw
     out = exercise(text(3, raw), draw(3))
     assert out["length"].tolist() == [length] * 3
-    assert out["decoder_length"].tolist() == [answer] * 3
+    assert out["decoder.length"].tolist() == [answer] * 3
 
 
 def test_t5_worked_example_of_forty_tokens():
@@ -84,10 +84,10 @@ def test_t5_worked_example_of_forty_tokens():
     assert out["tokens"][0].tolist() == [*t[:10], 9999, *t[14:38], 9998, EOS]
     assert out["length"].tolist() == [37]
     answer = [9999, *t[10:14], 9998, *t[38:40], EOS]
-    assert out["targets/main"][0].tolist() == answer
-    assert out["decoder_tokens"][0].tolist() == [PAD, *answer[:-1]]
-    assert out["decoder_positions/main"][0].tolist() == list(range(9))
-    assert out["decoder_length"].tolist() == [9]
+    assert out["decoder.targets/main"][0].tolist() == answer
+    assert out["decoder.tokens"][0].tolist() == [PAD, *answer[:-1]]
+    assert out["decoder.positions/main"][0].tolist() == list(range(9))
+    assert out["decoder.length"].tolist() == [9]
 
 
 def test_t5_masks_forty_tokens_in_two_spans_and_always_the_last_token():
@@ -161,8 +161,8 @@ def test_bart_asks_for_the_whole_text_before_any_noise():
     assert exercise.room == 62
     out = exercise(text(50, 62), draw(50))
     answer = [BOS, *range(100, 162), EOS]
-    assert (out["targets/main"] == answer).all()
-    assert (out["decoder_tokens"] == [EOS, *answer[:-1]]).all()
+    assert (out["decoder.targets/main"] == answer).all()
+    assert (out["decoder.tokens"] == [EOS, *answer[:-1]]).all()
     inside = np.arange(out["tokens"].shape[1]) < out["length"][:, None]
     kept = inside & (out["tokens"] >= 100) & (out["tokens"] < 162)
     for row in range(50):
@@ -214,9 +214,9 @@ def test_mass_worked_example():
     out = Hide()(Corrupt(mask=1.0, random=0, keep=0, tokenizer=FACTS)(rows, draw(1)), draw(1))
     x = dict(enumerate(range(100, 108), 1))
     assert out["tokens"][0].tolist() == [BOS, x[1], x[2], MASK, MASK, MASK, MASK, x[7], x[8], EOS]
-    assert out["decoder_tokens"][0].tolist() == [x[2], x[3], x[4], x[5]]
-    assert out["decoder_position_ids"][0].tolist() == [2, 3, 4, 5]
-    assert out["targets/main"][0].tolist() == [x[3], x[4], x[5], x[6]]
+    assert out["decoder.tokens"][0].tolist() == [x[2], x[3], x[4], x[5]]
+    assert out["decoder.position_ids"][0].tolist() == [2, 3, 4, 5]
+    assert out["decoder.targets/main"][0].tolist() == [x[3], x[4], x[5], x[6]]
     assert np.flatnonzero(out["crossing"][0]).tolist() == [0, 1, 2, 7, 8, 9]
 
 
@@ -232,7 +232,7 @@ def test_mass_fragment_is_half_the_text_at_the_stated_places():
 @pytest.mark.parametrize("rate", [0.01, 1.0])
 def test_mass_at_its_limits_is_one_token_or_the_whole_text(rate):
     out = mass(rate=rate)(text(30, 12), draw(30))
-    assert (out["decoder_length"] == (1 if rate < 0.5 else 12)).all()
+    assert (out["decoder.length"] == (1 if rate < 0.5 else 12)).all()
     assert out["crossing"][:, 0].all()
 
 
@@ -245,8 +245,8 @@ def test_mass_input_and_answer_rebuild_the_passage_alone_and_in_a_block(n, seed)
         alone = mass()(rows.take(slice(place, place + 1)), numbers.take(np.array([place])))
         for row in (alone, whole.take(slice(place, place + 1))):
             shown = row["tokens"][0, : size + 2].copy()
-            number = int(row["decoder_length"][0])
-            shown[row["decoder_position_ids"][0, :number] + 1] = row["targets/main"][0, :number]
+            number = int(row["decoder.length"][0])
+            shown[row["decoder.position_ids"][0, :number] + 1] = row["decoder.targets/main"][0, :number]
             assert shown.tolist() == [BOS, *range(100, 100 + size), EOS]
 
 
@@ -255,10 +255,10 @@ def test_an_answer_of_a_companion_is_the_whole_translation():
         "translation.tokens": np.array([[7, 8], [9, 0]], np.int32), "translation.length": np.array([2, 1], np.int32)})
     edit = Answer(of="translation", frame="{A} [EOS]", tokenizer=FACTS)
     out = edit(rows, draw(2))
-    assert out["decoder_tokens"].tolist()[0] == [PAD, 7, 8]
-    assert out["targets/main"][0].tolist() == [7, 8, EOS] and out["targets/main"][1, :2].tolist() == [9, EOS]
-    assert out["decoder_positions/main"].tolist() == [[0, 1, 2], [0, 1, -1]]
-    assert edit.at(1)(rows, draw(2))["targets/main"][0].tolist() == [7, EOS]
+    assert out["decoder.tokens"].tolist()[0] == [PAD, 7, 8]
+    assert out["decoder.targets/main"][0].tolist() == [7, 8, EOS] and out["decoder.targets/main"][1, :2].tolist() == [9, EOS]
+    assert out["decoder.positions/main"].tolist() == [[0, 1, 2], [0, 1, -1]]
+    assert edit.at(1)(rows, draw(2))["decoder.targets/main"][0].tolist() == [7, EOS]
 
 
 def test_predict_after_corrupt_and_answer_agree_on_what_was_masked():
@@ -266,9 +266,29 @@ def test_predict_after_corrupt_and_answer_agree_on_what_was_masked():
     rows = Corrupt(tokenizer=FACTS)(Mask(unit="fragment")(rows, draw(10)), draw(10))
     asked = Predict()(rows, draw(10))["targets/main"]
     answer = Answer(what="masked", frame="{A}", start="previous", tokenizer=FACTS)(rows, draw(10))
-    assert (answer["targets/main"] == asked).all()
+    assert (answer["decoder.targets/main"] == asked).all()
 
 
 def test_rows_with_a_second_sequence_are_not_packed():
     with pytest.raises(RecipeError, match="packing: false"):
         Exercise([Placed(Answer(tokenizer=FACTS))], 64, packed=True)
+
+
+def test_edits_change_what_the_decoder_reads_and_not_what_it_is_asked():
+    rows = Frame("[BOS] {A} [EOS]", tokenizer=FACTS)(text(20, 12), draw(20))
+    corrupt = Corrupt(mask=1.0, random=0.0, keep=0.0, tokenizer=FACTS)
+    noise = [Placed(edit, "decoder") for edit in (Mask(rate=0.5, spare="none"), corrupt)]
+    answer = Placed(Answer(tokenizer=FACTS))
+    (plain, noisy) = (Exercise([answer, *edits], 64)(rows, draw(20)) for edits in ([], noise))
+    hidden = noisy["decoder.tokens"] == MASK
+    assert 0.4 < hidden[noisy["decoder.tokens"] != 0].mean() < 0.6
+    assert (noisy["decoder.tokens"][~hidden] == plain["decoder.tokens"][~hidden]).all()
+    assert (noisy["decoder.targets/main"] == plain["decoder.targets/main"]).all() and (noisy["tokens"] == rows["tokens"]).all()
+
+
+def test_an_answer_in_another_view_makes_a_second_sequence_of_that_view():
+    rows = text(3, 5).having_all({"hole.tokens": np.full((3, 2), 9, np.int32), "hole.length": np.full(3, 2, np.int32)})
+    exercise = Exercise([Placed(Answer(tokenizer=FACTS, frame="{A}"), "hole")], 64)
+    out = exercise(rows, draw(3))
+    assert exercise.second == {"hole.decoder"} and "decoder.tokens" not in out
+    assert out["hole.decoder.targets/main"].tolist() == [[9, 9]] * 3

@@ -12,6 +12,7 @@ from torch import Tensor
 from cloze.errors import RecipeError
 from cloze.networks import Clock
 from cloze.networks.blocks.attention import STATES
+from cloze.networks.network import TokenSequence
 from tests.making import network_of
 
 SIZE: dict[str, Any] = {"layers": 2, "width": 12, "heads": 3, "vocab_size": 20, "dropout": 0.0}
@@ -62,7 +63,7 @@ def test_a_decoder_gives_its_own_attention_and_that_to_the_encoder() -> None:
     network, target = build("t5"), ids(length=3)
     want = frozenset({"attention", "decoder_attention", "crossing_attention", "crossing_keys"})
     block = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
-    states = network(want=want, tokens=ids(), decoder_tokens=target, block=block)
+    states = network(want=want, tokens=ids(), decoder=TokenSequence(target), block=block)
     assert states.keys() == want and states["decoder_attention"].shape == (2, 2, 3, 3, 3)
     assert states["crossing_attention"].shape == (2, 2, 3, 3, 5) and states["crossing_keys"].shape == (2, 2, 3, 5, 4)
     assert states["crossing_attention"][:, 1, :, :, 3:].eq(0).all()
@@ -121,7 +122,7 @@ def test_as_many_gates_as_layers_are_expected() -> None:
 
 def test_gates_of_a_decoder_close_its_heads_and_those_to_the_encoder() -> None:
     network, want = build("t5"), frozenset({"decoder_hidden"})
-    given = {"tokens": ids(), "decoder_tokens": ids(length=3)}
+    given = {"tokens": ids(), "decoder": TokenSequence(ids(length=3))}
     plain = network(want=want, **given)["decoder_hidden"]
     closed = torch.zeros(2, 3, dtype=torch.double)
     for name, part in (("decoder_gates", "attention"), ("crossing_gates", "crossing")):

@@ -15,6 +15,7 @@ from cloze.networks.blocks.dropout import Dropout, Positions, drop
 from cloze.networks.blocks.locked import LockedDropout
 from cloze.networks.encoder_decoder import rolled
 from cloze.networks.fast import switch
+from cloze.networks.network import TokenSequence
 from tests.making import network_of
 
 WANT = frozenset({"hidden", "decoder_hidden"})
@@ -34,11 +35,11 @@ def network(kind: str, *, dropout: float = 0.0, seed: int = 0, **changes: Any) -
     return made.train(dropout > 0)
 
 
-def fields(rows: int = 3, length: int = 9, targets: int = 6, seed: int = 0) -> dict[str, Tensor]:
+def fields(rows: int = 3, length: int = 9, targets: int = 6, seed: int = 0) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(seed)
     return {
         "tokens": torch.randint(0, 40, (rows, length), generator=generator),
-        "decoder_tokens": torch.randint(0, 40, (rows, targets), generator=generator),
+        "decoder": TokenSequence(torch.randint(0, 40, (rows, targets), generator=generator)),
     }
 
 
@@ -52,9 +53,9 @@ def test_the_decoder_never_sees_what_follows_and_the_encoder_never_sees_the_deco
     made, given = network(kind), fields()
     before = states(made, given)
     for place in range(6):
-        changed = given["decoder_tokens"].clone()
+        changed = given["decoder"].tokens.clone()
         changed[:, place] = (changed[:, place] + 1) % 40
-        after = states(made, {**given, "decoder_tokens": changed})
+        after = states(made, {**given, "decoder": TokenSequence(changed)})
         assert torch.equal(after["hidden"], before["hidden"])
         assert torch.equal(after["decoder_hidden"][:, :place], before["decoder_hidden"][:, :place])
         assert not torch.allclose(after["decoder_hidden"][:, place:], before["decoder_hidden"][:, place:])
@@ -79,8 +80,10 @@ def test_padding_on_either_side_changes_nothing(kind: str) -> None:
     padded = {
         "tokens": torch.cat([given["tokens"], torch.full((3, 4), 1)], 1),
         "block": torch.cat([torch.ones(3, 9), torch.zeros(3, 4)], 1).long(),
-        "decoder_tokens": torch.cat([given["decoder_tokens"], torch.full((3, 2), 1)], 1),
-        "decoder_block": torch.cat([torch.ones(3, 6), torch.zeros(3, 2)], 1).long(),
+        "decoder": TokenSequence(
+            torch.cat([given["decoder"].tokens, torch.full((3, 2), 1)], 1),
+            block=torch.cat([torch.ones(3, 6), torch.zeros(3, 2)], 1).long(),
+        ),
     }
     wide = states(made, padded)
     torch.testing.assert_close(wide["hidden"][:, :9], plain["hidden"], atol=1e-5, rtol=0)
@@ -115,10 +118,9 @@ def test_a_row_that_hides_everything_still_reads_its_first_token() -> None:
 def test_decoder_positions_choose_rows_of_the_decoders_table() -> None:
     made, given = network("bart"), fields()
     usual = torch.arange(6).expand(3, 6)
-    assert torch.equal(
-        states(made, {**given, "decoder_position_ids": usual})["decoder_hidden"], states(made, given)["decoder_hidden"]
-    )
-    moved = states(made, {**given, "decoder_position_ids": usual + 5})["decoder_hidden"]
+    same = states(made, {**given, "decoder": given["decoder"]._replace(position_ids=usual)})
+    assert torch.equal(same["decoder_hidden"], states(made, given)["decoder_hidden"])
+    moved = states(made, {**given, "decoder": given["decoder"]._replace(position_ids=usual + 5)})["decoder_hidden"]
     with torch.no_grad():
         made.decoder.positions.weight[:6] = made.decoder.positions.weight[5:11].clone()
     torch.testing.assert_close(states(made, given)["decoder_hidden"], moved)
@@ -143,9 +145,10 @@ def test_the_two_paths_of_a_cpu_agree_in_states_and_gradients(
     made, given = network(kind, dropout=dropout).double(), fields()
     given["block"] = torch.ones(3, 9, dtype=torch.long)
     given["block"][1, 5:] = 0
-    given["decoder_block"] = torch.ones(3, 6, dtype=torch.long)
-    given["decoder_block"][2, 4:] = 0
-    real = {"hidden": given["block"] > 0, "decoder_hidden": given["decoder_block"] > 0}
+    block = torch.ones(3, 6, dtype=torch.long)
+    block[2, 4:] = 0
+    given["decoder"] = given["decoder"]._replace(block=block)
+    real = {"hidden": given["block"] > 0, "decoder_hidden": block > 0}
     found = []
     for plain in (True, False):
         if not plain:
@@ -167,10 +170,11 @@ def test_dropout_is_a_function_of_the_row() -> None:
     made, given = network("t5", dropout=0.3), fields()
     whole = states(made, given)["decoder_hidden"]
     made.clock.set(first_row=1)
-    later = states(made, {name: value[1:] for name, value in given.items()})["decoder_hidden"]
+    rest = {"tokens": given["tokens"][1:], "decoder": TokenSequence(given["decoder"].tokens[1:])}
+    later = states(made, rest)["decoder_hidden"]
     torch.testing.assert_close(later, whole[1:])
     made.clock.set(step=1)
-    assert not torch.allclose(states(made, {n: v[1:] for n, v in given.items()})["decoder_hidden"], later)
+    assert not torch.allclose(states(made, rest)["decoder_hidden"], later)
 
 
 def test_without_a_second_sequence_the_summary_reads_the_row_rolled_by_one() -> None:
@@ -184,7 +188,7 @@ def test_without_a_second_sequence_the_summary_reads_the_row_rolled_by_one() -> 
     with torch.no_grad():
         summary = made(want=frozenset({"summary"}), tokens=tokens, block=block)["summary"]
         decoded = made(
-            want=frozenset({"decoder_hidden"}), tokens=tokens, block=block, decoder_tokens=moved, decoder_block=block
+            want=frozenset({"decoder_hidden"}), tokens=tokens, block=block, decoder=TokenSequence(moved, block=block)
         )["decoder_hidden"]  # fmt: skip
     torch.testing.assert_close(summary, decoded[torch.arange(3), torch.tensor([8, 8, 3])])
 
@@ -228,12 +232,12 @@ def test_a_state_dict_goes_round_and_no_parameter_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("empty", ["block", "decoder_block", "both"])
+@pytest.mark.parametrize("empty", ["encoder", "decoder", "both"])
 def test_a_batch_of_padding_alone_is_read_like_any_other(kind: str, empty: str) -> None:
     made, given = network(kind, dropout=0.1), fields(rows=2)
-    rest = {"block": torch.ones(2, 9, dtype=torch.long), "decoder_block": torch.ones(2, 6, dtype=torch.long)}
-    rest = {name: torch.zeros_like(block) if empty in (name, "both") else block for name, block in rest.items()}
-    sum(state.sum() for state in made(want=WANT, **given, **rest).values()).backward()
+    given["block"] = torch.full((2, 9), int(empty == "decoder"))
+    given["decoder"] = given["decoder"]._replace(block=torch.full((2, 6), int(empty == "encoder")))
+    sum(state.sum() for state in made(want=WANT, **given).values()).backward()
     assert all(bool(p.grad.isfinite().all()) for p in made.parameters() if p.grad is not None)
 
 

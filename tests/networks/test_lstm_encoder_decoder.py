@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from cloze.errors import RecipeError
 from cloze.networks import Clock, LSTMEncoderDecoder
+from cloze.networks.network import TokenSequence
 
 ALL = frozenset({"hidden", "summary", "layers", "decoder_hidden"})
 
@@ -21,11 +22,11 @@ def network(**changed: Any) -> LSTMEncoderDecoder:
     return LSTMEncoderDecoder(**arguments).eval()
 
 
-def fields(rows: int = 3, length: int = 7, targets: int = 5) -> dict[str, Tensor]:
+def fields(rows: int = 3, length: int = 7, targets: int = 5) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(1)
     return {
         "tokens": torch.randint(0, 30, (rows, length), generator=generator),
-        "decoder_tokens": torch.randint(0, 30, (rows, targets), generator=generator),
+        "decoder": TokenSequence(torch.randint(0, 30, (rows, targets), generator=generator)),
     }
 
 
@@ -74,7 +75,7 @@ def test_padded_rows_are_what_torch_makes_of_each_alone() -> None:
         theirs, _ = torchs(made)(made.embeddings(alone))
         torch.testing.assert_close(found["hidden"][row, :length], theirs[0], atol=1e-6, rtol=1e-5)
         torch.testing.assert_close(found["summary"][row], theirs[0].mean(0), atol=1e-6, rtol=1e-5)
-        one = states(made, tokens=alone, decoder_tokens=given["decoder_tokens"][row : row + 1])
+        one = states(made, tokens=alone, decoder=TokenSequence(given["decoder"].tokens[row : row + 1]))
         torch.testing.assert_close(found["decoder_hidden"][row], one["decoder_hidden"][0], atol=1e-6, rtol=1e-5)
 
 
@@ -82,7 +83,8 @@ def test_rows_in_another_order_have_their_states_in_that_order() -> None:
     made, given, block = network(), fields(), (torch.arange(7) < torch.tensor([4, 7, 1])[:, None]).long()
     order = torch.tensor([2, 0, 1])
     before = states(made, **given, block=block)
-    after = states(made, tokens=given["tokens"][order], decoder_tokens=given["decoder_tokens"][order], block=block[order])
+    moved = TokenSequence(given["decoder"].tokens[order])
+    after = states(made, tokens=given["tokens"][order], decoder=moved, block=block[order])
     for name in ("hidden", "summary", "decoder_hidden"):
         torch.testing.assert_close(after[name], before[name][order], atol=1e-6, rtol=1e-5)
 
@@ -105,7 +107,7 @@ def test_the_decoder_is_the_papers_written_out(biases: bool) -> None:
     source, (first, second) = encoded.layers[-1], encoded.last
     fed, made_states, shares = torch.zeros(3, 12), [], []
     for t in range(5):
-        word = decoder.tokens.weight[given["decoder_tokens"][:, t]]
+        word = decoder.tokens.weight[given["decoder"].tokens[:, t]]
         first = cells[0](torch.cat([word, fed], 1), first)
         second = cells[1](first[0], second)
         h = second[0]
@@ -125,8 +127,8 @@ def test_a_cache_gives_what_one_call_gives() -> None:
     for start, stop in ((0, 2), (2, 3), (3, 5)):
         with torch.no_grad():
             part = made(
-                want=frozenset({"decoder_hidden"}), tokens=given["tokens"], decoder_tokens=given["decoder_tokens"][:, start:stop],
-                cache=cache,
+                want=frozenset({"decoder_hidden"}), tokens=given["tokens"],
+                decoder=TokenSequence(given["decoder"].tokens[:, start:stop]), cache=cache,
             )["decoder_hidden"]  # fmt: skip
         torch.testing.assert_close(part, whole[:, start:stop])
     assert cache.length == 5
@@ -171,7 +173,7 @@ def test_copying_is_learnt_with_attention_that_goes_along() -> None:
     for step in range(260):
         text = torch.stack([torch.randperm(11)[:6] + 1 for _ in range(32)])
         shown = torch.cat([torch.zeros(32, 1, dtype=torch.long), text[:, :-1]], 1)
-        hidden = made(want=frozenset({"decoder_hidden"}), tokens=text, decoder_tokens=shown)["decoder_hidden"]
+        hidden = made(want=frozenset({"decoder_hidden"}), tokens=text, decoder=TokenSequence(shown))["decoder_hidden"]
         loss = F.cross_entropy(out(hidden).flatten(0, 1), text.flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -180,7 +182,7 @@ def test_copying_is_learnt_with_attention_that_goes_along() -> None:
         optimizer.param_groups[0]["lr"] = 8e-3 if step < 180 else 1e-3
     assert float(loss.detach().exp()) < 1.1
     with torch.no_grad():
-        looked = made.attention(tokens=text, decoder_tokens=shown)
+        looked = made.attention(tokens=text, decoder=TokenSequence(shown))
     nearest = (looked.argmax(2) - torch.arange(6)).abs()
     assert float((nearest <= 1).float().mean()) > 0.8
 

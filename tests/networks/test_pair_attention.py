@@ -11,6 +11,7 @@ from torch import Tensor
 from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks import Clock, PairAttention, Transformer
+from cloze.networks.network import TokenSequence
 from cloze.training.step import Pass, Step
 
 VOCABULARY, WIDTH = 11, 6
@@ -26,8 +27,8 @@ def ids(rows: int, length: int, seed: int) -> Tensor:
     return torch.randint(0, VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(seed))
 
 
-def run(network: PairAttention, x: Tensor, y: Tensor, **fields: Any) -> dict[str, Tensor]:
-    return network(want=BOTH, tokens=x, decoder_tokens=y, **fields)
+def run(network: PairAttention, x: Tensor, y: Tensor, block: Tensor | None = None, **fields: Any) -> dict[str, Tensor]:
+    return network(want=BOTH, tokens=x, other=TokenSequence(y, block=block), **fields)
 
 
 def test_scores_are_one_map_of_both_embeddings_and_their_product() -> None:
@@ -42,7 +43,7 @@ def test_scores_are_one_map_of_both_embeddings_and_their_product() -> None:
 
 def test_shares_of_every_word_sum_to_one_and_padding_has_none() -> None:
     block = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
-    shares = run(build(), ids(2, 3, 1), ids(2, 4, 2), decoder_block=block)["alignment"]
+    shares = run(build(), ids(2, 3, 1), ids(2, 4, 2), block=block)["alignment"]
     torch.testing.assert_close(shares.sum(-1), torch.ones(2, 3, dtype=torch.double))
     assert shares[1, :, 2:].eq(0).all()
 
@@ -51,7 +52,7 @@ def test_padding_does_not_change_real_outputs() -> None:
     network, x, y = build(), ids(2, 3, 1), ids(2, 4, 2)
     wide = torch.cat([y, ids(2, 2, 3)], dim=1)
     block = torch.tensor([[1, 1, 1, 1, 0, 0]] * 2)
-    torch.testing.assert_close(run(network, x, wide, decoder_block=block)["vectors"], run(network, x, y)["vectors"])
+    torch.testing.assert_close(run(network, x, wide, block=block)["vectors"], run(network, x, y)["vectors"])
 
 
 def test_the_order_of_the_other_sentence_is_irrelevant() -> None:
@@ -86,14 +87,13 @@ def test_a_transformer_reads_the_vectors_instead_of_its_table() -> None:
 @pytest.mark.parametrize("padded", [True, False])
 def test_in_a_step_the_other_sentence_comes_from_another_view_with_or_without_padding(padded: bool) -> None:
     network = build()
-    take = {"decoder_tokens": "other.tokens", "decoder_block": "other.block"}
     step = Step(
-        networks={"recover": network}, objectives={}, clock=Clock(), entries={"main": [Pass("recover", "recover", take=take)]}
+        networks={"recover": network}, objectives={}, clock=Clock(), entries={"main": [Pass("recover", "recover")]}
     )
     block = {"other.block": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])} if padded else {}
     x, y = ids(2, 3, 1), ids(2, 4, 2)
     made = step.run("main", Batch({"tokens": x, "other.tokens": y, **block}), frozenset({"recover.alignment"}))
-    expected = run(network, x, y, decoder_block=block.get("other.block"))
+    expected = run(network, x, y, block=block.get("other.block"))
     assert torch.equal(made["recover.alignment"], expected["alignment"])
 
 
@@ -103,7 +103,7 @@ def test_every_parameter_receives_a_gradient_and_it_agrees_with_finite_differenc
     values = [p.detach().clone().requires_grad_() for p in network.parameters()]
 
     def made(*given: Tensor) -> Tensor:
-        fields = {"want": BOTH, "tokens": x, "decoder_tokens": y}
+        fields = {"want": BOTH, "tokens": x, "other": TokenSequence(y)}
         out: Any = torch.func.functional_call(network, dict(zip(names, given, strict=True)), (), fields)
         return out["vectors"]
 

@@ -9,6 +9,7 @@ from cloze.networks import EncoderDecoder, Transformer
 from cloze.networks.blocks import selected
 from cloze.networks.blocks.selected import ROWS, Selected, rows_to_add
 from cloze.networks.clock import Clock
+from cloze.networks.network import TokenSequence
 
 
 @pytest.fixture(autouse=True)
@@ -87,8 +88,8 @@ def test_rows_that_are_added_change_nothing_in_an_encoder_and_a_decoder(monkeypa
     for few in (1, 1 << 40):
         monkeypatch.setattr(selected, "_FEW", few)
         made = network(
-            want=frozenset({"decoder_hidden"}), tokens=source, decoder_tokens=target, block=block_of(9, 4, 6),
-            decoder_block=block_of(3, 7, 5),
+            want=frozenset({"decoder_hidden"}), tokens=source, block=block_of(9, 4, 6),
+            decoder=TokenSequence(target, block=block_of(3, 7, 5)),
         )["decoder_hidden"]
         found.append([made, *torch.autograd.grad((made**2).sum(), list(network.parameters()), allow_unused=True)])
     for one, other in zip(*found, strict=True):

@@ -106,10 +106,10 @@ def ours(loaded: Any) -> dict[str, Tensor]:
 
 def with_targets(batch: Batch, reader: Reader) -> Batch:
     """For two stacks: the decoder reads the text behind the token that it starts with."""
-    if "decoder_tokens" not in reader.network.takes:
+    if "decoder.tokens" not in reader.network.takes:
         return batch
     start = torch.full((1, 1), reader.tokenizer.roles[reader.reading.start])
-    return Batch({**batch, "decoder_tokens": torch.cat([start, batch["tokens"][:, :-1]], 1)}, checked=True)
+    return Batch({**batch, "decoder.tokens": torch.cat([start, batch["tokens"][:, :-1]], 1)}, checked=True)
 
 
 def asked(reader: Reader, head: Any, batch: Batch) -> Tensor:
@@ -126,8 +126,8 @@ def theirs(model: Any, loaded: Any, **fields: int) -> dict[str, Tensor]:
     for text in TEXTS:
         batch = with_targets(reader.batch(reader.encode([text])), reader)
         given = {"input_ids": batch["tokens"], **{name: torch.full_like(batch["tokens"], id) for name, id in fields.items()}}
-        if "decoder_tokens" in batch and "SequenceClassification" not in type(model).__name__:
-            given["decoder_input_ids"] = batch["decoder_tokens"]
+        if "decoder.tokens" in batch and "SequenceClassification" not in type(model).__name__:
+            given["decoder_input_ids"] = batch["decoder.tokens"]
         if type(model).__name__ == "XLNetLMHeadModel":
             length = batch["tokens"].shape[1]
             given["perm_mask"] = torch.zeros(1, length, length).index_fill(2, torch.tensor(length - 2), 1.0)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cloze.assembly.build import load_checkpoint
+from cloze.networks.network import TokenSequence
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
@@ -54,6 +55,6 @@ def test_probabilities_of_encoder_decoder_and_between_them_are_those_of_transfor
     }
     with torch.no_grad():
         theirs = model(input_ids=source, decoder_input_ids=target, output_attentions=True)
-        ours = network(want=frozenset(names), tokens=source, decoder_tokens=target)
+        ours = network(want=frozenset(names), tokens=source, decoder=TokenSequence(target))
     for name, known in names.items():
         torch.testing.assert_close(ours[name], torch.stack(theirs[known]), atol=1e-5, rtol=0)

@@ -14,6 +14,7 @@ from cloze.assembly.build import build_step, load_checkpoint
 from cloze.assembly.load import load_recipe
 from cloze.assembly.publish import Publisher
 from cloze.networks.blocks.computed import is_added
+from cloze.networks.network import TokenSequence
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
@@ -47,7 +48,7 @@ def test_a_changed_network_opens_in_transformers_with_the_same_states(
     model, info = getattr(transformers, cls).from_pretrained(tmp_path / "run", output_loading_info=True)
     assert not [key for key in info["missing_keys"] if "pooler" not in key] and not info["mismatched_keys"]
     tokens = torch.arange(5, 17)[None]
-    further = {"decoder_tokens": tokens[:, :4]} if name == "t5-small" else {}
+    further = {"decoder": TokenSequence(tokens[:, :4])} if name == "t5-small" else {}
     theirs_further = {"decoder_input_ids": tokens[:, :4]} if further else {}
     state = "decoder_hidden" if further else "hidden"
     with torch.no_grad():

@@ -16,6 +16,7 @@ from cloze.assembly.load import load_recipe
 from cloze.assembly.publish import Publisher
 from cloze.errors import CheckpointError
 from cloze.networks.blocks.computed import is_added
+from cloze.networks.network import TokenSequence
 
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
@@ -54,7 +55,7 @@ def test_peft_opens_the_updates_on_the_base_and_cloze_opens_them_again(
     write_alone(tmp_path / "run", tmp_path / "peft", base=tmp_path / "base", peft=True)
 
     tokens = torch.arange(5, 17)[None]
-    further = {"decoder_tokens": tokens[:, :4]} if name == "t5-small" else {}
+    further = {"decoder": TokenSequence(tokens[:, :4])} if name == "t5-small" else {}
     theirs_further = {"decoder_input_ids": tokens[:, :4]} if further else {}
     state = "decoder_hidden" if further else "hidden"
 

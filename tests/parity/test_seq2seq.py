@@ -15,6 +15,7 @@ from cloze.interop import Card, Head, Model, complete, export_folder, import_fol
 from cloze.interop.choice import Choice, choose
 from cloze.interop.export import tensors_there
 from cloze.networks import Clock
+from cloze.networks.network import TokenSequence
 from cloze.reading import Reading
 from tests.making import completed, data, network_of
 
@@ -81,25 +82,25 @@ def write(folder: Path, made: Any, systems: ModuleType, name: str) -> list[str]:
     )  # fmt: skip
 
 
-def batch(size: int) -> dict[str, Tensor]:
+def batch(size: int) -> dict[str, Any]:
     """Three rows, padded on both sides of the model."""
     generator = torch.Generator().manual_seed(5)
     source, target = torch.randint(8, size, (3, 11), generator=generator), torch.randint(8, size, (3, 7), generator=generator)
     lengths, targets = torch.tensor([11, 4, 8]), torch.tensor([7, 2, 5])
     return {
         "tokens": source, "block": (torch.arange(11) < lengths[:, None]).long(),
-        "decoder_tokens": target, "decoder_block": (torch.arange(7) < targets[:, None]).long(),
+        "decoder": TokenSequence(target, block=(torch.arange(7) < targets[:, None]).long()),
     }  # fmt: skip
 
 
-def their_logits(model: Any, fields: dict[str, Tensor]) -> Tensor:
+def their_logits(model: Any, fields: dict[str, Any]) -> Tensor:
     return model(
-        input_ids=fields["tokens"], attention_mask=fields["block"], decoder_input_ids=fields["decoder_tokens"],
-        decoder_attention_mask=fields["decoder_block"],
+        input_ids=fields["tokens"], attention_mask=fields["block"], decoder_input_ids=fields["decoder"].tokens,
+        decoder_attention_mask=fields["decoder"].block,
     ).logits  # fmt: skip
 
 
-def our_logits(made: Any, fields: dict[str, Tensor]) -> Tensor:
+def our_logits(made: Any, fields: dict[str, Any]) -> Tensor:
     states = made.network(want=frozenset({"decoder_hidden"}), **fields)
     return made.objective.head(states["decoder_hidden"])
 
@@ -115,7 +116,7 @@ def test_transformers_opens_the_folder_with_the_same_logits_and_gradients(
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
     model.eval()
     fields = batch(made.tokenizer.size)
-    real = fields["decoder_block"].bool()
+    real = fields["decoder"].block.bool()
     ours, theirs = our_logits(made, fields)[real], their_logits(model, fields)[real]
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
     weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1)) / ours.numel() ** 0.5
@@ -184,13 +185,14 @@ def test_folders_of_transformers_are_read_whole(systems: ModuleType, tmp_path: P
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_the_cache_changes_nothing(systems: ModuleType, name: str) -> None:
     made = system(systems, name)
-    fields = {key: value for key, value in batch(made.tokenizer.size).items() if key != "decoder_block"}
+    fields = batch(made.tokenizer.size)
+    target = fields.pop("decoder").tokens
     cache = made.network.cache()
     with torch.no_grad():
-        whole = our_logits(made, fields)
+        whole = our_logits(made, {**fields, "decoder": TokenSequence(target)})
         parts = [
-            our_logits(made, {**fields, "decoder_tokens": part, "cache": cache})
-            for part in fields["decoder_tokens"].split([1, 3, 1, 2], dim=1)
+            our_logits(made, {**fields, "decoder": TokenSequence(part), "cache": cache})
+            for part in target.split([1, 3, 1, 2], dim=1)
         ]
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-5, rtol=0)
 

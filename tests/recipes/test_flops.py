@@ -55,7 +55,7 @@ def without_shortcuts(step: Step) -> None:
 def without_padding(batch: Batch) -> Batch:
     """Padding as text: what is computed for it on a device is not counted."""
     return Batch({
-        name: tensor.clamp(min=1) if name.rpartition(".")[2] in ("block", "decoder_block") else tensor
+        name: tensor.clamp(min=1) if name.rpartition(".")[2] == "block" else tensor
         for name, tensor in batch.items()
     })
 

@@ -73,19 +73,20 @@ def test_mass_hides_half_of_every_64_tokens_and_asks_for_them_where_they_stand()
     text = np.arange(20, 532, dtype=np.int32) + np.zeros((60, 1), np.int32)
     text[:, 100] = SEP
     _, out = examples(named("mass"), "main", {"tokens": text, "length": np.full(60, 512, np.int32)}, 60)
-    assert "crossing" not in out and (out["decoder_length"] == 7 * 32 + 31).all()
-    asked = out["decoder_position_ids"] + 1
+    assert "crossing" not in out and (out["decoder.length"] == 7 * 32 + 31).all()
+    asked = out["decoder.position_ids"] + 1
     stretches = np.bincount(((asked - 1) // 64 + 8 * np.arange(60)[:, None]).ravel()).reshape(60, 8)
     assert (stretches == [32] * 7 + [31]).all() and asked.min() > 0
     assert (np.diff(asked, axis=1) > 1).sum() <= 7 * 60  # one fragment each
     begins = asked[:, 0]
     assert begins.min() < 4 and begins.max() > 30  # anywhere alike
-    assert (np.take_along_axis(text, asked, 1) == out["targets/main"]).all()
-    assert (np.take_along_axis(text, asked - 1, 1) == out["decoder_tokens"]).all()  # each read where it stands
+    assert (np.take_along_axis(text, asked, 1) == out["decoder.targets/main"]).all()
+    assert (np.take_along_axis(text, asked - 1, 1) == out["decoder.tokens"]).all()  # each read where it stands
     hidden = np.zeros((60, 512), bool)
     np.put_along_axis(hidden, asked, True, 1)
     assert (out["tokens"][~hidden] == text[~hidden]).all() and abs((out["tokens"][hidden] == MASK).mean() - 0.8) < 0.02
-    assert 45 < (out["targets/main"] == SEP).sum() < 59  # of 60: the end of a document is learned, most often in mid-stretch
+    ends = (out["decoder.targets/main"] == SEP).sum()
+    assert 45 < ends < 59  # of 60: the end of a document is learned, most often in mid-stretch
 
 
 def test_mass_writes_a_text_at_the_positions_at_which_it_learned_to() -> None:
@@ -95,7 +96,7 @@ def test_mass_writes_a_text_at_the_positions_at_which_it_learned_to() -> None:
     kinds = [kind for kind, _ in split_template(recipe.reading.single)]
     assert recipe.reading.start == "[SEP]" and kinds[0] == "part"
     # Behind the start at position 0 the decoder writes what stands at position 1: so it was trained, and so a target is framed.
-    assert out["decoder_position_ids"].min() == 0 == kinds.index("part")
+    assert out["decoder.position_ids"].min() == 0 == kinds.index("part")
 
 
 def test_mass_trains_as_its_authors_command_says() -> None:

@@ -164,12 +164,13 @@ def test_what_is_trained_is_laid_out_as_what_is_measured(start: Folder, tmp_path
     learner = task("text_to_text").load(loaded, {"length": 14, "target_length": 6}, None)
     for row, pair in enumerate(learner.answered(learner.task.read(rows))):
         length = int(made["length"][row])
-        shown, targets = made["tokens"][row, :length].copy(), made["targets/main"][row]
+        shown, view = made["tokens"][row, :length].copy(), "decoder." if "decoder.tokens" in made else ""
+        targets = made[f"{view}targets/main"][row]
         assert length <= 14 and len(pair.target) <= 6
-        if "decoder_tokens" in made:
-            number = int(made["decoder_length"][row])
+        if view:
+            number = int(made["decoder.length"][row])
             assert shown.tolist() == pair.source.ids.tolist() and targets[:number].tolist() == pair.target.tolist()
-            assert made["decoder_tokens"][row, 1:number].tolist() == pair.target[:-1].tolist()
+            assert made["decoder.tokens"][row, 1:number].tolist() == pair.target[:-1].tolist()
             continue
         places = made["positions/main"][row][made["positions/main"][row] >= 0]
         asked = places + (name == "gpt2")  # it is asked one place earlier
