@@ -233,9 +233,8 @@ class EncoderDecoder(Network):
         `hidden` (B, L, D) is the encoder's, `layers` (N+1, B, L, D) the words and its layers, `decoder_hidden` (B, T, D) the
         decoder's (at padding all mean nothing), `decoder_layers` (N+1, B, T, D) its tokens and its layers, `summary` (B, D) the
         decoder's at its last token; without `decoder` it reads the encoder's tokens with the last one moved to the front (BART
-        §3.1). The states of attention are those of
-        `transformer`, of the decoder with `decoder_` before their names, of its attention to the encoder with `crossing_`; so
-        are the `gates` of heads, and the objects `around` the layers of either stack.
+        §3.1). The states of attention are those of `transformer`, of the decoder with `decoder_` before their names, of its
+        attention to the encoder with `crossing_`; so are the `gates` of heads, and the objects `around` the layers of a stack.
 
         With `cache` the encoder runs once and the decoder's tokens continue those of earlier calls.
         """
