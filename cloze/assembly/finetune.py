@@ -74,7 +74,7 @@ def recipe_onto(
     tree = read_tree(recipe)
     add_changes(tree, changes, START)
     if auxiliary is not None:
-        add_language_model(tree, auxiliary, START)
+        add_language_model(tree, auxiliary, START, loaded)
     stages = tree.value["stages"].value if tree.is_mapping and "stages" in tree.value else {}
     origins = dict.fromkeys([START, *map(str, stages or ())], Origin.of(loaded))
 

@@ -60,7 +60,7 @@ def command(
         "--change", help="Change the network: lora=8, adapters=64, keep_layers=[0,2,4]."
     )] = None,
     auxiliary: Annotated[str | None, typer.Option(
-        help="Add the loss of the checkpoint's language model with this weight: 0.5 (GPT)."
+        help="Add the loss of the checkpoint's language model, causal or masked, with this weight: 0.5 (GPT)."
     )] = None,
     print_recipe: Annotated[bool, typer.Option("--show", help="Print the recipe and stop.")] = False,
     extend: Annotated[bool, typer.Option("--extend", help="Resume a finished run with more training.epochs.")] = False,

@@ -87,6 +87,25 @@ class LanguageModel(Chosen):
         return head.part, {**head.arguments, "set": self.set, "head": head.name}
 
 
+@register("objective", "masked_language_model")
+class MaskedLanguageModel(Chosen):
+    """Continue to train the checkpoint's own head that predicts masked tokens, along with a task."""
+
+    def __init__(self, *, set: str = "main") -> None:
+        self.set = set
+
+    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+        """The head's objective with its arguments; a `RecipeError` for a head that reads one direction, a decoder or a query."""
+        head = start.predicts
+        if head is None or head.read not in (None, "hidden") or start.order == "left_to_right":
+            lacks = "none" if head is None else head.name if head.read is None else f"{head.name}, which reads {head.read}"
+            raise RecipeError(
+                f"masked_language_model: needs a head that predicts masked tokens; this checkpoint reads {start.order} and has "
+                f"{lacks}.\n  Use a checkpoint that was trained with `predict: masked`, or leave the objective out."
+            )
+        return head.part, {**head.arguments, "set": self.set, "head": head.name}
+
+
 @register("objective", "text_prediction")
 class TextPrediction(Chosen):
     """Predict the tokens of a text by the checkpoint's own head, starting from its weights.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -164,28 +164,24 @@ Start = Callable[[str], Path]
 File = Callable[[str], str]
 
 
-def tune(
-    recipe: str, folder: Path, file: File, out: Path, *values: str, changes: Sequence[str] = ()
-) -> Mapping[str, float]:
-    """The dev metrics of one epoch."""
+def tune(recipe: str, folder: Path, file: File, out: Path, *values: str, **more: Any) -> Mapping[str, float]:
+    """The dev metrics of one epoch; `more` are further arguments of `finetune`."""
     types = types_of(load_recipe(recipe))
     given = {name: Labelled(kind, (file(kind),), (file(kind),)) for name, kind in types.items() if name}
     alone = [] if given else [file(types[""])]
     made = finetune(
         folder, recipe=recipe, task=recipe, tasks=given or None, train=alone, dev=alone, out=out,
         overrides=["training.epochs=1", "training.batch=4", *values], report=lambda line: None,
-        changes=changes,
+        **more,
     )
     standing = made.outcomes[1].standing
     assert standing is not None
     return standing.metrics
 
 
-def assert_learned(
-    recipe: str, system: str, start: Start, file: File, out: Path, *values: str, changes: Sequence[str] = ()
-) -> None:
+def assert_learned(recipe: str, system: str, start: Start, file: File, out: Path, *values: str, **more: Any) -> None:
     """The folder of a run has the metrics that the run reported, all of them finite, and answers every row."""
-    reported = tune(recipe, start(system), file, out, *values, changes=changes)
+    reported = tune(recipe, start(system), file, out, *values, **more)
     assert reported and all(math.isfinite(value) for value in reported.values()), reported
     for name, kind in types_of(load_recipe(recipe)).items():
         learner, described = load_tuned(load_checkpoint(out), name=name or None)
@@ -245,6 +241,12 @@ def test_every_task_is_learned_on_the_layers_of_a_frozen_network(
     assert_learned(recipe, system_, start, file, tmp_path / "out", changes=["features"])
     before, after = (load_checkpoint(folder).network.state_dict() for folder in (start(system_), tmp_path / "out"))
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", [name for name in task_recipe_names() if refusal(name, "bert") is None])
+def test_every_task_is_learned_along_with_a_masked_language_model(recipe: str, start: Start, file: File, tmp_path: Path) -> None:
+    assert_learned(recipe, "bert", start, file, tmp_path / "out", auxiliary="0.5")
 
 
 @pytest.mark.parametrize(("recipe", "system_"), UNTRAINED)

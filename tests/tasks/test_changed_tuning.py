@@ -196,8 +196,3 @@ def test_the_weight_of_the_language_model_may_fall(
     lines = [json.loads(line) for line in (tmp_path / "out" / "cloze" / "log.jsonl").read_text().splitlines()]
     trained = [line["objectives"] for line in lines if line["event"] == "train"]
     assert trained and all(len(objectives) == 2 for objectives in trained)
-
-
-def test_a_masked_language_model_is_no_auxiliary(folder: Folder, cloze: Callable[..., Any]) -> None:
-    refused = cloze("finetune", folder("bert"), "--auxiliary", "0.5", "--show")
-    assert refused.code == 2 and "language_model: needs a head that predicts the next token" in refused.err
