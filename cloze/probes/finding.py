@@ -1,0 +1,130 @@
+"""What every probe gives: tables for the terminal, figures for the page, and data for programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloze.errors import CheckpointError, UserError
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A checkpoint that is probed: its name in tables, its folder, and the step of its run if it is one of several."""
+
+    name: str
+    folder: Path
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of names and numbers under `columns`; `note` explains them."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Lines by name over `x`; `dashed` are those of controls and baselines."""
+
+    title: str
+    x: str
+    lines: Mapping[str, Sequence[tuple[float, float]]]
+    dashed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a probe found. `data` is plain JSON by the name of the checkpoint; `remarks` say what to know about the figures."""
+
+    kind: str
+    title: str
+    tables: Sequence[Table]
+    plots: Sequence[Plot]
+    data: Mapping[str, Any]
+    remarks: Sequence[str] = ()
+
+
+def subjects(folders: Sequence[Path], steps: str | None = None) -> list[Subject]:
+    """The checkpoints to probe. With `steps`, `all` or numbers with commas, the saved steps of one run.
+
+    Raises:
+        UserError: `steps` is given with several folders, or names a step that was not kept.
+    """
+    if steps is None:
+        names = [folder.resolve().name for folder in folders]
+        return [Subject(n if names.count(n) == 1 else str(f), f) for f, n in zip(folders, names, strict=True)]
+    if len(folders) != 1:
+        raise UserError(f"--steps {steps}: expected the folder of one run, got {len(folders)}.")
+    kept = folders[0] / "cloze" / "checkpoints"
+    found = {int(path.name[5:]): path for path in kept.glob("step-*") if path.name[5:].isdigit()}
+    if not found:
+        raise CheckpointError(f"{folders[0]}: no saved steps; expected a run folder, as cloze pretrain writes it.")
+    wanted = sorted(found) if steps == "all" else [int(one) if one.strip().isdigit() else -1 for one in steps.split(",")]
+    missing = [one for one in wanted if one not in found]
+    if missing:
+        raise UserError(
+            f"--steps {steps}: expected all, or steps of this run: {', '.join(map(str, sorted(found)))}.\n"
+            "  To keep more in the next run: --set training.keep_steps=[100,1000]"
+        )
+    return [Subject(f"step {step:,}", found[step], step) for step in wanted]
+
+
+def shown(value: Any, digits: int = 3) -> str:
+    """A cell of a table; NaN and None are a dash."""
+    if value is None or isinstance(value, float) and math.isnan(value):
+        return "–"
+    return f"{value:.{digits}f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def as_text(finding: Finding) -> str:
+    """The tables and the remarks, as the terminal shows them."""
+    parts = []
+    for table in finding.tables:
+        cells = [list(table.columns), *([shown(cell) for cell in row] for row in table.rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = [
+            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
+            for row in cells
+        ]
+        parts.append("\n".join([table.title, *(f"  {line}" for line in lines), *([f"  {table.note}"] if table.note else [])]))
+    return "\n\n".join(parts + [f"note: {remark}" for remark in finding.remarks])
+
+
+def plain(value: Any) -> Any:
+    """Data as plain JSON: arrays as lists, NaN as null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(own) for key, own in value.items()}
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [plain(own) for own in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def by_layer_and_step(
+    title: str, found: Mapping[str, Sequence[float]], subjects: Sequence[Subject], *,
+    dashed: Mapping[str, Sequence[float]] | None = None,
+) -> list[Plot]:
+    """A value per layer as a figure: a line per checkpoint over its layers; and over the steps of a run, a line per layer."""
+
+    def line(values: Sequence[float]) -> list[tuple[float, float]]:
+        return [(float(layer), float(y)) for layer, y in enumerate(values) if math.isfinite(y)]
+
+    extra = {name: line(own) for name, own in (dashed or {}).items()}
+    made = [Plot(title, "layer", {**{name: line(own) for name, own in found.items()}, **extra}, frozenset(extra))]
+    steps = [(float(one.step), found[one.name]) for one in subjects if one.step is not None]
+    if len(steps) > 1:
+        over = {
+            f"layer {n}" if n else "input": [(step, float(own[n])) for step, own in steps if math.isfinite(own[n])]
+            for n in range(min(len(own) for _, own in steps))
+        }
+        made.append(Plot(f"{title}, over training", "step", over))
+    return made

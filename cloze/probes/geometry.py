@@ -1,0 +1,207 @@
+"""How contextual the vectors of words are at every layer (Ethayarajh, 2019): self-similarity, similarity within a sentence, and
+variance explained by one direction, each against random words."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.decoding.reader import Checkpoint, Reader
+from cloze.errors import UserError
+from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step
+from cloze.probes.measures import ESTIMATORS, Floats, explained, intra_sentence, self_similarity
+from cloze.probes.words import Places, WordRow, word_rows, word_states, words_of
+
+Report = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What is measured: words with at least `least` occurrences, at most `words` of them and `occurrences` of each; and so many
+    `sentences` for the similarity within a sentence and the random words. `seed` chooses."""
+
+    words: int = 200
+    least: int = 5
+    occurrences: int = 30
+    sentences: int = 1000
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The measures of one network, each (N + 1,), by name; `words` are those that were measured, with their self-similarity by
+    layer."""
+
+    measures: Mapping[str, NDArray[np.float64]]
+    words: Mapping[str, Sequence[float]]
+    sentences: int
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Occurrences as (text, word) pairs: of each word; and one of each of some texts."""
+
+    words: Mapping[str, Sequence[tuple[int, int]]]
+    texts: Sequence[int]
+    random: Sequence[tuple[int, int]]
+
+
+def geometry(
+    loaded: Checkpoint, texts: Sequence[str], sampled: Sampled = Sampled(), *, length: int | None = None, size: int = 32,
+    report: Report = lambda done: None,
+) -> Geometry:
+    """Measure the vectors of the words of some sentences, one text each; a word of several pieces is their mean.
+
+    The baseline of a cosine is the mean over all pairs of random words, one from each sentence; that of variance explained is as
+    many random words as the word has occurrences. `standardised` measures come after each dimension was brought to mean 0 and
+    deviation 1 over the random words, because a few dimensions may dominate all cosines.
+
+    Raises:
+        UserError: No word occurs often enough.
+    """
+    reader = Reader.of(loaded)
+    spans = [words_of(text) for text in texts]
+    rows = word_rows(reader, texts, spans, length=length)
+    chosen = _choose(reader, texts, spans, rows, sampled)
+    needed = sorted({text for own in chosen.words.values() for text, _ in own} | set(chosen.texts))
+    wanted = _wanted(chosen)
+    whole = set(chosen.texts)
+    kept: dict[tuple[int, int], NDArray[np.float32]] = {}
+    sentences: dict[int, NDArray[np.float32]] = {}
+    for place, states in word_states(reader, [rows[i] for i in needed], size=size, report=report):
+        number = needed[place]
+        read = rows[number].columns[:, 0] >= 0
+        if number in whole:
+            sentences[number] = states[:, read]
+        for word in wanted[number]:
+            kept[number, word] = states[:, word]
+    return _measured(chosen, kept, sentences, sampled.seed)
+
+
+def _wanted(chosen: _Chosen) -> dict[int, set[int]]:
+    made: dict[int, set[int]] = defaultdict(set)
+    for text, word in [*chosen.random, *(pair for own in chosen.words.values() for pair in own)]:
+        made[text].add(word)
+    return made
+
+
+def _choose(
+    reader: Reader, texts: Sequence[str], spans: Sequence[Places], rows: Sequence[WordRow], sampled: Sampled
+) -> _Chosen:
+    """Words, sentences and random words, drawn by the seed."""
+    draw = np.random.default_rng(sampled.seed)
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for number, (text, own, row) in enumerate(zip(texts, spans, rows, strict=True)):
+        for word in np.flatnonzero(row.columns[:, 0] >= 0).tolist():
+            begin, end = own[word]
+            spelled = text[begin:end]
+            found[spelled.lower() if reader.tokenizer.lower else spelled].append((number, word))
+    frequent = sorted(word for word, own in found.items() if len(own) >= sampled.least)
+    if not frequent:
+        raise UserError(
+            f"no word occurs {sampled.least} times in these {len(texts):,} sentences.\n  Give more text, or a smaller --least."
+        )
+    picked = sorted(draw.permutation(len(frequent))[: sampled.words].tolist())
+    words = {
+        frequent[n]: [found[frequent[n]][i] for i in sorted(draw.permutation(len(found[frequent[n]]))[: sampled.occurrences])]
+        for n in picked
+    }
+    full = [n for n, row in enumerate(rows) if (row.columns[:, 0] >= 0).any()]
+    chosen = [full[i] for i in sorted(draw.permutation(len(full))[: sampled.sentences])]
+    random = [(n, int(draw.choice(np.flatnonzero(rows[n].columns[:, 0] >= 0)))) for n in chosen]
+    return _Chosen(words, chosen, random)
+
+
+def _measured(
+    chosen: _Chosen, kept: Mapping[tuple[int, int], NDArray[np.float32]], sentences: Mapping[int, NDArray[np.float32]], seed: int
+) -> Geometry:
+    """The measures of every layer."""
+    layers = len(next(iter(kept.values())))
+    made: dict[str, list[float]] = defaultdict(list)
+    by_word: dict[str, list[float]] = defaultdict(list)
+    for layer in range(layers):
+        draw = np.random.default_rng(seed)
+        random = np.stack([kept[pair][layer] for pair in chosen.random]).astype(np.float64)
+        occurrences = {word: np.stack([kept[pair][layer] for pair in own]) for word, own in chosen.words.items()}
+        mean, deviation = random.mean(0), np.maximum(random.std(0), 1e-9)
+        own = {word: self_similarity(x) for word, x in occurrences.items()}
+        for word, value in own.items():
+            by_word[word].append(value)
+        inside = [states[layer] for states in sentences.values()]
+        _add(made, "", _cosines(random, list(own.values()), inside))
+        moved = [self_similarity((x - mean) / deviation) for x in occurrences.values()]
+        _add(made, "standardised ", _cosines((random - mean) / deviation, moved, [(x - mean) / deviation for x in inside]))
+        shares = {word: explained(x) for word, x in occurrences.items()}
+        others = {word: explained(random[draw.choice(len(random), min(len(x), len(random)), replace=False)])
+                  for word, x in occurrences.items()}
+        for name in ESTIMATORS:
+            own_share, base_share = (_mean([one[name] for one in group.values()]) for group in (shares, others))
+            made[name].append(own_share)
+            made[f"{name} baseline"].append(base_share)
+    return Geometry({name: np.array(values) for name, values in made.items()}, dict(by_word), len(sentences))
+
+
+def _cosines(random: Floats, own: Sequence[float], sentences: Sequence[Floats]) -> dict[str, float]:
+    """The measures of cosines, from random vectors, the self-similarities of words and the words of sentences."""
+    base, alike = self_similarity(random), float(np.mean(own))
+    inside = float(np.mean([intra_sentence(states) for states in sentences]))
+    return {
+        "self-similarity": alike, "baseline": base, "adjusted": alike - base, "intra-sentence": inside,
+        "intra-sentence adjusted": inside - base,
+    }  # fmt: skip
+
+
+def _add(made: dict[str, list[float]], prefix: str, values: Mapping[str, float]) -> None:
+    for name, value in values.items():
+        made[prefix + name].append(value)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean of those that are defined; NaN if none is."""
+    known = [value for value in values if np.isfinite(value)]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def finding(subjects: Sequence[Subject], found: Mapping[str, Geometry]) -> Finding:
+    """Tables and figures of several networks."""
+    tables, plots = [], []
+    columns = ("self-similarity", "baseline", "adjusted", "intra-sentence", "intra-sentence adjusted", "standardised adjusted")
+    for name, one in found.items():
+        rows = [
+            [_layer(n), *(float(one.measures[c][n]) for c in columns)] for n in reversed(range(len(one.measures["baseline"])))
+        ]
+        tables.append(Table(
+            f"{name}: contextuality by layer", ["layer", *columns], rows,
+            f"{len(one.words):,} words and {one.sentences:,} sentences; adjusted: minus the baseline, the mean cosine of random "
+            "words.",
+        ))  # fmt: skip
+        shares = [f"{name}{end}" for name in ESTIMATORS for end in ("", " baseline")]
+        rows = [[_layer(n), *(float(one.measures[c][n]) for c in shares)] for n in reversed(range(len(one.measures["baseline"])))]
+        tables.append(Table(
+            f"{name}: variance explained by one direction", ["layer", *shares], rows,
+            "Three estimators: uncentred is the paper's formula, centred is PCA, truncated is what early public code computed.",
+        ))  # fmt: skip
+        calm = sorted(one.words, key=lambda word: one.words[word][-1])
+        lists = [["least self-similar", ", ".join(calm[:10])], ["most self-similar", ", ".join(calm[::-1][:10])]]
+        tables.append(Table(f"{name}: words at the top layer", ["", "words"], lists))
+    titles = {"baseline": "anisotropy: mean cosine of random words", "adjusted": "self-similarity, adjusted"}
+    titles |= {name: f"variance explained, {name}" for name in ESTIMATORS}
+    for measure in ("self-similarity", "baseline", "adjusted", "intra-sentence adjusted", *ESTIMATORS):
+        values = {name: one.measures[measure].tolist() for name, one in found.items()}
+        plots += by_layer_and_step(titles.get(measure, measure), values, subjects)
+    plots = [plot for plot in plots if any(plot.lines.values())]
+    data: dict[str, Any] = {
+        name: {"measures": dict(one.measures), "words": one.words, "sentences": one.sentences}
+        for name, one in found.items()
+    }
+    return Finding("geometry", "How contextual are the vectors of words?", tables, plots, data)
+
+
+def _layer(number: int) -> str:
+    return str(number) if number else "input"
+

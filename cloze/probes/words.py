@@ -1,0 +1,77 @@
+"""Vectors of words at every layer: the mean over the pieces of each word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloze.decoding.layout import Framed
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Reader
+
+Vectors = NDArray[np.float32]
+Places = NDArray[np.int64]
+#: A word: an ideograph, or letters and digits; punctuation is no word.
+_WORD = re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+")
+
+
+class WordRow(NamedTuple):
+    """A text as a row, and the columns (K, 2) of each of its words, from and up to; -1 where a word was not read."""
+
+    row: Framed
+    columns: Places
+
+
+def words_of(text: str) -> Places:
+    """The characters (K, 2) of the words of a running text; punctuation is left out."""
+    return np.array([match.span() for match in _WORD.finditer(text)], np.int64).reshape(-1, 2)
+
+
+def joined(words: Sequence[str]) -> tuple[str, Places]:
+    """Words as a text with single spaces, and their characters (K, 2)."""
+    sizes = np.array([len(word) for word in words], np.int64)
+    ends = np.cumsum(sizes + 1) - 1
+    return " ".join(words), np.stack([ends - sizes, ends], axis=1).reshape(-1, 2)
+
+
+def word_rows(reader: Reader, texts: Sequence[str], spans: Sequence[Places], *, length: int | None = None) -> list[WordRow]:
+    """Texts as rows with the tokens of their words, which are given by `spans` of characters.
+
+    A word is not read if the tokenizer leaves no token of it, or if it stands behind what the network can read.
+    """
+    rows = reader.encode(texts, max_length=length)
+    found = reader.tokenizer.encode_spelled(list(texts))
+    made = []
+    for number, (row, own) in enumerate(zip(rows, spans, strict=True)):
+        part = slice(int(found.offsets[number]), int(found.offsets[number + 1]))
+        begin, end = np.asarray(found.begin[part], np.int64), np.asarray(found.end[part], np.int64)
+        first = np.searchsorted(end, own[:, 0], side="right")  # tokens that end after the beginning of the word
+        last = np.searchsorted(begin, own[:, 1], side="left")  # and begin before its end
+        places = np.flatnonzero(row.part == 0)
+        last = np.minimum(last, len(places))
+        read = first < last
+        columns = np.full((len(own), 2), -1, np.int64)
+        columns[read, 0], columns[read, 1] = places[first[read]], places[last[read] - 1] + 1
+        made.append(WordRow(row, columns))
+    return made
+
+
+def word_states(
+    reader: Reader, rows: Sequence[WordRow], *, size: int = 32, report: Callable[[int], None] = lambda done: None
+) -> Iterator[tuple[int, Vectors]]:
+    """The number of each text and its words' vectors (N + 1, K, D), short texts first; zeros for words that were not read."""
+    for index in by_length([len(row.row) for row in rows], rows=size):
+        with torch.inference_mode():
+            layers: Any = reader.states(reader.batch([rows[i].row for i in index]), {"layers"})["layers"].float().cpu()
+        sums = torch.nn.functional.pad(layers.cumsum(2, dtype=torch.float64), (0, 0, 1, 0)).numpy()
+        for place, number in enumerate(index):
+            begin, end = rows[number].columns.T
+            count = np.maximum(end - begin, 1)[:, None]
+            found = (sums[:, place, np.maximum(end, 0)] - sums[:, place, np.maximum(begin, 0)]) / count
+            yield int(number), np.where((begin >= 0)[:, None], found, 0.0).astype(np.float32)
+        report(len(index))

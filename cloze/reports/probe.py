@@ -1,0 +1,46 @@
+"""The page of `cloze probe`: tables and figures of one finding, as one HTML file."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+from cloze.probes.finding import Finding, Plot, plain, shown
+from cloze.reports.figures import COLOURS, Line, chart
+from cloze.reports.page import fill_page
+from cloze.reports.sections import Figure
+from cloze.whole import whole_file
+
+
+def render(finding: Finding, *, command: str = "", made: datetime | None = None) -> str:
+    """The page, as HTML text that refers to nothing outside itself."""
+    return fill_page(
+        "probe.html", made, finding=finding, command=command, figures=[(figure(plot), legend(plot)) for plot in finding.plots],
+        tables=[(one, [[shown(cell) for cell in row] for row in one.rows]) for one in finding.tables],
+    )
+
+
+def figure(plot: Plot) -> Figure:
+    """A line chart of a plot."""
+    lines = [
+        Line(name, list(points), number % COLOURS, marks=len(points) < 40, dashed=name in plot.dashed)
+        for number, (name, points) in enumerate(plot.lines.items())
+    ]
+    return Figure(plot.title, chart(lines, title=plot.title, x=plot.x))
+
+
+def legend(plot: Plot) -> list[tuple[str, int]]:
+    """The names of the lines and their colours."""
+    return [(name, number % COLOURS) for number, name in enumerate(plot.lines)]
+
+
+def write_finding(finding: Finding, out: Path, *, command: str = "") -> Path:
+    """Write `probe.json` and `probe.html` into a folder, which is made; returns the page."""
+    out.mkdir(parents=True, exist_ok=True)
+    data = {"probe": finding.kind, "remarks": list(finding.remarks), "checkpoints": plain(finding.data)}
+    with whole_file(out / "probe.json") as fresh:
+        fresh.write_text(json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    with whole_file(out / "probe.html") as fresh:
+        fresh.write_text(render(finding, command=command), encoding="utf-8")
+    return out / "probe.html"
