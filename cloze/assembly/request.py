@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from cloze.assembly.binding import check_binds, parse_binds
 from cloze.assembly.changes import type_of
 from cloze.assembly.check import check_recipe
+from cloze.assembly.held_texts import parse_measured
 from cloze.assembly.load import load_recipe, recipe_names
 from cloze.assembly.origins import bound_checkpoints, checkpoint_names, origins_of
 from cloze.assembly.recipe import Recipe, Stage
@@ -83,8 +84,8 @@ class Request:
 
     `binds` are paths of sources by name, `checkpoints` the folders of the checkpoints that networks come `from`. `fit`: fit the
     recipe to the budget; otherwise it is trained as written. `dev` are the files of the dev set of each source of labelled text,
-    `held_out` the files of held-out text that replace a share of the corpus. `command` is the command that started the run, as
-    words.
+    `held_out` the files of held-out text that replace a share of the corpus, `measure` texts by name that the run is measured on
+    before and after. `command` is the command that started the run, as words.
     """
 
     command_line: CommandLine
@@ -101,6 +102,7 @@ class Request:
     tensorboard: bool = False
     strategy: Strategy = "ddp"
     init: Path | None = None
+    measure: Mapping[str, str] = field(default_factory=dict)
     report: Say | None = None
     fit: bool = False
     verbose: bool = False
@@ -116,7 +118,7 @@ def requested(
     recipe: str | Path, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", *, budget: str | None = None,
     size: str | None = None, overrides: Sequence[str] = (), with_files: Sequence[Path] = (), tokenizer: Path | None = None,
     held_out: Sequence[str] | None = None, init: Path | None = None, text_format: str = "auto", binds: Sequence[str] = (),
-    seed: int = 0, device: str = "auto", as_published: bool = False, **options: Any,
+    seed: int = 0, device: str = "auto", as_published: bool = False, measure: Sequence[str] = (), **options: Any,
 ) -> tuple[Recipe, Request]:
     """The checked recipe of a `cloze pretrain`, and the request. Each argument is one of its options; `options` are fields of
     `Request` that its command line does not repeat.
@@ -127,7 +129,7 @@ def requested(
     paths = [_path(path) for path in ([corpus] if isinstance(corpus, (str, Path)) else corpus)]
     more = {
         "tokenizer": tokenizer, "held-out": held_out, "init": init, "format": text_format, "bind": binds, "seed": seed,
-        "device": device,
+        "device": device, "measure": measure,
     }
     command_line = CommandLine(
         str(recipe), paths, str(out), budget, size, tuple(overrides), tuple(map(str, with_files)), _typed(more),
@@ -143,6 +145,7 @@ def requested(
         command_line, command_line.corpus, {name: given for name, given in bound.items() if name not in checkpoints},
         checkpoints, tokenizer,
         held_out, text_format=text_format, seed=seed, device=device, init=None if init is None else Path(init),
+        measure=parse_measured(measure),
         fit=to_be_fitted(command_line, loaded) and not as_published, command=command_line.words(), **options,
     )
 

@@ -16,6 +16,7 @@ from cloze.assembly.binding import bound_paths, require_text
 from cloze.assembly.claim import claimed
 from cloze.assembly.fit_words import learns_words
 from cloze.assembly.fitted import Fitted, fitted
+from cloze.assembly.held_texts import HeldTexts, record
 from cloze.assembly.parts import engines
 from cloze.assembly.preparing import prepare
 from cloze.assembly.recipe import Recipe
@@ -38,7 +39,7 @@ def pretrain(
     held_out: Sequence[str] | None = None, init: Path | None = None, text_format: str = "auto",
     binds: Sequence[str] = (), seed: int = 0, device: str = "auto", extend: bool = False,
     with_files: Sequence[Path] = (), tensorboard: bool = False, strategy: Strategy = "ddp", report: Say | None = None,
-    as_published: bool = False, verbose: bool = False,
+    as_published: bool = False, verbose: bool = False, measure: Sequence[str] = (),
 ) -> Outcome:
     """Pre-train `recipe` on `corpus` within `budget`, into the folder `out`; resume if it holds this run already.
 
@@ -49,12 +50,14 @@ def pretrain(
     `held_out` replaces the share of documents that is otherwise held out. `init` begins with the weights of a checkpoint. Under
     torchrun, `strategy` is ddp or fsdp. Each stage of a recipe is a run: the last in `out`, the others in `out/cloze/stages`. A
     built-in recipe is fitted to a budget or size that differs from the published one (see `fit.py`), unless `as_published`.
-    `verbose` prints every log event. Raises a `ClozeError` before training starts if the run is impossible.
+    `verbose` prints every log event. `measure` are texts, `NAME=PATH`, that the run is measured on before and after
+    (`held_texts.py`). Raises a `ClozeError` before training starts if the run is impossible.
     """
     loaded, request = requested(
         recipe, corpus, out, budget=budget, size=size, overrides=overrides, with_files=with_files, tokenizer=tokenizer,
         held_out=held_out, init=init, text_format=text_format, binds=binds, seed=seed, device=device,
         as_published=as_published, extend=extend, tensorboard=tensorboard, strategy=strategy, report=report, verbose=verbose,
+        measure=measure,
     )
     return run_request(loaded, request)
 
@@ -114,13 +117,17 @@ def run_stage(
         loaded = made.recipe
         if made.changes:
             request.say(made.table(spend.typed, request.command_line.stage))
+        texts = HeldTexts.due(request.measure, out, text_format=request.text_format, extend=request.extend)
         run, _ = prepare(loaded, request, out, within(made, request, spend), begin, made=made, trials=trials)
+        before = texts.figures(begin.get(loaded.export), device=request.device)
         if sys.stderr.isatty():
             request.say("Ctrl-C stops the run with a checkpoint; the same command then resumes it.")
         try:
             outcome = train(run, engines())
         finally:
             run.data.close()
+        if outcome.finished and texts.texts:
+            record(out, outcome.step, before, texts.figures(out, device=request.device), say=request.say)
     if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and loaded.training.batch > 32:
         request.say(few_updates(loaded, outcome))
     return outcome

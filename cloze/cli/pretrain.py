@@ -27,6 +27,10 @@ def command(
     held_out: Annotated[
         list[str] | None, typer.Option("--held-out", help="Text or store for the held-out loss; default: a share of the corpus.")
     ] = None,
+    measure: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=PATH: measure this text before and after, in bits per byte and tokens per word; repeatable."),
+    ] = None,
     init: Annotated[Path | None, typer.Option(help="Start from the weights of this checkpoint.")] = None,
     text_format: Annotated[
         str, typer.Option("--format", help="blank, line, sentence, wiki, jsonl, csv, tsv or parquet; default: detected.")
@@ -75,7 +79,7 @@ def command(
             recipe, corpus, out or "RUN", budget=budget, size=size, overrides=overrides or [], with_files=with_files or [],
             tokenizer=tokenizer, held_out=held_out, init=init, text_format=with_column(text_format, column, encoding),
             binds=binds or [], seed=seed, device=device, as_published=as_published, extend=extend, tensorboard=tensorboard,
-            strategy=strategy, verbose=verbose,
+            strategy=strategy, verbose=verbose, measure=measure or [],
         )
         if plan:
             from cloze.assembly.planning import plan_request

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts; none: --file, --pairs or standard input.")] = None,
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts; none: --file, --corpus, --pairs or standard input.")] = None,
+    corpus: Annotated[
+        list[str] | None, typer.Option("--corpus", help="Bits per byte and tokens per word of running text: files, folders.")
+    ] = None,
+    most: Annotated[int | None, typer.Option("--bytes", min=1, help="--corpus: read at most so many bytes of each.")] = None,
+    text_format: Annotated[str, typer.Option("--format", help="--corpus: as for `cloze corpus build`.")] = "auto",
     file: Annotated[str | None, typer.Option(help="A text per line, or JSON lines; - for stdin.")] = None,
     field: Annotated[str, typer.Option(help="The field or column with the text.")] = "text",
     target: Annotated[str, typer.Option(help="The field or column with the answer (t5, bart, unilm).")] = "target",
@@ -53,7 +58,13 @@ def command(
     Log-probability, left to right; pseudo-log-likelihood (each token masked alone); of a discriminator the log-probability
     that each token is original. Long texts are scored in overlapping windows. A network that answers (t5, bart; unilm with
     --order source_to_target) scores the answer: TEXT<tab>ANSWER.
+
+    --corpus prints figures that can be compared between vocabularies: cloze score RUN --corpus papers.txt --corpus news.txt
     """
+    if corpus:
+        given = {"texts": texts, "--file": file, "--pairs": pairs, "--pointer": pointer, "--memory": memory, "--order": order}
+        _score_corpora(checkpoint, corpus, text_format, most, device, given, as_json=as_json)
+        return
     _check(pairs, bool(texts or file), pointer, memory, perplexity=perplexity)
     _check_dependent(pointer, (pointer_scale, pointer_share), memory, (clamp, same_length or None))
 
@@ -80,6 +91,42 @@ def command(
         given = _alone(texts or [], file, field, columns, truncate)
         recall = _recall(ready.reader, cache, memory, clamp, segment, windows, same_length=same_length, ends=ends)
         _score_texts(ready, given, windows, recall, cache, (ends, perplexity, as_json))
+
+
+def _score_corpora(
+    checkpoint: Path, paths: list[str], text_format: str, most: int | None, device: str, given: Mapping[str, object], *,
+    as_json: bool,
+) -> None:
+    """The figures of running texts."""
+    import json
+
+    from cloze.assembly.build import load_checkpoint
+    from cloze.corpus.readers import read_documents
+    from cloze.decoding.progress import Progress
+    from cloze.decoding.text_figures import BITS, PSEUDO, figures_of, first_bytes
+    from cloze.errors import UserError
+
+    wrong = [name for name, value in given.items() if value]
+    if wrong:
+        raise UserError(f"--corpus measures running text as a whole; {wrong[0]} does not go with it. Leave one of them out.")
+    texts = {path: first_bytes((one.sentences for one in read_documents([path], format=text_format)), most) for path in paths}
+    loaded = load_checkpoint(checkpoint, device)
+    rows = {}
+    for path, documents in texts.items():
+        with Progress(sum(map(len, documents)), "sentences") as progress:
+            rows[path] = figures_of(loaded, documents, report=progress)
+    if as_json:
+        typer.echo(json.dumps({path: one.record() for path, one in rows.items()}, indent=2, ensure_ascii=False))
+        return
+    wide = max(map(len, rows))
+    kind = next((BITS[one.method] for one in rows.values() if one.method is not None), "bits per byte")
+    typer.echo(f"{'':<{wide}}  bytes       {kind}  tokens per word  unknown tokens")
+    for path, one in rows.items():
+        bits = "–" if one.bits_per_byte is None else f"{one.bits_per_byte:.4f}"
+        typer.echo(f"{path:<{wide}}  {one.bytes:<10,}  {bits:<{len(kind)}}  {one.tokens_per_word:<15.4f}  {one.unknown:,}")
+    for line in dict.fromkeys(one.why or PSEUDO * (one.method == "pseudo_log_likelihood") for one in rows.values()):
+        if line:
+            typer.echo(line)
 
 
 def _score_pairs(loaded: Any, ready: Ready, chosen: list[Any], windows: Windows, as_json: bool) -> None:
@@ -255,11 +302,12 @@ def _print_perplexity(found: Perplexity, method: str, as_json: bool) -> None:
         return
     shown = {name: "unknown" if value is None else f"{value:.4f}" for name, value in found.record().items()}
     lost = f", {found.unknown} of them [UNK]," if found.unknown else ""
-    print(f"perplexity {shown['perplexity']} over {found.token} tokens{lost} of {found.texts} texts ({method})")
+    pseudo = "pseudo-" if method == "pseudo_log_likelihood" else ""
+    print(f"{pseudo}perplexity {shown['perplexity']} over {found.token} tokens{lost} of {found.texts} texts ({method})")
     print(f"per word   {shown['word_perplexity']} over {found.word} words")
-    print(f"per byte   {shown['byte_perplexity']} over {found.byte} bytes: {shown['bits_per_byte']} bits per byte")
-    bits = shown["bits_per_character"]
-    print(f"per character {shown['character_perplexity']} over {found.character} characters: {bits} bits per character")
+    print(f"per byte   {shown['byte_perplexity']} over {found.byte} bytes: {shown['bits_per_byte']} {pseudo}bits per byte")
+    bits = f"{shown['bits_per_character']} {pseudo}bits"
+    print(f"per character {shown['character_perplexity']} over {found.character} characters: {bits} per character")
 
 
 def _pairs(path: Path, limit: int | None) -> list[Any]:

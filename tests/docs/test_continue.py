@@ -23,7 +23,8 @@ def test_the_page_on_domains_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(test_tour, "STEPS", "2steps")
     text = ENGLISH.read_text(encoding="utf-8")
     half = text[len(text) // 2 :]
-    for name, part in (("general", text[: len(text) // 2]), ("domain", half), ("later", half[: len(half) // 2])):
+    for name, part in (("general", text[: len(text) // 2]), ("domain", half), ("later", half[: len(half) // 2]),
+                       ("news", text[:400])):
         Path(f"{name}.txt").write_text(part, encoding="utf-8")
     page = PAGE.read_text(encoding="utf-8")
     for name, recipe in re.findall(r"```yaml\n# (\S+\.yaml)\n(.*?)```", page, re.DOTALL):

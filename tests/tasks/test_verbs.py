@@ -76,6 +76,20 @@ def test_a_long_text_is_scored_whole_and_counted_in_every_unit(cloze: Any, folde
     assert character.endswith(f"{found['bits_per_character']:.4f} bits per character")
 
 
+def test_running_text_is_measured_in_bits_per_byte_and_the_pseudo_likelihood_is_named(
+    cloze: Any, folder: Folder, tmp_path: Path
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sleeps in the garden\nthe garden\n", encoding="utf-8")
+    found = json.loads(cloze("score", folder("gpt2"), "--corpus", text, "--json").out)[str(text)]
+    assert found["bytes"] == 38 and found["method"] == "log_probability" and found["bits_per_byte"] > 0
+    lines = cloze("score", folder("bert"), "--corpus", text, "--bytes", 28).out.splitlines()
+    assert "pseudo-bits per byte  tokens per word" in lines[0] and "no probability of the text" in lines[-1]
+    assert lines[1].split()[:2] == [str(text), "28"]
+    shown = cloze("score", folder("bert"), "the cat", "--perplexity").out
+    assert shown.startswith("pseudo-perplexity ") and shown.count(" pseudo-bits per ") == 2
+
+
 @pytest.mark.parametrize(
     ("system", "options", "message"),
     [
