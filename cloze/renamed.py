@@ -2,7 +2,8 @@
 
 Recipes with an old name are refused: `cloze.assembly.schema` prints the `advice`. Checkpoints with old names still open:
 `cloze.interop.read` rewrites the arguments of the network with `translated`, `cloze.interop.heads` those of heads with
-`current_head`. `RENAMED` holds the new path of each argument, through parts and sections (`norm.epsilon`), and the YAML to write.
+`current_head`; `cloze.assembly.earlier` does both for the recipe of a run folder. `RENAMED` holds the new path of each argument,
+through parts and sections (`norm.epsilon`), and the YAML to write.
 """
 
 from __future__ import annotations
@@ -102,6 +103,15 @@ RENAMED: Mapping[str, Mapping[str, Now]] = {
 }
 
 
+_MIXED = {
+    name: Now(f"mixed.{name}", f"mixed: {{{name}: …}}")
+    for name in ("layers", "use", "combine", "mix", "embedding_width", "penalty", "norm")
+}
+_MIXING = {name: now for name, now in _MIXED.items() if name != "layers"}
+_TRANSFORM = {
+    name: Now(f"transform.{name}", f"transform: {{gelu: {{{name}: …}}}}") for name in ("norm_epsilon", "biases")
+}
+
 #: The old arguments by objective.
 OBJECTIVES: Mapping[str, Mapping[str, Now]] = {
     "token_prediction": {
@@ -110,6 +120,11 @@ OBJECTIVES: Mapping[str, Mapping[str, Now]] = {
         "most": Now("sampled_prediction.frequent", "sampled_prediction: {frequent: …}"),
     },
     "span_boundary": _MAX_LENGTH,
+    **dict.fromkeys(("classify", "regress", "several", "choose", "soft_classification", "span_extraction"), _TRANSFORM),
+    "sequence_labelling": {**_MIXED, **_TRANSFORM},
+    "mixed_classification": _MIXED,
+    "layer_classification": _MIXING,
+    "layer_labelling": _MIXING,
 }
 
 #: The old arguments by kind and part. Checkpoints store those of networks and objectives.
@@ -138,7 +153,7 @@ def current_head(part: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str
     if part == "span_boundary":
         return part, {"max_length" if name == "longest" else name: value for name, value in arguments.items()}
     if part != "token_prediction":
-        return part, dict(arguments)
+        return part, _grouped(dict(arguments), OBJECTIVES.get(part, {}))
     new = {"init_std" if name == "deviation" else name: value for name, value in arguments.items()}
     samples, frequent = new.pop("sampled", None), new.pop("most", None)
     if samples is None and frequent is None:
@@ -146,6 +161,17 @@ def current_head(part: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str
     kept = {"transform", "norm_epsilon", "tie", "bias", "set"}
     shared = {name: value for name, value in new.items() if name in kept}
     return "sampled_prediction", {**shared, "samples": samples, "frequent": frequent}
+
+
+def _grouped(old: dict[str, Any], names: Mapping[str, Now]) -> dict[str, Any]:
+    """The arguments of a head in which the old `names` are grouped in `transform` and in `mixed`; without layers nothing was
+    mixed, and without a transform there was no norm."""
+    own = {name: old.pop(name) for name in names if name in old}
+    if isinstance(kind := old.get("transform"), str) and own.keys() & _TRANSFORM.keys():
+        old["transform"] = {kind: {name: own[name] for name in _TRANSFORM if name in own}}
+    if own.get("layers") or names is _MIXING and own:
+        old["mixed"] = {name: own[name] for name in _MIXED if name in own}
+    return old
 
 
 def is_old(part: str, arguments: Mapping[str, Any]) -> bool:

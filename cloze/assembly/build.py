@@ -441,6 +441,7 @@ def _check_described(owner: str, accepted: Slots, arguments: Mapping[str, Any], 
             _check_described(f"{owner}.{key}", slot.section, value, folder)
             continue
         known = (slot.choices or names(slot.part)) if slot.part else []
+        value = {value: {}} if isinstance(value, str) and value in known else value
         if slot.part and isinstance(value, Mapping) and len(value) == 1 and (part := next(iter(value))) in known:
             _check_described(f"{owner}.{key}.{part}", part_slots(slot.part, part), value[part] or {}, folder)
             continue

@@ -14,6 +14,7 @@ from typing import Any
 
 from cloze.assembly import paths
 from cloze.assembly.document import Node, Where, from_data, read_yaml
+from cloze.assembly.earlier import rename
 from cloze.assembly.expand import SECTIONS, check_keys, expand
 from cloze.assembly.faults import Faults
 from cloze.assembly.grammar import read, read_sources
@@ -133,7 +134,10 @@ def read_tree(name_or_path: str | Path | Mapping[str, Any] | Node) -> Node:
     if isinstance(name_or_path, Mapping):
         return from_data(dict(name_or_path), Where(str(name_or_path.get("name", "<data>"))))
     text, shown, own = _text_of(name_or_path)
-    return read_yaml(text, shown, numbered=own)
+    tree = read_yaml(text, shown, numbered=own)
+    if Path(shown).parts[-2:] == IN_RUN.parts:
+        rename(tree)
+    return tree
 
 
 def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:

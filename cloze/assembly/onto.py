@@ -17,9 +17,11 @@ import torch
 from cloze.assembly.build import Loaded
 from cloze.assembly.document import Node, from_data
 from cloze.assembly.faults import Faults
+from cloze.assembly.given import build
 from cloze.assembly.new_heads import plain_head
 from cloze.assembly.parts import builder_of, class_of
-from cloze.assembly.schema import RESERVED, check_value, expand_part, part_slots
+from cloze.assembly.recipe import plain
+from cloze.assembly.schema import RESERVED, check_value, expand_part, part_slots, read_part
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, UserError
 from cloze.exercises.answer import ByForm, Form, Lesson
@@ -292,18 +294,17 @@ def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
     name = next((str(key) for key, inner in item.items() if inner.is_mapping), "")
     if item.part is None or not issubclass(class_of("objective", name), Chosen):
         return item
-    given = {str(key): node.plain() for key, node in item.value[name].items()}
-    common = {key: given.pop(key) for key in RESERVED["objective"] if key in given}
-    if not _legal("objective", name, given):
+    common = {key: item.value[name].value[key].plain() for key in RESERVED["objective"] if key in item.value[name].value}
+    read = read_part(item.copy(), path, Faults())  # faults are reported when the recipe is read
+    if read is None:
         return item
     try:
-        part, arguments = builder_of("objective", name)(**given).chosen(origin.start)
+        part, arguments = build(builder_of("objective", name), plain(read[0].arguments), {}).chosen(origin.start)
     except UserError as error:
         raise type(error)(f"{origin.folder}: {error}") from None
     made = from_data({part: {**arguments, **common}}, item.where)
     expand_part("objective", made, path, faults)
     return made
-
 
 
 def _legal(kind: str, name: str, given: Mapping[str, Any]) -> bool:

@@ -29,6 +29,7 @@ MODULES: dict[str, str] = {
     "feed_forward": "cloze.networks",
     "initial": "cloze.networks",
     "objective": "cloze.objectives",
+    "transform": "cloze.objectives",
     "rewriter": "cloze.objectives",
     "optimizer": "cloze.training.every_optimizer",
     "rate": "cloze.training.rates",

@@ -32,7 +32,7 @@ FORMER: Mapping[str, str] = {
         "then use --recipe mine.yaml." for option, path in _STRUCTURE.items()
     },
     "--manner": "is a recipe: --recipe ulmfit_classification, siatl_classification or sentence_classification.",
-    "--mix": "is a value of a recipe: --recipe frozen_features (or frozen_labelling) --set passes[1].objectives[0].mix=both",
+    "--mix": "is a value of a recipe: --recipe frozen_features (frozen_labelling) --set passes[1].objectives[0].mixed.mix=both",
     "--from-scratch": "is a value of the recipe: --set network.from=null",
     "--quiet": "was removed: standard output holds only the result; --json prints all of it.",
     "-q": "was removed: standard output holds only the result; --json prints all of it.",

@@ -44,13 +44,15 @@ def summary_objections(
         wrong.append("it classifies tokens, not the whole text")
     elif head.argument("reading") not in readings:
         wrong.append("it classifies the mean of all tokens, transformers the one that sums them up")
-    if head.argument("transform") != transform:
-        wrong.append(f"its transform is {head.argument('transform')}, transformers has {transform or 'none'} there")
+    first = head.transform
+    kind = None if first is None else first.kind
+    if kind != transform:
+        wrong.append(f"its transform is {kind}, transformers has {transform or 'none'} there")
     if transform is None and not bias and bool(head.state["head.output.bias"].any()):
         wrong.append("it has a bias, transformers has none")
-    if not norm and head.argument("norm_epsilon") is not None:
+    if not norm and first is not None and first.norm_epsilon is not None:
         wrong.append("it has a norm, transformers has none there")
-    if not norm and head.argument("biases") is False:
+    if not norm and first is not None and not first.biases:
         wrong.append("its dense map has no bias, transformers has one there")
     return wrong
 

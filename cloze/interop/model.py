@@ -16,6 +16,7 @@ from torch import Tensor
 
 from cloze.interop.arguments import flat
 from cloze.objectives.objective import Kind
+from cloze.objectives.transforms import Transform
 from cloze.registry import lookup, made_by, mark_of, parameters
 
 
@@ -46,6 +47,13 @@ class Head:
             return self.arguments[name]
         return defaults("objective", self.part).get(name)
 
+    @property
+    def transform(self) -> Transform:
+        """The part `transform` of a classifier's head."""
+        value = self.argument("transform")
+        named: Mapping[str, Any] = {value: {}} if isinstance(value, str) else value or {}
+        return next((lookup("transform", name)(**(arguments or {})) for name, arguments in named.items()), None)
+
 
 #: Objectives that share the head of a classifier but do not predict a single class → transformers' `problem_type`.
 PROBLEMS: Mapping[str, str | None] = MappingProxyType({
@@ -57,7 +65,7 @@ def as_classifier(head: Head) -> Head:
     """A head of `PROBLEMS` as the classifier with the same parameters, which transformers has; any other head unchanged."""
     if head.part not in PROBLEMS:
         return head
-    given = {name: head.argument(name) for name in ("set", "dropout", "transform", "norm_epsilon", "biases", "output_bias")}
+    given = {name: head.argument(name) for name in ("set", "dropout", "transform", "output_bias")}
     given["classes"] = int(head.state["head.output.weight"].shape[0])
     if head.argument("pool"):
         pooled = {name: given[name] for name in ("set", "dropout", "classes")}

@@ -19,6 +19,7 @@ from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architectu
 from cloze.interop.classification import AUTO, PIPELINE, ROLE, chooser_class, summary_objections
 from cloze.interop.mapping import Line
 from cloze.interop.model import Head
+from cloze.objectives.transforms import Gelu
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 
@@ -49,15 +50,25 @@ MASKED_LM = HeadTable(
 )
 
 
+def _transform(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The dense map, GELU and norm without offsets that transformers' ModernBERT has before the outputs."""
+    return {"gelu": {"norm_epsilon": config.get("norm_eps", 1e-5), "biases": False}}
+
+
+def _same_transform(head: Head, arguments: Mapping[str, Any]) -> bool:
+    return head.transform == Gelu(norm_epsilon=arguments["norm.epsilon"], biases=False)
+
+
 #: The `classifier_pooling` of transformers for each state that a classifier of cloze reads.
 POOLING = {"summary": "cls", "mean": "mean"}
 
 
 def _classifier(head: Head, arguments: Mapping[str, Any]) -> list[str]:
     wrong = summary_objections(head, "gelu", norm=True, readings=tuple(POOLING))
-    if head.argument("norm_epsilon") != arguments["norm.epsilon"]:
-        wrong.append(f"norm_epsilon is {head.argument('norm_epsilon')}, transformers' ModernBERT has the network's there")
-    if head.argument("biases"):
+    epsilon = None if head.transform is None else head.transform.norm_epsilon
+    if epsilon != arguments["norm.epsilon"]:
+        wrong.append(f"norm_epsilon is {epsilon}, transformers' ModernBERT has the network's there")
+    if head.transform is not None and head.transform.biases:
         wrong.append("its dense map has a bias, transformers' ModernBERT has none there")
     return wrong
 
@@ -73,19 +84,17 @@ CLASSIFIER = HeadTable(
     ),
     objections=_classifier,
     arguments=lambda config, tensors: {
-        "classes": int(tensors["classifier.weight"].shape[0]), "set": "label", "transform": "gelu",
+        "classes": int(tensors["classifier.weight"].shape[0]), "set": "label", "transform": _transform(config),
         "reading": "mean" if config.get("classifier_pooling") == POOLING["mean"] else "summary",
-        "norm_epsilon": config.get("norm_eps", 1e-5), "biases": False,
     },
     says=lambda head: {"classifier_pooling": POOLING[str(head.argument("reading"))]},
 )
 
 
 def _tagger(head: Head, arguments: Mapping[str, Any]) -> list[str]:
-    if head.argument("layers") or head.argument("encoder"):
+    if head.argument("mixed") or head.argument("encoder"):
         return ["it reads more than the states of the network, transformers' ModernBERT has a dense map on them"]
-    same = head.argument("norm_epsilon") == arguments["norm.epsilon"] and head.argument("biases") is False
-    if head.argument("transform") != "gelu" or not same:
+    if not _same_transform(head, arguments):
         return ["it has no dense map with GELU and a norm without offsets, which transformers' ModernBERT has before the classes"]
     return []
 
@@ -97,8 +106,7 @@ TAGGER = HeadTable(
     lines=CLASSIFIER.lines,
     objections=_tagger,
     arguments=lambda config, tensors: {
-        "classes": int(tensors["classifier.weight"].shape[0]), "set": "label", "transform": "gelu",
-        "norm_epsilon": config.get("norm_eps", 1e-5), "biases": False,
+        "classes": int(tensors["classifier.weight"].shape[0]), "set": "label", "transform": _transform(config),
     },
     by_class=True,
 )
@@ -110,8 +118,7 @@ def _lines(rows: int) -> tuple[Line, ...]:
 
 
 def _answer(head: Head, arguments: Mapping[str, Any]) -> list[str]:
-    same = head.argument("norm_epsilon") == arguments["norm.epsilon"] and head.argument("biases") is False
-    if head.argument("transform") == "gelu" and same:
+    if _same_transform(head, arguments):
         return []
     return ["it has no dense map with GELU and a norm without offsets, which transformers' ModernBERT has before the two scores"]
 
@@ -122,9 +129,7 @@ ANSWER = HeadTable(
     sign=CLASSIFIER.sign,
     lines=_lines(2),
     objections=_answer,
-    arguments=lambda config, tensors: {
-        "set": "answer", "transform": "gelu", "norm_epsilon": config.get("norm_eps", 1e-5), "biases": False,
-    },
+    arguments=lambda config, tensors: {"set": "answer", "transform": _transform(config)},
     by_class=True,
 )
 

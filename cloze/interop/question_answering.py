@@ -13,9 +13,7 @@ ROLE = "question_answering"
 
 
 def _objections(head: Head, arguments: Mapping[str, Any]) -> list[str]:
-    if head.argument("transform") is None:
-        return []
-    return [f"its transform is {head.argument('transform')}, transformers has none there"]
+    return [] if head.transform is None else [f"its transform is {head.transform.kind}, transformers has none there"]
 
 
 ANSWER = HeadTable(

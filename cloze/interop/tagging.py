@@ -18,7 +18,7 @@ ROLE = "tagger"
 
 def _objections(head: Head, arguments: Mapping[str, Any]) -> list[str]:
     wrong = []
-    if head.argument("layers"):
+    if head.argument("mixed"):
         wrong.append("it reads all layers mixed, transformers the last one")
     if head.argument("encoder"):
         wrong.append("it has LSTMs above the network, transformers has one linear map")

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from cloze.batch import Batch
-from cloze.bounds import BelowOne, Positive
+from cloze.bounds import BelowOne
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED
-from cloze.objectives.heads import Transform, products
+from cloze.objectives.heads import products
 from cloze.objectives.objective import Loss, Objective, wide
 from cloze.objectives.summary import Read, read_texts, reading_of, records_of, summary_head
+from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
 
 
@@ -80,9 +81,7 @@ def choose(
     set: str = "label",
     reading: Read = "summary",
     pool: bool = False,
-    transform: Transform | None = None,
-    norm_epsilon: Positive | None = None,
-    biases: bool = True,
+    transform: Transform = None,
     output_bias: bool = True,
     dropout: BelowOne = 0.0,
     width: Given[int],
@@ -93,8 +92,8 @@ def choose(
     The head and its parameters are those of `regress` with one output.
     """
     head = summary_head(
-        classes=1, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform, norm_epsilon=norm_epsilon,
-        biases=biases, output_bias=output_bias, reading=reading,
+        classes=1, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform,
+        output_bias=output_bias, reading=reading,
     )
     return Choose(head, set=set, reading=reading)
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from cloze.bounds import BelowOne, OptionalWidth
-from cloze.objectives.heads import Transform
 from cloze.objectives.soft_classification import SoftLoss
+from cloze.objectives.transforms import Nonlinearity
 from cloze.registry import register
 
 Pool = Literal["auto", "summary", "mean"]
@@ -37,7 +37,7 @@ class Start(NamedTuple):
     order: str
     layers: int
     heads: Mapping[str, Mapping[str, Any]] = {}
-    plain: tuple[Transform, float] | None = None
+    plain: tuple[Nonlinearity, float] | None = None
     sums_up: bool = False
     pooled: bool = False
     given: int = 0
@@ -67,8 +67,7 @@ def head_of(start: Start, pool: Pool, role: str = "classifier") -> dict[str, Any
     if not start.layers:
         return read
     if start.plain is not None:
-        transform, epsilon = start.plain
-        return {**read, "transform": transform, "norm_epsilon": epsilon, "biases": False}
+        return {**read, **plain_map(start)}
     arguments = start.heads.get(role, {"pool": True})
     if "pool" not in arguments:
         return {**read, **arguments}
@@ -80,7 +79,7 @@ def plain_map(start: Start) -> dict[str, Any]:
     if start.plain is None:
         return {}
     transform, epsilon = start.plain
-    return {"transform": transform, "norm_epsilon": epsilon, "biases": False}
+    return {"transform": {transform: {"norm_epsilon": epsilon, "biases": False}}}
 
 
 @register("objective", "text_classification")

@@ -14,15 +14,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.batch import Batch
-from cloze.bounds import BelowOne, Count, Positive
+from cloze.bounds import BelowOne, Count
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
-from cloze.objectives.heads import ClassHead, Transform, VocabularyHead, products
+from cloze.objectives.heads import ClassHead, VocabularyHead, products
 from cloze.objectives.objective import Kind, Loss, TargetsAtPositions, wide
 from cloze.objectives.product import Product
+from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
 
 
@@ -175,9 +176,7 @@ def classify(
     set: str = "main",
     classes: Count = 2,
     reading: Literal["hidden", "summary", "mean"] = "hidden",
-    transform: Transform | None = None,
-    norm_epsilon: Positive | None = None,
-    biases: bool = True,
+    transform: Transform = None,
     output_bias: bool = True,
     dropout: BelowOne = 0.0,
     width: Given[int],
@@ -185,18 +184,12 @@ def classify(
 ) -> Classify:
     """Softmax classification over `classes` at the positions of a set: the general form.
 
-    `reading: mean` classifies the mean of a text's tokens. A `transform` puts a dense map and a non-linearity before the output,
-    `norm_epsilon` a layer norm after them; with `biases: false` neither has a bias (ModernBERT's head). With
-    `output_bias: false` the output has none (GPT-2).
+    `reading: mean` classifies the mean of a text's tokens. A `transform` puts a dense map and a non-linearity before the output;
+    `{gelu: {norm_epsilon: 1e-5, biases: false}}` is ModernBERT's head. With `output_bias: false` the output has no bias (GPT-2).
 
     Parameters: `head.output.*`; with a transform `head.dense.*`, with a norm `head.norm.*`.
     """
-    if transform is None and (norm_epsilon is not None or not biases):
-        raise RecipeError("classify: norm_epsilon and biases belong to the dense map of a `transform`; choose one, such as gelu.")
-    head = ClassHead(
-        width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock), norm_epsilon=norm_epsilon,
-        biases=biases,
-    )
+    head = ClassHead(width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock))
     if not output_bias:  # it stays zero
         head.output.bias.requires_grad_(False)
     if reading == "mean":

@@ -14,8 +14,9 @@ from cloze.bounds import BelowOne, Count
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum
-from cloze.objectives.heads import ClassHead, Transform
+from cloze.objectives.heads import ClassHead
 from cloze.objectives.objective import Loss, TargetsAtPositions
+from cloze.objectives.transforms import Nonlinearity, plain_transform
 from cloze.registry import Given, register
 
 Pool = Literal["first", "mean", "ends"]
@@ -35,12 +36,14 @@ class ClassifySpan(TargetsAtPositions):
 
     def __init__(
         self, *, set: str = "label", classes: Count = 2, spans: Count = 1, pool: Pool = "mean",
-        transform: Transform | None = None, dropout: BelowOne = 0.0, width: Given[int], clock: Given[Clock],
+        transform: Nonlinearity | None = None, dropout: BelowOne = 0.0, width: Given[int], clock: Given[Clock],
     ) -> None:
         super().__init__(set=set)
         self.spans, self.pool = spans, pool
         states = spans * (2 if pool == "ends" else 1)
-        self.head = ClassHead(width=states * width, classes=classes, transform=transform, dropout=Dropout(dropout, clock))
+        self.head = ClassHead(
+            width=states * width, classes=classes, transform=plain_transform(transform), dropout=Dropout(dropout, clock)
+        )
         self.reads = ("hidden",)
         self.at = () if pool == "mean" else (self.target_positions,)  # a mean reads the states between them too
 

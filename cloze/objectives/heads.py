@@ -11,20 +11,10 @@ from torch import Tensor, nn
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.initial import draw
 from cloze.networks.cost import maps
-
-Transform = Literal["gelu", "gelu_tanh", "tanh", "relu"]
+from cloze.objectives.transforms import Nonlinearity, Transform, transformed
 
 #: The standard deviation of a standard normal distribution truncated at two standard deviations.
 CUT = 0.8796256610342398
-
-
-def transformed(x: Tensor, kind: Transform) -> Tensor:
-    """The non-linearity after a head's dense map."""
-    if kind == "tanh":
-        return torch.tanh(x)
-    if kind == "relu":
-        return F.relu(x)
-    return F.gelu(x, approximate="tanh" if kind == "gelu_tanh" else "none")
 
 
 def dense(inputs: int, outputs: int, init_std: float = 0.02, *, bias: bool = True) -> nn.Linear:
@@ -36,6 +26,15 @@ def dense(inputs: int, outputs: int, init_std: float = 0.02, *, bias: bool = Tru
     return linear
 
 
+def dense_and_norm(width: int, transform: Transform) -> tuple[nn.Linear | None, nn.LayerNorm | None]:
+    """The dense map of a transform and the norm behind it, if it has one; nothing without a transform."""
+    if transform is None:
+        return None, None
+    epsilon, biases = transform.norm_epsilon, transform.biases
+    first = dense(width, width, bias=biases)
+    return first, None if epsilon is None else nn.LayerNorm(width, eps=epsilon, bias=biases)
+
+
 def products(head: nn.Module) -> int:
     """Multiplications of a head for one row: the weights of its linear maps and of the tables that it is tied to."""
     tied = [part.weight.numel() for part in head.modules() if isinstance(part, VocabularyHead) and part.output is None]
@@ -45,25 +44,16 @@ def products(head: nn.Module) -> int:
 class ClassHead(nn.Module):
     """[dense, transform, [norm,]] dropout, output: (M, D) to (M, classes). With `pool` the dense map is named `pool`.
 
-    There is a norm if `norm_epsilon` is given; with `biases: false` the dense map and the norm have no biases.
+    Without a `transform` there is neither a dense map nor a norm.
     """
 
     def __init__(
-        self,
-        *,
-        width: int,
-        classes: int,
-        transform: Transform | None,
-        dropout: Dropout,
-        pool: bool = False,
-        norm_epsilon: float | None = None,
-        biases: bool = True,
+        self, *, width: int, classes: int, transform: Transform, dropout: Dropout, pool: bool = False
     ) -> None:
         super().__init__()
-        self.transform = transform
-        self.dense = dense(width, width, bias=biases) if transform is not None and not pool else None
-        self.pool = dense(width, width, bias=biases) if transform is not None and pool else None
-        self.norm = nn.LayerNorm(width, eps=norm_epsilon, bias=biases) if norm_epsilon is not None else None
+        self.transform = None if transform is None else transform.kind
+        first, self.norm = dense_and_norm(width, transform)
+        self.dense, self.pool = None if pool else first, first if pool else None
         self.dropout = dropout
         self.output = dense(width, classes)
 
@@ -90,7 +80,7 @@ class VocabularyHead(nn.Module):
         *,
         width: int,
         vocab_size: int,
-        transform: Transform | None,
+        transform: Nonlinearity | None,
         table: nn.Embedding | None,
         bias: bool,
         norm_epsilon: float,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,45 @@ from cloze.registry import Given, register
 Where = Literal["input", "output", "both"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Mixing:
+    """How layers are mixed, and where the mix enters the task's model.
+
+    The mix is concatenated with a table of the task's own words (`embedding_width`; by default 100 wide, none with `mix: input`)
+    at the `input` of the LSTMs, with their states at their `output`, or at `both`, each with weights of its own (Peters et al.,
+    2018, §3.2, §3.3). `use` chooses layers, counted from 0, the embeddings, or from the top if negative: `use: [-1]` reads the
+    top layer, `use: [-4, -3, -2, -1]` with `combine: concatenate` the last four (Devlin et al., 2019, §5.3). `penalty` and
+    `norm` as in `ScalarMix`.
+    """
+
+    use: tuple[int, ...] | None = None
+    combine: Combine = "mix"
+    mix: Where = "input"
+    embedding_width: OptionalWidth | None = None
+    penalty: NonNegative = 0.001
+    norm: bool = False
+
+    @property
+    def words(self) -> int:
+        """The width of the table of the task's own words, 0 without one."""
+        if self.embedding_width is not None:
+            return self.embedding_width
+        return 0 if self.mix == "input" else 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedLayers(Mixing):
+    """`Mixing` of so many `layers`, embeddings included."""
+
+    layers: Depth
+
+    def combination(self) -> ScalarMix | LayerSum | LayerConcatenation:
+        """A new module that mixes the chosen layers."""
+        used = chosen_layers(self.use, self.layers)
+        count = self.layers if used is None else len(used)
+        return combination(self.combine, count, penalty=self.penalty, norm=self.norm)
+
+
 class Encoder(nn.Module):
     """One LSTM in each direction over tokens: (B, L, D) to (B, L, 2 · cell)."""
 
@@ -38,32 +78,25 @@ class Encoder(nn.Module):
 class Mixed(nn.Module):
     """[table; mix] → [LSTMs] → [h; mix']: layers (N, B, L, D) and tokens (B, L) to what a task reads of each, (B, L, `read`).
 
-    `use` are the layers that are mixed, counted from 0, the embeddings, or from the top if negative; None: all. `combine` says
-    how. The mix at the input and the mix at the output have weights of their own. Parameters, where present: `mix_in.*`,
-    `mix_out.*`, `table.weight`, `encoder.*`.
+    The mix at the input and the mix at the output have weights of their own. Parameters, where present: `mix_in.*`, `mix_out.*`,
+    `table.weight`, `encoder.*`.
     """
 
     def __init__(
-        self, *, mix: Where, layers: int, width: int, encoder: int, embedding_width: int, vocab_size: int, penalty: float,
-        norm: bool, dropout: float, clock: Clock, use: tuple[int, ...] | None = None, combine: Combine = "mix",
+        self, mixed: MixedLayers, *, width: int, encoder: int, vocab_size: int, dropout: float, clock: Clock
     ) -> None:
         super().__init__()
-        self.use = chosen_layers(use, layers)
-        if layers < 1 or min(encoder, embedding_width) < 0 or penalty < 0:
+        own_words = mixed.words
+        if mixed.mix != "input" and not encoder or mixed.mix == "output" and not own_words:
             raise RecipeError(
-                f"mixed layers: layers {layers}, encoder {encoder}, embedding_width {embedding_width}, penalty {penalty}; "
-                "expected at least one layer and no negative number."
-            )
-        if mix != "input" and not encoder or mix == "output" and not embedding_width:
-            raise RecipeError(
-                f"mixed layers: mix: {mix} with encoder {encoder} and embedding_width {embedding_width}; the output is that "
+                f"mixed layers: mix: {mixed.mix} with encoder {encoder} and embedding_width {own_words}; the output is that "
                 "of an encoder, which has to read something: write both, or `mix: input`."
             )
-        count = layers if self.use is None else len(self.use)
-        self.mix_in = combination(combine, count, penalty=penalty, norm=norm) if mix != "output" else None
-        self.mix_out = combination(combine, count, penalty=penalty, norm=norm) if mix != "input" else None
-        self.table = nn.Embedding(vocab_size, embedding_width) if embedding_width else None
-        read = embedding_width + (0 if self.mix_in is None else self.mix_in.width(width))
+        self.use = chosen_layers(mixed.use, mixed.layers)
+        self.mix_in = mixed.combination() if mixed.mix != "output" else None
+        self.mix_out = mixed.combination() if mixed.mix != "input" else None
+        self.table = nn.Embedding(vocab_size, own_words) if own_words else None
+        read = own_words + (0 if self.mix_in is None else self.mix_in.width(width))
         self.encoder = Encoder(read, encoder, clock) if encoder else None
         self.read = (2 * encoder if encoder else read) + (0 if self.mix_out is None else self.mix_out.width(width))
         self.in_dropout, self.out_dropout = Dropout(dropout, clock), Dropout(dropout, clock)
@@ -98,8 +131,11 @@ class Mixed(nn.Module):
 class MixedHead(Mixed):
     """`Mixed` → pooling → output: layers (N, B, L, D) and tokens (B, L) to scores (B, classes). Parameters: also `pooling.*`."""
 
-    def __init__(self, *, classes: int, pool: Pool, dropout: float, clock: Clock, **mixed: Any) -> None:
-        super().__init__(dropout=dropout, clock=clock, **mixed)
+    def __init__(
+        self, mixed: MixedLayers, *, classes: int, pool: Pool, width: int, encoder: int, vocab_size: int, dropout: float,
+        clock: Clock,
+    ) -> None:
+        super().__init__(mixed, width=width, encoder=encoder, vocab_size=vocab_size, dropout=dropout, clock=clock)
         self.pooling = PooledHead(
             width=self.read, classes=classes, pool=pool, hidden=None, norm=False, recurrent=0, dropouts=(0.0, 0.0, dropout),
             clock=clock,
@@ -143,36 +179,23 @@ class MixedClassification(PooledClassification):
 @register("objective", "mixed_classification")
 def mixed_classification(
     *,
-    layers: Depth,
+    mixed: MixedLayers,
     classes: Count = 2,
     set: str = "label",
-    use: tuple[int, ...] | None = None,
-    combine: Combine = "mix",
-    mix: Where = "input",
     encoder: OptionalWidth = 256,
-    embedding_width: OptionalWidth = 0,
-    penalty: NonNegative = 0.001,
-    norm: bool = False,
     pool: Pool = "max",
     dropout: BelowOne = 0.5,
     width: Given[int],
     vocab_size: Given[int],
     clock: Given[Clock],
 ) -> MixedClassification:
-    """The class of a text from `layers` mixed layers, the words themselves among them (Peters et al., 2018, §3.2, §3.3).
+    """The class of a text from `mixed` layers (Peters et al., 2018, §3.2, §3.3), by an LSTM in each direction and pooling.
 
-    `mix` says where the mix enters: at the `input` of an LSTM in each direction, `encoder` cells wide, concatenated with a table
-    of the task's own words (`embedding_width`); at its `output`, concatenated with its states; or at `both`, each with weights of
-    its own. With `encoder: 0` the mix itself is pooled. `use` chooses layers, counted from 0, the embeddings, or from the top if
-    negative, and `combine` says what is made of them: `use: [-1]` reads the top layer, `use: [-4, -3, -2, -1]` with `combine:
-    concatenate` the last four side by side (Devlin et al., 2019, §5.3). `penalty` and `norm` as in `ScalarMix`; `dropout` acts
-    on mixes and on pooled states.
+    The LSTMs are `encoder` cells wide; with `encoder: 0` the mix itself is pooled. `dropout` acts on mixes and on pooled states.
 
     Differs: the task's words are a randomly initialised table over the network's vocabulary; the paper's models read GloVe.
     """
     head = MixedHead(
-        classes=classes, mix=mix, layers=layers, width=width, encoder=encoder, embedding_width=embedding_width,
-        vocab_size=vocab_size, penalty=penalty, norm=norm, pool=pool, dropout=dropout, clock=clock, use=use,
-        combine=combine,
+        mixed, classes=classes, pool=pool, width=width, encoder=encoder, vocab_size=vocab_size, dropout=dropout, clock=clock
     )
     return MixedClassification(head, set=set)

@@ -4,54 +4,44 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloze.bounds import BelowOne, NonNegative, OptionalWidth
+from cloze.bounds import BelowOne, OptionalWidth
 from cloze.errors import CheckpointError, RecipeError
-from cloze.networks.blocks.mix import Combine, chosen_layers
+from cloze.networks.blocks.mix import chosen_layers
 from cloze.objectives.chosen import Chosen, Start
-from cloze.objectives.mixed import Where
+from cloze.objectives.mixed import Mixing
 from cloze.objectives.pooled import Pool
-from cloze.registry import register
+from cloze.registry import as_data, register
 
 
 class Mixed(Chosen):
-    """The arguments of both objectives on mixed layers; see `mixed_classification`. A table of the task's own words is 100 wide;
-    with `mix: input` there is none."""
+    """What both objectives on mixed layers share; see `Mixing`."""
 
     def __init__(
-        self, *, set: str = "label", use: tuple[int, ...] | None = None, combine: Combine = "mix", mix: Where = "input",
-        encoder: OptionalWidth = 256, embedding_width: OptionalWidth | None = None, penalty: NonNegative = 0.001,
-        dropout: BelowOne = 0.5,
+        self, *, set: str = "label", mixed: Mixing = Mixing(), encoder: OptionalWidth = 256, dropout: BelowOne = 0.5,
     ) -> None:
-        words = (0 if mix == "input" else 100) if embedding_width is None else embedding_width
-        self.described: dict[str, Any] = {
-            "set": set, "use": use, "combine": combine, "mix": mix, "encoder": encoder, "embedding_width": words,
-            "penalty": penalty, "dropout": dropout,
-        }  # fmt: skip
+        self.mixing = mixed
+        self.own: dict[str, Any] = {"set": set, "encoder": encoder, "dropout": dropout}
 
     def mixed(self, start: Start) -> dict[str, Any]:
-        """The arguments, with the number of layers."""
+        """The arguments, with the number of layers in `mixed`."""
         if not start.given:
             raise RecipeError(
                 "frozen layers are mixed, but this checkpoint gives only its top layer.\n"
                 "  Use --task sentence_classification or token_labelling, which train the network."
             )
-        chosen_layers(self.described["use"], start.given)
-        return {**self.described, "layers": start.given}
+        chosen_layers(self.mixing.use, start.given)
+        return {**self.own, "mixed": {**as_data(self.mixing), "layers": start.given}}
 
 
 @register("objective", "layer_classification")
 class LayerClassification(Mixed):
-    """The class of a text from the layers of the checkpoint: `mixed_classification` over those that it gives; `use` chooses."""
+    """The class of a text from the layers of the checkpoint: `mixed_classification` over those that it gives."""
 
     def __init__(
-        self, *, set: str = "label", use: tuple[int, ...] | None = None, combine: Combine = "mix", mix: Where = "input",
-        encoder: OptionalWidth = 256, embedding_width: OptionalWidth | None = None, penalty: NonNegative = 0.001,
-        pool: Pool = "max", dropout: BelowOne = 0.5,
+        self, *, set: str = "label", mixed: Mixing = Mixing(), encoder: OptionalWidth = 256, pool: Pool = "max",
+        dropout: BelowOne = 0.5,
     ) -> None:
-        super().__init__(
-            set=set, use=use, combine=combine, mix=mix, encoder=encoder, embedding_width=embedding_width, penalty=penalty,
-            dropout=dropout,
-        )
+        super().__init__(set=set, mixed=mixed, encoder=encoder, dropout=dropout)
         self.pool = pool
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
@@ -61,7 +51,7 @@ class LayerClassification(Mixed):
 
 @register("objective", "layer_labelling")
 class LayerLabelling(Mixed):
-    """The label of each word from the layers of the checkpoint: `sequence_labelling` over those that it gives; `use` chooses."""
+    """The label of each word from the layers of the checkpoint: `sequence_labelling` over those that it gives."""
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`sequence_labelling`."""

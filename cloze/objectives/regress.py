@@ -5,11 +5,11 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from cloze.batch import Batch
-from cloze.bounds import BelowOne, Count, Positive
+from cloze.bounds import BelowOne, Count
 from cloze.networks.clock import Clock
-from cloze.objectives.heads import Transform
 from cloze.objectives.objective import Loss, wide
 from cloze.objectives.summary import Read, SummaryValues, summary_head
+from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
 
 
@@ -32,9 +32,7 @@ def regress(
     mean: float = 0.0,
     reading: Read = "summary",
     pool: bool = False,
-    transform: Transform | None = None,
-    norm_epsilon: Positive | None = None,
-    biases: bool = True,
+    transform: Transform = None,
     output_bias: bool = True,
     dropout: BelowOne = 0.0,
     width: Given[int],
@@ -43,14 +41,14 @@ def regress(
     """The squared error of one or several `numbers` of a text, predicted from its summary by a linear map.
 
     `reading: mean` reads the mean of a text's tokens, `concat` the last token, the maximum and the mean. Before the linear map
-    come a pooler as in `relation_prediction` (`pool`) or a transform as in `classify` (`transform`, `norm_epsilon`, `biases`).
+    come a pooler as in `relation_prediction` (`pool`) or a `transform` as in `classify`.
     The bias of the output starts at `mean`, the mean of the labels.
 
     Parameters: `head.output.*`; with `pool` `head.pool.*`; with a transform `head.dense.*`, with a norm `head.norm.*`.
     """
     head = summary_head(
-        classes=numbers, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform, norm_epsilon=norm_epsilon,
-        biases=biases, output_bias=output_bias, reading=reading,
+        classes=numbers, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform,
+        output_bias=output_bias, reading=reading,
     )
     if output_bias:
         nn.init.constant_(head.output.bias, mean)

@@ -6,7 +6,8 @@ from cloze.bounds import BelowOne, Count
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import RelationPrediction
-from cloze.objectives.heads import ClassHead, Transform
+from cloze.objectives.heads import ClassHead
+from cloze.objectives.transforms import Tanh
 from cloze.registry import Given, register
 
 
@@ -25,6 +26,6 @@ def relation_prediction(
     Positions are examples: rows of `summary` (E, D). Dropout before the output serves fine-tuning (0.1 in BERT's
     classifiers, none in next-sentence prediction). Parameters: `head.pool.*`, `head.output.*`.
     """
-    transform: Transform | None = "tanh" if pool else None
+    transform = Tanh() if pool else None
     head = ClassHead(width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock), pool=True)
     return RelationPrediction(head, set=set)

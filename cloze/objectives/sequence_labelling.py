@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from torch import Tensor, nn
 
 from cloze.batch import Batch
-from cloze.bounds import BelowOne, Count, NonNegative, OptionalDepth, OptionalWidth, Positive
+from cloze.bounds import BelowOne, Count, OptionalWidth
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
-from cloze.networks.blocks.mix import Combine
 from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum
-from cloze.objectives.heads import Transform, dense, transformed
-from cloze.objectives.mixed import Encoder, Mixed, Where
+from cloze.objectives.heads import dense, dense_and_norm
+from cloze.objectives.mixed import Encoder, Mixed, MixedLayers
 from cloze.objectives.objective import Loss, TargetsAtPositions
+from cloze.objectives.transforms import Transform, transformed
 from cloze.registry import Given, register
 
 
@@ -27,15 +26,13 @@ class LabellingHead(nn.Module):
     """
 
     def __init__(
-        self, *, width: int, classes: int, encoder: int, dropout: float, clock: Clock, transform: Transform | None = None,
-        norm_epsilon: float | None = None, biases: bool = True,
+        self, *, width: int, classes: int, encoder: int, dropout: float, clock: Clock, transform: Transform = None
     ) -> None:
         super().__init__()
         self.encoder = Encoder(width, encoder, clock) if encoder else None
         read = 2 * encoder if encoder else width
-        self.transform = transform
-        self.dense = dense(read, read, bias=biases) if transform is not None else None
-        self.norm = nn.LayerNorm(read, eps=norm_epsilon, bias=biases) if norm_epsilon is not None else None
+        self.transform = None if transform is None else transform.kind
+        self.dense, self.norm = dense_and_norm(read, transform)
         self.dropout = Dropout(dropout, clock)
         self.output = dense(read, classes)
 
@@ -52,8 +49,10 @@ class LabellingHead(nn.Module):
 class MixedLabellingHead(Mixed):
     """`Mixed` → dropout → output: layers (N, B, L, D) to scores (B, L, classes). Parameters: those of `Mixed`, `output.*`."""
 
-    def __init__(self, *, classes: int, dropout: float, clock: Clock, **mixed: Any) -> None:
-        super().__init__(dropout=dropout, clock=clock, **mixed)
+    def __init__(
+        self, mixed: MixedLayers, *, classes: int, width: int, encoder: int, vocab_size: int, dropout: float, clock: Clock
+    ) -> None:
+        super().__init__(mixed, width=width, encoder=encoder, vocab_size=vocab_size, dropout=dropout, clock=clock)
         self.dropout = Dropout(dropout, clock)
         self.output = dense(self.read, classes)
 
@@ -107,44 +106,28 @@ def sequence_labelling(
     *,
     classes: Count = 2,
     set: str = "label",
-    layers: OptionalDepth = 0,
-    use: tuple[int, ...] | None = None,
-    combine: Combine = "mix",
-    mix: Where = "input",
+    mixed: MixedLayers | None = None,
     encoder: OptionalWidth = 0,
-    embedding_width: OptionalWidth = 0,
-    penalty: NonNegative = 0.001,
-    norm: bool = False,
     dropout: BelowOne = 0.0,
-    transform: Transform | None = None,
-    norm_epsilon: Positive | None = None,
-    biases: bool = True,
+    transform: Transform = None,
     width: Given[int],
     vocab_size: Given[int],
     clock: Given[Clock],
 ) -> SequenceLabelling:
     """A label for each token at `positions`: one linear map on `hidden` (Devlin et al., 2019), or on a task model's LSTMs.
 
-    `encoder` is the width of an LSTM in each direction above the network. `layers` is the number of mixed layers, embeddings
-    included (Peters et al., 2018, §3.2, §3.3); `use`, `combine`, `mix`, `embedding_width`, `penalty` and `norm` are then those
-    of `mixed_classification`. `dropout` acts on mixes and on the classified states. Each word is labelled independently;
-    `crf_labelling` labels a text as a whole. Without mixed layers a `transform` puts a dense map and a non-linearity before the
-    output, `norm_epsilon` a norm after them; with `biases: false` neither has a bias (ModernBERT's head).
+    `encoder` is the width of an LSTM in each direction above the network. `mixed` reads mixed layers instead of `hidden`.
+    `dropout` acts on mixes and on the classified states. Each word is labelled independently; `crf_labelling` labels a text as a
+    whole. Without mixed layers, a `transform` comes before the output as in `classify`.
     """
-    if transform is None and (norm_epsilon is not None or not biases):
-        raise RecipeError("sequence_labelling: norm_epsilon and biases belong to the dense map of a `transform`; choose one.")
-    if not layers:
-        if use is not None or combine != "mix":
-            raise RecipeError("sequence_labelling: use and combine belong to mixed `layers`; write how many there are.")
+    if mixed is None:
         head = LabellingHead(
-            width=width, classes=classes, encoder=encoder, dropout=dropout, clock=clock, transform=transform,
-            norm_epsilon=norm_epsilon, biases=biases,
+            width=width, classes=classes, encoder=encoder, dropout=dropout, clock=clock, transform=transform
         )
         return SequenceLabelling(head, set=set)
     if transform is not None:
-        raise RecipeError("sequence_labelling: a `transform` is for the head without mixed layers. Leave it or `layers` out.")
-    mixed = MixedLabellingHead(
-        classes=classes, mix=mix, layers=layers, width=width, encoder=encoder, embedding_width=embedding_width,
-        vocab_size=vocab_size, penalty=penalty, norm=norm, dropout=dropout, clock=clock, use=use, combine=combine,
+        raise RecipeError("sequence_labelling: a `transform` is for the head without mixed layers. Leave it or `mixed` out.")
+    reader = MixedLabellingHead(
+        mixed, classes=classes, width=width, encoder=encoder, vocab_size=vocab_size, dropout=dropout, clock=clock
     )
-    return SequenceLabelling(mixed, set=set)
+    return SequenceLabelling(reader, set=set)

@@ -7,11 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cloze.batch import Batch
-from cloze.bounds import BelowOne, Count, Positive
+from cloze.bounds import BelowOne, Count
 from cloze.networks.clock import Clock
-from cloze.objectives.heads import Transform
 from cloze.objectives.objective import Loss, wide
 from cloze.objectives.summary import Read, SummaryValues, summary_head
+from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
 
 
@@ -42,9 +42,7 @@ def several(
     shares: list[float] | None = None,
     reading: Read = "summary",
     pool: bool = False,
-    transform: Transform | None = None,
-    norm_epsilon: Positive | None = None,
-    biases: bool = True,
+    transform: Transform = None,
     output_bias: bool = True,
     dropout: BelowOne = 0.0,
     width: Given[int],
@@ -56,8 +54,8 @@ def several(
     the log-odds of `shares`, the fraction of labelled texts that have each class.
     """
     head = summary_head(
-        classes=classes, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform, norm_epsilon=norm_epsilon,
-        biases=biases, output_bias=output_bias, reading=reading,
+        classes=classes, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform,
+        output_bias=output_bias, reading=reading,
     )
     if output_bias and shares is not None:
         with torch.no_grad():

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.bounds import BelowOne, Count, Positive
 from cloze.networks.clock import Clock
-from cloze.objectives.heads import Transform
 from cloze.objectives.objective import Kind, Loss, wide
 from cloze.objectives.summary import Read, SummaryValues, summary_head
+from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
 
 SoftLoss = Literal["kl_divergence", "squared"]
@@ -59,9 +59,7 @@ def soft_classification(
     temperature: Positive = 1.0,
     reading: Read = "summary",
     pool: bool = False,
-    transform: Transform | None = None,
-    norm_epsilon: Positive | None = None,
-    biases: bool = True,
+    transform: Transform = None,
     output_bias: bool = True,
     dropout: BelowOne = 0.0,
     width: Given[int],
@@ -75,7 +73,7 @@ def soft_classification(
     classes share.
     """
     head = summary_head(
-        classes=classes, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform, norm_epsilon=norm_epsilon,
-        biases=biases, output_bias=output_bias, reading=reading,
+        classes=classes, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform,
+        output_bias=output_bias, reading=reading,
     )
     return SoftClassification(head, set=set, reading=reading, loss=loss, temperature=temperature)

@@ -11,7 +11,8 @@ from cloze.batch import Batch
 from cloze.bounds import Count, Positive, Width
 from cloze.networks.blocks.initial import draw
 from cloze.objectives.classify import Classify
-from cloze.objectives.heads import Transform, VocabularyHead, dense, transformed
+from cloze.objectives.heads import VocabularyHead, dense
+from cloze.objectives.transforms import Nonlinearity, transformed
 from cloze.registry import Given, register
 
 
@@ -23,7 +24,7 @@ class SpanBoundary(Classify):
     """
 
     def __init__(
-        self, head: VocabularyHead, *, set: str, width: int, position_width: int, max_length: int, transform: Transform,
+        self, head: VocabularyHead, *, set: str, width: int, position_width: int, max_length: int, transform: Nonlinearity,
         norm_epsilon: float,
     ) -> None:
         super().__init__(head, set=set)
@@ -51,7 +52,7 @@ def span_boundary(
     set: str = "boundary",
     max_length: Count = 15,
     position_width: Width = 200,
-    transform: Transform = "gelu",
+    transform: Nonlinearity = "gelu",
     tie: bool = True,
     bias: bool = True,
     norm_epsilon: Positive = 1e-12,

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from cloze.batch import Batch
-from cloze.bounds import BelowOne, Positive
+from cloze.bounds import BelowOne
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum
-from cloze.objectives.heads import ClassHead, Transform
+from cloze.objectives.heads import ClassHead
 from cloze.objectives.objective import Loss, TargetsAtPositions
+from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
 
 
@@ -23,7 +24,7 @@ class SpanExtraction(TargetsAtPositions):
 
     The loss is the mean of two cross-entropies over the tokens of an example. `positions/<set>` (M, 2) are the first and the last
     token of the span; a span that is not in the example is placed at its summary token. Only tokens of the same packed
-    example compete. `transform`, `norm_epsilon` and `biases` are those of `classify`. Parameters: `head.output.*`, and
+    example compete. `transform` is that of `classify`. Parameters: `head.output.*`, and
     `head.dense.*` and `head.norm.*` with a transform and a norm. Metrics: `correct`, both tokens found.
     """
 
@@ -31,14 +32,11 @@ class SpanExtraction(TargetsAtPositions):
     head: ClassHead
 
     def __init__(
-        self, *, set: str = "answer", transform: Transform | None = None, norm_epsilon: Positive | None = None,
-        biases: bool = True, dropout: BelowOne = 0.0, width: Given[int], clock: Given[Clock],
+        self, *, set: str = "answer", transform: Transform = None, dropout: BelowOne = 0.0, width: Given[int],
+        clock: Given[Clock],
     ) -> None:
         super().__init__(set=set)
-        self.head = ClassHead(
-            width=width, classes=2, transform=transform, dropout=Dropout(dropout, clock), norm_epsilon=norm_epsilon,
-            biases=biases,
-        )
+        self.head = ClassHead(width=width, classes=2, transform=transform, dropout=Dropout(dropout, clock))
         self.reads = ("hidden",)
         self.optional |= {"block"}
 

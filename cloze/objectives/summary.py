@@ -14,9 +14,10 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED
 from cloze.objectives.classify import means
-from cloze.objectives.heads import ClassHead, Transform, products
+from cloze.objectives.heads import ClassHead, products
 from cloze.objectives.objective import Objective
 from cloze.objectives.pooled import pooled
+from cloze.objectives.transforms import Tanh, Transform
 
 Read = Literal["summary", "mean", "concat"]
 
@@ -39,17 +40,15 @@ def read_texts(readings: Mapping[str, Tensor], batch: Batch, read: Read) -> Tens
 
 
 def summary_head(
-    *, classes: int, width: int, clock: Clock, dropout: float, pool: bool, transform: Transform | None,
-    norm_epsilon: float | None, biases: bool, output_bias: bool, reading: Read,
+    *, classes: int, width: int, clock: Clock, dropout: float, pool: bool, transform: Transform,
+    output_bias: bool, reading: Read,
 ) -> ClassHead:
     """The head of `relation_prediction` (`pool`) or of `classify`, with an output for each of `classes`."""
-    if pool and (transform is not None or norm_epsilon is not None or not biases):
-        raise RecipeError("pool is dense and tanh; leave out transform, norm_epsilon and biases, or write pool: false.")
-    if not pool and transform is None and (norm_epsilon is not None or not biases):
-        raise RecipeError("norm_epsilon and biases belong to the dense map of a `transform`; choose one, such as gelu.")
+    if pool and transform is not None:
+        raise RecipeError("pool is dense and tanh: leave transform out, or write pool: false.")
     head = ClassHead(
-        width=3 * width if reading == "concat" else width, classes=classes, transform="tanh" if pool else transform,
-        dropout=Dropout(dropout, clock), pool=pool, norm_epsilon=norm_epsilon, biases=biases,
+        width=3 * width if reading == "concat" else width, classes=classes, transform=Tanh() if pool else transform,
+        dropout=Dropout(dropout, clock), pool=pool,
     )
     if not output_bias:  # it stays zero
         head.output.bias.requires_grad_(False)

@@ -10,7 +10,8 @@ from cloze.bounds import BelowOne, Count
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import TokenLabelling
-from cloze.objectives.heads import ClassHead, Transform
+from cloze.objectives.heads import ClassHead
+from cloze.objectives.transforms import Nonlinearity, plain_transform
 from cloze.registry import Given, register
 
 
@@ -19,7 +20,7 @@ def token_labelling(
     *,
     set: str = "replaced",
     classes: Count = 2,
-    transform: Transform | None = "gelu",
+    transform: Nonlinearity | None = "gelu",
     dropout: BelowOne = 0.0,
     initial: Literal["truncated", "glorot"] = "truncated",
     width: Given[int],
@@ -33,7 +34,8 @@ def token_labelling(
     transform), `head.output.*`.
     """
     head = ClassHead(
-        width=width, classes=1 if classes == 2 else classes, transform=transform, dropout=Dropout(dropout, clock)
+        width=width, classes=1 if classes == 2 else classes, transform=plain_transform(transform),
+        dropout=Dropout(dropout, clock),
     )
     if initial == "glorot":
         nn.init.xavier_uniform_(head.output.weight)

@@ -112,5 +112,5 @@ def test_a_task_on_some_of_a_checkpoints_layers_mixes_these_and_keeps_its_archit
     part = made.exported.part
     assert part is not None and part.arguments["layers"] == 1
     assert made.exported.architecture == whole.exported.architecture == "bert"
-    mixed = [next(o.part.arguments["layers"] for _, o in one.entries["main"].objectives()) for one in (made, whole)]
+    mixed = [next(o.part.arguments["mixed"]["layers"] for _, o in one.entries["main"].objectives()) for one in (made, whole)]
     assert mixed == [2, 3]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cloze.assembly.canonical import to_yaml
 from cloze.assembly.load import load_recipe
 from cloze.assembly.schema import part_slots
 from cloze.errors import RecipeError
@@ -48,11 +51,77 @@ def test_a_head_of_an_earlier_checkpoint_keeps_its_meaning() -> None:
     assert current_head("span_boundary", {"longest": 9, "tie": True}) == ("span_boundary", {"max_length": 9, "tie": True})
 
 
+@pytest.mark.parametrize(("part", "old", "new"), [
+    ("classify", {"classes": 3, "transform": "gelu", "norm_epsilon": 1e-5, "biases": False},
+     {"classes": 3, "transform": {"gelu": {"norm_epsilon": 1e-5, "biases": False}}}),
+    ("regress", {"transform": None, "norm_epsilon": None, "biases": True}, {"transform": None}),
+    ("span_extraction", {"transform": {"relu": {}}}, {"transform": {"relu": {}}}),
+    ("token_labelling", {"transform": "gelu"}, {"transform": "gelu"}),
+    ("sequence_labelling", {"classes": 3, "layers": 0, "use": None, "mix": "input", "penalty": 0.001}, {"classes": 3}),
+    ("mixed_classification", {"layers": 3, "use": [-1], "norm": True, "encoder": 5},
+     {"encoder": 5, "mixed": {"layers": 3, "use": [-1], "norm": True}}),
+    ("layer_labelling", {"mix": "both", "encoder": 5}, {"encoder": 5, "mixed": {"mix": "both"}}),
+])  # fmt: skip
+def test_arguments_of_an_earlier_head_move_to_the_part_or_section_they_belong_to(part: str, old: Any, new: Any) -> None:
+    assert current_head(part, old) == (part, new)
+
+
+@pytest.mark.parametrize(("old", "write"), [
+    ({"norm_epsilon": 1e-5}, "transform: {gelu: {norm_epsilon: …}}"), ({"layers": 2}, "mixed: {layers: …}"),
+])  # fmt: skip
+def test_an_argument_that_moved_is_refused_in_a_recipe_with_its_new_place(old: Any, write: str) -> None:
+    with pytest.raises(RecipeError, match=re.escape(f"It has a new name: write {write}.")):
+        load_recipe(bert({"sequence_labelling": old}))
+
+
+def test_the_name_of_a_part_can_be_set_where_there_was_none() -> None:
+    data = bert({"classify": {}})
+    recipe = load_recipe(data, overrides=["objectives[0].classify.transform=relu"])
+    ((_, objective),) = recipe.entries["main"].objectives()
+    assert objective.part.arguments["transform"].name == "relu"
+    with pytest.raises(RecipeError, match="unknown transform 'rely'. Did you mean 'relu'"):
+        load_recipe(data, overrides=["objectives[0].classify.transform=rely"])
+
+
+def test_the_recipe_of_an_earlier_run_opens_and_means_the_same(tmp_path: Path) -> None:
+    today = load_recipe(bert(
+        {"classify": {"transform": {"gelu": {"norm_epsilon": 1e-5}}, "head": "one", "weight": 0.5}},
+        {"sequence_labelling": {"mixed": {"layers": 2, "use": [-1]}, "read": "layers", "set": "main"}},
+    ))
+    data = today.canonical()
+    one, other = (next(iter(objective.values())) for objective in data["passes"][0]["objectives"])
+    one |= one.pop("transform")["gelu"] | {"transform": "gelu"}
+    other |= other.pop("mixed") | {"norm_epsilon": None, "biases": True}
+    (tmp_path / "cloze").mkdir()
+    (tmp_path / "cloze" / "recipe.yaml").write_text(to_yaml(data))
+    assert load_recipe(tmp_path).canonical() == today.canonical()
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(to_yaml(data))
+    with pytest.raises(RecipeError, match="It has a new name: write mixed:"):
+        load_recipe(mine)
+
+
+def test_the_network_in_the_recipe_of_an_earlier_run_is_translated(tmp_path: Path) -> None:
+    network = {"transformer": {**OLD, "segments": 2, "longest": 512}, "train": "all"}
+    (tmp_path / "cloze").mkdir()
+    (tmp_path / "cloze" / "recipe.yaml").write_text(to_yaml({**bert({"token_prediction": {}}), "networks": {"main": network}}))
+    part = load_recipe(tmp_path).networks["main"].part
+    assert part is not None and part.arguments["positions"].name == "rotary"
+    assert part.arguments["initial"].arguments["std"] == 0.04
+
+
 def test_a_part_that_the_network_does_not_have_is_refused_with_those_it_has() -> None:
     network = {"encoder_decoder": {"layers": 1, "width": 8, "heads": 2, "positions": "rotary"}}
     data = {**load_recipe("bart-base").canonical(), "networks": {"main": network}}
     with pytest.raises(RecipeError, match="positions cannot be 'rotary' here"):
         load_recipe(data)
+
+
+def bert(*objectives: Any) -> dict[str, Any]:
+    """The recipe with other objectives, as data."""
+    data = load_recipe("bert").canonical()
+    data["passes"][0]["objectives"] = list(objectives)
+    return data
 
 
 OLD: dict[str, Any] = {

@@ -96,6 +96,12 @@ def test_parts_are_not_recognised_by_their_names_outside_of_their_files_and_of_t
     assert not found, "declare the member on the class of its kind, or give the reason in TABLES:\n" + "\n".join(found)
 
 
+@pytest.mark.parametrize("name", parts.names("objective"))
+def test_no_objective_has_more_than_fifteen_parameters(name: str) -> None:
+    found = parameters(parts.builder_of("objective", name))
+    assert len(found) <= 15, "group those that belong together in a part or a section"
+
+
 @pytest.mark.parametrize("path", sorted((PACKAGE / "networks").rglob("*.py")), ids=lambda path: path.stem)
 def test_no_constructor_of_networks_has_more_than_fifteen_parameters_with_self(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):

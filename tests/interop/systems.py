@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from cloze.assembly.given import build as build_part
 from cloze.interop import Head, Model, Reading
 from cloze.networks.clock import Clock
 from cloze.networks.transformer import Transformer
@@ -184,10 +184,8 @@ def build(
 
 def objective(part: str, arguments: dict[str, Any], given: dict[str, Any]) -> Objective:
     """An objective with what assembly would give it."""
-    builder = lookup("objective", part)
-    wanted = inspect.signature(builder).parameters
-    built: Objective = builder(**arguments, **{name: value for name, value in given.items() if name in wanted})
-    return built.eval()
+    made: Objective = build_part(lookup("objective", part), arguments, given)
+    return made.eval()
 
 
 def loaded(imported: Any) -> System:

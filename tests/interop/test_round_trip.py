@@ -195,7 +195,7 @@ def test_a_type_that_was_asked_for_and_not_taken_is_said_with_the_reason(
 def test_a_classifier_with_more_or_less_in_front_of_it_than_transformers_has_stays_with_cloze(
     systems: ModuleType, tmp_path: Path, changed: dict[str, Any], words: str
 ) -> None:
-    arguments = {"classes": 3, "set": "label", "reading": "summary", "transform": "gelu", **changed}
+    arguments = {"classes": 3, "set": "label", "reading": "summary", "transform": {"gelu": changed}}
     made = systems.build(
         {**systems.BASE, "embedding.width": 8}, "open", {"class": ("classify", arguments)}, systems.tokenizer("wordpiece"),
         systems.BERT_READING,

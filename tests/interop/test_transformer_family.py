@@ -131,13 +131,15 @@ def test_options_that_cloze_lacks_are_refused_by_name(
 
 
 @pytest.mark.parametrize(("changed", "words"), [
-    ({"biases": True}, "its dense map has a bias"), ({"transform": "tanh"}, "its transform is tanh"),
-    ({"norm_epsilon": 1e-6}, "norm_epsilon is 1e-06"), ({"reading": "hidden"}, "it classifies tokens"),
+    ({"transform": {"gelu": {"norm_epsilon": 1e-12}}}, "its dense map has a bias"),
+    ({"transform": {"tanh": {"norm_epsilon": 1e-12, "biases": False}}}, "its transform is tanh"),
+    ({"transform": {"gelu": {"norm_epsilon": 1e-6, "biases": False}}}, "norm_epsilon is 1e-06"),
+    ({"reading": "hidden"}, "it classifies tokens"),
 ])  # fmt: skip
 def test_a_head_that_modernberts_classifier_is_not_stays_with_cloze(
     systems: ModuleType, tmp_path: Path, changed: dict[str, Any], words: str
 ) -> None:
-    like = {"set": "label", "reading": "summary", "transform": "gelu", "norm_epsilon": 1e-12, "biases": False}
+    like = {"set": "label", "reading": "summary", "transform": {"gelu": {"norm_epsilon": 1e-12, "biases": False}}}
     for arguments, remarks in ((like, 0), ({**like, **changed}, 1)):
         parts = {"class": ("classify", arguments)}
         system = systems.build(MODERN, "open", parts, systems.tokenizer("wordpiece"), ENCODER)

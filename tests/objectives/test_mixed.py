@@ -11,14 +11,16 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks import Clock
 from cloze.objectives import mixed_classification
+from cloze.objectives.mixed import MixedLayers
 
 LAYERS, WIDTH, SIZE = 3, 4, 9
 
 
 def made(**changed: Any) -> Any:
     torch.manual_seed(0)
-    arguments = {"layers": LAYERS, "classes": 3, "encoder": 5, "dropout": 0.0, "pool": "concat"}
-    return mixed_classification(**{**arguments, **changed}, width=WIDTH, vocab_size=SIZE, clock=Clock()).double()
+    own = {name: changed.pop(name) for name in ("encoder", "pool") if name in changed}
+    arguments = {"mixed": MixedLayers(layers=LAYERS, **changed), "classes": 3, "encoder": 5, "dropout": 0.0, "pool": "concat"}
+    return mixed_classification(**{**arguments, **own}, width=WIDTH, vocab_size=SIZE, clock=Clock()).double()
 
 
 def given(rows: int = 2, length: int = 4, lengths: tuple[int, ...] | None = None) -> tuple[dict[str, Any], Batch]:
@@ -74,7 +76,7 @@ def test_the_cost_of_the_mixes_is_in_the_mean_once() -> None:
 
 
 def test_an_output_without_anything_to_encode_is_refused() -> None:
-    for changed in ({"mix": "output"}, {"mix": "both", "encoder": 0}, {"penalty": -1.0}, {"layers": 0}):
+    for changed in ({"mix": "output", "embedding_width": 0}, {"mix": "both", "encoder": 0}):
         with pytest.raises(RecipeError, match="mixed layers"):
             made(**changed)
 

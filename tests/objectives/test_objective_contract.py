@@ -16,6 +16,7 @@ from cloze.networks import Clock
 from cloze.objectives import Classify, Loss, classify, relation_prediction, token_labelling, token_prediction
 from cloze.objectives import cross_entropy as module
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
+from cloze.objectives.transforms import Gelu
 
 WIDTH, VOCABULARY = 8, 23
 
@@ -36,9 +37,9 @@ MAKERS: dict[str, Callable[[], Classify]] = {
     "relation_prediction": lambda: relation_prediction(classes=3, width=WIDTH, clock=Clock()).double(),
     "token_labelling": lambda: token_labelling(width=WIDTH, clock=Clock()).double(),
     "token_labelling of three": lambda: token_labelling(classes=3, set="main", width=WIDTH, clock=Clock()).double(),
-    "classify": lambda: classify(classes=4, transform="gelu", width=WIDTH, clock=Clock()).double(),
+    "classify": lambda: classify(classes=4, transform=Gelu(), width=WIDTH, clock=Clock()).double(),
     "normed": lambda: classify(
-        classes=4, transform="gelu", norm_epsilon=1e-5, biases=False, width=WIDTH, clock=Clock()
+        classes=4, transform=Gelu(norm_epsilon=1e-5, biases=False), width=WIDTH, clock=Clock()
     ).double(),
 }
 
@@ -166,11 +167,6 @@ def test_a_narrow_table_is_reached_through_the_transform() -> None:
     assert objective.head.dense.weight.shape == (4, WIDTH)
     with pytest.raises(ValueError, match="without a transform"):
         token_prediction(tie=True, width=WIDTH, vocab_size=VOCABULARY, table=table)
-
-
-def test_a_norm_needs_a_dense_map_to_stand_behind() -> None:
-    with pytest.raises(RecipeError, match="choose one, such as gelu"):
-        classify(norm_epsilon=1e-5, width=WIDTH, clock=Clock())
 
 
 def test_heads_have_the_names_that_interop_relies_on() -> None:

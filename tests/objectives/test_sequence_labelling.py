@@ -11,6 +11,8 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks import Clock
 from cloze.objectives import sequence_labelling
+from cloze.objectives.mixed import MixedLayers
+from cloze.objectives.transforms import Gelu
 
 LAYERS, WIDTH, SIZE = 3, 4, 9
 
@@ -39,7 +41,9 @@ def test_without_anything_above_it_is_a_linear_map() -> None:
     assert objective.reads == ("hidden",) and float(objective.count(batch)) == 3
 
 
-@pytest.mark.parametrize("changed", [{"encoder": 5}, {"encoder": 5, "layers": LAYERS, "mix": "both", "embedding_width": 6}])
+@pytest.mark.parametrize("changed", [
+    {"encoder": 5}, {"encoder": 5, "mixed": MixedLayers(layers=LAYERS, mix="both", embedding_width=6)},
+])  # fmt: skip
 def test_padding_and_other_rows_change_nothing(changed: Any) -> None:
     objective = made(**changed).eval()
     states, batch = given()
@@ -49,11 +53,11 @@ def test_padding_and_other_rows_change_nothing(changed: Any) -> None:
 
 
 def test_what_mixes_cost_is_added_once_for_each_answer() -> None:
-    objective = made(layers=LAYERS, penalty=0.5)
+    objective = made(mixed=MixedLayers(layers=LAYERS, penalty=0.5))
     with torch.no_grad():
         objective.head.mix_in.weights.copy_(torch.tensor([0.1, 0.3, 0.5]))
     states, batch = given()
-    free = made(layers=LAYERS, penalty=0.0)
+    free = made(mixed=MixedLayers(layers=LAYERS, penalty=0.0))
     free.load_state_dict(objective.state_dict())
     assert objective.reads == ("layers",)
     difference = objective(states, batch).total - free(states, batch).total
@@ -62,4 +66,9 @@ def test_what_mixes_cost_is_added_once_for_each_answer() -> None:
 
 def test_an_output_without_anything_to_encode_is_refused() -> None:
     with pytest.raises(RecipeError, match="mixed layers"):
-        made(layers=LAYERS, mix="output")
+        made(mixed=MixedLayers(layers=LAYERS, mix="output"))
+
+
+def test_a_transform_before_mixed_layers_is_refused() -> None:
+    with pytest.raises(RecipeError, match="Leave it or `mixed` out"):
+        made(mixed=MixedLayers(layers=LAYERS), transform=Gelu())

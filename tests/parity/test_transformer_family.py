@@ -41,10 +41,11 @@ MASKED = ("token_prediction", {"transform": "gelu_tanh", "tie": True})
 MODERN_HEAD = ("token_prediction", {"transform": "gelu", "tie": True, "biases": False, "norm_epsilon": 1e-5})
 ORDER = ("relation_prediction", {"classes": 2, "set": "order"})
 SCORE = ("classify", {"classes": 3, "set": "label", "reading": "summary"})
-MODERN_SCORE = ("classify", {**SCORE[1], "transform": "gelu", "norm_epsilon": 1e-5, "biases": False})
+MODERN_ARGUMENTS = {"transform": {"gelu": {"norm_epsilon": 1e-5, "biases": False}}}
+MODERN_SCORE = ("classify", {**SCORE[1], **MODERN_ARGUMENTS})
 CLASS = ("relation_prediction", {"classes": 3, "set": "label"})
 TAGS = ("sequence_labelling", {"classes": 3})
-MODERN_TAGS = ("sequence_labelling", {"classes": 3, "transform": "gelu", "norm_epsilon": 1e-5, "biases": False})
+MODERN_TAGS = ("sequence_labelling", {"classes": 3, **MODERN_ARGUMENTS})
 POOLINGS = ("cls", "mean")
 
 #: name → arguments, order, heads, tokenizer, reading, the auto class that opens it, the class that it is
@@ -280,7 +281,6 @@ def test_gpt_with_a_cache_gives_the_logits_of_transformers_whole_pass(systems: M
             torch.testing.assert_close(system.objectives["lm"].head(hidden), whole[:, start:stop], atol=1e-4, rtol=0)
 
 
-MODERN_ARGUMENTS = {"transform": "gelu", "norm_epsilon": 1e-5, "biases": False}
 POOLED = ("choose", {"pool": True})
 TWO_STREAM = {"layers": 2, "width": 16, "heads": 2, "feed_forward.inner": 24, "feed_forward.activation": "gelu"}
 FURTHER: dict[str, tuple[str, dict[str, Any], tuple[str, dict[str, Any]]]] = {

@@ -60,7 +60,7 @@ def learnt(folder: Path, tables: Path, out: Path, *values: str, recipe: str = "f
 
 
 def test_it_learns_and_leaves_the_network_as_it_is(elmo: Path, tables: Path, tmp_path: Path) -> None:
-    values = ["training.epochs=10", "training.rate.peak=1e-2", "passes[1].objectives[0].mix=both"]
+    values = ["training.epochs=10", "training.rate.peak=1e-2", "passes[1].objectives[0].mixed.mix=both"]
     start = shutil.copytree(elmo, tmp_path / "start")
     _, told, made, _ = learnt(start, tables, tmp_path / "out", *values)
     shutil.rmtree(start)  # the folder holds the network, too
@@ -99,7 +99,7 @@ def test_the_rate_is_that_of_weights_drawn_at_random(elmo: Path, folder: Any) ->
     for place in (elmo, folder("bert")):
         made = recipe_onto("frozen_features", load_checkpoint(place), overrides=["length=20"])
         assert made.training.rate.arguments["peak"] == 1e-3
-    layers = [o.part.arguments["layers"] for _, o in made.entries["main"].objectives()]
+    layers = [o.part.arguments["mixed"]["layers"] for _, o in made.entries["main"].objectives()]
     assert layers == [len(load_checkpoint(folder("bert")).network.depth_groups())]  # type: ignore[operator]
 
 
@@ -142,13 +142,14 @@ def test_words_are_labelled_from_frozen_layers(elmo: Path, tables: Path, tmp_pat
 
 def test_the_recipe_chooses_layers_on_any_network_that_gives_them(elmo: Path, folder: Any) -> None:
     head = "passes[1].objectives[0]"
-    values = ["length=20", f"{head}.combine=concatenate", f"{head}.encoder=0"]
+    values = ["length=20", f"{head}.mixed.combine=concatenate", f"{head}.encoder=0"]
     for recipe in ("frozen_features", "frozen_labelling"):
-        made = recipe_onto(recipe, load_checkpoint(folder("bert")), overrides=[*values, f"{head}.use=[-1, 0]"])
-        said = made.entries["main"].passes[1].objectives[0].part.arguments
+        made = recipe_onto(recipe, load_checkpoint(folder("bert")), overrides=[*values, f"{head}.mixed.use=[-1, 0]"])
+        said = made.entries["main"].passes[1].objectives[0].part.arguments["mixed"]
         assert list(said["use"]) == [-1, 0] and said["combine"] == "concatenate" and said["layers"] == 3
     with pytest.raises(RecipeError, match=r"use: \[-4, -3, -2, -1\]. Expected numbers from 0"):
-        check_recipe(recipe_onto("frozen_features", load_checkpoint(elmo), overrides=[*values, f"{head}.use=[-4, -3, -2, -1]"]))
+        last_four = [*values, f"{head}.mixed.use=[-4, -3, -2, -1]"]
+        check_recipe(recipe_onto("frozen_features", load_checkpoint(elmo), overrides=last_four))
 
 
 def test_features_go_into_a_file(elmo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ from cloze.corpus.records import Records
 from cloze.errors import RecipeError, TaskError
 from cloze.networks import Clock
 from cloze.objectives import regress
+from cloze.objectives.transforms import Gelu
 from cloze.tasks.agreement import agreement, pearson, undefined
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
@@ -57,7 +58,7 @@ def test_correlations_of_extreme_numbers_exist() -> None:
 
 def test_the_loss_is_the_squared_error_and_its_gradients_are_right() -> None:
     torch.manual_seed(0)
-    objective = regress(numbers=2, transform="gelu", width=4, clock=Clock()).double()
+    objective = regress(numbers=2, transform=Gelu(), width=4, clock=Clock()).double()
     summary = torch.randn(3, 4, dtype=torch.double, requires_grad=True)
     values = torch.tensor([[1.0, 2.0], [3.0, 5.0]], dtype=torch.double)
     batch = Batch({"values/label": values, "positions/label": torch.tensor([2, 0])})
@@ -72,8 +73,8 @@ def test_the_loss_is_the_squared_error_and_its_gradients_are_right() -> None:
     nothing = objective({"summary": summary}, none).total
     nothing.backward()
     assert nothing.item() == 0 and all(p.grad is not None and p.grad.eq(0).all() for p in objective.parameters())
-    with pytest.raises(RecipeError, match="pool is dense and tanh; leave out transform"):
-        regress(pool=True, transform="gelu", width=4, clock=Clock())
+    with pytest.raises(RecipeError, match="pool is dense and tanh: leave transform out"):
+        regress(pool=True, transform=Gelu(), width=4, clock=Clock())
 
 
 @pytest.mark.parametrize(

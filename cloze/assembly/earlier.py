@@ -1,0 +1,47 @@
+"""The recipe of a run folder that an earlier version wrote, under the names of this one.
+
+A recipe that a user writes is refused if it has an old name, because its author can correct it. That of a finished run is not:
+it says what was trained.
+"""
+
+from __future__ import annotations
+
+from cloze.assembly.document import Node, from_data
+from cloze.assembly.schema import RESERVED
+from cloze.renamed import RENAMED, current_head, translated
+
+
+def rename(tree: Node) -> None:
+    """Replace the old names of arguments of networks and objectives in place, at any depth: in passes, stages and tasks."""
+    for key, inner in tree.items():
+        if key == "objectives" and inner.is_list:
+            for objective in inner.value:
+                _rename_objective(objective)
+        elif key == "networks" and inner.is_mapping:
+            for network in inner.value.values():
+                _rename_network(network)
+        else:
+            rename(inner)
+    for one in tree.value if tree.is_list else ():
+        rename(one)
+
+
+def _rename_objective(node: Node) -> None:
+    for part, inner in list(node.items()):
+        if not inner.is_mapping:
+            continue
+        given = inner.plain()
+        apart = {key: given.pop(key) for key in RESERVED["objective"] if key in given}
+        current, arguments = current_head(str(part), given)
+        if (current, arguments) != (part, given):
+            del node.value[part]
+            node.put(current, from_data({**arguments, **apart}, inner.where))
+
+
+def _rename_network(node: Node) -> None:
+    for part, inner in list(node.items()):
+        if part in RENAMED and inner.is_mapping:
+            given = inner.plain()
+            arguments = translated(str(part), given)
+            if arguments != given:
+                node.put(part, from_data(arguments, inner.where))
