@@ -62,8 +62,8 @@ def command(
     --corpus prints figures that can be compared between vocabularies: cloze score RUN --corpus papers.txt --corpus news.txt
     """
     if corpus:
-        given = {"texts": texts, "--file": file, "--pairs": pairs, "--pointer": pointer, "--memory": memory, "--order": order}
-        _score_corpora(checkpoint, corpus, text_format, most, device, given, as_json=as_json)
+        others = {"texts": texts, "--file": file, "--pairs": pairs, "--pointer": pointer, "--memory": memory, "--order": order}
+        _score_corpora(checkpoint, corpus, text_format, most, device, others, as_json=as_json)
         return
     _check(pairs, bool(texts or file), pointer, memory, perplexity=perplexity)
     _check_dependent(pointer, (pointer_scale, pointer_share), memory, (clamp, same_length or None))
@@ -94,7 +94,7 @@ def command(
 
 
 def _score_corpora(
-    checkpoint: Path, paths: list[str], text_format: str, most: int | None, device: str, given: Mapping[str, object], *,
+    checkpoint: Path, paths: list[str], text_format: str, most: int | None, device: str, others: Mapping[str, object], *,
     as_json: bool,
 ) -> None:
     """The figures of running texts."""
@@ -106,7 +106,7 @@ def _score_corpora(
     from cloze.decoding.text_figures import BITS, PSEUDO, figures_of, first_bytes
     from cloze.errors import UserError
 
-    wrong = [name for name, value in given.items() if value]
+    wrong = [name for name, value in others.items() if value]
     if wrong:
         raise UserError(f"--corpus measures running text as a whole; {wrong[0]} does not go with it. Leave one of them out.")
     texts = {path: first_bytes((one.sentences for one in read_documents([path], format=text_format)), most) for path in paths}
