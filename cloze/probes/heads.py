@@ -1,0 +1,177 @@
+"""How important heads are, and what a network can do when some are closed.
+
+Michel, Levy and Neubig, "Are Sixteen Heads Really Better than One?" (2019): the importance of a head is the mean over examples of
+|∂L/∂ξ|, where the gate ξ multiplies its output (§4.1, eq. 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloze.probes.finding import Finding, Plot, Subject, Table
+from cloze.probes.gates import Family, closed, each_gate, families
+from cloze.probes.losses import Examples
+
+Report = Callable[[int], None]
+Scores = Mapping[str, NDArray[np.float64]]
+KEPT = 0.9  # of the measure, for the share of heads that can be closed
+
+
+class Head(NamedTuple):
+    """One head: the argument that gates it, its layer and number, from 0."""
+
+    argument: str
+    layer: int
+    head: int
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The importance of every head (N, H) by the argument of its gates, the heads from the least to the most important, and the
+    measure at each `share` of closed heads: in that order, and the mean and the deviation over random orders.
+
+    `each`: what the measure loses if a head alone is closed; empty if that was not asked.
+    """
+
+    families: Sequence[Family]
+    importance: Scores
+    order: Sequence[Head]
+    shares: Sequence[float]
+    curve: Sequence[float]
+    random: Sequence[float]
+    deviation: Sequence[float]
+    measure: str
+    higher: bool
+    each: Scores
+    remarks: Sequence[str] = ()
+
+    @property
+    def closable(self) -> float:
+        """The largest share of heads that can be closed while the measure keeps 90 % of its value: of a loss, 110 %."""
+        full = self.curve[0]
+        good = [y >= KEPT * full if self.higher else y <= full * (2 - KEPT) for y in self.curve]
+        return max(share for share, fine in zip(self.shares, np.cumprod(good), strict=True) if fine)
+
+
+def importance(examples: Examples, *, size: int = 32, report: Report = lambda done: None) -> Scores:
+    """The mean over examples of |∂L/∂ξ| of every head, (N, H) by the argument of its gates; the same whatever the batch.
+
+    Every example has gates of its own, so that one backward pass gives the gradients of all. Published code differs: it takes the
+    absolute value of a batch's mean gradient, or per position.
+    """
+    kinds = families(examples.network)
+    sums = {kind.argument: np.zeros((kind.layers, kind.heads)) for kind in kinds}
+    done = 0
+    for index in examples.batches(size):
+        with each_gate(examples.network, kinds) as made:
+            total = examples.losses(index).sum()
+        gates = [gate for one in made for gate in one.values()]
+        found = iter(torch.autograd.grad(total, gates, allow_unused=True))
+        for one in made:
+            for argument in one:
+                gradient = next(found)
+                sums[argument] += 0.0 if gradient is None else gradient.abs().sum(1).double().cpu().numpy()
+        done += len(index)
+        report(len(index))
+    return {argument: own / max(done, 1) for argument, own in sums.items()}
+
+
+def ordered(scores: Scores) -> list[Head]:
+    """The heads from the least to the most important, each score divided by the length of its layer's scores (§4.1)."""
+    heads, values = [], []
+    for argument, own in scores.items():
+        scaled = own / np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-30)
+        heads += [Head(argument, layer, head) for layer in range(len(own)) for head in range(own.shape[1])]
+        values += scaled.ravel().tolist()
+    return [heads[n] for n in np.argsort(values, kind="stable")]
+
+
+def without(kinds: Sequence[Family], heads: Sequence[Head]) -> dict[str, torch.Tensor]:
+    """Gates that close these heads."""
+    gates = {kind.argument: torch.ones(kind.layers, kind.heads) for kind in kinds}
+    for one in heads:
+        gates[one.argument][one.layer, one.head] = 0.0
+    return gates
+
+
+def probe_heads(
+    examples: Examples, *, parts: int = 10, draws: int = 3, seed: int = 0, size: int = 32, each: bool = False,
+    report: Report = lambda done: None,
+) -> Heads:
+    """The importance of heads, and the measure as more and more are closed, in `parts` steps, against `draws` random orders.
+
+    `each` also closes every head alone.
+
+    Raises:
+        UserError: The network has no attention.
+    """
+    kinds = families(examples.network)
+    scores = importance(examples, size=size, report=report)
+    order = ordered(scores)
+    counts = sorted({round(len(order) * part / parts) for part in range(parts + 1)})
+
+    def value(heads: Sequence[Head]) -> float:
+        with closed(examples.network, without(kinds, heads)):
+            return examples.value(size=size)
+
+    curve = [value(order[:count]) for count in counts]
+    draw = np.random.default_rng(seed)
+    random = np.array([
+        [curve[0], *(value([shuffled[n] for n in range(count)]) for count in counts[1:-1]), curve[-1]]
+        for shuffled in ([order[i] for i in draw.permutation(len(order))] for _ in range(draws))
+    ])  # fmt: skip
+    alone = {}
+    if each:
+        for kind in kinds:
+            found = [[value([Head(kind.argument, n, h)]) - curve[0] for h in range(kind.heads)] for n in range(kind.layers)]
+            alone[kind.argument] = np.array(found)
+    return Heads(
+        kinds, scores, order, [count / len(order) for count in counts], curve, random.mean(0).tolist(), random.std(0).tolist(),
+        examples.measure, examples.higher, alone, examples.remarks,
+    )
+
+
+def finding(subjects: Sequence[Subject], found: Mapping[str, Heads]) -> Finding:
+    """Tables and figures of several networks."""
+    tables: list[Table] = []
+    plots: list[Plot] = []
+    for name, one in found.items():
+        columns = zip(one.shares, one.curve, one.random, one.deviation, strict=True)
+        rows = [[f"{share:.0%}", *values] for share, *values in columns]
+        tables.append(Table(
+            f"{name}: {one.measure} as heads are closed", ["closed", "least important first", "random order", "±"], rows,
+            f"{one.closable:.0%} of the heads can be closed before the {one.measure} is a tenth worse.",
+        ))  # fmt: skip
+        for kind in one.families:
+            for title, scores in (("importance", one.importance), (f"change of the {one.measure} without it", one.each)):
+                if kind.argument in scores:
+                    own = scores[kind.argument]
+                    rows = [[str(n + 1), *map(float, own[n])] for n in reversed(range(len(own)))]
+                    head = ["layer", *(str(h + 1) for h in range(kind.heads))]
+                    tables.append(Table(f"{name}: {title} of every head, {kind.name}", head, rows))
+        lines = {
+            "least important first": list(zip(one.shares, one.curve, strict=True)),
+            "random order": list(zip(one.shares, one.random, strict=True)),
+        }
+        title = f"{name}: {one.measure} as heads are closed"
+        plots.append(Plot(title, "share of heads closed", lines, frozenset({"random order"})))
+    steps = [one for one in subjects if one.step is not None]
+    if len(steps) > 1:
+        line = [(float(one.step or 0), found[one.name].closable) for one in steps]
+        plots.insert(0, Plot("share of heads that can be closed, over training", "step", {"closable": line}))
+    return Finding("heads", "How important are the heads?", tables, plots, {name: _data(one) for name, one in found.items()},
+                   [f"{name}: {remark}" for name, one in found.items() for remark in one.remarks])
+
+
+def _data(one: Heads) -> dict[str, Any]:
+    return {
+        "importance": dict(one.importance), "order": [list(head) for head in one.order], "measure": one.measure,
+        "shares": list(one.shares), "curve": list(one.curve), "random": list(one.random), "deviation": list(one.deviation),
+        "closable": one.closable, "each": dict(one.each),
+    }

@@ -1,0 +1,222 @@
+"""The loss of every example, which probes differentiate and measure: that of the network's own head on texts, or of a task."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from cloze.batch import Batch
+from cloze.decoding.answer_scoring import split_pairs
+from cloze.decoding.forms import ByDecoder
+from cloze.decoding.layout import Framed, Ids
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Checkpoint, Reader, head_for, head_names
+from cloze.decoding.sequence import has_decoder
+from cloze.errors import UserError
+from cloze.rng import Draw, row_keys
+from cloze.tasks.classifier import Classifier
+from cloze.tasks.labeller import WordLabeller
+from cloze.tasks.task import Learner
+from cloze.tasks.words import read_words
+
+RATE = 0.15  # of the tokens of a text that are masked
+
+
+class Examples(ABC):
+    """Examples with a loss each. `measure` is what `value` gives, which is better if it is `higher`."""
+
+    measure: str = "loss"
+    higher: bool = False
+    lengths: Sequence[int] = ()
+    remarks: Sequence[str] = ()
+    network: Any
+
+    @abstractmethod
+    def losses(self, index: Sequence[int]) -> Tensor:
+        """The loss of some examples (B,), the mean over the answers of each, in one call of the network."""
+
+    @abstractmethod
+    def value(self, *, size: int) -> float:
+        """The measure over all examples."""
+
+    def batches(self, size: int) -> Any:
+        """Numbers of examples of like length."""
+        return by_length(self.lengths, rows=size)
+
+
+class _Asked(NamedTuple):
+    """Texts as they are read, the columns that are asked and the tokens that are right there."""
+
+    row: Framed
+    columns: Ids
+    right: Ids
+
+
+class TextExamples(Examples):
+    """The texts that a network reads, with the loss of the head that it was pre-trained with.
+
+    A network that fills gaps predicts `RATE` of the tokens of each text, the same whatever the batch; one that reads from left to
+    right, every token after the first.
+    """
+
+    def __init__(self, loaded: Checkpoint, texts: Sequence[str], *, seed: int = 0, length: int | None = None) -> None:
+        self.reader, self.network = Reader.of(loaded), loaded.network
+        self.head = _head(loaded)
+        self.rows = [
+            self._asked(row, number, seed) for number, row in enumerate(self.reader.encode(texts, max_length=length))
+        ]
+        self.rows = [row for row in self.rows if len(row.columns)]
+        if not self.rows:
+            raise UserError("no text has a token to predict: give longer ones.")
+        self.lengths = [len(one.row) for one in self.rows]
+
+    def _asked(self, row: Framed, number: int, seed: int) -> _Asked:
+        own = np.flatnonzero(self.reader.can_ask(row))
+        if self.reader.order == "left_to_right":
+            own = own[own > 0]
+            return _Asked(row, (own - 1).astype(np.int32), row.ids[own])
+        drawn = Draw(row_keys(seed, "probe", items=np.array([number], np.int64))).uniform("mask", len(row))[0]
+        chosen = np.sort(own[np.argsort(drawn[own], kind="stable")[: int(np.ceil(RATE * len(own)))]])
+        ids = row.ids.copy()
+        ids[chosen] = self.reader.tokenizer.role("[MASK]")
+        return _Asked(row.with_ids(ids), chosen.astype(np.int32), row.ids[chosen])
+
+    def losses(self, index: Sequence[int]) -> Tensor:
+        reader, some = self.reader, [self.rows[i] for i in index]
+        batch = reader.batch([one.row for one in some])
+        width = batch["tokens"].shape[1]
+        flat = np.concatenate([n * width + one.columns.astype(np.int64) for n, one in enumerate(some)])
+        positions = torch.from_numpy(flat).to(reader.device)
+        shown, at = reader.asking(self.head, batch, positions)
+        scores = reader.token_scores(self.head, reader.states(shown, self.head.reads), shown, at)
+        return _means(scores, [one.right for one in some])
+
+    @torch.inference_mode()
+    def value(self, *, size: int) -> float:
+        found = [self.losses(index).double().sum().item() for index in self.batches(size)]
+        return float(sum(found) / len(self.rows))
+
+
+class AnswerExamples(Examples):
+    """Texts and the answers that an encoder-decoder writes for them, with the loss of every token of the answer."""
+
+    def __init__(self, loaded: Checkpoint, lines: Sequence[str], *, length: int | None = None) -> None:
+        self.reader, self.network = Reader.of(loaded), loaded.network
+        self.head, self.form = _head(loaded), ByDecoder(self.reader)
+        texts, targets = split_pairs(lines)
+        ids = [(np.asarray(self.reader.tokenizer.encode_template(one).ids, np.int32) for one in pair)
+               for pair in zip(texts, targets, strict=True)]
+        self.rows = [_Pair(self.form.source(a, max_length=length), self.form.target(b, most=length)[0]) for a, b in ids]
+        self.lengths = [len(one.source) for one in self.rows]
+
+    def losses(self, index: Sequence[int]) -> Tensor:
+        some = [self.rows[i] for i in index]
+        batch: Batch = self.form.asked(some, self.head.set)
+        states = self.form.readings(self.head, batch)
+        scores = self.reader.token_scores(self.head, states, batch, batch[f"positions/{self.head.set}"])
+        return _means(scores, [one.target for one in some])
+
+    @torch.inference_mode()
+    def value(self, *, size: int) -> float:
+        found = [self.losses(index).double().sum().item() for index in self.batches(size)]
+        return float(sum(found) / len(self.rows))
+
+
+class _Pair(NamedTuple):
+    source: Framed
+    target: Ids
+
+
+class ClassifiedExamples(Examples):
+    """The rows of a fine-tuned classifier, measured by their accuracy."""
+
+    measure, higher = "accuracy", True
+
+    def __init__(self, learner: Classifier, examples: Any) -> None:
+        self.learner, self.network, self.rows = learner, learner.network, learner.answered(examples)
+        self.lengths = [len(row) for row in self.rows]
+
+    def losses(self, index: Sequence[int]) -> Tensor:
+        some = [self.rows[i] for i in index]
+        right = torch.tensor([row.label for row in some], device=self.learner.exact.device)
+        return functional.cross_entropy(self.learner.scores([row.framed for row in some]), right, reduction="none")
+
+    def value(self, *, size: int) -> float:
+        return self.learner.measure(self.rows, size=size)[self.measure]
+
+
+class LabelledExamples(Examples):
+    """The texts of a fine-tuned labeller of words, measured by their accuracy; those that need several windows are left out."""
+
+    measure, higher = "accuracy", True
+
+    def __init__(self, learner: WordLabeller, examples: Any) -> None:
+        if learner.head.chained:
+            raise UserError("the labels of this labeller depend on each other (crf); expected one that labels each word alone.")
+        self.learner, self.network, rows = learner, learner.network, learner.answered(examples)
+        self.rows = [row for row in rows if len(row.windows) == 1 and any(label in learner.names for label in row.labels)]
+        if not self.rows:
+            raise UserError("no labelled text fits into one row of this network.")
+        left = len(rows) - len(self.rows)
+        said = f"{left:,} of {len(rows):,} texts were left out: too long for one row, or without a known label"
+        self.remarks = [said] if left else []
+        self.lengths = [len(row.windows[0].row) for row in self.rows]
+
+    def losses(self, index: Sequence[int]) -> Tensor:
+        some = [self.rows[i] for i in index]
+        counts, names = [len(row.labels) for row in some], self.learner.names
+        scores, read = read_words(
+            self.learner.exact, self.learner.head, [row.windows for row in some], counts, width=len(names), size=len(some)
+        )
+        right = np.array([names.index(label) if label in names else -1 for row in some for label in row.labels])
+        right[~read] = -1
+        each = functional.cross_entropy(scores, torch.from_numpy(right), ignore_index=-1, reduction="none")
+        owner = torch.repeat_interleave(torch.tensor(counts))
+        known = torch.zeros(len(some)).index_add(0, owner, torch.from_numpy((right >= 0).astype(np.float32)))
+        return torch.zeros(len(some), dtype=each.dtype).index_add(0, owner, each) / known.clamp(min=1.0)
+
+    def value(self, *, size: int) -> float:
+        return self.learner.measure(self.rows, size=size)[self.measure]
+
+
+def text_examples(loaded: Checkpoint, texts: Sequence[str], *, seed: int = 0, length: int | None = None) -> Examples:
+    """Texts for the head that a network was pre-trained with; for an encoder-decoder, lines of a text, a tab and its answer."""
+    if has_decoder(Reader.of(loaded)):
+        return AnswerExamples(loaded, texts, length=length)
+    return TextExamples(loaded, texts, seed=seed, length=length)
+
+
+def task_examples(learner: Learner, examples: Any) -> Examples:
+    """The labelled examples of a fine-tuned checkpoint; a `UserError` for a task without a loss per example here."""
+    if isinstance(learner, Classifier):
+        return ClassifiedExamples(learner, examples)
+    if isinstance(learner, WordLabeller):
+        return LabelledExamples(learner, examples)
+    raise UserError(
+        f"a folder that was fine-tuned for {learner.task.name}: expected sentence_classification, pair_classification or "
+        "token_labelling.\n  Its heads on plain text: leave --task out and give --text FILE."
+    )
+
+
+def _head(loaded: Checkpoint) -> Any:
+    head = head_for(loaded, "token_prediction")
+    if head is None:
+        raise UserError(
+            f"{loaded.folder}: needs a head that predicts tokens; this checkpoint has: {head_names(loaded)}.\n"
+            "  For a fine-tuned folder, give labelled text with --task TASK=FILE."
+        )
+    return head
+
+
+def _means(scores: Tensor, right: Sequence[Ids]) -> Tensor:
+    """The mean loss of each row, from the scores of all its tokens (M, V)."""
+    counts = torch.tensor([len(one) for one in right], device=scores.device)
+    ids = torch.from_numpy(np.concatenate(right).astype(np.int64)).to(scores.device)
+    each = functional.cross_entropy(scores, ids, reduction="none")
+    return torch.stack([part.mean() for part in each.split(counts.tolist())])

@@ -1,0 +1,140 @@
+"""The importance of heads, and networks with some closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cloze.decoding.reader import Reader
+from cloze.errors import UserError
+from cloze.networks import Clock
+from cloze.networks.blocks.attention import Attention, AttentionInputs
+from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.blocks.visibility import Visibility
+from cloze.probes.finding import Subject, as_text
+from cloze.probes.gates import closed, each_gate, families
+from cloze.probes.heads import Head, finding, importance, ordered, probe_heads, without
+from cloze.probes.losses import ClassifiedExamples, TextExamples, text_examples
+from cloze.reports.probe import render
+from cloze.tasks.classifier import Classifier
+
+TEXTS = [
+    "The cat sleeps on the mat and dreams of mice.", "A dog barks", "Rain fell on the garden all night", "Nobody saw the mice.",
+    "the river rose", "The cat wakes and runs into the garden.", "cheese under the mat", "A dog saw the cat", "mice",
+]  # fmt: skip
+
+
+def tuned(checkpoint: Callable[..., Any]) -> ClassifiedExamples:
+    loaded = checkpoint("classifier")
+    learner = Classifier(Reader.of(loaded), loaded.heads["class"], ("a", "b", "c"), SimpleNamespace(), length=None).eval()
+    learner.answered = _labelled(learner)  # type: ignore[method-assign]
+    return ClassifiedExamples(learner, TEXTS)
+
+
+def _labelled(learner: Classifier) -> Callable[[Any], list[Any]]:
+    from cloze.tasks.classifier import Labelled
+
+    return lambda texts: [Labelled(row, n % 3) for n, row in enumerate(learner.reader.encode(texts))]
+
+
+def test_a_gate_of_zero_is_a_head_whose_columns_are_zero_or_that_is_cut_out() -> None:
+    torch.manual_seed(0)
+    attention = Attention(width=12, heads=3, dropout=Dropout(0.0, Clock())).double()
+    x = torch.randn(2, 5, 12, dtype=torch.double)
+    given = AttentionInputs(Visibility("all"))
+    gated = attention(x, AttentionInputs(Visibility("all"), gates=torch.tensor([1.0, 0.0, 1.0]).double()))
+    kept = [row for row in range(12) if not 4 <= row < 8]
+    small = Attention(width=12, heads=2, head_width=4, dropout=Dropout(0.0, Clock())).double()
+    with torch.no_grad():
+        rows = [part * 12 + row for part in range(3) for row in kept]
+        small.projections.weight.copy_(attention.projections.weight[rows])
+        small.projections.bias.copy_(attention.projections.bias[rows])
+        small.out.weight.copy_(attention.out.weight[:, kept])
+        small.out.bias.copy_(attention.out.bias)
+        torch.testing.assert_close(small(x, given), gated)
+        attention.out.weight[:, 4:8] = 0.0
+        torch.testing.assert_close(attention(x, given), gated)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_importance_is_the_same_at_every_batch_size(name: str, checkpoint: Callable[..., Any]) -> None:
+    loaded = checkpoint(name)
+    loaded.network.double()
+    loaded.heads["mlm" if name == "bert" else "lm"].double()
+    examples = TextExamples(loaded, TEXTS)
+    one, seven, all_ = (importance(examples, size=size)["gates"] for size in (1, 7, 32))
+    assert one.shape == (2, 2) and (one > 0).all()
+    np.testing.assert_allclose(seven, one, rtol=1e-6)
+    np.testing.assert_allclose(all_, one, rtol=1e-6)
+
+
+def test_importance_of_a_classifier_is_the_mean_of_the_absolute_gradients(checkpoint: Callable[..., Any]) -> None:
+    examples = tuned(checkpoint)
+    found = importance(examples, size=4)["gates"]
+    expected = np.zeros((2, 2))
+    for n in range(len(TEXTS)):
+        with each_gate(examples.network, families(examples.network)) as made:
+            loss = examples.losses([n])[0]
+        expected += torch.autograd.grad(loss, made[0]["gates"])[0][:, 0].abs().double().numpy() / len(TEXTS)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-7)
+    assert not [module for module in examples.network.modules() if module._forward_pre_hooks]
+
+
+def test_the_gradients_of_gates_sum_to_the_product_of_the_output_and_its_gradient(checkpoint: Callable[..., Any]) -> None:
+    """With y the output of attention before its bias: Σ_h ∂L/∂ξ_h = ⟨∂L/∂y, y⟩."""
+    loaded = checkpoint("bert")
+    loaded.network.double()
+    loaded.heads["mlm"].double()
+    examples, outputs = TextExamples(loaded, TEXTS), []
+    for layer in loaded.network.layers:
+        layer.attention.out.register_forward_hook(lambda module, args, output: outputs.append((module, output)))
+    with each_gate(examples.network, families(examples.network)) as made:
+        total = examples.losses(range(4)).sum()
+    gates, ys = made[0]["gates"], [output for _, output in outputs]
+    by_gate, *by_output = torch.autograd.grad(total, [gates, *ys])
+    for layer, ((module, y), gradient) in enumerate(zip(outputs, by_output, strict=True)):
+        torch.testing.assert_close(by_gate[layer].sum(), (gradient * (y - module.bias)).sum())
+
+
+def test_heads_are_ordered_within_the_length_of_their_layer() -> None:
+    scores = {"gates": np.array([[3.0, 4.0], [10.0, 1.0]])}
+    assert ordered(scores) == [Head("gates", 1, 1), Head("gates", 0, 0), Head("gates", 0, 1), Head("gates", 1, 0)]
+
+
+def test_closing_all_heads_is_the_end_of_every_order_and_none_its_beginning(checkpoint: Callable[..., Any]) -> None:
+    examples = tuned(checkpoint)
+    found = probe_heads(examples, parts=4, draws=2, each=True)
+    assert found.shares == [0.0, 0.25, 0.5, 0.75, 1.0] and found.measure == "accuracy" and found.higher
+    assert found.curve[0] == found.random[0] == examples.value(size=9) and found.curve[-1] == found.random[-1]
+    with closed(examples.network, without(found.families, found.order)):
+        assert examples.value(size=9) == found.curve[-1]
+    with closed(examples.network, without(found.families, [Head("gates", 1, 0)])):
+        assert examples.value(size=9) - found.curve[0] == pytest.approx(found.each["gates"][1, 0])
+    made = finding([Subject("a", examples.learner.reader.tokenizer, 0), Subject("b", None, 10)], {"a": found, "b": found})
+    assert "a: accuracy as heads are closed" in as_text(made) and "importance of every head, attention" in as_text(made)
+    assert made.plots[0].x == "step" and "random order" in render(made)
+
+
+def test_masks_of_a_text_do_not_depend_on_the_others(checkpoint: Callable[..., Any]) -> None:
+    loaded = checkpoint("bert")
+    all_, few = TextExamples(loaded, TEXTS), TextExamples(loaded, TEXTS[:2])
+    np.testing.assert_array_equal(all_.rows[1].row.ids, few.rows[1].row.ids)
+    mask = loaded.tokenizer.role("[MASK]")
+    assert all((row.row.ids[row.columns] == mask).all() and (row.right != mask).all() for row in all_.rows)
+    assert [len(row.columns) for row in all_.rows] == [
+        int(np.ceil(0.15 * (len(row.row) - 2))) for row in all_.rows
+    ]  # fmt: skip
+
+
+def test_networks_without_heads_and_checkpoints_without_a_head_are_refused(checkpoint: Callable[..., Any]) -> None:
+    with pytest.raises(UserError, match=r"needs a head that predicts tokens; this checkpoint has: .*\n  For a fine-tuned folder"):
+        text_examples(checkpoint("classifier"), TEXTS)
+    with pytest.raises(UserError, match="no text has a token to predict"):
+        text_examples(checkpoint("gpt2"), ["a"[:0]])
+    with pytest.raises(UserError, match="LSTM has no attention, hence no heads"):
+        families(type("LSTM", (), {"gives": {}})())
