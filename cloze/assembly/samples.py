@@ -43,13 +43,13 @@ def speaker(recipe: Recipe, step: Step) -> Speaker | None:
             network: Any = step.networks[run.network]
             for spec, weighted in zip(run.objectives, wired.objectives, strict=True):
                 own = {reading: path for reading, path in spec.read.items() if "." not in path}
-                objective: Any = step.objectives[weighted.objective]
+                objective: Any = step.objectives[weighted.key]
                 sees = [network.gives[state].sees for state in bound(objective, own).reads if state in network.gives]
                 if run.take or network.writes is not None or objective.usable_as(sees) != "token_prediction":
                     continue
                 if order not in ("open", "left_to_right") or set(sees) & {"left_to_right", "right_to_left"} - {order}:
                     continue  # it predicts from one side of the text only (ELMo)
-                return Speaker(run.network, weighted.objective, order, own)
+                return Speaker(run.network, weighted.key, order, own)
     return None
 
 

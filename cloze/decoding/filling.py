@@ -57,7 +57,7 @@ def _frame(reader: Reader, text: str) -> Framed:
     if not (ids == mask).any():
         raise UserError(f"{text[:60]!r}: no mask to fill. Write {literal} where a word is missing.")
     framed = reader.single([ids])
-    if ((framed.ids == mask) & (framed.part == 0) & ~reader.can_ask(framed)).any():
+    if ((framed.ids == mask) & (framed.part == 0) & ~reader.predictable(framed)).any():
         raise UserError(
             f"{text[:60]!r}: this network is asked for a token at the one before it, and none stands before the first {literal}."
             "\n  Put a word there."
@@ -76,7 +76,7 @@ def _fill_batch(
     batch = reader.batch(framed)
     mask = reader.tokenizer.role("[MASK]")
     positions = torch.nonzero((batch["tokens"] == mask).flatten()).flatten()
-    shown, at = reader.asking(head, batch, positions)
+    shown, at = reader.prediction_inputs(head, batch, positions)
     scores = reader.token_scores(head, reader.states(shown, head.reads, positions=at), shown, at)
     best = scores.softmax(-1).topk(min(top, scores.shape[-1]), dim=-1)
     owner = (positions // batch["tokens"].shape[1]).tolist()

@@ -137,11 +137,11 @@ class Lanes:
     @torch.inference_mode()
     def run(self, sampling: Sampling, uniform: Tensor, *, cache: bool) -> None:
         """Grow every row until it ends or is full. `uniform` (B, tokens) are the rows' random numbers."""
-        memory = self.reader.memory() if cache else None
+        kept = self.reader.new_cache() if cache else None
         lengths = torch.from_numpy(self.lengths).to(self.reader.device)
         start, stop = 0, int(self.lengths.min())
         while stop < self.tokens.shape[1]:
-            scores = self._next_scores(start, stop, memory)
+            scores = self._next_scores(start, stop, kept)
             number = (stop - lengths).clamp(min=0, max=uniform.shape[1] - 1)
             chosen = sampling.choose(scores, uniform.gather(1, number[:, None])[:, 0])
             given = self.tokens[:, stop]
@@ -152,13 +152,13 @@ class Lanes:
             if bool(((self.ended < stop) | (self.limit <= stop)).all()):
                 break
 
-    def _next_scores(self, start: int, stop: int, memory: Any) -> Tensor:
+    def _next_scores(self, start: int, stop: int, cache: Any) -> Tensor:
         """Scores (B, V) of the token at `stop`, after reading the tokens from `start` to there."""
         reader = self.reader
         tokens = self.tokens[:, start:stop].clamp(min=0)
         batch = reader.continued(tokens, start)
         positions = torch.arange(1, len(tokens) + 1, device=tokens.device) * tokens.shape[1] - 1
-        states = reader.states(batch, self.head.reads, cache=memory)
+        states = reader.states(batch, self.head.reads, cache=cache)
         scores = reader.token_scores(self.head, states, batch, positions)
         return scores.index_fill(1, self.banned, -torch.inf) if len(self.banned) else scores
 

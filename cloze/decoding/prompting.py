@@ -184,7 +184,7 @@ class InGaps(_InPlace):
         width = batch["tokens"].shape[1]
         positions = torch.tensor([row * width + int(one.asked[step]) for row, one in enumerate(some)], device=self.reader.device)
         targets = torch.tensor([int(one.target[step]) for one in some], device=self.reader.device)
-        read, at = self.reader.asking(self.head, batch, positions)
+        read, at = self.reader.prediction_inputs(self.head, batch, positions)
         states = self.reader.states(read, self.head.reads, positions=at)
         return log_probabilities(self.reader, self.head, states, read, at, targets).double().cpu().numpy()
 

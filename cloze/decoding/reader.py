@@ -240,11 +240,11 @@ class Reader:
             found[name] = np.stack([row * tokens.shape[1] + token, row * items + item], axis=1)
         return found
 
-    def asking(self, head: Any, batch: Batch, positions: Tensor) -> tuple[Batch, Tensor]:
+    def prediction_inputs(self, head: Any, batch: Batch, positions: Tensor) -> tuple[Batch, Tensor]:
         """The batch to read so that `head` predicts the tokens at flat `positions` (M,), and the positions to read it at.
 
         A head on a state that does not see its own token (XLNet's query stream) gets an order in which all other tokens precede
-        the predicted ones. A system may read its predictions some positions to the left (`shift`); `can_ask` keeps those
+        the predicted ones. A system may read its predictions some positions to the left (`shift`); `predictable` keeps those
         positions inside the row.
         """
         if any(self.network.gives[name].sees == "before" for name in head.reads if name in self.network.gives):
@@ -252,7 +252,7 @@ class Reader:
             batch = Batch({**batch, "order": last.view_as(batch["tokens"])}, checked=True)
         return batch, positions - (self.shift if self.order == "open" else 0)
 
-    def can_ask(self, row: Framed) -> NDArray[np.bool_]:
+    def predictable(self, row: Framed) -> NDArray[np.bool_]:
         """Which tokens of a row can be predicted: those of the text whose prediction has a position in the row."""
         shift = self.shift if self.order == "open" else 0
         return np.asarray((row.part == 0) & (np.arange(len(row)) >= shift))
@@ -291,7 +291,7 @@ class Reader:
         cast = self.precision not in (None, torch.float32)
         return torch.autocast(self.device.type, dtype=self.precision if cast else torch.bfloat16, enabled=cast)
 
-    def memory(self) -> Any:
+    def new_cache(self) -> Any:
         """An empty cache for continuing texts."""
         made = self.network.cache()
         return Cache(len(self.network.depth_groups()) - 1) if made is None else made

@@ -168,7 +168,7 @@ def _windows(
 
 def _asked(reader: Reader, row: Framed, method: Method) -> NDArray[np.bool_]:
     if method == "pseudo_log_likelihood":
-        return reader.can_ask(row)
+        return reader.predictable(row)
     asked = row.part == 0
     if method == "log_probability":
         asked[:1] = False  # nothing stands before it
@@ -256,7 +256,7 @@ def masked_each(
     if "characters" in batch:  # a hidden word is not spelled
         unspelled = batch["characters"].flatten(0, 1).index_fill(0, flat, 0).view_as(batch["characters"])
         batch = Batch({**batch, "characters": unspelled}, checked=True)
-    read, at = reader.asking(head, reader.showing(batch, shown), flat)
+    read, at = reader.prediction_inputs(head, reader.showing(batch, shown), flat)
     return read, at, targets
 
 

@@ -191,7 +191,7 @@ def _each_last(
     carry: Mapping[str, Tensor] | None = None
     for row in reader.whole(texts):
         ids = row.ids[row.part == 0]
-        asked, total = np.flatnonzero(reader.can_ask(row)), 0.0
+        asked, total = np.flatnonzero(reader.predictable(row)), 0.0
         for start in range(0, len(asked), rows):
             some = asked[start : start + rows]
             read, at, targets = masked_each(reader, head, [row] * len(some), some)

@@ -16,21 +16,21 @@ class Continuing:
 
     def __init__(self, reader: Reader, head: Any, banned: Tensor | None = None) -> None:
         self.reader, self.head, self.banned = reader, head, banned
-        self.memory = reader.memory()
+        self.cache = reader.new_cache()
 
     def scores(self, tokens: Tensor) -> Tensor:
         """Scores (R, V) of the token after tokens (R, L)."""
-        read = self.memory.length
+        read = self.cache.length
         new = tokens[:, read:]
         batch = self.reader.continued(new, read)
-        states = self.reader.states(batch, self.head.reads, cache=self.memory)
+        states = self.reader.states(batch, self.head.reads, cache=self.cache)
         positions = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1
         scores = self.reader.token_scores(self.head, states, batch, positions)
         return scores if self.banned is None else scores.index_fill(1, self.banned, -torch.inf)
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows."""
-        _select(self.memory.layers, rows)
+        _select(self.cache.layers, rows)
 
     reorder = select
 
@@ -50,16 +50,16 @@ class Filling(Continuing):
     def scores(self, tokens: Tensor) -> Tensor:
         """Scores (R, V) of the token after tokens (R, L)."""
         reader, first = self.reader, self.source.shape[1]
-        if not self.memory.length:
+        if not self.cache.length:
             batch = reader.continued(tokens[:, :first], 0)
             batch = Batch({**batch, "segments": self.source.expand(len(tokens), -1)}, checked=True)
-            reader.states(batch, (), cache=self.memory, order="open")
-        read = self.memory.length
+            reader.states(batch, (), cache=self.cache, order="open")
+        read = self.cache.length
         gap = tokens.new_full((len(tokens), 1), self.mask)
         new = torch.cat([tokens[:, read:], gap], dim=1)
         batch = reader.continued(new, read, self.segment)
-        states = reader.states(batch, self.head.reads, cache=self.memory, order="left_to_right")
-        for kept in self.memory.layers:
+        states = reader.states(batch, self.head.reads, cache=self.cache, order="left_to_right")
+        for kept in self.cache.layers:
             kept[:] = [tensor[:, :, :-1] for tensor in kept]  # the gap was never part of the text
         positions = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1
         scores = reader.token_scores(self.head, states, batch, positions)
@@ -71,14 +71,14 @@ class Answering:
 
     def __init__(self, reader: Reader, head: Any, batch: Batch) -> None:
         self.reader, self.head, self.batch = reader, head, batch
-        self.memory = reader.network.cache()
+        self.cache = reader.network.cache()
 
     def scores(self, tokens: Tensor) -> Tensor:
         """Scores (R, V) of the token after the decoder's tokens (R, L)."""
-        new = tokens[:, self.memory.length :]
+        new = tokens[:, self.cache.length :]
         batch = Batch({**self.batch, "decoder.tokens": new}, checked=True)
         state = self.reader.network.writes
-        states = self.reader.states(batch, (state,), cache=self.memory)
+        states = self.reader.states(batch, (state,), cache=self.cache)
         positions = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1
         read = {self.head.reads[0]: states[state]}
         return self.reader.token_scores(self.head, read, batch, positions)
@@ -86,14 +86,14 @@ class Answering:
     def select(self, rows: Tensor) -> None:
         """Go on with these rows and with what they read."""
         self.batch = Batch({name: value.index_select(0, rows) for name, value in self.batch.items()}, checked=True)
-        memory = self.memory
-        memory.encoded = None if memory.encoded is None else memory.encoded.index_select(0, rows)
-        _select(memory.source, rows)
-        _select(memory.layers, rows)
+        cache = self.cache
+        cache.encoded = None if cache.encoded is None else cache.encoded.index_select(0, rows)
+        _select(cache.source, rows)
+        _select(cache.layers, rows)
 
     def reorder(self, rows: Tensor) -> None:
         """Go on with these rows, each from one that reads the same source."""
-        _select(self.memory.layers, rows)
+        _select(self.cache.layers, rows)
 
 
 def _select(layers: list[list[Tensor]], rows: Tensor) -> None:

@@ -36,7 +36,7 @@ def single(run: Run) -> Single | str:
     if len(run.step.networks) != 1:
         return "there is more than one network"
     (weighted,) = passes[0].objectives
-    return Single(entry, feed, run.step.networks[passes[0].network], run.step.objectives[weighted.objective], weighted)
+    return Single(entry, feed, run.step.networks[passes[0].network], run.step.objectives[weighted.key], weighted)
 
 
 def is_for(run: Run, objective: type | tuple[type, ...]) -> bool:

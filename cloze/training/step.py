@@ -25,14 +25,14 @@ from cloze.training.carry import Carry
 
 @dataclass(frozen=True)
 class Weighted:
-    """An objective in a pass: `name` in the log, `objective` the key of its head in `Step.objectives`.
+    """An objective in a pass: `name` in the log, `key` that of its objective in `Step.objectives`.
 
     `weight` is a number or a function of the share spent; with 0 there are scores but no loss. `read` binds reading names
     to states: `hidden` of this pass, `teacher.hidden` of an earlier one; an unbound name is the state of that name of this pass.
     """
 
     name: str
-    objective: str
+    key: str
     weight: float | Callable[[float], float] = 1.0
     read: Mapping[str, str] = field(default_factory=dict)
 
@@ -111,7 +111,7 @@ class Step(nn.Module):
     def comparing(self, entry: str) -> list[Any]:
         """The objectives of an entry that compare all rows of a step, whatever pieces it is divided into (`scope: step`)."""
         weighted = [one for pass_ in self.entries[entry] for one in pass_.objectives if one.weight != 0]
-        found = {one.objective: self._objective(one) for one in weighted}
+        found = {one.key: self._objective(one) for one in weighted}
         return [objective for objective in found.values() if objective.scope == "step"]
 
     @property
@@ -241,7 +241,7 @@ class Step(nn.Module):
         return self.networks[pass_.network]
 
     def _objective(self, weighted: Weighted) -> Any:
-        return self.objectives[weighted.objective]
+        return self.objectives[weighted.key]
 
     def _rewriter(self, take: Rewrite) -> Any:
         return self.rewriters[take.rewriter]

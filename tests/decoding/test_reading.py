@@ -95,7 +95,7 @@ def test_what_stands_at_the_asked_place_is_never_seen(xlnet: Any) -> None:
     found = []
     for token in (7, 30, 55):
         shown = reader.showing(batch, batch["tokens"].flatten().index_fill(0, positions, token).view_as(batch["tokens"]))
-        asked, at = reader.asking(head, shown, positions)
+        asked, at = reader.prediction_inputs(head, shown, positions)
         with torch.inference_mode():
             found.append(reader.token_scores(head, reader.states(asked, head.reads, positions=at), asked, at))
     assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])

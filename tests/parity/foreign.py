@@ -97,7 +97,7 @@ def ours(loaded: Any) -> dict[str, Tensor]:
             kind, head = objective.kind or name, bound(objective, loaded.reads.get(name))
             batch = plain if head.reads[0] == "summary" else with_targets(plain, reader)
             positions = batch["summaries"][:1] * 0 if head.reads[0] == "summary" else asked(reader, head, batch)
-            shown, where = reader.asking(head, batch, positions)
+            shown, where = reader.prediction_inputs(head, batch, positions)
             with torch.no_grad():
                 states = reader.states(shown, set(head.reads))
                 found.setdefault(kind, []).append(reader.scores(head, states, shown, where))

@@ -71,7 +71,7 @@ def expected(learner: Any, text: str, answer: str) -> float:
                 ids[place : opening + first + len(predicted)] = pieces.role("[MASK]")
             batch = reader.batch([framed.with_ids(ids)])
             flat = torch.tensor([place])
-            read, at = (batch, flat - 1) if kind is InOrder else reader.asking(head, batch, flat)
+            read, at = (batch, flat - 1) if kind is InOrder else reader.prediction_inputs(head, batch, flat)
             scores = reader.token_scores(head, reader.states(read, head.reads), read, at)
             total += float(scores[0].log_softmax(-1)[token])
         return total

@@ -106,7 +106,7 @@ def test_the_language_model_is_the_checkpoints_and_its_weight_falls_by_epoch(lst
     head = next(o for _, o in made.entries["main"].objectives() if o.part.name == "token_prediction")
     assert head.part.arguments["tie"] is True and head.state == "token_prediction"
     step = build_step(made, vocab_size=load_checkpoint(lstm).tokenizer.size)
-    weight = next(w for pass_ in step.entries["main"] for w in pass_.objectives if w.objective == "token_prediction")
+    weight = next(w for pass_ in step.entries["main"] for w in pass_.objectives if w.key == "token_prediction")
     found = [weight.weight_at((epoch + 0.5) / 15) for epoch in range(15)]
     assert found[0] == pytest.approx(0.2019) and found[-1] == pytest.approx(0.1003)
     assert found == sorted(found, reverse=True) and len(set(found)) == 15
