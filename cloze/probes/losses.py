@@ -77,7 +77,7 @@ class TextExamples(Examples):
         self.lengths = [len(one.row) for one in self.rows]
 
     def _asked(self, row: Framed, number: int, seed: int) -> _Asked:
-        own = np.flatnonzero(self.reader.can_ask(row))
+        own = np.flatnonzero(self.reader.predictable(row))
         if self.reader.order == "left_to_right":
             own = own[own > 0]
             return _Asked(row, (own - 1).astype(np.int32), row.ids[own])
@@ -93,7 +93,7 @@ class TextExamples(Examples):
         width = batch["tokens"].shape[1]
         flat = np.concatenate([n * width + one.columns.astype(np.int64) for n, one in enumerate(some)])
         positions = torch.from_numpy(flat).to(reader.device)
-        shown, at = reader.asking(self.head, batch, positions)
+        shown, at = reader.prediction_inputs(self.head, batch, positions)
         scores = reader.token_scores(self.head, reader.states(shown, self.head.reads), shown, at)
         return _means(scores, [one.right for one in some])
 
