@@ -18,10 +18,11 @@ from cloze.assembly.binding import check_binds, parse_binds
 from cloze.assembly.build import Loaded, built, load_checkpoint
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import SEEDS, claimed
+from cloze.assembly.each import repeat_stages, repeats
 from cloze.assembly.fit_task import COUNTED, facts_of, fit_lengths, fit_task
 from cloze.assembly.fitted import holding, table_of
 from cloze.assembly.load import load_recipe, read_tree, task_recipe_names
-from cloze.assembly.onto import Origin, put_onto
+from cloze.assembly.onto import Origin, depth_groups, put_onto
 from cloze.assembly.origins import add_changes, bound_checkpoints, checkpoint_names
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import CommandLine, Request, begin_of, the_budget
@@ -72,6 +73,7 @@ def recipe_onto(
     earlier one reads text as the checkpoint does, too.
     """
     tree = read_tree(recipe)
+    tree = repeat_stages(tree, depth_groups(loaded)) if repeats(tree) else tree
     add_changes(tree, changes, START)
     if auxiliary is not None:
         add_language_model(tree, auxiliary, START, loaded)

@@ -29,6 +29,7 @@ from cloze.exercises.frame import OWN
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.objectives.chosen import Chosen, Predicts, Start
 from cloze.tasks.answerer import writing_form
+from cloze.training.freezing import parameters_by_depth
 from cloze.transfer import stacks_of
 
 #: Separates two texts if a network knows no pairs and its template closes no text: the first of these that it knows. GPT has a
@@ -128,6 +129,23 @@ def _layers(loaded: Loaded) -> int:
     reader = Reader.of(loaded)
     with torch.inference_mode():
         return len(reader.states(reader.batch(reader.encode(["a"])), {"layers"})["layers"])
+
+
+def depth_groups(loaded: Loaded) -> list[str | int]:
+    """The depth groups that heads can train through what they read of a text, named as in `train:`.
+
+    Left out are groups without parameters of their own, frozen ones, and parts that no state of a text depends on, such as the
+    decoder of a translator whose encoder is classified.
+    """
+    network: Any = loaded.network
+    reader = Reader.of(loaded)
+    states = reader.states(reader.batch(reader.encode(["a a"])), {"hidden", "summary"} & network.gives.keys())
+    groups = [[p for p in group if p.requires_grad] for group in parameters_by_depth(network)]
+    flat = [p for group in groups for p in group]
+    total = torch.stack([state.float().sum() for state in states.values()]).sum()
+    read = {id(p) for p, g in zip(flat, torch.autograd.grad(total, flat, allow_unused=True), strict=True) if g is not None}
+    names = ["embeddings", *range(len(groups) - 1)]
+    return [name for name, group in zip(names, groups, strict=True) if any(id(p) in read for p in group)]
 
 
 def _predicts(loaded: Loaded) -> Predicts | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cloze.assembly.document import Node
+from cloze.assembly.each import repeat_stages
 from cloze.assembly.faults import Faults
 from cloze.assembly.origins import Written, take_up
 from cloze.assembly.paths import SINGULAR
@@ -28,6 +29,7 @@ def assemble_stages(
     An override sets a value in every stage (`training.batch=64`) or in one (`stages.domain.training.batch=64`).
     """
     faults = Faults()
+    root = repeat_stages(root)
     trees = stage_trees(root, checkpoints, faults)
     faults.raise_if_any()
     stages: list[Stage] = []

@@ -12,6 +12,7 @@ from typing import Literal
 from cloze.bounds import Count, Depth, Natural, Positive
 from cloze.errors import RecipeError
 from cloze.registry import register
+from cloze.training.freezing import Only
 
 Of = Literal["epochs", "budget"]
 
@@ -62,6 +63,21 @@ class Chain(Stages):
         if passed > groups:
             return frozenset(range(groups + 1))
         return frozenset({groups if passed == 0 else passed - 1})
+
+
+@register("unfreezing", "alone")
+@dataclass(frozen=True)
+class Alone:
+    """One depth group alone, without the heads: `embeddings`, or the number of a layer, from the top if negative.
+
+    Stages that train one group after the other are chain-thaw (Felbo et al., 2017, §3.3); the recipe `chain_thaw` has them.
+    """
+
+    group: str | int
+
+    def trainable(self, groups: int, *, epochs: float, share: float) -> frozenset[int]:
+        """The named group."""
+        return Only((self.group,)).trainable(groups, epochs=epochs, share=share) - {groups}
 
 
 @register("unfreezing", "sequential")

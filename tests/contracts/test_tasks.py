@@ -16,6 +16,7 @@ import torch
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.assembly.load import load_recipe, recipe_names, task_recipe_names
+from cloze.assembly.onto import depth_groups
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.several import Labelled
 from cloze.decoding.reader import Reader
@@ -241,6 +242,15 @@ def test_every_task_is_learned_on_the_layers_of_a_frozen_network(
     assert_learned(recipe, system_, start, file, tmp_path / "out", changes=["features"])
     before, after = (load_checkpoint(folder).network.state_dict() for folder in (start(system_), tmp_path / "out"))
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+
+
+@pytest.mark.parametrize(("name", "groups"), [
+    ("bert", ["embeddings", 0, 1]), ("cove", ["embeddings", 0, 1]), ("glove", ["embeddings"]), ("t5-small", ["embeddings", 0, 1, 2, 3]),
+])  # fmt: skip
+def test_the_depth_groups_of_chain_thaw_are_those_that_heads_can_train(
+    name: str, groups: list[str | int], start: Start
+) -> None:
+    assert depth_groups(load_checkpoint(start(name))) == groups
 
 
 @pytest.mark.slow

@@ -1,0 +1,67 @@
+"""Stages that are repeated: `each: depth_group` stands for one stage per depth group of the checkpoint's network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cloze.assembly.document import Key, Node
+from cloze.errors import RecipeError
+
+EACH, GROUP, PREVIOUS = "each", "depth_group", "previous"
+
+
+def repeats(root: Node) -> bool:
+    """Whether a recipe has a stage that is repeated."""
+    stages = root.value.get("stages") if root.is_mapping else None
+    return stages is not None and any(stage.is_mapping and EACH in stage.value for _, stage in stages.items())
+
+
+def repeat_stages(root: Node, groups: Sequence[str | int] = ("embeddings",)) -> Node:
+    """The recipe with a stage for each of the depth `groups` in place of every stage with `each: depth_group`.
+
+    In such a stage the value `depth_group` stands for the group. In every stage `from: previous` stands for the stage before it.
+    A recipe whose checkpoint is not known yet has one such stage, for the embeddings. A `RecipeError` for any other `each`, and
+    for a first stage that comes from the previous one.
+    """
+    stages = root.value.get("stages") if root.is_mapping else None
+    if stages is None or not stages.is_mapping:
+        return root
+    made: dict[Key, Node] = {}
+    for name, stage in stages.items():
+        each = stage.value.get(EACH) if stage.is_mapping else None
+        if each is not None and each.value != GROUP:
+            raise RecipeError(f"{each.where}: stages.{name}.each: {each.value!r}. Expected {GROUP}.")
+        for group in [None] if each is None else groups:
+            before = next(reversed(made), None)
+            named = {} if before is None else {PREVIOUS: before}
+            repeated = _put(stage, "from", named)
+            if group is not None:
+                del repeated.value[EACH]
+                repeated = _put(repeated, None, {GROUP: group})
+            if before is None and _names(stage, PREVIOUS):
+                raise RecipeError(f"{stage.where}: stages.{name}: is the first stage; {PREVIOUS} means none. Name a checkpoint.")
+            made[name if group is None else f"{name}_{group}"] = repeated
+    whole = root.copy()
+    whole.value["stages"] = Node(made, stages.where, dict.fromkeys(made, stages.where))
+    return whole
+
+
+def _put(node: Node, key: str | None, values: Mapping[str, Key]) -> Node:
+    """A copy in which the values of `key`, or of any key if it is None, that are among `values` are replaced."""
+    copy = node.copy()
+    todo: list[tuple[Key | None, Node]] = [(None, copy)]
+    while todo:
+        above, each = todo.pop()
+        if each.is_mapping:
+            todo += list(each.items())
+        elif each.is_list:
+            todo += [(above, one) for one in each.value]
+        elif isinstance(each.value, str) and each.value in values and key in (None, above):
+            each.value = values[each.value]
+    return copy
+
+
+def _names(node: Node, value: str) -> bool:
+    """Whether a `from` anywhere in a tree has this value."""
+    marked = _put(node, "from", {value: f"{value}."})
+    return marked.plain() != node.plain()

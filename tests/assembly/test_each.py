@@ -1,0 +1,36 @@
+"""`each: depth_group`: one stage per depth group of the checkpoint, and chain-thaw, which is made of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloze.assembly.document import read_yaml
+from cloze.assembly.each import repeat_stages
+from cloze.errors import RecipeError
+
+STAGES = """
+stages:
+  head: {network: {from: start, train: none}}
+  layers: {each: depth_group, network: {from: previous, train: {alone: depth_group}}}
+  all: {network: {from: previous}}
+"""
+
+
+def test_a_stage_stands_for_every_depth_group_and_each_begins_with_the_one_before() -> None:
+    made = repeat_stages(read_yaml(STAGES, "mine.yaml"), ["embeddings", 0, 1]).plain()["stages"]
+    assert made == {
+        "head": {"network": {"from": "start", "train": "none"}},
+        "layers_embeddings": {"network": {"from": "head", "train": {"alone": "embeddings"}}},
+        "layers_0": {"network": {"from": "layers_embeddings", "train": {"alone": 0}}},
+        "layers_1": {"network": {"from": "layers_0", "train": {"alone": 1}}},
+        "all": {"network": {"from": "layers_1"}},
+    }
+
+
+@pytest.mark.parametrize(("stages", "said"), [
+    ("{a: {each: layer}}", r"stages.a.each: 'layer'. Expected depth_group"),
+    ("{a: {network: {from: previous}}}", r"stages.a: is the first stage"),
+])  # fmt: skip
+def test_a_stage_that_cannot_be_repeated_is_refused(stages: str, said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        repeat_stages(read_yaml(f"stages: {stages}", "mine.yaml"))
