@@ -245,7 +245,8 @@ def test_every_task_is_learned_on_the_layers_of_a_frozen_network(
 
 
 @pytest.mark.parametrize(("name", "groups"), [
-    ("bert", ["embeddings", 0, 1]), ("cove", ["embeddings", 0, 1]), ("glove", ["embeddings"]), ("t5-small", ["embeddings", 0, 1, 2, 3]),
+    ("bert", ["embeddings", 0, 1]), ("cove", ["embeddings", 0, 1]),
+    ("glove", ["embeddings"]), ("t5-small", ["embeddings", 0, 1, 2, 3]),
 ])  # fmt: skip
 def test_the_depth_groups_of_chain_thaw_are_those_that_heads_can_train(
     name: str, groups: list[str | int], start: Start
