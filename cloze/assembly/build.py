@@ -25,7 +25,7 @@ from cloze.assembly.given import build, restored, stand_ins, tables_for, wanted
 from cloze.assembly.origins import NETWORKS, network_folder
 from cloze.assembly.parts import class_of, load_kind, names
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
-from cloze.assembly.schema import Slots, check_value, describe, part_slots, slots
+from cloze.assembly.schema import Arguments, arguments_of, arguments_of_part, check_value, describe
 from cloze.assembly.user_files import naming_files
 from cloze.batching import Data, Feed, MixedFeed
 from cloze.corpus import Store
@@ -426,35 +426,35 @@ def _further(folder: Path, name: str, device: str) -> Loaded:
 def _build_described(kind: str, name: str, arguments: Mapping[str, Any], available: Mapping[str, Any], folder: Path) -> Any:
     """Build a part from the description in a checkpoint; one that no recipe could have produced is a `CheckpointError`."""
     builder = lookup(kind, name)
-    _check_described(name, slots(builder), arguments, folder)
+    _check_described(name, arguments_of(builder), arguments, folder)
     with Undrawn():
         return build(builder, arguments, available)
 
 
-def _check_described(owner: str, accepted: Slots, arguments: Mapping[str, Any], folder: Path) -> None:
+def _check_described(owner: str, accepted: Arguments, arguments: Mapping[str, Any], folder: Path) -> None:
     """Refuse arguments that no recipe could have produced, including those of nested parts and sections."""
     for key, value in arguments.items():
-        slot = accepted.get(key)
-        if slot is None:
+        argument = accepted.get(key)
+        if argument is None:
             raise CheckpointError(f"{folder}: {owner} has no argument {key!r}; the description of this checkpoint was changed.")
-        if slot.section is not None and isinstance(value, Mapping):
-            _check_described(f"{owner}.{key}", slot.section, value, folder)
+        if argument.section is not None and isinstance(value, Mapping):
+            _check_described(f"{owner}.{key}", argument.section, value, folder)
             continue
-        known = (slot.choices or names(slot.part)) if slot.part else []
+        known = (argument.choices or names(argument.part)) if argument.part else []
         value = {value: {}} if isinstance(value, str) and value in known else value
-        if slot.part and isinstance(value, Mapping) and len(value) == 1 and (part := next(iter(value))) in known:
-            _check_described(f"{owner}.{key}.{part}", part_slots(slot.part, part), value[part] or {}, folder)
+        if argument.part and isinstance(value, Mapping) and len(value) == 1 and (part := next(iter(value))) in known:
+            _check_described(f"{owner}.{key}.{part}", arguments_of_part(argument.part, part), value[part] or {}, folder)
             continue
-        if slot.live and isinstance(value, Mapping) or slot.part and value is None and slot.default is None:
+        if argument.live and isinstance(value, Mapping) or argument.part and value is None and argument.default is None:
             continue
         try:
-            if slot.part:
+            if argument.part:
                 raise ValueError
-            check_value(slot.annotation, value)
+            check_value(argument.annotation, value)
         except ValueError:
-            fault = f"{folder}: {owner}.{key} is {str(value)[:60]!r}, expected {describe(slot.annotation)}."
+            fault = f"{folder}: {owner}.{key} is {str(value)[:60]!r}, expected {describe(argument.annotation)}."
             raise CheckpointError(f"{fault}\n  The description of this checkpoint was changed: copy it again.") from None
-    missing = [key for key, slot in accepted.items() if slot.required and key not in arguments]
+    missing = [key for key, argument in accepted.items() if argument.required and key not in arguments]
     if missing:
         raise CheckpointError(f"{folder}: {owner} needs {', '.join(missing)}, which the description of this checkpoint lacks.")
 

@@ -10,7 +10,7 @@ from cloze.assembly.faults import Faults
 from cloze.assembly.given import build
 from cloze.assembly.parts import builder_of, names
 from cloze.assembly.paths import NEXT_TO_PART
-from cloze.assembly.schema import check_value, expand_arguments, expand_part, part_slots
+from cloze.assembly.schema import arguments_of_part, check_value, expand_arguments, expand_part
 from cloze.errors import RecipeError, nearest
 
 if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
@@ -64,7 +64,7 @@ def take_over(network: Node, inherited: Sequence[Described], origin: str, path: 
             for key, value in change.shape(Shape(origin, str(part), known)).items():
                 if key not in known or known[key] != value:
                     arguments.put(key, from_data(value, item.where))
-            expand_arguments(part_slots("network", str(part)), arguments, f"{path}.{part}", faults)
+            expand_arguments(arguments_of_part("network", str(part)), arguments, f"{path}.{part}", faults)
         if change.only_arguments:
             items.remove(item)
     if inherited:
@@ -102,7 +102,7 @@ def _read(item: Node, path: str, faults: Faults) -> Change | None:
     if len(own):
         return None
     ((name, arguments),) = item.plain().items()
-    accepted = part_slots("change", name)
+    accepted = arguments_of_part("change", name)
     try:
         for key, value in arguments.items():
             check_value(accepted[key].annotation, value)

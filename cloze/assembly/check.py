@@ -177,9 +177,9 @@ def _usual_gives(edit: str) -> set[str]:
 
 
 def _template(edit: str) -> dict[str, Any]:
-    from cloze.assembly.schema import part_slots
+    from cloze.assembly.schema import arguments_of_part
 
-    return {"template": "{A}"} if "template" in part_slots("edit", edit) else {}
+    return {"template": "{A}"} if "template" in arguments_of_part("edit", edit) else {}
 
 
 def _check_room(recipe: Recipe, faults: Faults) -> None:

@@ -19,7 +19,7 @@ from cloze.assembly.recipe import (
     RewriterSpec,
     plain,
 )
-from cloze.assembly.schema import part_slots
+from cloze.assembly.schema import arguments_of_part
 
 ABSENT = "—"
 
@@ -81,8 +81,8 @@ def _record(value: Any) -> bool:
 
 
 def _parts(path: str, left: PartSpec, right: PartSpec) -> Iterator[Change]:
-    """Two parts in one slot: their names if they differ, then the arguments. An argument that only one side has is listed unless
-    it is a default."""
+    """Two parts under one key: their names if they differ, then the arguments. An argument that only one side has is listed
+    unless it is a default."""
     if left.name != right.name:
         yield Change(path, left.name, right.name)
     for key in dict.fromkeys([*left.arguments, *right.arguments]):
@@ -145,8 +145,8 @@ def _address(path: str, names: list[str], index: int) -> str:
 
 def _chosen(part: PartSpec) -> dict[str, Any]:
     """The arguments that are not the builder's defaults."""
-    slots = part_slots(part.kind, part.name)
-    return {k: v for k, v in part.arguments.items() if k not in slots or slots[k].required or slots[k].default != plain(v)}
+    known = arguments_of_part(part.kind, part.name)
+    return {k: v for k, v in part.arguments.items() if k not in known or known[k].required or known[k].default != plain(v)}
 
 
 def _bare(value: Any) -> Any:

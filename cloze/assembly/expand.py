@@ -11,7 +11,7 @@ from cloze.assembly.document import Node
 from cloze.assembly.faults import Faults
 from cloze.assembly.paths import NEXT_TO_PART, SINGULAR
 from cloze.assembly.recipe import TrainingSpec
-from cloze.assembly.schema import expand_arguments, expand_part, slots, unknown_keys
+from cloze.assembly.schema import arguments_of, expand_arguments, expand_part, unknown_keys
 
 KEYS = (
     "name", "paper", "notes", "sources", "corpus", "texts", "text", "tables", "networks", "network", "tie", "reading", "order",
@@ -49,7 +49,7 @@ def expand(root: Node, faults: Faults) -> None:
             _entry(entry, f"mixture.{name}.", faults)
     training = root.value.get("training")
     if training is not None and _is_mapping(training, "training", faults):
-        expand_arguments(slots(TrainingSpec), training, "training", faults)
+        expand_arguments(arguments_of(TrainingSpec), training, "training", faults)
 
 
 def check_keys(root: Node, faults: Faults) -> None:

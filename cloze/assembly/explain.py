@@ -10,7 +10,7 @@ from typing import NamedTuple
 from cloze.assembly import parts
 from cloze.assembly.load import load_recipe, recipe_names
 from cloze.assembly.recipe import parts_in
-from cloze.assembly.schema import Slot, describe, part_slots
+from cloze.assembly.schema import Argument, arguments_of_part, describe
 from cloze.errors import RecipeError, nearest
 
 
@@ -52,19 +52,19 @@ def explain_part(kind: str, name: str) -> Explanation:
     builder = parts.builder_of(kind, name)
     own = vars(builder).get("__doc__") if inspect.isclass(builder) else builder.__doc__
     text = inspect.cleandoc(own) if own and not own.startswith(f"{builder.__name__}(") else ""
-    keys = tuple(Key(key, _accepts(slot), _default(slot)) for key, slot in part_slots(kind, name).items())
+    keys = tuple(Key(key, _accepts(argument), _default(argument)) for key, argument in arguments_of_part(kind, name).items())
     return Explanation(kind, name, text, keys, _users().get((kind, name), ()))
 
 
-def _accepts(slot: Slot) -> str:
-    accepted = describe(slot.annotation)
-    return f"{accepted}, or a schedule" if slot.live else accepted
+def _accepts(argument: Argument) -> str:
+    accepted = describe(argument.annotation)
+    return f"{accepted}, or a schedule" if argument.live else accepted
 
 
-def _default(slot: Slot) -> str:
-    if slot.required:
+def _default(argument: Argument) -> str:
+    if argument.required:
         return "needed"
-    value = list(slot.default) if isinstance(slot.default, (tuple, frozenset)) else slot.default
+    value = list(argument.default) if isinstance(argument.default, (tuple, frozenset)) else argument.default
     return json.dumps(value, ensure_ascii=False, default=str)
 
 

@@ -48,8 +48,8 @@ def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: 
             f"{builder.__module__}.{builder.__qualname__} asks to be given {', '.join(sorted(unknown))}; "
             f"assembly gives: {', '.join(MEANINGS)}."
         )
-    slots = parameters(builder)
-    made = {name: _made(slots[name], value, available) if name in slots else value for name, value in arguments.items()}
+    known = parameters(builder)
+    made = {name: _made(known[name], value, available) if name in known else value for name, value in arguments.items()}
     return builder(**made, **{name: available[name] for name in needed if name in available})
 
 

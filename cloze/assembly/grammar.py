@@ -27,38 +27,38 @@ from cloze.assembly.recipe import (
     TextSpec,
     TrainingSpec,
 )
-from cloze.assembly.schema import Slot, Slots, read_arguments, read_part, slots
+from cloze.assembly.schema import Argument, Arguments, arguments_of, read_arguments, read_part
 from cloze.bounds import Count, NonNegative, Positive, Share
 from cloze.reading import OrderName, Reading
 
-_head: Slots = {
-    "name": Slot(str),
-    "paper": Slot(str | None, None),
-    "notes": Slot(str | None, None),
-    "tie": Slot(list[list[str]], ()),
-    "mixing": Slot(Mixing, "step"),
-    "export": Slot(str | None, None),
+_head: Arguments = {
+    "name": Argument(str),
+    "paper": Argument(str | None, None),
+    "notes": Argument(str | None, None),
+    "tie": Argument(list[list[str]], ()),
+    "mixing": Argument(Mixing, "step"),
+    "export": Argument(str | None, None),
 }
-_entry: Slots = {
-    "source": Slot(str | None, None),
-    "odds": Slot(NonNegative | Literal["by_size"] | dict[Literal["by_size"], Positive], 1.0),
+_entry: Arguments = {
+    "source": Argument(str | None, None),
+    "odds": Argument(NonNegative | Literal["by_size"] | dict[Literal["by_size"], Positive], 1.0),
 }
-_named_order: Slots = {"order": Slot(OrderName, "open")}
-_pass: Slots = {
-    "name": Slot(str | None, None),
-    "network": Slot(str),
-    "view": Slot(str, "main"),
-    "grad": Slot(bool, True),
+_named_order: Arguments = {"order": Argument(OrderName, "open")}
+_pass: Arguments = {
+    "name": Argument(str | None, None),
+    "network": Argument(str),
+    "view": Argument(str, "main"),
+    "grad": Argument(bool, True),
 }
-_network: Slots = {
-    "from": Slot(str | None, None),
-    "train": Slot(str | list[str | int], "all"),
-    "architecture": Slot(str | None, None),
+_network: Arguments = {
+    "from": Argument(str | None, None),
+    "train": Argument(str | list[str | int], "all"),
+    "architecture": Argument(str | None, None),
 }
-_phase: Slots = {
-    "steps": Slot(Count | None, None),
-    "share": Slot(Share | None, None),
-    "epochs": Slot(Positive | None, None),
+_phase: Arguments = {
+    "steps": Argument(Count | None, None),
+    "share": Argument(Share | None, None),
+    "epochs": Argument(Positive | None, None),
 }
 _examples = {
     "texts": "text: {tokenizer: {wordpiece: {size: 30522}}}",
@@ -114,7 +114,7 @@ def read_sources(root: Node, faults: Faults) -> dict[str, PartSpec | None]:
     return {name: _part(node, f"sources.{name}", faults) for name, node in _section(root, "sources", faults)}
 
 
-def _only(node: Node, keys: Slots) -> Node:
+def _only(node: Node, keys: Arguments) -> Node:
     """A mapping restricted to these keys."""
     return Node({key: value for key, value in node.items() if key in keys}, node.where, node.keys)
 
@@ -152,7 +152,7 @@ def _text(node: Node, path: str, faults: Faults) -> TextSpec | None:
 
     if not node.is_mapping or "tokenizer" not in node.value:
         return None
-    switches = read_arguments("normalise", slots(Normalise), node.value["normalise"], f"{path}.normalise", faults)
+    switches = read_arguments("normalise", arguments_of(Normalise), node.value["normalise"], f"{path}.normalise", faults)
     tokenizer = _part(node.value["tokenizer"], f"{path}.tokenizer", faults)
     words = node.value.get("words")
     segmenter = None if words is None or words.value is None else _part(words, f"{path}.words", faults)
@@ -167,7 +167,7 @@ def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSp
         return None
     way = node.value.get("train")
     unfreezing = _part(way, f"{path}.train", faults) if way is not None and way.part is not None else None
-    plain = {key: slot for key, slot in _network.items() if unfreezing is None or key != "train"}
+    plain = {key: argument for key, argument in _network.items() if unfreezing is None or key != "train"}
     reserved = read_arguments(name, plain, _only(node, plain), path, faults)
     part = _part(Node({k: v for k, v in node.items() if k not in NEXT_TO_PART}, node.where, node.keys, node.part), path, faults)
     changes = node.value["change"].value if "change" in node.value and node.value["change"].is_list else []
@@ -185,7 +185,7 @@ def _built(cls: Any, root: Node, key: str, faults: Faults) -> Any:
     if node is None:
         _missing(root, key, faults)
         return None
-    values = read_arguments(key, slots(cls), node, key, faults)
+    values = read_arguments(key, arguments_of(cls), node, key, faults)
     return None if values is None else cls(**values)
 
 
@@ -221,7 +221,7 @@ def _read_entry(
 
 
 def _entry_task(node: Node, path: str, faults: Faults) -> EntryTaskSpec | None:
-    values = read_arguments("task", slots(EntryTaskSpec), node.value["task"], path, faults)
+    values = read_arguments("task", arguments_of(EntryTaskSpec), node.value["task"], path, faults)
     return None if values is None else EntryTaskSpec(**values)
 
 
@@ -349,7 +349,7 @@ def _schedule(root: Node, faults: Faults) -> tuple[Phase, ...]:
     phases = []
     for index, item in enumerate(node.value):
         path = f"schedule[{index}]"
-        accepted = {**_phase, "set": Slot(dict[str, Any], {})}
+        accepted = {**_phase, "set": Argument(dict[str, Any], {})}
         values = read_arguments("a phase", accepted, item, path, faults)
         if values is None:
             continue

@@ -226,11 +226,11 @@ def _override_framing(root: Node, overrides: Sequence[str], faults: Faults) -> N
 def _place(root: Node, path: str) -> Where:
     """The line of a value path; the beginning of the file if the value is a default."""
     try:
-        slot = paths.find(root, path)
+        location = paths.find(root, path)
     except RecipeError:
         return root.where
-    node = slot.node
-    return root.where if node is None else node.where if slot.container.is_list else slot.container.place(slot.key)
+    node = location.node
+    return root.where if node is None else node.where if location.container.is_list else location.container.place(location.key)
 
 
 def _read(root: Node) -> Recipe:
@@ -260,22 +260,22 @@ def _override(root: Node, override: str, faults: Faults) -> None:
 
 
 def _set(root: Node, path: str, value: Node) -> str:
-    slot = paths.find(root, path)
-    old = slot.node
+    location = paths.find(root, path)
+    old = location.node
     if old is not None and old.first is not None:
         value.first, old = old.first, None  # a section that one number may stand for
-    whole = slot.container is root and path in SECTIONS
+    whole = location.container is root and path in SECTIONS
     if whole or _structural(value) or (old is not None and (old.part is not None or _structural(old))):
         raise RecipeError(
-            f"{slot.path} is structure, not a value: a path sets numbers, names and lists of them.\n"
+            f"{location.path} is structure, not a value: a path sets numbers, names and lists of them.\n"
             f"  Change it in a recipe of your own: cloze show NAME > mine.yaml"
         )
-    if isinstance(slot.container.value, list):
-        slot.container.value[int(slot.key)] = value
+    if isinstance(location.container.value, list):
+        location.container.value[int(location.key)] = value
     else:
-        slot.container.put(slot.key, value)
-        slot.container.keys[slot.key] = value.where
-    return slot.path
+        location.container.put(location.key, value)
+        location.container.keys[location.key] = value.where
+    return location.path
 
 
 def _structural(node: Node) -> bool:

@@ -21,7 +21,7 @@ from cloze.assembly.given import build
 from cloze.assembly.new_heads import plain_head
 from cloze.assembly.parts import builder_of, class_of
 from cloze.assembly.recipe import plain
-from cloze.assembly.schema import RESERVED, check_value, expand_part, part_slots, read_part
+from cloze.assembly.schema import RESERVED, arguments_of_part, check_value, expand_part, read_part
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, UserError
 from cloze.exercises.answer import ByForm, Form, Lesson
@@ -202,7 +202,7 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
     if origin.spells:
         for _, source in root.value["sources"].items():
             for part, arguments in source.items():
-                if class_of("source", part).labelled and "new_words" in part_slots("source", part):
+                if class_of("source", part).labelled and "new_words" in arguments_of_part("source", part):
                     arguments.put("new_words", Node(True, root.where))
     for name, part in origin.tables.items():
         if root.value.get("tables") is None:
@@ -327,7 +327,7 @@ def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
 
 def _legal(kind: str, name: str, given: Mapping[str, Any]) -> bool:
     """Whether a part accepts these arguments; if not, they are reported when the recipe is read."""
-    accepted = part_slots(kind, name)
+    accepted = arguments_of_part(kind, name)
     try:
         for key, value in given.items():
             check_value(accepted[key].annotation, value)

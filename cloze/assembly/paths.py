@@ -19,7 +19,7 @@ NEXT_TO_PART = frozenset({"from", "change", "train", "architecture"})
 SINGULAR = {"text": "texts", "corpus": "sources", "network": "networks"}
 
 
-class Slot(NamedTuple):
+class Location(NamedTuple):
     """A place in the tree: a container, a key in it, and the full path."""
 
     container: Node
@@ -49,7 +49,7 @@ def split(path: str) -> list[str | int]:
     return steps
 
 
-def find(root: Node, path: str) -> Slot:
+def find(root: Node, path: str) -> Location:
     """The place that a value path names in an expanded recipe; a step that leads nowhere is a `RecipeError`."""
     steps = _unabbreviated(root, split(path))
     node, walked = root, ""
@@ -60,8 +60,8 @@ def find(root: Node, path: str) -> Slot:
         if container is not node:
             walked += f".{_part_name(node)}"
         if last:
-            return Slot(container, key, (walked + shown).lstrip("."))
-        inner = Slot(container, key, "").node
+            return Location(container, key, (walked + shown).lstrip("."))
+        inner = Location(container, key, "").node
         if inner is None:
             raise RecipeError(f"{path!r}: {(walked + shown).lstrip('.')} is not in the recipe. {_known(container)}")
         node, walked = inner, walked + shown

@@ -1,8 +1,8 @@
 """A builder's signature as the schema of its arguments: short forms, types, defaults, nearest names.
 
-`slots` reads a signature. `expand_part` writes out the short forms of a part in the tree, with the defaults of its nested parts
-and sections. `read_part` then checks every value and returns a `PartSpec`, in whose arguments a nested part is a `PartSpec` and a
-section a mapping. An unknown argument is refused with the nearest name, an old one with its new name (`cloze.renamed`).
+`arguments_of` reads a signature. `expand_part` writes out the short forms of a part in the tree, with the defaults of its nested
+parts and sections. `read_part` then checks every value and returns a `PartSpec`, in whose arguments a nested part is a `PartSpec`
+and a section a mapping. An unknown argument is refused with the nearest name, an old one with its new name (`cloze.renamed`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cloze.renamed import advice
 _REQUIRED: Any = inspect.Parameter.empty
 
 
-class Slot(NamedTuple):
+class Argument(NamedTuple):
     """One argument that a recipe may write: its annotation and its default, a nested part or a section as plain data."""
 
     annotation: Any
@@ -49,10 +49,10 @@ class Slot(NamedTuple):
         return next((mark.kind for mark in self._marks() if isinstance(mark, PartMark)), None)
 
     @property
-    def section(self) -> Slots | None:
+    def section(self) -> Arguments | None:
         """The fields of the section that it holds; None if it holds none."""
         cls = section_of(self.annotation)
-        return None if cls is None else slots(cls)
+        return None if cls is None else arguments_of(cls)
 
     @property
     def choices(self) -> list[str] | None:
@@ -77,21 +77,21 @@ class Slot(NamedTuple):
         return marks(self.annotation)
 
 
-Slots = Mapping[str, Slot]
+Arguments = Mapping[str, Argument]
 
 # Arguments that assembly reads itself and does not pass to the builder.
-RESERVED: Mapping[str, Slots] = {
-    "edit": {"in": Slot(str, "main")},
+RESERVED: Mapping[str, Arguments] = {
+    "edit": {"in": Argument(str, "main")},
     "objective": {
-        "read": Slot(str | dict[str, str] | None, None),
-        "head": Slot(str | None, None),
-        "weight": Slot(Annotated[NonNegative, LiveMark()], 1.0),
+        "read": Argument(str | dict[str, str] | None, None),
+        "head": Argument(str | None, None),
+        "weight": Argument(Annotated[NonNegative, LiveMark()], 1.0),
     },
-    "rewriter": {"from": Slot(str | dict[str, str])},
+    "rewriter": {"from": Argument(str | dict[str, str])},
 }
 
 
-def slots(builder: Callable[..., Any]) -> dict[str, Slot]:
+def arguments_of(builder: Callable[..., Any]) -> dict[str, Argument]:
     """What a recipe may write for a builder: its parameters that are neither given by assembly nor private."""
     try:
         found = parameters(builder)
@@ -99,19 +99,19 @@ def slots(builder: Callable[..., Any]) -> dict[str, Slot]:
         name = f"{builder.__module__}.{builder.__qualname__}"
         raise RecipeError(f"the signature of {name} cannot be read: {error}.") from None
     made = {
-        name: Slot(p.annotation, as_data(p.default, _kind(p.annotation))) for name, p in found.items()
+        name: Argument(p.annotation, as_data(p.default, _kind(p.annotation))) for name, p in found.items()
         if not name.startswith("_") and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     }
-    return {name: slot for name, slot in made.items() if not slot.given}
+    return {name: argument for name, argument in made.items() if not argument.given}
 
 
 def _kind(annotation: Any) -> str | None:
     return next((mark.kind for mark in marks(annotation) if isinstance(mark, PartMark)), None)
 
 
-def part_slots(kind: str, name: str) -> dict[str, Slot]:
+def arguments_of_part(kind: str, name: str) -> dict[str, Argument]:
     """The arguments of a part, then those that assembly reads for its kind."""
-    return {**slots(parts.builder_of(kind, name)), **RESERVED.get(kind, {})}
+    return {**arguments_of(parts.builder_of(kind, name)), **RESERVED.get(kind, {})}
 
 
 # ---- expanding short forms ------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def expand_part(
     try:
         if known is not None and name not in known and len(known) < len(parts.names(kind)):
             raise RecipeError(f"{kind} cannot be {name!r} here. {nearest(name, known)}")
-        accepted = part_slots(kind, name)
+        accepted = arguments_of_part(kind, name)
     except RecipeError as error:
         place = node.place(name)
         faults.add(place, path, str(error), file_to_give(Path(place.file)) if isinstance(error, UnknownPart) else "")
@@ -157,13 +157,14 @@ def expand_part(
     expand_arguments(accepted, inner, f"{path}.{name}", faults)
 
 
-def expand_arguments(accepted: Slots, node: Node, path: str, faults: Faults) -> None:
+def expand_arguments(accepted: Arguments, node: Node, path: str, faults: Faults) -> None:
     """Expand the nested parts and sections among the arguments of a part or section; those left out get their defaults."""
-    for key, slot in accepted.items():
-        if key not in node.value and not slot.required and slot.default is not None and (slot.part or slot.section):
-            node.put(key, from_data(slot.default, node.where))
-        if key in node.value and slot.section and "number" in describe(slot.annotation):
-            node.value[key].first = next(iter(slot.section))  # one number may stand for it
+    for key, argument in accepted.items():
+        nested = bool(argument.part or argument.section)
+        if key not in node.value and nested and not argument.required and argument.default is not None:
+            node.put(key, from_data(argument.default, node.where))
+        if key in node.value and argument.section and "number" in describe(argument.annotation):
+            node.value[key].first = next(iter(argument.section))  # one number may stand for it
     for given, value in node.items():
         p = accepted.get(str(given))
         if p is not None and p.part and not (value.value is None and p.default is None):
@@ -192,7 +193,7 @@ def read_part(node: Node, path: str, faults: Faults) -> tuple[PartSpec, dict[str
     kind = node.part
     name = next(str(key) for key, inner in node.items() if inner.is_mapping)
     inner = node.value[name]
-    values = read_arguments(name, part_slots(kind, name), inner, f"{path}.{name}", faults, kind)
+    values = read_arguments(name, arguments_of_part(kind, name), inner, f"{path}.{name}", faults, kind)
     if values is None:
         return None
     apart = {key: values.pop(key) for key in RESERVED.get(kind, {})}
@@ -200,7 +201,7 @@ def read_part(node: Node, path: str, faults: Faults) -> tuple[PartSpec, dict[str
 
 
 def read_arguments(
-    owner: str, accepted: Slots, node: Node, path: str, faults: Faults, kind: str = ""
+    owner: str, accepted: Arguments, node: Node, path: str, faults: Faults, kind: str = ""
 ) -> dict[str, Any] | None:
     """Every parameter's value: checked where written, its default elsewhere. None, and faults, if any is wrong.
 
@@ -230,7 +231,7 @@ def read_arguments(
     return values if sound else None
 
 
-def _read_value(p: Slot, node: Node, path: str, faults: Faults) -> tuple[bool, Any]:
+def _read_value(p: Argument, node: Node, path: str, faults: Faults) -> tuple[bool, Any]:
     if p.part is not None and isinstance(node.value, str):  # the name of a part that `--set` put where there was none
         expand_part(p.part, node, path, faults, known=p.choices, default=p.default)
     if node.part is not None:
@@ -252,7 +253,7 @@ def _read_value(p: Slot, node: Node, path: str, faults: Faults) -> tuple[bool, A
         return False, None
 
 
-def _within(p: Slot, schedule: PartSpec, node: Node, path: str, faults: Faults) -> bool:
+def _within(p: Argument, schedule: PartSpec, node: Node, path: str, faults: Faults) -> bool:
     """Whether both ends of a schedule are values that the number itself could have."""
     sound = True
     for end in ("start", "end") if p.live and schedule.kind == "schedule" else ():
@@ -290,7 +291,7 @@ def _adapter(annotation: Any) -> Any:
         ) from None
 
 
-def _why(error: ValueError, p: Slot, node: Node) -> tuple[str, str]:
+def _why(error: ValueError, p: Argument, node: Node) -> tuple[str, str]:
     from pydantic import ValidationError
 
     choices = [c for c in _choices(p.annotation) if isinstance(c, str)]
@@ -320,7 +321,7 @@ def describe(annotation: Any) -> str:
     if origin is typing.Annotated:
         mark = next((m for m in arguments[1:] if isinstance(m, (PartMark, LiveMark))), None)
         if isinstance(mark, PartMark):
-            named = Slot(annotation).choices
+            named = Argument(annotation).choices
             return f"a part: {mark.kind}" + (f" ({', '.join(named)})" if named else "")
         return describe(arguments[0]) + bounds(annotation)
     if origin is Literal:
@@ -335,7 +336,7 @@ def describe(annotation: Any) -> str:
     if origin is dict:
         return f"a mapping from {_several(arguments[0])} to {_several(arguments[1])}"
     if (section := section_of(annotation)) is not None:
-        return f"a mapping of {', '.join(slots(section))}"
+        return f"a mapping of {', '.join(arguments_of(section))}"
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
@@ -364,7 +365,7 @@ def _choices(annotation: Any) -> list[Any]:
     return [choice for option in typing.get_args(annotation) for choice in _choices(option)]
 
 
-def _listed(accepted: Slots) -> str:
+def _listed(accepted: Arguments) -> str:
     return ", ".join(accepted) or "nothing"
 
 

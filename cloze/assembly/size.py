@@ -43,8 +43,8 @@ def rescale(root: Node, recipe: Recipe, size: str, *, kept: frozenset[str] = fro
         )
         inner = root.value["networks"].value[name].value[network.part.name]
         for key, number in numbers.items():
-            slot = paths.find(inner, key)
-            slot.container.put(slot.key, Node(number, slot.container.place(slot.key)))
+            location = paths.find(inner, key)
+            location.container.put(location.key, Node(number, location.container.place(location.key)))
         _rescale_nested(inner, own, size)
 
 

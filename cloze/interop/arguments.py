@@ -70,17 +70,17 @@ def _builder(part: str) -> Callable[..., Any]:
 
 
 def _flat(builder: Callable[..., Any], arguments: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    slots = parameters(builder)
-    if extra := [name for name in arguments if name not in slots]:
+    accepted = parameters(builder)
+    if extra := [name for name in arguments if name not in accepted]:
         yield from ((f"{prefix}{name}", arguments[name]) for name in extra)  # reported where the network is built
-    for name, slot in slots.items():
-        mark, section, path = mark_of(slot), section_of(slot.annotation), f"{prefix}{name}"
+    for name, parameter in accepted.items():
+        mark, section, path = mark_of(parameter), section_of(parameter.annotation), f"{prefix}{name}"
         if mark is not None and not isinstance(mark, PartMark):
             continue
         kind = mark.kind if isinstance(mark, PartMark) else None
-        if name not in arguments and slot.default is slot.empty:
+        if name not in arguments and parameter.default is parameter.empty:
             continue
-        value = inherited(arguments[name], slot) if name in arguments else as_data(slot.default, kind)
+        value = inherited(arguments[name], parameter) if name in arguments else as_data(parameter.default, kind)
         if kind is not None and value is not None:
             chosen, inner = _part(value, path)
             yield path, chosen
@@ -111,18 +111,18 @@ def _known(kind: str, name: str, path: str) -> Callable[..., Any]:
 
 def _nested(builder: Callable[..., Any], arguments: Flat, prefix: str) -> dict[str, Any]:
     made: dict[str, Any] = {}
-    for name, slot in parameters(builder).items():
-        mark, section, path = mark_of(slot), section_of(slot.annotation), f"{prefix}{name}"
+    for name, parameter in parameters(builder).items():
+        mark, section, path = mark_of(parameter), section_of(parameter.annotation), f"{prefix}{name}"
         if isinstance(mark, PartMark):
             inside = any(key.startswith(f"{path}.") for key in arguments)
             if path not in arguments and not inside:
                 continue
-            chosen = arguments[path] if path in arguments else next(iter(as_data(slot.default, mark.kind)))
+            chosen = arguments[path] if path in arguments else next(iter(as_data(parameter.default, mark.kind)))
             named = isinstance(chosen, str)
             made[name] = {chosen: _nested(_known(mark.kind, chosen, path), arguments, f"{path}.")} if named else chosen
         elif mark is None and section is not None and any(key.startswith(f"{path}.") for key in arguments):
             inner = _nested(section, arguments, f"{path}.")
-            made[name] = None if slot.default is None and all(value is None for value in inner.values()) else inner
+            made[name] = None if parameter.default is None and all(value is None for value in inner.values()) else inner
         elif mark is None and path in arguments:
             made[name] = arguments[path]
     return made

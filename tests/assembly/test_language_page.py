@@ -12,7 +12,7 @@ from cloze.assembly.document import read_yaml
 from cloze.assembly.expand import KEYS
 from cloze.assembly.load import load_recipe
 from cloze.assembly.pages import docs_folder
-from cloze.assembly.schema import slots
+from cloze.assembly.schema import arguments_of
 
 from .conftest import message_of
 
@@ -64,7 +64,7 @@ def test_its_table_of_training_names_every_key() -> None:
     from cloze.assembly.recipe import TrainingSpec
 
     text = (docs_folder() / "language.md").read_text(encoding="utf-8")
-    assert all(f"`{key}`" in text for key in slots(TrainingSpec))
+    assert all(f"`{key}`" in text for key in arguments_of(TrainingSpec))
     assert all(f"`{key}`" in text for key in KEYS)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from cloze.assembly.canonical import to_yaml
 from cloze.assembly.load import load_recipe
-from cloze.assembly.schema import part_slots
+from cloze.assembly.schema import arguments_of_part
 from cloze.errors import RecipeError
 from cloze.exercises.units.lengths import odds_of
 from cloze.interop.arguments import derived, flat
@@ -44,7 +44,7 @@ def test_the_old_name_of_a_maximum_length_of_spans_is_refused_with_the_names_of_
 
 @pytest.mark.parametrize(("kind", "part"), [(kind, part) for kind, parts in PARTS.items() for part in parts])
 def test_no_old_name_is_an_argument_today(kind: str, part: str) -> None:
-    assert not PARTS[kind][part].keys() & part_slots(kind, part).keys()
+    assert not PARTS[kind][part].keys() & arguments_of_part(kind, part).keys()
 
 
 def test_a_head_of_an_earlier_checkpoint_keeps_its_meaning() -> None:

@@ -12,7 +12,7 @@ import pytest
 from cloze.assembly import parts
 from cloze.assembly.load import load_recipe, recipe_from_data
 from cloze.assembly.recipe import TrainingSpec
-from cloze.assembly.schema import RESERVED, Slot, bounds, check_value, describe, slots
+from cloze.assembly.schema import RESERVED, Argument, arguments_of, bounds, check_value, describe
 from cloze.errors import RecipeError
 
 # Exponents, biases, means and places may be negative; the ends of a schedule are held to the bounds of the number they stand for.
@@ -31,18 +31,18 @@ def numbers(annotation: Any) -> Iterator[tuple[Any, str]]:
             yield from numbers(option)
 
 
-def owners() -> Iterator[tuple[str, dict[str, Slot]]]:
+def owners() -> Iterator[tuple[str, dict[str, Argument]]]:
     for kind in parts.MODULES:
         for name in parts.names(kind):
             builder = parts.builder_of(kind, name)
             if builder.__module__.startswith("cloze."):  # not what other tests register
-                yield f"{kind} {name}", {**slots(builder), **RESERVED.get(kind, {})}
-    yield "training", slots(TrainingSpec)
+                yield f"{kind} {name}", {**arguments_of(builder), **RESERVED.get(kind, {})}
+    yield "training", arguments_of(TrainingSpec)
 
 
 def test_every_number_of_every_part_has_bounds() -> None:
-    found = [(owner, name, said) for owner, all_ in owners() for name, slot in all_.items()
-             for _, said in numbers(slot.annotation) if name not in FREE]
+    found = [(owner, name, said) for owner, all_ in owners() for name, argument in all_.items()
+             for _, said in numbers(argument.annotation) if name not in FREE]
     assert len(found) > 250
     assert [(owner, name) for owner, name, said in found if not said] == []
 
@@ -50,19 +50,19 @@ def test_every_number_of_every_part_has_bounds() -> None:
 def test_rates_and_shares_are_at_most_one() -> None:
     words = ("dropout", "probability", "share", "momentum")
     for owner, all_ in owners():
-        for name, slot in all_.items():
-            if list(numbers(slot.annotation)) and (name.endswith(words) or (name == "rate" and owner.startswith("edit"))):
+        for name, argument in all_.items():
+            if list(numbers(argument.annotation)) and (name.endswith(words) or (name == "rate" and owner.startswith("edit"))):
                 for value in (-0.1, 1.1):
                     with pytest.raises(ValueError, match="or equal to|less than"):
-                        check_value(slot.annotation, value)
+                        check_value(argument.annotation, value)
 
 
 def test_defaults_lie_within_their_bounds() -> None:
     for _, all_ in owners():
-        for slot in all_.values():
-            if not slot.required and slot.part is None and any(numbers(slot.annotation)):
-                default = slot.default
-                checked = check_value(slot.annotation, list(default) if isinstance(default, tuple) else default)
+        for argument in all_.values():
+            if not argument.required and argument.part is None and any(numbers(argument.annotation)):
+                default = argument.default
+                checked = check_value(argument.annotation, list(default) if isinstance(default, tuple) else default)
                 assert (asdict(checked) if is_dataclass(checked) else checked) == default
 
 
@@ -100,6 +100,6 @@ def test_the_ends_of_a_schedule_are_held_to_the_bounds_of_the_number() -> None:
 
 
 def test_bounds_are_said_in_words() -> None:
-    transformer = slots(parts.builder_of("network", "transformer"))
+    transformer = arguments_of(parts.builder_of("network", "transformer"))
     assert describe(transformer["dropout"].annotation) == "a number from 0 to below 1 or a mapping of hidden, attention"
     assert describe(transformer["layers"].annotation) == "a whole number from 1 to 4,096"
