@@ -168,21 +168,17 @@ def _rate(recipe: Recipe, updates: float) -> Iterator[Change]:
     if peak is not None and "peak" in given:
         peak *= DISCRIMINATOR if _rewrites(recipe) else 1.0
         yield Change(f"{path}.peak", given["peak"], _rounded(peak), f"width {widest}, {WORDS[kind]}, {optimizer.name}")
-    if law is not None and law.warmup is not None and "warmup" in given and rate.name != "inverse_square_root":
+    made, share = class_of("rate", rate.name), None
+    if law is not None and law.warmup is not None and "warmup" in given and made.free_warmup:
         share = _rounded(min(LONGEST_WARMUP, max(law.warmup, WARMUP_UPDATES / max(updates, 1.0))))
         was = given["warmup"] or f"{given.get('warmup_steps', 0)} steps"
         if given.get("warmup_steps"):
             yield Change(f"{path}.warmup_steps", given["warmup_steps"], 0, "replaced by a fraction, below")
         yield Change(f"{path}.warmup", was, share, f"{share * updates:,.0f} updates")
-        if rate.name == "wsd":
-            yield Change(f"{path}.decay", given["decay"], round(1.0 - share, 4), "a short run starts to decay at its peak")
-            yield Change(f"{path}.shape", given["shape"], "linear", "as above")
     if given.get("floor"):
         yield Change(f"{path}.floor", given["floor"], 0.0, "a short run ends best at a rate of zero")
-    if rate.name == "linear" and given.get("decay") != "after_warmup":
-        yield Change(f"{path}.decay", given["decay"], "after_warmup", "a long warm-up still reaches the peak")
-    if rate.name == "cosine" and given.get("until", 1.0) != 1.0:
-        yield Change(f"{path}.until", given["until"], 1.0, "as above")
+    for argument, (here, why) in made.in_short_runs(share).items():
+        yield Change(f"{path}.{argument}", given[argument], here, why)
 
 
 def _rewrites(recipe: Recipe) -> bool:

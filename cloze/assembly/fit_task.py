@@ -97,10 +97,11 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
     peak = _peak(recipe, facts, batch, at)
     yield peak
     faster = training.layerwise_rates
-    if faster is not None and "times" in faster.arguments and peak.path not in kept:  # whatever the rate of the network
-        times = float(faster.arguments["times"])
+    argument = None if faster is None else class_of("layerwise", faster.name).times_argument
+    if faster is not None and argument is not None and peak.path not in kept:  # whatever the rate of the network
+        times = float(faster.arguments[argument])
         here = max(1.0, float(f"{times * peak.published / peak.here:.2g}"))
-        path = f"{at}training.layerwise_rates.{faster.name}.times"
+        path = f"{at}training.layerwise_rates.{faster.name}.{argument}"
         yield Change(path, _plain(times), _plain(here), "new layers keep their rate")
 
 

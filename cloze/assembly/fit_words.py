@@ -14,8 +14,6 @@ from cloze.assembly.change import Change, Facts
 from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import Recipe
 
-WINDOWS = frozenset({"negative_sampling", "hierarchical_softmax"})  # objectives over windows of words
-CELLS = frozenset({"cooccurrence_regression"})  # objectives over co-occurrence counts
 PASSES, CELL_PASSES = 50, 20  # passes over windows and over cells beyond which vectors did not improve
 SMALL_BYTES, LEAST_COUNT = 50_000_000, 2  # below this size of the text, words with so many occurrences get a vector
 SMALL_TOKENS, THRESHOLD = 10_000_000, 1e-4  # below this size of the text, more occurrences of frequent words are dropped
@@ -26,17 +24,17 @@ def learns_words(recipe: Recipe) -> bool:
     """Whether a recipe makes word vectors by passes over a text. (A factorisation ends when it has converged.)"""
     parts = [network.part for network in recipe.networks.values()]
     tables = all(part is not None and class_of("network", part.name).of_words for part in parts)
-    return tables and _objectives(recipe) <= WINDOWS | CELLS
+    return tables and None not in _learned_from(recipe)
 
 
 def most_passes(recipe: Recipe) -> int:
     """The passes over a text after which a recipe of word vectors gains nothing."""
-    return PASSES if _objectives(recipe) <= WINDOWS else CELL_PASSES
+    return CELL_PASSES if "cells" in _learned_from(recipe) else PASSES
 
 
 def least_counts(recipe: Recipe, text_bytes: int) -> Iterator[Change]:
     """How often a word must occur to have a vector, in a text of that many bytes."""
-    if text_bytes >= SMALL_BYTES or not _objectives(recipe) <= WINDOWS:
+    if text_bytes >= SMALL_BYTES or "cells" in _learned_from(recipe):
         return
     for name, text in recipe.texts.items():
         published = text.tokenizer.arguments.get("min_count") or 0
@@ -54,10 +52,11 @@ def fit_words(recipe: Recipe, facts: Facts) -> Iterator[Change]:
         yield Change("training.epochs", _plain(recipe.training.epochs), most, why)
     for entry in recipe.entries.values():
         for place, edit in enumerate(entry.exercise):
-            published = edit.part.arguments.get("threshold") or 0.0
-            if edit.part.name == "subsample" and published > THRESHOLD and facts.text_tokens < SMALL_TOKENS:
+            argument = class_of(edit.part.kind, edit.part.name).thins
+            published = edit.part.arguments.get(argument) or 0.0
+            if published > THRESHOLD and facts.text_tokens < SMALL_TOKENS:
                 why = "the frequent words of a small text crowd out the others"
-                yield Change(f"exercise[{place}].threshold", published, THRESHOLD, why)
+                yield Change(f"exercise[{place}].{argument}", published, THRESHOLD, why)
     for name, network in recipe.networks.items():
         arguments = network.part.arguments if network.part is not None else {}
         hashed = arguments.get("subwords") or arguments.get("word_ngrams", 1) > 1
@@ -66,8 +65,10 @@ def fit_words(recipe: Recipe, facts: Facts) -> Iterator[Change]:
             yield Change(f"networks.{name}.buckets", arguments["buckets"], here, "the text has no more frequent n-grams")
 
 
-def _objectives(recipe: Recipe) -> set[str]:
-    return {objective.part.name for entry in recipe.step_entries.values() for _, objective in entry.objectives()}
+def _learned_from(recipe: Recipe) -> set[str | None]:
+    """What each objective learns vectors of words from; see `Objective.vectors_from`."""
+    specs = [objective.part for entry in recipe.step_entries.values() for _, objective in entry.objectives()]
+    return {class_of("objective", part.name).vectors_from for part in specs}
 
 
 def _plain(number: float | None) -> float | None:

@@ -50,6 +50,8 @@ BASES: dict[str, tuple[str, ...]] = {
     "objective": ("cloze.objectives", "Objective", "Chosen"),
     "optimizer": ("cloze.training.optimizers", "OptimizerSpec"),
     "change": ("cloze.transfer", "Change"),
+    "rate": ("cloze.training.rates", "Rate"),
+    "layerwise": ("cloze.transfer.layerwise", "LayerwiseRates"),
 }
 
 

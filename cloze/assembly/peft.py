@@ -54,7 +54,7 @@ def write_peft(stage: Path, imported: Imported, base: Path) -> list[str]:
             f"{imported.folder}: peft's layout holds low-rank updates alone, and this network has "
             f"{', '.join(name for name, _ in model.changes)}.\n  For cloze: --to change."
         )
-    left = [name for name, head in model.heads.items() if head.part == "token_prediction"]
+    left = [name for name, head in model.heads.items() if head.kind == "token_prediction"]
     heads = {name: as_classifier(head) for name, head in model.heads.items() if name not in left}
     plain = replace(model.plain, heads=heads)
     pad = imported.tokenizer.roles.get("[PAD]")

@@ -31,6 +31,7 @@ class Edit(ABC):
     `described`: the arguments that task.json records, each with its name there.
     `frames`: it puts a `template` around the texts of a row; `template: reading` is that of the checkpoint that the recipe starts
     from.
+    `thins`: the argument with the frequency above which it drops occurrences of words.
     `hides`: tokens that it selects or replaces are hidden from the network.
     `second`: the view that it always makes, a second sequence whose rows have lengths of their own; other edits that make a view
     have an argument `to`.
@@ -40,6 +41,7 @@ class Edit(ABC):
     separates: ClassVar[bool] = False
     described: ClassVar[Mapping[str, str]] = MappingProxyType({})
     frames: ClassVar[bool] = False
+    thins: ClassVar[str | None] = None
     hides: ClassVar[bool] = False
     second: ClassVar[str | None] = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ class Subsample(Edit):
     vocabulary (word2vec) or all `tokens` of the corpus, unknown ones included (fastText). [UNK] and other roles are always
     dropped, so that windows skip them; without a threshold nothing else is dropped. A row may become empty.
     """
+
+    thins: ClassVar[str | None] = "threshold"
 
     threshold: Positive | None = 1e-3
     formula: Literal["code", "paper"] = "code"

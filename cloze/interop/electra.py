@@ -98,7 +98,7 @@ ELECTRA = add(Architecture(
     ),
     tokenizer_class="ElectraTokenizer",
     reading=encoder.READING,
-    recipe=lambda model: "bert" if any(head.part == "token_prediction" for head in model.heads.values()) else "electra-small",
+    recipe=lambda model: "bert" if any(head.kind == "token_prediction" for head in model.heads.values()) else "electra-small",
     usual=_usual,
     ignored=encoder.IGNORED,
 ))

@@ -35,10 +35,7 @@ class Head:
     @property
     def kind(self) -> Kind | None:
         """What commands may use the head for."""
-        import cloze.objectives  # noqa: F401  the import registers the parts
-
-        made: Any = made_by(lookup("objective", self.part))
-        found: Kind | None = made.kind
+        found: Kind | None = class_of("objective", self.part).kind
         return found
 
     def argument(self, name: str) -> Any:
@@ -112,9 +109,7 @@ class Model:
     @property
     def network_type(self) -> Any:
         """The class of the network, whose attributes say what it can do."""
-        import cloze.networks  # noqa: F401  the import registers the parts
-
-        return made_by(lookup("network", self.part))
+        return class_of("network", self.part)
 
     @property
     def answers(self) -> bool:
@@ -133,11 +128,21 @@ class Model:
         return flat(self.arguments, self.part)
 
 
-def defaults(kind: str, part: str) -> dict[str, Any]:
-    """The defaults in a builder's signature, without the parameters that assembly supplies."""
+def class_of(kind: str, part: str) -> Any:
+    """The class of an edit, a network or an objective, whose attributes say what it does."""
+    _register()
+    return made_by(lookup(kind, part))
+
+
+def _register() -> None:
+    import cloze.exercises
     import cloze.networks
     import cloze.objectives  # noqa: F401  the imports register the parts
 
+
+def defaults(kind: str, part: str) -> dict[str, Any]:
+    """The defaults in a builder's signature, without the parameters that assembly supplies."""
+    _register()
     found = parameters(lookup(kind, part))
     return {
         name: parameter.default

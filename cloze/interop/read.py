@@ -20,13 +20,13 @@ from torch import Tensor
 
 from cloze.bounds import DEEPEST
 from cloze.errors import CheckpointError, nearest
-from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, Architecture, Setting
+from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, NAMED_ROLES, Architecture, HeadTable, Setting
 from cloze.interop.arguments import derived, flat, nested
 from cloze.interop.export import DESCRIPTION, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
 from cloze.interop.files import WEIGHTS, read_json, read_tensors, read_weights
 from cloze.interop.heads import own_names, read_heads
 from cloze.interop.mapping import to_ours
-from cloze.interop.model import Model, Table
+from cloze.interop.model import Head, Model, Table, defaults
 from cloze.interop.own import own_description
 from cloze.reading import Reading
 from cloze.renamed import translated
@@ -67,7 +67,7 @@ def import_folder(folder: Path | str) -> Imported:
         return _read_own(folder, own)
     config = read_json(folder / "config.json", "a checkpoint: a run folder, or a folder that transformers wrote")
     architecture = _architecture(folder, config)
-    model, remarks = _model(folder, config, architecture, own)
+    model, labels, remarks = _model(folder, config, architecture, own)
     tokenizer = Tokenizer.load(folder)
     _check_vocabulary(folder, tokenizer, model)
     return Imported(
@@ -76,7 +76,7 @@ def import_folder(folder: Path | str) -> Imported:
         model=model,
         tokenizer=tokenizer,
         reading=Reading.of(own["reading"]) if own else architecture.reading,
-        labels=_labels(config, model),
+        labels=labels,
         step=int(own.get("step") or 0) if own else 0,
         remarks=tuple(remarks),
     )
@@ -113,7 +113,7 @@ def _close(kind: str) -> str:
 
 def _model(
     folder: Path, config: Mapping[str, Any], architecture: Architecture, own: Mapping[str, Any] | None
-) -> tuple[Model, list[str]]:
+) -> tuple[Model, tuple[str, ...], list[str]]:
     remarks: list[str] = []
     arguments = _arguments(folder, config, architecture)
     described = None if own is None else _own_arguments(own, architecture, folder / DESCRIPTION)
@@ -150,7 +150,8 @@ def _model(
         nested(arguments, architecture.part), order, network, heads, architecture.part, spare, input_edits, tables, languages,
         changes, changed,
     )
-    return model, remarks
+    roles = _roles(found, own)
+    return model, _labels(config, heads, roles), remarks
 
 
 def _own_arguments(own: Mapping[str, Any], architecture: Architecture, place: Path) -> dict[str, Any]:
@@ -179,7 +180,7 @@ def _order(config: Mapping[str, Any], architecture: Architecture) -> str:
 
 def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architecture) -> dict[str, Any]:
     place = folder / "config.json"
-    segments = {"segments": 0} if architecture.part == "transformer" else {}
+    segments = {"segments": 0} if "segments" in defaults("network", architecture.part) else {}  # unless config.json counts them
     found: dict[str, Any] = {**segments, **architecture.assumed, **architecture.fixed}
     for setting in (*architecture.settings, Setting("vocab_size", "vocab_size", 30522)):
         value = config.get(setting.theirs, setting.default)
@@ -357,9 +358,17 @@ def _check_vocabulary(folder: Path, tokenizer: Tokenizer, model: Model) -> None:
         )
 
 
-def _labels(config: Mapping[str, Any], model: Model) -> tuple[str, ...]:
+def _roles(found: Mapping[str, tuple[HeadTable, Head]], own: Mapping[str, Any] | None) -> dict[str, str | None]:
+    """The roles of the heads in transformers by their names here."""
+    if own is None:
+        return {table.part: role for role, (table, _) in found.items()}
+    return {name: entry["role"] for name, entry in own["heads"].items()}
+
+
+def _labels(config: Mapping[str, Any], heads: Mapping[str, Head], roles: Mapping[str, str | None]) -> tuple[str, ...]:
+    """The names of the classes if a head of a role with names has classes."""
     names = config.get("id2label")
-    classifies = any(head.part in ("relation_prediction", "classify", "sequence_labelling") for head in model.heads.values())
+    classifies = any(roles.get(name) in NAMED_ROLES and head.argument("classes") is not None for name, head in heads.items())
     if not isinstance(names, dict) or not classifies:
         return ()
     return tuple(str(name) for _, name in sorted(names.items(), key=lambda item: int(item[0]) if item[0].isdigit() else 0))

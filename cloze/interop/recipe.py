@@ -8,7 +8,7 @@ from typing import Any
 
 from cloze.errors import CheckpointError
 from cloze.interop.architecture import ARCHITECTURES
-from cloze.interop.model import Head
+from cloze.interop.model import Head, class_of, defaults
 from cloze.interop.read import Imported
 from cloze.text.tokenizer import Tokenizer
 
@@ -76,45 +76,66 @@ def _generator(discriminator: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _put_heads(recipe: dict[str, Any], heads: Mapping[str, Head]) -> None:
-    """The model's token prediction; the exercise of pairs only if a head predicts their relation."""
-    found = next((head for head in heads.values() if head.part == "token_prediction"), None)
-    asked = {head.argument("set") for head in heads.values() if head.part == "relation_prediction"}
-    relations = [entry["relation_prediction"] or {} for entry in recipe["objectives"] if "relation_prediction" in entry]
-    wanted = {arguments.get("set", "next") for arguments in relations}
-    pairs = not wanted or bool(wanted & asked)
-    objectives = []
+    """The model's token prediction; the relation of texts, and the edit that makes its targets, only if a head predicts it."""
+    found = next((head for head in heads.values() if head.kind == "token_prediction"), None)
+    learned = {head.argument("set") for head in heads.values() if head.kind == "relation_prediction"}
+    objectives, dropped = [], set()
     for objective in recipe["objectives"]:
-        if "token_prediction" in objective and found is not None:
+        name, given = _named(objective)
+        kind, own = class_of("objective", name).kind, given or {}
+        predicts = own.get("set", defaults("objective", name).get("set"))
+        if kind == "relation_prediction" and predicts not in learned:
+            dropped.add(predicts)
+        elif kind == "token_prediction" and found is not None:
             keys = ("transform", "tie", "bias", "biases", "norm_epsilon", "scale")
             arguments = {key: found.argument(key) for key in keys if found.argument(key) is not None}
-            stays = ("read", "weight", "z_loss")
-            kept = {key: value for key, value in (objective["token_prediction"] or {}).items() if key in stays}
-            objective = {"token_prediction": {**arguments, **kept}}
-        if pairs or "relation_prediction" not in objective:
+            kept = {key: value for key, value in own.items() if key in ("read", "weight", "z_loss")}
+            objectives.append({found.part: {**arguments, **kept}})
+        else:
             objectives.append(objective)
     recipe["objectives"] = objectives
-    if not pairs and any("pair" in edit for edit in recipe["exercise"]):
-        single = {"frame": recipe["reading"]["single"]}
-        rest = [edit for edit in recipe["exercise"] if "pair" not in edit]
-        recipe["exercise"] = [single if "frame" in edit else edit for edit in rest]
+    if dropped:
+        recipe["exercise"] = [_alone(edit, recipe) for edit in recipe["exercise"] if _set_of(edit) not in dropped]
+
+
+def _named(part: Any) -> tuple[str, Any]:
+    """The name of an edit or an objective in a recipe, and what is written after it."""
+    return (part, None) if isinstance(part, str) else next(iter(part.items()))
+
+
+def _set_of(edit: Any) -> str | None:
+    """The set of targets that an edit makes."""
+    name, given = _named(edit)
+    usual: str | None = defaults("edit", name).get("set")
+    return given.get("set", usual) if isinstance(given, dict) else usual
+
+
+def _alone(edit: Any, recipe: Mapping[str, Any]) -> Any:
+    """An edit that frames pairs, for single texts; any other edit unchanged."""
+    name, _ = _named(edit)
+    return {name: recipe["reading"]["single"]} if class_of("edit", name).frames else edit
 
 
 def _without_languages(recipe: dict[str, Any]) -> None:
     """No language next to the tokens: rows are framed without one, and no corpus is drawn by language."""
-    recipe["exercise"] = [
-        {"frame": edit["frame"]["template"]} if isinstance(edit.get("frame"), dict) and "inputs" in edit["frame"] else edit
-        for edit in recipe["exercise"]
-    ]
-    passages = recipe.get("corpus", {}).get("passages")
-    if isinstance(passages, dict):
-        passages.pop("languages", None)
+    for place, edit in enumerate(recipe["exercise"]):
+        name, given = _named(edit)
+        if class_of("edit", name).frames and isinstance(given, dict) and "inputs" in given:
+            recipe["exercise"][place] = {name: given["template"]}
+    for source in _sources(recipe):
+        source.pop("languages", None)
+
+
+def _sources(recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The arguments of the recipe's sources."""
+    return [arguments for arguments in recipe.get("corpus", {}).values() if isinstance(arguments, dict)]
 
 
 def _shorten(recipe: dict[str, Any], most: int) -> None:
     """Limit every length to the model's positions."""
-    passages = recipe.get("corpus", {}).get("passages")
-    if isinstance(passages, dict) and "length" in passages:
-        passages["length"] = min(passages["length"], most)
+    for source in _sources(recipe):
+        if "length" in source:
+            source["length"] = min(source["length"], most)
     for phase in recipe.get("schedule", []):
         if "length" in phase.get("set", {}):
             phase["set"]["length"] = min(phase["set"]["length"], most)

@@ -49,6 +49,7 @@ class Chosen(ABC):
 
     of_records: ClassVar[bool] = False
     likelihood: ClassVar[bool] = True
+    vectors_from: ClassVar[None] = None
 
     @abstractmethod
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:

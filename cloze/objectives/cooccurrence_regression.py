@@ -22,6 +22,8 @@ class CooccurrenceRegression(Objective):
     f · diff · c_j. Reads `association` (P,), takes `cell` and `cell_count`. No parameters of its own.
     """
 
+    vectors_from = "cells"
+
     def __init__(self, *, limit: Positive = 100.0, power: float = 0.75) -> None:
         super().__init__()
         if not limit > 0:

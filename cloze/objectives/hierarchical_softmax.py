@@ -37,6 +37,8 @@ class HierarchicalSoftmax(OutputWords):
     branch costs ln 2.
     """
 
+    vectors_from = "windows"
+
     def __init__(
         self,
         *,

@@ -40,6 +40,7 @@ class NegativeSampling(OutputWords):
     """
 
     likelihood = False
+    vectors_from = "windows"
 
     def __init__(
         self,

@@ -44,7 +44,8 @@ class Objective(nn.Module, ABC):
 
     `kind` is what commands may use the trained head for; with None they find it by its name only. `likelihood`: the loss is the
     targets' negative log-likelihood. `of_texts`: its positions are the ends of two texts. `of_records`: it is about whole records
-    and needs no column of answers. `over_vocabulary`: one table scores every token.
+    and needs no column of answers. `over_vocabulary`: one table scores every token. `vectors_from`: what vectors of
+    words are learned from, `windows` of a text or `cells`, the counts of words that occur together; None for other objectives.
 
     Without targets the loss is a zero connected to the parameters, so that every rank takes part in the same collectives.
     """
@@ -60,6 +61,7 @@ class Objective(nn.Module, ABC):
     of_texts: bool = False
     of_records: bool = False
     over_vocabulary: bool = False
+    vectors_from: Literal["windows", "cells"] | None = None
     factored: frozenset[str] = frozenset()
     head: nn.Module
 

@@ -9,19 +9,33 @@ with a smaller budget, of any kind, warms up for the same share of its time and 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from cloze.bounds import BelowOne, Natural, NonNegative, Positive, Share
 from cloze.errors import RecipeError
 from cloze.registry import Part, made_by, register
 
 
-class Rate(Protocol):
-    """A learning rate as a function of the share spent."""
+class Rate(ABC):
+    """A learning rate as a function of the share spent: the base class of every rate.
 
-    def __call__(self, share: float, nominal_steps: int | None = None) -> float: ...
+    `free_warmup`: the warm-up may be longer or shorter without changing the rates after it.
+    """
+
+    free_warmup: ClassVar[bool] = True
+
+    @abstractmethod
+    def __call__(self, share: float, nominal_steps: int | None = None) -> float:
+        """The rate of a step that begins when `share` of the budget is spent."""
+
+    @classmethod
+    def in_short_runs(cls, warmup: float | None) -> Mapping[str, tuple[Any, str]]:
+        """The arguments that suit a run of few updates, each with the reason; `warmup` is the share of the warm-up if it is
+        fitted, too."""
+        return {}
 
 
 if TYPE_CHECKING:
@@ -65,7 +79,7 @@ class Warmup:
 
 
 @register("rate", "linear")
-class Linear:
+class Linear(Rate):
     """Up to `peak`, then linearly down to `floor`.
 
     `decay` says how the two parts join. `after_warmup` (fairseq, transformers): down from `peak` over the rest.
@@ -98,9 +112,14 @@ class Linear:
             return self.peak * rising
         return (self.floor + (self.peak - self.floor) * left) * rising
 
+    @classmethod
+    def in_short_runs(cls, warmup: float | None) -> Mapping[str, tuple[Any, str]]:
+        """A decay that does not begin before the peak."""
+        return {"decay": ("after_warmup", "a long warm-up still reaches the peak")}
+
 
 @register("rate", "polynomial")
-class Polynomial:
+class Polynomial(Rate):
     """Up to `peak`, then `peak` · (1 - share)^`power`: the curve starts at the beginning of the budget, not at the peak.
 
     With `power: 0.5`, this is the rate with which LAMB was published for BERT (NVIDIA's code, `PolyWarmUpScheduler`,
@@ -122,7 +141,7 @@ class Polynomial:
 
 
 @register("rate", "in_turn")
-class InTurn:
+class InTurn(Rate):
     """`first` until the share `at` of the budget is spent, then `second`: each as if its part were a budget of its own.
 
     For a system that was trained in two runs, the second at another length.
@@ -143,7 +162,7 @@ class InTurn:
 
 
 @register("rate", "restarting")
-class Restarting:
+class Restarting(Rate):
     """`rate` from its beginning whenever one of the shares `at` of the budget is spent: once for each stage of
     unfreezing.
 
@@ -166,7 +185,7 @@ class Restarting:
 
 
 @register("rate", "cosine")
-class Cosine:
+class Cosine(Rate):
     """Up to `peak`, then down to `floor` along half a cosine (Loshchilov and Hutter, SGDR, 2017, eq. 5).
 
     The floor is reached when the share `until` is spent, and kept (GPT-3: 260 of 300 billion tokens). Over the last share
@@ -195,9 +214,14 @@ class Cosine:
         bend = 0.5 + 0.5 * math.cos(math.pi * rest)
         return self.floor + (self.peak - self.floor) * bend
 
+    @classmethod
+    def in_short_runs(cls, warmup: float | None) -> Mapping[str, tuple[Any, str]]:
+        """A decay to the end."""
+        return {"until": (1.0, "a short run ends best at a rate of zero")}
+
 
 @register("rate", "constant")
-class Constant:
+class Constant(Rate):
     """Up to `peak`, then `peak`."""
 
     def __init__(self, peak: NonNegative, *, warmup_steps: Natural = 0, warmup: Share = 0.0) -> None:
@@ -209,12 +233,14 @@ class Constant:
 
 
 @register("rate", "inverse_square_root")
-class InverseSquareRoot:
+class InverseSquareRoot(Rate):
     """Up to `peak`, then `peak` · √(warm-up / share) (Vaswani et al., Attention Is All You Need, 2017, §5.3).
 
     `rise: level` is at `peak` from the beginning: with `peak: 0.01` and `warmup_steps: 10000` T5's 1 / √max(t, 10⁴).
     Differs: the decay is a function of the share spent, not of the step, and so needs a warm-up above 0.
     """
+
+    free_warmup = False
 
     def __init__(
         self, peak: NonNegative, *, warmup_steps: Natural = 0, warmup: Share = 0.0, rise: Literal["linear", "level"] = "linear"
@@ -233,7 +259,7 @@ class InverseSquareRoot:
 
 
 @register("rate", "wsd")
-class WarmupStableDecay:
+class WarmupStableDecay(Rate):
     """Up to `peak`, level, then down to `floor` over the last `decay` share (Hu et al., MiniCPM, 2024, §4).
 
     `shape` is the way down: `linear` or `root` (1 − √x, Hägele et al., Scaling Laws Beyond Fixed Durations, 2024, §3).
@@ -262,9 +288,17 @@ class WarmupStableDecay:
         left = 1.0 - (down if self.shape == "linear" else math.sqrt(down))
         return self.floor + (self.peak - self.floor) * left
 
+    @classmethod
+    def in_short_runs(cls, warmup: float | None) -> Mapping[str, tuple[Any, str]]:
+        """No level part between a fitted warm-up and the decay."""
+        if warmup is None:
+            return {}
+        why = "a short run starts to decay at its peak"
+        return {"decay": (round(1.0 - warmup, 4), why), "shape": ("linear", why)}
+
 
 @register("rate", "slanted_triangular")
-class SlantedTriangular:
+class SlantedTriangular(Rate):
     """Linearly up from `peak` / `ratio` for the share `cut`, then linearly down to it (Howard and Ruder, 2018, §3.2).
 
     Differs: the way down ends at `peak` / `ratio` exactly. As printed it divides by cut · (1 / cut_frac - 1), where cut is
@@ -307,7 +341,7 @@ def observe_losses(rate: Rate, losses: Sequence[float]) -> None:
 
 
 @register("rate", "plateau")
-class Plateau:
+class Plateau(Rate):
     """Up to `peak`, then times `factor` whenever `patience` + 1 held-out losses in a row were no better than the best so
     far.
 

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cloze.bounds import NonNegative, Positive
 from cloze.errors import RecipeError
 from cloze.registry import register
 
 
+class LayerwiseRates(ABC):
+    """A factor of the rate for each depth group and for the heads: the base class of every part `layerwise_rates`.
+
+    `times_argument`: the argument that says how many times the rate of the network the heads have.
+    """
+
+    times_argument: ClassVar[str | None] = None
+
+    @abstractmethod
+    def factors(self, groups: int) -> tuple[float, ...]:
+        """The factors of so many depth groups, embeddings first, and that of the heads."""
+
+
 @register("layerwise", "divide")
 @dataclass(frozen=True)
-class Divide:
+class Divide(LayerwiseRates):
     """Each depth group has the rate of the group above it divided by `by`, heads the full rate (Howard and Ruder, 2018, §3.2).
 
     With `heads: false` the top layer has the full rate too: for a language model whose output layer is tied to its embeddings.
@@ -32,7 +47,7 @@ class Divide:
 
 @register("layerwise", "factors")
 @dataclass(frozen=True)
-class Factors:
+class Factors(LayerwiseRates):
     """A factor of the rate for each depth group, embeddings first, and one for the `heads`.
 
     ULMFiT's code trains its language model with `[0.5, 0.1667, 0.3333, 1.0]`: embeddings with half of the rate, the LSTMs with
@@ -49,10 +64,12 @@ class Factors:
 
 @register("layerwise", "heads")
 @dataclass(frozen=True)
-class Heads:
+class Heads(LayerwiseRates):
     """The network has the rate; the heads, which start at random, have `times` that rate."""
 
     times: Positive
+
+    times_argument: ClassVar[str | None] = "times"
 
     def factors(self, groups: int) -> tuple[float, ...]:
         """1, …, 1, times."""

@@ -19,7 +19,7 @@ from cloze.registry import made_by, parameters
 from cloze.training.optimizers import Family
 
 PACKAGE = Path(cloze.__file__).parent
-KINDS = ("edit", "objective", "source", "optimizer", "rate", "network")
+KINDS = ("edit", "objective", "source", "optimizer", "rate", "layerwise", "network")
 EVERY = [(kind, name) for kind in KINDS for name in parts.names(kind)]
 
 
@@ -35,6 +35,7 @@ def test_an_objective_declares_its_kind_and_the_shape_of_its_loss(name: str) -> 
     if issubclass(made, Objective):
         assert made.kind in (None, *get_args(Kind)) and made.scope in ("row", "batch", "step")
         assert {type(made.of_texts), type(made.over_vocabulary)} == {bool} and isinstance(made.set, str)
+    assert made.vectors_from in (None, "windows", "cells")
 
 
 @pytest.mark.parametrize("name", parts.names("edit") + parts.names("order"))
@@ -43,6 +44,8 @@ def test_an_edit_declares_whether_it_hides_tokens_and_frames_texts(name: str) ->
     assert {type(made.hides), type(made.frames), type(made.spreads), type(made.separates)} == {bool}
     if made.frames:
         assert "template" in parameters(parts.builder_of("edit", name))
+    if made.thins is not None:
+        assert made.thins in parameters(parts.builder_of("edit", name))
 
 
 @pytest.mark.parametrize("name", parts.names("source"))
@@ -64,6 +67,19 @@ def test_an_optimiser_names_the_family_whose_rates_suit_it(name: str) -> None:
     assert parts.class_of("optimizer", name).family in (None, *get_args(Family))
 
 
+@pytest.mark.parametrize("name", parts.names("rate"))
+def test_a_rate_declares_what_suits_a_short_run(name: str) -> None:
+    made, accepted = parts.class_of("rate", name), parameters(parts.builder_of("rate", name)).keys()
+    assert isinstance(made.free_warmup, bool)
+    assert made.in_short_runs(None).keys() <= made.in_short_runs(0.25).keys() <= accepted
+
+
+@pytest.mark.parametrize("name", parts.names("layerwise"))
+def test_rates_by_depth_name_the_argument_that_multiplies_the_rate_of_heads(name: str) -> None:
+    argument = parts.class_of("layerwise", name).times_argument
+    assert argument is None or argument in parameters(parts.builder_of("layerwise", name))
+
+
 @pytest.mark.parametrize("name", parts.names("network"))
 def test_a_network_declares_what_it_carries_and_how_texts_are_classified_by_it(name: str) -> None:
     made: Any = parts.class_of("network", name)
@@ -77,10 +93,6 @@ def test_a_network_declares_what_it_carries_and_how_texts_are_classified_by_it(n
 TABLES = {
     "renamed.py": "old names of parts",
     "assembly/pages.py": "columns of generated pages",
-    "assembly/peft.py": "peft's files, which express one change",
-    "assembly/fit.py": "what suits a short run, by the kind of rate",
-    "assembly/fit_words.py": "laws of word vectors, by the objective and the edit",
-    "interop": "architectures of transformers and formats of files, by the parts that express them",
     "transfer/encoder.py": "the recipe cove: the encoder of one network",
 }
 

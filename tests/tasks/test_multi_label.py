@@ -137,7 +137,9 @@ def test_a_network_learns_sets_and_its_folder_says_the_same(
     )
     standing = made.outcomes[1].standing
     assert standing is not None and standing.metrics["micro_f1"] > 0.8
-    learner, told = load_tuned(load_checkpoint(out))
+    loaded = load_checkpoint(out)
+    assert loaded.imported.labels == ("feline", "wet")
+    learner, told = load_tuned(loaded)
     assert (told["separator"], told["threshold"], learner.labels) == (";", 0.5, ("feline", "wet"))
     measured = evaluate(learner, learner.task.read(path), always=told["usual"])
     assert measured.metrics == pytest.approx(standing.metrics)

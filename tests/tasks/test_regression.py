@@ -143,6 +143,7 @@ def test_a_network_learns_numbers_and_its_folder_says_the_same(
     assert float(told["usual"]) == pytest.approx(truth.mean(), rel=1e-5) and told["baseline"]["mse"] == pytest.approx(truth.var())
     config = json.loads((out / "config.json").read_text())
     assert config["problem_type"] == "regression" and len(config["id2label"]) == 1
+    assert load_checkpoint(out).imported.labels == ()  # the name of a number is not a class
     assert main(["predict", str(out), str(numbers)]) == 0
     shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert shown[0]["line"] == 2 and ("text_b" in shown[0]) == pair
