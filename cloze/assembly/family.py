@@ -8,7 +8,7 @@ from typing import Any
 
 from cloze.assembly.document import Node
 from cloze.assembly.faults import Faults
-from cloze.assembly.load import read_tree, recipe_names
+from cloze.assembly.load import pretraining_recipe_names, read_tree
 from cloze.assembly.stages import stage_trees
 
 
@@ -39,7 +39,7 @@ class Outline:
 
 def outlines() -> list[Outline]:
     """Every recipe that comes with cloze."""
-    return [outline(name) for name in recipe_names()]
+    return [outline(name) for name in pretraining_recipe_names()]
 
 
 def outline(name_or_path: str) -> Outline:
@@ -86,6 +86,9 @@ def _objectives(entry: Node, root: Node) -> list[str]:
 
 def _network(name: str, node: Node, *, alone: bool) -> str:
     kind = _name(node)
+    if not kind:  # from a checkpoint
+        changes = [_name(item) for item in _list(_get(node, "change"))]
+        kind = ", ".join([f"from {_text(_get(node, 'from'))}", *changes])
     inner = _get(node, kind)
     size = "x".join(_text(_get(inner, key)) for key in ("layers", "width") if _get(inner, key) is not None)
     return f"{kind} {size}".strip() if alone else f"{name}: {kind} {size}".strip()
@@ -112,7 +115,7 @@ def _list(node: Node | None) -> list[Node]:
 def _name(node: Node | None) -> str:
     if node is None:
         return ""
-    keys = [key for key in node.value if key not in ("from", "change", "train")] if node.is_mapping else []
+    keys = [key for key in node.value if key not in ("from", "change", "train", "architecture")] if node.is_mapping else []
     return str(keys[0]) if keys else "" if node.is_mapping else _text(node)
 
 

@@ -18,8 +18,9 @@ from cloze.assembly.earlier import rename
 from cloze.assembly.expand import SECTIONS, check_keys, expand
 from cloze.assembly.faults import Faults
 from cloze.assembly.grammar import read, read_sources
-from cloze.assembly.origins import Written, take_up
+from cloze.assembly.origins import Written, networks_of, take_up
 from cloze.assembly.recipe import PartSpec, Recipe
+from cloze.assembly.schema import expand_part
 from cloze.assembly.stages import assemble_stages
 from cloze.assembly.structure import check_length, check_structure
 from cloze.assembly.user_files import import_files
@@ -34,6 +35,16 @@ Complete = Callable[[Node, Faults], None]
 def recipe_names() -> list[str]:
     """The names of the recipes for pre-training that come with cloze."""
     return _named(resources.files("cloze") / "recipes")
+
+
+def distillation_recipe_names() -> list[str]:
+    """The names of the recipes for pre-training with a teacher, whose networks come from the teacher's checkpoint."""
+    return _named(resources.files("cloze") / "recipes" / "distillation")
+
+
+def pretraining_recipe_names() -> list[str]:
+    """Both of these, in alphabetical order."""
+    return sorted([*recipe_names(), *distillation_recipe_names()])
 
 
 def task_recipe_names() -> list[str]:
@@ -140,6 +151,13 @@ def read_tree(name_or_path: str | Path | Mapping[str, Any] | Node) -> Node:
     return tree
 
 
+def text_of_named(name: str) -> str:
+    """The file of a recipe that comes with cloze."""
+    folders = {(): recipe_names(), ("distillation",): distillation_recipe_names(), ("tasks",): task_recipe_names()}
+    folder = next(folder for folder, known in folders.items() if name in known)
+    return resources.files("cloze").joinpath("recipes", *folder, f"{name}.yaml").read_text(encoding="utf-8")
+
+
 def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
     """The text of a recipe, its name for messages, and whether it is a user's own file."""
     given = str(name_or_path)
@@ -151,18 +169,16 @@ def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
             return path.read_text(encoding="utf-8-sig"), str(path), True
         except UnicodeDecodeError as error:
             raise RecipeError(f"{path}: not UTF-8 text (byte {error.start}). A recipe is a YAML file.") from None
-    for folder, known in (((), recipe_names()), (("tasks",), task_recipe_names())):
-        if given in known:
-            file = resources.files("cloze").joinpath("recipes", *folder, f"{given}.yaml")
-            return file.read_text(encoding="utf-8"), given, False
+    if given in pretraining_recipe_names() or given in task_recipe_names():
+        return text_of_named(given), given, False
     if path.is_dir():
         raise RecipeError(f"{given}: this folder holds no {IN_RUN.as_posix()}, so it is not a run of cloze.")
     if path.suffix in (".yaml", ".yml") or path.parent != Path("."):
         raise RecipeError(
-            f"{given}: there is no such file. As a name, {path.stem!r}: {nearest(path.stem, recipe_names())}\n"
+            f"{given}: there is no such file. As a name, {path.stem!r}: {nearest(path.stem, pretraining_recipe_names())}\n"
             "  `cloze list` shows all named recipes; their names have no .yaml."
         )
-    known = [*recipe_names(), *task_recipe_names()]
+    known = [*pretraining_recipe_names(), *task_recipe_names()]
     raise RecipeError(
         f"unknown recipe {given!r}. {nearest(given, known)}\n  `cloze list` shows all recipes; a recipe file ends in .yaml."
     )
@@ -177,9 +193,23 @@ def _assemble(
     if "stages" in root.value:
         return assemble_stages(root, size, overrides, checkpoints, partial(_recipe, complete=complete))
     faults = Faults()
+    of_changes = [override for override in overrides if ".change." in override.partition("=")[0]]
+    if of_changes and checkpoints is not None:  # they decide about the shape that is taken up
+        _override_changes(root, of_changes, faults)
+        overrides = [override for override in overrides if override not in of_changes]
     written = take_up(root, earlier={}, checkpoints=checkpoints, prefix="", faults=faults)
     faults.raise_if_any()
     return _recipe(written, size, overrides, complete)
+
+
+def _override_changes(root: Node, overrides: Sequence[str], faults: Faults) -> None:
+    """Apply the overrides of changes of networks to the tree as written."""
+    for label, network in networks_of(root):
+        changes = network.value.get("change") if network.is_mapping else None
+        for index, item in enumerate(changes.value if changes is not None and changes.is_list else ()):
+            expand_part("change", item, f"networks.{label}.change[{index}]", faults)
+    for override in overrides:
+        _override(root, override, faults)
 
 
 def _recipe(

@@ -15,7 +15,7 @@ from cloze.assembly.binding import check_binds, parse_binds
 from cloze.assembly.changes import type_of
 from cloze.assembly.check import check_recipe
 from cloze.assembly.held_texts import parse_measured
-from cloze.assembly.load import load_recipe, recipe_names
+from cloze.assembly.load import load_recipe, pretraining_recipe_names
 from cloze.assembly.origins import bound_checkpoints, checkpoint_names, origins_of
 from cloze.assembly.recipe import Recipe, Stage
 from cloze.corpus import Store
@@ -182,7 +182,7 @@ def to_be_fitted(command_line: CommandLine, recipe: Recipe) -> bool:
     same = {str(Budget.parse(f"{amount}{unit}")) for amount, unit in published if amount}
     budget = command_line.budget
     other = command_line.size is not None or (budget is not None and str(Budget.parse(budget)) not in same)
-    return other and command_line.recipe in recipe_names()
+    return other and command_line.recipe in pretraining_recipe_names()
 
 
 def the_budget(recipe: Recipe, given: str | None, out: Path, *, extend: bool = False) -> Budget:

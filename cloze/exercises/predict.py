@@ -22,11 +22,12 @@ class Predict(Edit):
 
     `masked`: the original token at every masked position; `shuffled` (StructBERT): at every position that `shuffle` changed.
     `next`: at each token except the last, the token that follows; `previous`: at each except the first, the token before it
-    (ELMo). `every`: every ordinary token at its own position. `shift: 1` predicts a token one position earlier, as a causal head
-    does (GPT-BERT, Charpentier & Samuel, 2024); the first token of a row then has no target.
+    (ELMo). `every`: every ordinary token at its own position; `all`: special tokens, too (distillation). `shift: 1` predicts a
+    token one position earlier, as a causal head does (GPT-BERT, Charpentier & Samuel, 2024); the first token of a row then has no
+    target.
     """
 
-    what: Literal["masked", "shuffled", "next", "previous", "every"] = "masked"
+    what: Literal["masked", "shuffled", "next", "previous", "every", "all"] = "masked"
     set: str = "main"
     shift: int = 0
 
@@ -38,7 +39,7 @@ class Predict(Edit):
     def takes(self) -> frozenset[str]:
         fields = {
             "masked": {"masked"}, "shuffled": {"layers/shuffled"}, "next": {"length"}, "previous": {"length"},
-            "every": {"length", "special"},
+            "every": {"length", "special"}, "all": {"length"},
         }
         own = fields[self.what]
         return frozenset({"tokens"} | own)
@@ -72,7 +73,8 @@ class Predict(Edit):
         elif self.what == "shuffled":
             chosen = rows["layers/shuffled"] > 0
         else:
-            chosen = (np.arange(originals.shape[1]) < rows["length"][:, None]) & ~rows["special"]
+            chosen = np.arange(originals.shape[1]) < rows["length"][:, None]
+            chosen = chosen & ~rows["special"] if self.what == "every" else chosen
         if self.shift:
             chosen = chosen.copy()
             chosen[:, : self.shift] = False

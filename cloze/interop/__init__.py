@@ -8,6 +8,7 @@ from cloze.interop import (  # noqa: F401  the imports make the architectures kn
     albert,
     bart,
     bert,
+    distilbert,
     electra,
     flaubert,
     gpt,

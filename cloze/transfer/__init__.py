@@ -12,6 +12,7 @@ have their ratios at every step; the same on every network).
 from cloze.transfer.adapters import Adapters, PfeifferAdapters
 from cloze.transfer.arguments import Arguments
 from cloze.transfer.change import Change, Shape, Transition
+from cloze.transfer.drop_segments import DropSegments
 from cloze.transfer.encoder import encoder_only
 from cloze.transfer.expand import expand_vocabulary, linear_map
 from cloze.transfer.features import Features
@@ -23,7 +24,7 @@ from cloze.transfer.unfreezing import Alone, Chain, Gradual, Sequential
 from cloze.transfer.vocabulary import Vocabulary, matched_rows, transfer_rows
 
 __all__ = [
-    "Adapters", "Alone", "Arguments", "Chain", "Change", "Divide", "Factors", "Features", "Gradual", "Heads", "KeepLayers",
-    "LoRA", "Magnitude", "PfeifferAdapters", "Sequential", "Shape", "Transition", "Vocabulary", "encoder_only",
+    "Adapters", "Alone", "Arguments", "Chain", "Change", "Divide", "DropSegments", "Factors", "Features", "Gradual", "Heads",
+    "KeepLayers", "LoRA", "Magnitude", "PfeifferAdapters", "Sequential", "Shape", "Transition", "Vocabulary", "encoder_only",
     "expand_vocabulary", "linear_map", "matched_rows", "stacks_of", "transfer_rows",
 ]

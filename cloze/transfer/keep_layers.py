@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,61 +24,47 @@ from cloze.transfer.change import Change, Shape, Tensors, Transition
 class KeepLayers(Change):
     """Only these `layers` of the checkpoint are kept, counted from 0, in ascending order; embeddings and heads stay.
 
-    DistilBERT begins with every second layer of its teacher (Sanh et al., 2019, §3). The layers of an encoder-decoder are counted
-    through: those of the encoder first. The result is an ordinary network of that depth.
+    `half` keeps half of them, the first, the last and those at equal distances between them: of twelve 0, 2, 4, 7, 9 and 11, with
+    which DistilBERT begins (Sanh et al., 2019; the authors' `extract_distilbert.py`). The layers of an encoder-decoder are
+    counted through: those of the encoder first. The result is an ordinary network of that depth.
     """
 
-    layers: tuple[Natural, ...]
+    layers: tuple[Natural, ...] | Literal["half"]
 
     def shape(self, shape: Shape) -> Mapping[str, Any]:
         """The checkpoint's arguments with the new number of layers."""
         stacks = stacks_of(shape.part, shape.arguments)
-        self._require(shape, sum(stacks.values()))
+        layers = self._chosen(shape, stacks)
         changed, first = dict(shape.arguments), 0
         for name, count in stacks.items():
-            changed[name] = sum(first <= layer < first + count for layer in self.layers)
+            changed[name] = sum(first <= layer < first + count for layer in layers)
             if not changed[name]:
                 raise CheckpointError(
-                    f"{shape.origin}: keep_layers: {_shown(self.layers)} keeps none of the layers {first} to {first + count - 1} "
+                    f"{shape.origin}: keep_layers: {_shown(layers)} keeps none of the layers {first} to {first + count - 1} "
                     f"({name} of {shape.part}). Keep at least one of them."
                 )
             first += count
         full = complete(shape.arguments, shape.part)
         for name in _counting(shape.part, OptionalDepth):  # so many layers, the lowest, have something of their own
-            changed[name] = sum(layer < full[name] for layer in self.layers)
+            changed[name] = sum(layer < full[name] for layer in layers)
         if band_of(full) is not None:
-            changed["attention"] = {**full["attention"], "band": self._band(shape, full)}
+            changed["attention"] = {**full["attention"], "band": _band_of_kept(layers, shape, full)}
         return changed
-
-    def _band(self, shape: Shape, full: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The band with which every kept layer sees what it saw; None if all of them see all tokens."""
-        kept = [is_banded(full, layer) for layer in self.layers]
-        if not any(kept):
-            return None
-        for every in (None, *range(2, len(kept) + 1)):
-            band = {**full["attention"]["band"], "dense_every": every}
-            if kept == [is_banded({"attention": {"band": band}}, number) for number in range(len(kept))]:
-                return band
-        dense = [layer for layer, banded in zip(self.layers, kept, strict=True) if not banded]
-        raise CheckpointError(
-            f"{shape.origin}: keep_layers: {_shown(self.layers)}: of these layers, {_shown(dense)} see all tokens, the others a\n"
-            "  band. In a network, layer 0 and every nth layer see all tokens (attention.band.dense_every), or no layer does.\n"
-            f"  Keep layers in such an order, for example {_shown(range(len(kept)))}."
-        )
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The kept layers' tensors under their new numbers."""
         origin, shape = transition.there.depth_groups()[1:], transition.origin
         changed = transition.here.depth_groups()[1:]
-        depth, wanted = (sum(stacks_of(shape.part, given).values()) for given in (shape.arguments, transition.arguments))
-        self._require(shape, depth)
-        if wanted != len(self.layers):
+        stacks = stacks_of(shape.part, shape.arguments)
+        depth, wanted = (sum(given.values()) for given in (stacks, stacks_of(shape.part, transition.arguments)))
+        layers = self._chosen(shape, stacks)
+        if wanted != len(layers):
             raise CheckpointError(
-                f"{shape.origin}: keep_layers: {_shown(self.layers)} keeps {len(self.layers)} layers, and the recipe's network "
-                f"has {wanted}.\n  Write it with {len(self.layers)} layers, or leave it out and take over the checkpoint's."
+                f"{shape.origin}: keep_layers: {_shown(layers)} keeps {len(layers)} layers, and the recipe's network "
+                f"has {wanted}.\n  Write it with {len(layers)} layers, or leave it out and take over the checkpoint's."
             )
         before, after = (complete(given, shape.part) for given in (shape.arguments, transition.arguments))
-        for number, layer in enumerate(self.layers):
+        for number, layer in enumerate(layers):
             if is_banded(before, layer) != is_banded(after, number):
                 sees = ("a band", "all tokens") if is_banded(before, layer) else ("all tokens", "a band")
                 raise CheckpointError(
@@ -89,7 +75,7 @@ class KeepLayers(Change):
         names, theirs = _names(transition.here), _names(transition.there)
         inside = {theirs[id(tensor)] for group in origin for tensor in _tensors(group).values()}
         found = {name: tensor for name, tensor in state.items() if name not in inside}
-        for number, layer in enumerate([*self.layers, *range(depth, len(origin))]):  # a decoder may follow the layers
+        for number, layer in enumerate([*layers, *range(depth, len(origin))]):  # a decoder may follow the layers
             old, new = _tensors(origin[layer]), _tensors(changed[number])
             if _shapes(old) != _shapes({name: t for name, t in new.items() if name in old or not is_added(name)}):
                 raise CheckpointError(
@@ -99,13 +85,50 @@ class KeepLayers(Change):
             found.update({names[id(new[name])]: state[theirs[id(tensor)]] for name, tensor in old.items()})
         return found
 
-    def _require(self, shape: Shape, depth: int) -> None:
+    def _chosen(self, shape: Shape, stacks: Mapping[str, int]) -> Sequence[int]:
+        """The layers that are kept of a network with these stacks."""
+        depth = sum(stacks.values())
         if not depth:
             raise CheckpointError(f"{shape.origin}: keep_layers: {shape.part} has no stack of layers. Leave the change out.")
-        if not self.layers or list(self.layers) != sorted(set(self.layers)) or self.layers[-1] >= depth:
+        if self.layers == "half":
+            return half_of(list(stacks.values()))
+        layers = list(self.layers)
+        if not layers or layers != sorted(set(layers)) or layers[-1] >= depth:
             raise CheckpointError(
-                f"{shape.origin}: keep_layers: {_shown(self.layers)}. Expected layers from 0 to {depth - 1}, in ascending order."
+                f"{shape.origin}: keep_layers: {_shown(layers)}. Expected layers from 0 to {depth - 1}, in ascending order."
             )
+        return layers
+
+
+def half_of(stacks: Sequence[int]) -> list[int]:
+    """Half of the layers of each stack, counted through: the first, the last, and those at equal distances between them.
+
+    >>> half_of([12]), half_of([5, 1])
+    ([0, 2, 4, 7, 9, 11], [0, 4, 5])
+    """
+    found, first = [], 0
+    for count in stacks:
+        kept = max(1, count // 2)
+        found += [first + (2 * place * (count - 1) + kept - 1) // (2 * max(1, kept - 1)) for place in range(kept)]
+        first += count
+    return found
+
+
+def _band_of_kept(layers: Sequence[int], shape: Shape, full: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The band with which every kept layer sees what it saw; None if all of them see all tokens."""
+    kept = [is_banded(full, layer) for layer in layers]
+    if not any(kept):
+        return None
+    for every in (None, *range(2, len(kept) + 1)):
+        band = {**full["attention"]["band"], "dense_every": every}
+        if kept == [is_banded({"attention": {"band": band}}, number) for number in range(len(kept))]:
+            return band
+    dense = [layer for layer, banded in zip(layers, kept, strict=True) if not banded]
+    raise CheckpointError(
+        f"{shape.origin}: keep_layers: {_shown(layers)}: of these layers, {_shown(dense)} see all tokens, the others a\n"
+        "  band. In a network, layer 0 and every nth layer see all tokens (attention.band.dense_every), or no layer does.\n"
+        f"  Keep layers in such an order, for example {_shown(range(len(kept)))}."
+    )
 
 
 def stacks_of(part: str, arguments: Mapping[str, Any]) -> dict[str, int]:

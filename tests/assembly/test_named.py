@@ -7,7 +7,7 @@ import pytest
 from cloze.assembly.check import check_recipe
 from cloze.assembly.diff import ABSENT, diff
 from cloze.assembly.family import outline, outlines
-from cloze.assembly.load import load_recipe, recipe_names
+from cloze.assembly.load import load_recipe, pretraining_recipe_names, recipe_names
 from cloze.assembly.pages import docs_folder, family_page, fields_page, page_of, system_page, system_pages
 
 
@@ -19,7 +19,7 @@ def test_every_recipe_is_legal_at_every_size(name: str, size: str | None) -> Non
 
 
 def test_every_recipe_says_where_it_is_from_and_which_option_was_taken() -> None:
-    for name in recipe_names():
+    for name in pretraining_recipe_names():
         recipe = load_recipe(name)
         assert recipe.name == name and recipe.paper and recipe.notes
 
@@ -81,7 +81,7 @@ def test_electra_has_one_more_pass_than_bert() -> None:
 
 
 def test_an_outline_says_the_same_as_the_recipe() -> None:
-    assert [o.name for o in outlines()] == recipe_names()
+    assert [o.name for o in outlines()] == pretraining_recipe_names()
     for name in recipe_names():
         recipe, short = load_recipe(name), outline(name)
         entries = recipe.entries.values()
@@ -107,4 +107,4 @@ def test_every_system_has_a_page_generated_from_its_recipes_and_words_of_its_own
 
 
 def test_every_recipe_belongs_to_a_page() -> None:
-    assert {page_of(name) for name in recipe_names()} == set(system_pages())
+    assert {page_of(name) for name in pretraining_recipe_names()} == set(system_pages())

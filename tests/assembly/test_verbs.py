@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloze.assembly.document import read_yaml
-from cloze.assembly.load import load_recipe, recipe_names
+from cloze.assembly.load import load_recipe, pretraining_recipe_names
 from cloze.cli.main import main
 
 from .conftest import Write
@@ -22,8 +22,8 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_list_has_one_row_for_every_recipe(capsys: pytest.CaptureFixture[str]) -> None:
     rows = output(capsys, "list").splitlines()
-    assert [row.split()[0] for row in rows[1 : 1 + len(recipe_names())]] == recipe_names()
-    assert [row["name"] for row in json.loads(output(capsys, "list", "--json"))] == recipe_names()
+    assert [row.split()[0] for row in rows[1 : 1 + len(pretraining_recipe_names())]] == pretraining_recipe_names()
+    assert [row["name"] for row in json.loads(output(capsys, "list", "--json"))] == pretraining_recipe_names()
 
 
 def test_what_show_prints_is_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:

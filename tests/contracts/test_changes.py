@@ -37,6 +37,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "adapters": {"width": 2},
     "arguments": {"to": {"dropout": 0.0}},
     "features": {},
+    "drop_segments": {},
     "keep_layers": {"layers": [1]},
     "lora": {"rank": 2},
     "magnitude": {"share": 0.5},

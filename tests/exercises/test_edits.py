@@ -190,6 +190,13 @@ def test_predict_lists_the_original_of_every_masked_token_in_order(passages, dra
         assert out["targets/main"][row, : len(columns)].tolist() == rows["tokens"][row, columns].tolist()
 
 
+def test_predict_all_asks_at_special_tokens_too_and_never_at_padding(draw):
+    rows = Rows({"tokens": np.array([[2, 7, 3], [2, 3, 0]], np.int32), "length": np.array([3, 2], np.int32)})
+    made = Predict("all", set="all")(rows, draw)
+    assert made["positions/all"].tolist() == [[0, 1, 2], [0, 1, -1]]
+    assert made["targets/all"][:, :2].tolist() == [[2, 7], [2, 3]]
+
+
 def test_predict_next_asks_at_every_token_but_the_last(draw):
     rows = Rows({"tokens": np.array([[5, 6, 7, 0], [8, 9, 0, 0]], np.int32), "length": np.array([3, 2], np.int32)})
     out = Predict(what="next")(rows, draw(2))

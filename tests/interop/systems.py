@@ -82,6 +82,14 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str 
         BASE, "open", {"mlm": ("token_prediction", {"transform": "gelu", "tie": False})}, "wordpiece", BERT_READING, None,
     ),
     "bert-one-segment": ({**BASE, "segments": 0}, "open", {"mlm": MASKED}, "wordpiece", BERT_READING, None),
+    "distilbert": (
+        {**BASE, "segments": 0}, "open", {"mlm": MASKED}, "wordpiece", BERT_READING, "distilbert",
+    ),
+    "distilbert-classifier": (
+        {**BASE, "segments": 0}, "open",
+        {"class": ("classify", {"classes": 3, "set": "label", "reading": "summary", "transform": "relu"})}, "wordpiece",
+        BERT_READING, "distilbert",
+    ),
     "roberta": (
         {**BASE, "segments": 0, "norm.epsilon": 1e-5}, "open",
         {"mlm": ("token_prediction", {"transform": "gelu", "tie": True, "norm_epsilon": 1e-5})}, "roberta",

@@ -21,7 +21,7 @@ from cloze.interop.export import DESCRIPTION
 
 NAMES = (
     "bert", "bert-tanh", "bert-untied", "bert-one-segment", "roberta", "gpt2", "electra", "generator", "wide-generator",
-    "classifier", "roberta-classifier", "electra-classifier", "gpt2-classifier", "tagger",
+    "classifier", "distilbert", "distilbert-classifier", "roberta-classifier", "electra-classifier", "gpt2-classifier", "tagger",
     "roberta-tagger", "electra-tagger", "gpt2-tagger",
     "bert-answers", "roberta-answers", "electra-answers", "gpt2-answers",
 )  # fmt: skip

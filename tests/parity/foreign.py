@@ -19,6 +19,7 @@ TEXTS = ["The cat sleeps on the mat and dreams.", "A dog", "Rain fell, and the r
 
 _ENCODER = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 1, "intermediate_size": 24,
             "max_position_embeddings": 30}  # fmt: skip
+_DISTIL = {"dim": 64, "n_layers": 2, "n_heads": 1, "hidden_dim": 24, "max_position_embeddings": 30}
 _XLM = {"emb_dim": 64, "n_layers": 2, "n_heads": 2, "max_position_embeddings": 30, "n_langs": 3}
 _GPT = {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 30}
 _BART = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
@@ -38,9 +39,10 @@ class Kind:
     classifier: str | None = None
 
 
-#: The twelve that the README names.
+#: The twelve that the README names, and DistilBERT.
 KINDS = {
     "bert": Kind("bert", "BertForPreTraining", "wordpiece", classifier="BertForSequenceClassification"),
+    "distilbert": Kind("distilbert", "DistilBertForMaskedLM", "wordpiece", _DISTIL, "DistilBertForSequenceClassification"),
     "roberta": Kind("roberta", "RobertaForMaskedLM", "roberta", {**_ENCODER, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
                     "RobertaForSequenceClassification"),
     "albert": Kind("albert", "AlbertForPreTraining", "unigram", {**_ENCODER, "embedding_size": 8},

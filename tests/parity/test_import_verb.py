@@ -13,22 +13,26 @@ from cloze.interop import ARCHITECTURES
 
 pytestmark = pytest.mark.parity
 
-TWELVE = ("bert", "roberta", "albert", "electra", "xlm", "flaubert", "xlnet", "modernbert", "openai-gpt", "gpt2", "t5", "bart")
-FILL = ("bert", "roberta", "albert", "xlm", "flaubert", "xlnet", "modernbert")
+THIRTEEN = (
+    "bert", "distilbert", "roberta", "albert", "electra", "xlm", "flaubert", "xlnet", "modernbert", "openai-gpt", "gpt2", "t5",
+    "bart",
+)
+FILL = ("bert", "distilbert", "roberta", "albert", "xlm", "flaubert", "xlnet", "modernbert")
 WRITE = ("openai-gpt", "gpt2", "t5", "bart")
 ANSWER = ("t5", "bart")
 RECIPES = {
-    "bert": "BERT:", "roberta": "RoBERTa:", "albert": "ALBERT:", "electra": "ELECTRA:", "xlm": "Cross-lingual",
-    "flaubert": "FlauBERT:", "xlnet": "XLNet:", "modernbert": "Smarter", "openai-gpt": "Improving Language Understanding",
-    "gpt2": "Language Models are Unsupervised", "t5": "Exploring the Limits", "bart": "BART:",
+    "bert": "BERT:", "distilbert": "BERT:", "roberta": "RoBERTa:", "albert": "ALBERT:", "electra": "ELECTRA:",
+    "xlm": "Cross-lingual", "flaubert": "FlauBERT:", "xlnet": "XLNet:", "modernbert": "Smarter",
+    "openai-gpt": "Improving Language Understanding", "gpt2": "Language Models are Unsupervised", "t5": "Exploring the Limits",
+    "bart": "BART:",
 }  # fmt: skip
 
 
 def test_the_verb_is_tried_with_every_architecture_that_transformers_5_has(foreign: ModuleType) -> None:
-    assert set(TWELVE) == set(foreign.KINDS) == set(ARCHITECTURES) - {"nezha", "transfo-xl"}
+    assert set(THIRTEEN) == set(foreign.KINDS) == set(ARCHITECTURES) - {"nezha", "transfo-xl"}
 
 
-@pytest.mark.parametrize("name", TWELVE)
+@pytest.mark.parametrize("name", THIRTEEN)
 def test_an_imported_folder_predicts_as_transformers_does_and_every_verb_reads_it(
     systems: ModuleType, foreign: ModuleType, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -48,7 +52,7 @@ def test_an_imported_folder_predicts_as_transformers_does_and_every_verb_reads_i
         assert main(arguments) == 0, (arguments, capsys.readouterr())
 
 
-@pytest.mark.parametrize("name", [name for name in TWELVE if name != "t5"])
+@pytest.mark.parametrize("name", [name for name in THIRTEEN if name != "t5"])
 def test_an_imported_classifier_is_one_again_in_transformers(
     systems: ModuleType, foreign: ModuleType, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

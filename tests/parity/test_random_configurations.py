@@ -34,6 +34,8 @@ GPT = {"n_embd": [16, 32], "n_head": [1, 2, 4], "n_layer": [1, 3], "layer_norm_e
        "tie_word_embeddings": [True, False]}  # fmt: skip
 DRAWN: dict[str, dict[str, list[Any]]] = {
     "bert": ENCODER,
+    "distilbert": {"dim": [16, 32], "n_heads": [1, 4], "n_layers": [1, 3], "hidden_dim": [24], "activation": ["gelu", "relu"],
+                   "sinusoidal_pos_embds": [False, True], "tie_word_embeddings": [True, False]},
     "roberta": ENCODER,
     "albert": {**ENCODER, "tie_word_embeddings": [True], "embedding_size": [8, 16], "num_hidden_groups": [1, 2],
                "inner_group_num": [1, 1, 2]},
@@ -93,7 +95,8 @@ def judge(systems: ModuleType, foreign: ModuleType, folder: Path, drawn: tuple[s
 
 
 @pytest.mark.parametrize("names", [
-    ("bert", "roberta", "albert", "electra"), ("xlm", "flaubert", "xlnet", "modernbert"), ("openai-gpt", "gpt2", "t5", "bart"),
+    ("bert", "distilbert", "roberta", "albert", "electra"),
+    ("xlm", "flaubert", "xlnet", "modernbert"), ("openai-gpt", "gpt2", "t5", "bart"),
 ])  # fmt: skip
 def test_models_of_random_configurations_are_read_equal_or_refused_in_words(
     systems: ModuleType, foreign: ModuleType, tmp_path: Path, names: tuple[str, ...]

@@ -28,6 +28,8 @@ CLASSES = {
     "bert-one-segment": ("AutoModelForMaskedLM", "BertForMaskedLM"),
     "roberta": ("AutoModelForMaskedLM", "RobertaForMaskedLM"),
     "gpt2": ("AutoModelForCausalLM", "GPT2LMHeadModel"),
+    "distilbert": ("AutoModelForMaskedLM", "DistilBertForMaskedLM"),
+    "distilbert-classifier": ("AutoModelForSequenceClassification", "DistilBertForSequenceClassification"),
     "electra": ("AutoModelForPreTraining", "ElectraForPreTraining"),
     "generator": ("AutoModelForMaskedLM", "ElectraForMaskedLM"),
     "wide-generator": ("AutoModelForMaskedLM", "ElectraForMaskedLM"),

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from cloze.assembly.check import check_recipe
-from cloze.assembly.load import load_recipe, recipe_names
+from cloze.assembly.load import load_recipe, pretraining_recipe_names
 from cloze.assembly.pages import figures_table, system_figures
 from cloze.assembly.published import OURS, figures, published, stated
 
@@ -22,7 +22,7 @@ def parameters(name: str) -> int:
 
 
 def test_the_table_has_every_recipe_and_no_other() -> None:
-    assert sorted(TABLE) == recipe_names()
+    assert sorted(TABLE) == pretraining_recipe_names()
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -43,7 +43,9 @@ def test_every_figure_has_one_source_that_is_named() -> None:
 
 def test_every_recipe_that_has_a_vocabulary_of_known_size_counts_its_parameters() -> None:
     counted = {name for name, groups in TABLE.items() if "parameters" in stated(groups)}
-    sized = {name for name in recipe_names() if any(path.endswith(".size") for path in figures(load_recipe(name)))}
+    sized = {
+        name for name in pretraining_recipe_names() if any(path.endswith(".size") for path in figures(load_recipe(name)))
+    }
     assert sized <= counted
 
 
@@ -55,7 +57,7 @@ def test_a_figure_that_a_recipe_changes_is_found_out() -> None:
 
 def test_the_table_for_readers_tells_units_turns_and_what_is_ours() -> None:
     rows = {line.partition("](")[0].removeprefix("| ["): line for line in figures_table().splitlines()[2:]}
-    assert sorted(rows) == recipe_names()
+    assert sorted(rows) == pretraining_recipe_names()
     assert rows["mbert"] == (
         "| [mbert](family/mbert.md) | 178,566,653 | 119,547 | *1,000,000 steps* | *256* | *128* → *512* | *1e-4* | "
         "*10,000 steps* | 0.1 | 15 % |"

@@ -1,0 +1,32 @@
+"""`change: [drop_segments]`: a network without segments from one with them, as DistilBERT is from BERT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cloze.errors import CheckpointError
+from cloze.registry import lookup, parameters, register
+from cloze.transfer.change import Change, Shape, Tensors, Transition
+
+_TABLE = "embeddings.segments.weight"
+
+
+@register("change", "drop_segments")
+@dataclass(frozen=True)
+class DropSegments(Change):
+    """The table of segments is left out, and nothing takes its place (DistilBERT; Sanh et al., 2019, §3).
+
+    The authors' `extract_distilbert.py` does not copy it either. A network that has none stays as it is.
+    """
+
+    def shape(self, shape: Shape) -> Mapping[str, Any]:
+        """The checkpoint's arguments with no segments."""
+        if "segments" not in parameters(lookup("network", shape.part)):
+            raise CheckpointError(f"{shape.origin}: drop_segments: {shape.part} has no segments. Leave the change out.")
+        return {**shape.arguments, "segments": 0}
+
+    def weights(self, state: Tensors, transition: Transition) -> Tensors:
+        """The network's tensors without the table."""
+        return {name: tensor for name, tensor in state.items() if name != _TABLE}

@@ -1,0 +1,133 @@
+"""The contract of recipes with a teacher: they train from a bound checkpoint; a student that equals its teacher has no loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cloze.assembly.beginning import load_origins
+from cloze.assembly.binding import open_stores
+from cloze.assembly.build import build_data, build_step, load_checkpoint, plain
+from cloze.assembly.load import distillation_recipe_names, load_recipe
+from cloze.assembly.publish import Publisher
+from cloze.assembly.recipe import Recipe
+from cloze.batch import Batch
+from cloze.batching import Cursor
+from cloze.cli.main import main
+from cloze.networks.clock import Clock
+from cloze.networks.transformer import Transformer
+from cloze.training.step import Step
+from cloze.transfer import DropSegments, KeepLayers, Shape
+from tests.making import network_of
+
+SAMPLE = Path(__file__).resolve().parents[2] / "cloze" / "samples" / "english.txt"
+SMALL = ["length=48", "training.batch=8", "training.held_out=0.0"]
+
+
+class Taught:
+    """A teacher of four layers with random weights, and the text that it was trained on."""
+
+    def __init__(self, folder: Path) -> None:
+        layers = ["network.layers=4", "network.positions.max_length=64"]
+        recipe = load_recipe("bert", size="tiny", overrides=[*SMALL, *layers])
+        self.stores, self.tokenizer = open_stores(
+            recipe, {"main": [str(SAMPLE)]}, folder, tokenizer=None, text_format="auto", seed=0, say=lambda line: None
+        )
+        step = build_step(recipe, vocab_size=self.tokenizer.size, seed=0)
+        with torch.no_grad(), torch.random.fork_rng():
+            torch.manual_seed(0)
+            for parameter in step.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        self.folder = folder / "teacher"
+        Publisher(recipe, self.tokenizer)(self.folder, step.state_dict(), 0)
+
+    def recipe(self, name: str, *changes: str) -> Recipe:
+        return load_recipe(name, overrides=[*SMALL, *changes], checkpoints={"teacher": self.folder})
+
+    def step(self, recipe: Recipe) -> tuple[Step, Batch]:
+        """The step with the teacher's weights and without dropout, and its first batch."""
+        step = build_step(recipe, vocab_size=self.tokenizer.size, seed=0, store=self.stores["main"], tokenizer=self.tokenizer)
+        load_origins(
+            step, recipe, dict.fromkeys(recipe.networks, self.folder), self.tokenizer, resumes=False, say=lambda line: None
+        )
+        step.eval()
+        step.clock.set(seed=0, step=0, first_row=0, share=0.0)
+        data = build_data(recipe, self.stores, step, self.tokenizer, seed=0)
+        return step, data.next("main", Cursor())[0][0].batch
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
+    return Taught(tmp_path_factory.mktemp("taught"))
+
+
+ALL_LAYERS = "networks.student.change.keep_layers.layers=[0,1,2,3]"
+
+
+@pytest.mark.parametrize("name", distillation_recipe_names())
+def test_it_trains_from_a_bound_teacher(name: str, taught: Taught, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["pretrain", name, "--bind", f"teacher={taught.folder}", "--corpus", str(SAMPLE), "--budget", "4steps"]
+    arguments += [part for value in SMALL for part in ("--set", value)]
+    assert main([*arguments, "--out", str(tmp_path / "run")]) == 0, capsys.readouterr().err
+    student = load_checkpoint(tmp_path / "run")
+    assert student.tokenizer.hash == taught.tokenizer.hash and student.imported.remarks == ()
+
+
+def test_a_student_with_all_layers_of_its_teacher_has_nothing_to_learn_from_it(taught: Taught) -> None:
+    recipe = taught.recipe("distilbert", ALL_LAYERS)
+    step, batch = taught.step(recipe)
+    teacher: Any = step.networks["teacher"]
+    with torch.no_grad():  # a student has no segments
+        teacher.embeddings.segments.weight.zero_()
+    losses = step("main", batch)
+    parameters = list(step.networks["student"].parameters())
+    matched = torch.stack([losses[name].total for name in ("match_scores", "match_hidden")])
+    assert matched.detach().abs().max() < 1e-2
+    sizes = [
+        max(float(gradient.abs().max()) for gradient in torch.autograd.grad(total, parameters, retain_graph=True))
+        for total in (matched.sum(), losses["token_prediction/main"].total)
+    ]
+    assert sizes[0] < 1e-3 * sizes[1]
+
+
+def test_distilbert_begins_with_every_second_layer_and_the_head_of_its_teacher(taught: Taught) -> None:
+    step, batch = taught.step(taught.recipe("distilbert"))
+    teacher, student = (step.networks[name].state_dict() for name in ("teacher", "student"))
+    assert len(step.networks["student"].layers) == 2 and "embeddings.segments.weight" not in student
+    for number, layer in enumerate((0, 3)):
+        torch.testing.assert_close(student[f"layers.{number}.outer.weight"], teacher[f"layers.{layer}.outer.weight"])
+    heads = [step.objectives[f"{name}:token_prediction"].head for name in ("teacher", "student")]
+    assert heads[0] is not heads[1] and not any(parameter.requires_grad for parameter in heads[0].parameters())
+    torch.testing.assert_close(*(head.state_dict() for head in heads))
+    counts = step.count("main", batch)
+    real = float((batch["block"] > 0).sum()) if "block" in batch else float(batch["tokens"].numel())
+    assert counts["match_scores"] == counts["match_hidden"] == real
+    assert 0.1 < counts["token_prediction/main"] / real < 0.2
+    losses = step("main", batch)
+    assert losses.keys() == {"token_prediction/main", "match_scores", "match_hidden"}
+
+
+def test_distilbert_has_the_published_number_of_parameters() -> None:
+    bert = load_recipe("bert").networks["main"].part
+    assert bert is not None
+    arguments: Any = plain(bert.arguments)
+    for change in (KeepLayers("half"), DropSegments()):
+        arguments = change.shape(Shape("bert", "transformer", arguments))
+    with torch.device("meta"):
+        made: Transformer = network_of("transformer", **arguments, vocab_size=30522, clock=Clock())
+    assert sum(parameter.numel() for parameter in made.parameters()) == 66_362_880
+
+
+def test_layers_to_begin_with_can_be_set(taught: Taught) -> None:
+    step, _ = taught.step(taught.recipe("distilbert", "networks.student.change.keep_layers.layers=[1,2,3]"))
+    teacher, student = (step.networks[name].state_dict() for name in ("teacher", "student"))
+    torch.testing.assert_close(student["layers.0.outer.weight"], teacher["layers.1.outer.weight"])
+
+
+def test_without_a_teacher_the_error_says_how_to_bind_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pretrain", "distilbert", "--corpus", str(SAMPLE), "--out", str(tmp_path / "run")]) == 2
+    assert "A checkpoint is bound with --bind teacher=FOLDER." in capsys.readouterr().err
+
