@@ -24,7 +24,7 @@ from cloze.corpus.passages import running_text
 from cloze.corpus.plan import Int64
 from cloze.corpus.source import Source
 from cloze.corpus.store import Store
-from cloze.corpus.word_stretches import Unit, number_of_words, stretches
+from cloze.corpus.word_chunks import Unit, chunks, number_of_words
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
 from cloze.rows import Rows
@@ -209,7 +209,7 @@ def count_cells(
     memory = source.memory << 20
     compiled = has_numba() if compiled is None else compiled
     runs = counted(
-        stretches(store, documents, unit=source.unit, radius=source.radius, chunk=max(min(1 << 20, memory // 512), 1 << 10)),
+        chunks(store, documents, unit=source.unit, radius=source.radius, chunk=max(min(1 << 20, memory // 512), 1 << 10)),
         source.weights, vocab_size=store.vocab_size, symmetric=source.symmetric, memory=memory * 3 // 4, folder=folder,
         threads=threads or threads_here(), compiled=compiled,
     )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.plan import Cuts, Int64, Stretch
+from cloze.corpus.plan import Cuts, Int64, Split
 from cloze.corpus.store import Store
 
 Arrays = dict[str, NDArray[Any]]
@@ -20,10 +20,10 @@ class Gatherer:
     third of the time of a plain implementation.
     """
 
-    def __init__(self, store: Store, stretch: Stretch, separator: int | None) -> None:
+    def __init__(self, store: Store, split: Split, separator: int | None) -> None:
         self.store = store
         self.separator = separator
-        self.borders = stretch.borders
+        self.borders = split.borders
 
     def passages(self, passages: Cuts, index: Int64, want: frozenset[str]) -> Arrays:
         """Rows of a plan, separators inserted."""
@@ -37,10 +37,10 @@ class Gatherer:
         arrays["length"] = length
         return arrays
 
-    def stretches(
+    def spans(
         self, start: Int64, length: Int64, sentence: Int64, document: Int64, want: frozenset[str]
     ) -> Arrays:
-        """Spans of text that begin at the start of `sentence`: companions. (Unrelated to `Stretch`, the documents of a part.)"""
+        """Spans of text that begin at the start of `sentence`: companions."""
         count = np.searchsorted(self.store.sentence_starts, start + length, "left") - sentence
         arrays = self._block(start, length, sentence, count, want)
         arrays["length"], arrays["document"] = length.astype(np.int32), document

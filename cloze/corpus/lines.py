@@ -14,7 +14,7 @@ from cloze import rng
 from cloze.bounds import Count
 from cloze.corpus.gather import Gatherer
 from cloze.corpus.passages import remember, running_text
-from cloze.corpus.plan import Arranged, Cut, Int32, Int64, Stretch
+from cloze.corpus.plan import Arranged, Cut, Int32, Int64, Split
 from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
@@ -82,7 +82,7 @@ class BoundLines:
                 f"{store.path}: the corpus is smaller than one example: no {source.unit} has two tokens "
                 f"({store.documents:,} documents, {len(store.tokens):,} tokens).\n  Build the store from more text."
             )
-        self._gather = Gatherer(store, Stretch.of(store, np.zeros(0, np.int64), joined=False, separated=False), None)
+        self._gather = Gatherer(store, Split.of(store, np.zeros(0, np.int64), joined=False, separated=False), None)
         self._cuts: OrderedDict[Any, Cut] = OrderedDict()
         self._plans: OrderedDict[Any, LinePlan] = OrderedDict()
 
@@ -123,7 +123,7 @@ class BoundLines:
         start, length = plan.passages.start[index], plan.passages.length[index]
         sentence = np.searchsorted(self.store.sentence_starts, start, "right") - 1
         document = np.searchsorted(self.store.document_sentences, sentence, "right") - 1
-        arrays: dict[str, NDArray[Any]] = self._gather.stretches(start, length.astype(np.int64), sentence, document, want)
+        arrays: dict[str, NDArray[Any]] = self._gather.spans(start, length.astype(np.int64), sentence, document, want)
         if "language" in want:
             arrays["language"] = self.store.document_languages[document].astype(np.int32)
         return Rows(arrays, checked=True)

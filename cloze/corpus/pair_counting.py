@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.spill import Keys, Runs, Sums, added
-from cloze.corpus.word_stretches import Words
+from cloze.corpus.word_chunks import Words
 from cloze.jobs import cores
 
 _ENTRY = 16          # bytes of a key and a sum

@@ -15,7 +15,7 @@ from cloze.corpus import languages as mixing
 from cloze.corpus.alternating import ALTERNATING, BoundAlternating
 from cloze.corpus.gather import Gatherer
 from cloze.corpus.passages import remember, split_documents
-from cloze.corpus.plan import Cuts, Int64, Plan, Stretch
+from cloze.corpus.plan import Cuts, Int64, Plan, Split
 from cloze.corpus.readers.blocks import PAIRS
 from cloze.corpus.source import Source
 from cloze.corpus.store import Store
@@ -91,8 +91,8 @@ class BoundPairs:
         self.store = store
         self.seed = seed
         self.entry = entry
-        self.stretch = Stretch.of(store, documents, joined=False, separated=False)
-        self._gather = Gatherer(store, self.stretch, None)
+        self.split = Split.of(store, documents, joined=False, separated=False)
+        self._gather = Gatherer(store, self.split, None)
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
 
     @property
@@ -104,7 +104,7 @@ class BoundPairs:
     @property
     def tokens(self) -> int:
         """Tokens of this part of the corpus, both sides."""
-        return int((self.stretch.stop - self.stretch.start).sum())
+        return int((self.split.stop - self.split.start).sum())
 
     def plan(self, epoch: int, room: int) -> Plan:
         """The pairs of one epoch with room for `room` tokens per row; a pure function of seed, entry, epoch and room.
@@ -115,16 +115,16 @@ class BoundPairs:
             raise RecipeError(f"pairs: {room} tokens of room per row; a pair needs 2 (is `length` too small?).")
 
         def make() -> Plan:
-            stretch, starts = self.stretch, self.store.sentence_starts
-            middle = starts[stretch.first + 1]
-            both = np.minimum(middle - stretch.start, room) + np.minimum(stretch.stop - middle, room)
+            split, starts = self.split, self.store.sentence_starts
+            middle = starts[split.first + 1]
+            both = np.minimum(middle - split.start, room) + np.minimum(split.stop - middle, room)
             cut = Cuts(
-                start=stretch.start, stop=stretch.stop, length=both.astype(np.int32), document=stretch.documents,
-                sentence=stretch.first, sentences=np.full(len(both), 2, dtype=np.int32), lead=None,
+                start=split.start, stop=split.stop, length=both.astype(np.int32), document=split.documents,
+                sentence=split.first, sentences=np.full(len(both), 2, dtype=np.int32), lead=None,
             )
             if self.source.smooth is None:
                 return Plan(epoch, room, cut, rng.permutation(len(both), self.seed, self.entry, "order", epoch))
-            sides = np.sort(self.store.document_languages[stretch.documents].astype(np.int64), axis=1)
+            sides = np.sort(self.store.document_languages[split.documents].astype(np.int64), axis=1)
             drawn = mixing.resample(256 * sides[:, 0] + sides[:, 1], self.source.smooth, epoch, self.seed, self.entry)
             return Plan(epoch, room, cut, drawn.order, drawn.repeat)
 
@@ -159,7 +159,7 @@ class BoundPairs:
 
     @cached_property
     def _kin(self) -> _Kin:
-        sides = self.store.document_languages[self.stretch.documents].astype(np.int64)
+        sides = self.store.document_languages[self.split.documents].astype(np.int64)
         _, kind, number = np.unique(256 * sides[:, 0] + sides[:, 1], return_inverse=True, return_counts=True)
         order, first = np.argsort(kind, kind="stable"), (np.cumsum(number) - number)[kind]
         rank = np.empty_like(order)
@@ -176,7 +176,7 @@ class BoundPairs:
         starts, document = self.store.sentence_starts, plan.passages.document[index]
         sentence = plan.passages.sentence[index] + side
         length = np.minimum(starts[sentence + 1] - starts[sentence], plan.room)
-        arrays = self._gather.stretches(starts[sentence], length, sentence, document, want)
+        arrays = self._gather.spans(starts[sentence], length, sentence, document, want)
         if "language" in want:
             arrays["language"] = self.store.document_languages[document, side].astype(np.int32)
         return arrays

@@ -18,7 +18,7 @@ from cloze.bounds import Count, Share
 from cloze.corpus import languages as mixing
 from cloze.corpus import plan as plans
 from cloze.corpus.gather import Gatherer
-from cloze.corpus.plan import Int64, Plan, Stretch
+from cloze.corpus.plan import Int64, Plan, Split
 from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
@@ -149,15 +149,15 @@ class BoundPassages:
         if source.smooth is not None:
             store.document_languages  # noqa: B018  # raises an error that says what to do if there are none
         separator = None if source.separator is None else store.role(source.separator)
-        self.stretch = Stretch.of(
+        self.split = Split.of(
             store, documents, joined=source.across_documents, separated=separator is not None
         )
-        if part == "train" and not (self.stretch.stop - self.stretch.start >= 2).any():
+        if part == "train" and not (self.split.stop - self.split.start >= 2).any():
             raise CorpusError(
                 f"{store.path}: the corpus is smaller than one example: no document has two tokens "
                 f"({store.documents:,} documents, {len(store.tokens):,} tokens).\n  Build the store from more text."
             )
-        self._gather = Gatherer(store, self.stretch, separator)
+        self._gather = Gatherer(store, self.split, separator)
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
         self._cuts: OrderedDict[Any, plans.Cuts] = OrderedDict()
 
@@ -170,7 +170,7 @@ class BoundPassages:
     @property
     def tokens(self) -> int:
         """Tokens of this part of the corpus."""
-        return int((self.stretch.stop - self.stretch.start).sum())
+        return int((self.split.stop - self.split.start).sum())
 
     def plan(self, epoch: int, room: int) -> Plan:
         """The passages of one epoch with room for `room` tokens each; a pure function of seed, entry, epoch and room."""
@@ -230,11 +230,11 @@ class BoundPassages:
 
     def _cut(self, epoch: int, room: int) -> plans.Cuts:
         if self.source.each:
-            return plans.by_each(self.store, self.stretch, self.source.room(room))
+            return plans.by_each(self.store, self.split, self.source.room(room))
         if self.source.break_at == "anywhere":
-            return plans.by_length(self.store, self.stretch, room)
+            return plans.by_length(self.store, self.split, room)
         targets = self._targets(epoch, room) if self.source.short else None
-        return plans.by_sentence(self.store, self.stretch, room, targets, overrun=self.source.overrun)
+        return plans.by_sentence(self.store, self.split, room, targets, overrun=self.source.overrun)
 
     def _targets(self, epoch: int, room: int) -> plans.Targets:
         """Target lengths: the room, or for a share `short` a number from 2 to the room, drawn by document, or by passage with its
@@ -246,38 +246,38 @@ class BoundPassages:
 
         if self.source.short_by == "passage":
             return lambda document, start: drawn("short/passage", start)
-        of_document = drawn("short", self.stretch.documents)
+        of_document = drawn("short", self.split.documents)
         return lambda document, start: of_document[document]
 
     def _distractors(self, plan: Plan, items: Int64, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
-        stretch, draw = self.stretch, self.draw(plan, items)
-        own = np.searchsorted(stretch.documents, plan.passages.document[index])
+        split, draw = self.split, self.draw(plan, items)
+        own = np.searchsorted(split.documents, plan.passages.document[index])
         spanned: Any = 1
         if self.source.across_documents:
-            spanned = np.searchsorted(stretch.start, plan.passages.stop[index], "left") - own
+            spanned = np.searchsorted(split.start, plan.passages.stop[index], "left") - own
         low, high = self._range_of_language(own)
         others = high - low - spanned
         if np.min(others) < 1:
             raise CorpusError(
                 f"{self.store.path}: `pair: {{wrong: random_document}}` needs a random document, but the corpus has "
-                f"only the passage's own document ({len(stretch.documents)} in the {self.part} part).\n"
+                f"only the passage's own document ({len(split.documents)} in the {self.part} part).\n"
                 f"  Use a corpus of at least two documents{' of every language' if self.store.languages else ''}, "
                 f"or pair with rate: 0."
             )
         other = self._others(draw, own, spanned, low, high)
-        first, last = stretch.first[other], stretch.last[other]
+        first, last = split.first[other], split.last[other]
         sentence = first + draw.integers("distractor/sentence", last - first)
         start = self.store.sentence_starts[sentence]
-        stop = self.store.sentence_starts[sentence + 1] if self.source.each else stretch.stop[other]
+        stop = self.store.sentence_starts[sentence + 1] if self.source.each else split.stop[other]
         length = np.minimum(stop - start, self.source.room(plan.room))
-        return self._gather.stretches(start, length, sentence, stretch.documents[other], want)
+        return self._gather.spans(start, length, sentence, split.documents[other], want)
 
     def _others(self, draw: rng.Draw, own: NDArray[np.intp], spanned: Any, low: Any, high: Any) -> NDArray[np.int64]:
         """A document of low … high - 1 for each row, but none of the `spanned` ones from `own` on."""
         if self.source.distractor == "documents":
             other = low + draw.integers("distractor/document", high - low - spanned)
             return np.asarray(other + np.where(other >= own, spanned, 0))
-        before = self._sentences_before  # sentences of the stretch before each document
+        before = self._sentences_before  # sentences of the split before each document
         mine = before[own + spanned] - before[own]
         sentence = before[low] + draw.integers("distractor/document", before[high] - before[low] - mine)
         sentence += np.where(sentence >= before[own], mine, 0)
@@ -285,25 +285,25 @@ class BoundPassages:
 
     @cached_property
     def _sentences_before(self) -> Int64:
-        return np.concatenate([[0], np.cumsum(self.stretch.last - self.stretch.first)])
+        return np.concatenate([[0], np.cumsum(self.split.last - self.split.first)])
 
     def _range_of_language(self, own: NDArray[np.intp]) -> tuple[Any, Any]:
-        """The first document of the stretch in each one's language, and one past the last; a store keeps a language together."""
+        """The first document of the split in each one's language, and one past the last; a store keeps a language together."""
         if not self.store.languages:
-            return 0, len(self.stretch.documents)
-        language = self.store.document_languages[self.stretch.documents]
+            return 0, len(self.split.documents)
+        language = self.store.document_languages[self.split.documents]
         return np.searchsorted(language, language[own], "left"), np.searchsorted(language, language[own], "right")
 
     def _lead(self, plan: Plan, items: Int64, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
         """A sentence from the beginning of each passage's document, cut to the room."""
-        stretch, passages = self.stretch, plan.passages
-        own = np.searchsorted(stretch.documents, passages.document[index])
-        first = stretch.first[own]
+        split, passages = self.split, plan.passages
+        own = np.searchsorted(split.documents, passages.document[index])
+        first = split.first[own]
         assert self.source.lead is not None  # else no companion of this name is given
-        sentence = first + self.draw(plan, items).integers("lead", np.minimum(stretch.last[own] - first, self.source.lead))
+        sentence = first + self.draw(plan, items).integers("lead", np.minimum(split.last[own] - first, self.source.lead))
         start = self.store.sentence_starts[sentence]
         length = np.minimum(self.store.sentence_starts[sentence + 1] - start, plan.room)
-        arrays = self._gather.stretches(start, length, sentence, stretch.documents[own], want)
+        arrays = self._gather.spans(start, length, sentence, split.documents[own], want)
         if "sentence" in want:
             place = sentence - passages.sentence[index]
             place = np.where((place >= 0) & (place < passages.sentences[index]), place, -1)

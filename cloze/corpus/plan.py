@@ -1,6 +1,6 @@
 """Plans: where every passage of an epoch starts and stops. Made from sentence lengths in one pass, never from tokens.
 
-A `Stretch` is the text that passages are cut from: the documents of one part (train or held out) in store order, grouped
+A `Split` is the text that passages are cut from: the documents of one part (train or held out) in store order, grouped
 into runs, here neighbouring documents, which a passage may not leave. Without `across_documents` every document is a run of its
 own.
 
@@ -21,7 +21,7 @@ from cloze.corpus.store import Store
 
 Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
-#: The target lengths (n,) of passages that begin at these tokens (n,) of these documents (n,), as indices into the stretch.
+#: The target lengths (n,) of passages that begin at these tokens (n,) of these documents (n,), as indices into the split.
 Targets = Callable[[Int64, Int64], Int64]
 
 _CHUNK = 1 << 20  # sentences turned into Python integers at a time: bounds memory, not results
@@ -96,7 +96,7 @@ class Plan(Arranged[Cuts]):
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Split:
     """The documents of one part and the runs they form; K documents, R runs. Empty documents are left out."""
 
     documents: Int64    # (K,) document numbers in the store, ascending
@@ -108,8 +108,8 @@ class Stretch:
     borders: Int64      # (G,) physical start of documents that continue a run, if a separator precedes them
 
     @classmethod
-    def of(cls, store: Store, documents: Int64, *, joined: bool, separated: bool) -> Stretch:
-        """The stretch of these documents.
+    def of(cls, store: Store, documents: Int64, *, joined: bool, separated: bool) -> Split:
+        """The split of these documents.
 
         `joined`: neighbours in the store form runs, as long as their language is the same; `separated`: by a separator.
         """
@@ -128,7 +128,7 @@ class Stretch:
 
 
 def by_sentence(
-    store: Store, stretch: Stretch, room: int, targets: Targets | None, *, overrun: bool
+    store: Store, split: Split, room: int, targets: Targets | None, *, overrun: bool
 ) -> Cuts:
     """Passages of whole sentences.
 
@@ -136,7 +136,7 @@ def by_sentence(
     `overrun` the sentence that reaches the target is taken whole, so that a passage may have up to twice the room; without it the
     passage stops before that sentence. A sentence longer than the room is cut into pieces of `room`: nothing is dropped.
     """
-    units = _units(store, stretch, room)
+    units = _units(store, split, room)
     ends = units.linear_end
     cuts: list[int] = []
     stops: list[Int64] = []
@@ -163,28 +163,28 @@ def by_sentence(
     sentences = units.sentence[tail] - units.sentence[head] + 1
     return Cuts(
         start=units.start[head], stop=units.start[tail] + units.size[tail], length=length.astype(np.int32),
-        document=stretch.documents[units.document[head]], sentence=units.sentence[head],
+        document=split.documents[units.document[head]], sentence=units.sentence[head],
         sentences=sentences.astype(np.int32), lead=None, target=np.concatenate(aims).astype(np.int32) if aims else None,
     )
 
 
-def by_length(store: Store, stretch: Stretch, room: int) -> Cuts:
+def by_length(store: Store, split: Split, room: int) -> Cuts:
     """Passages of exactly `room` tokens, separators counted, wherever that cuts; the last of each run is shorter."""
-    first, last = stretch.runs[:-1], stretch.runs[1:] - 1
-    sizes = stretch.stop[last] - stretch.start[first]
-    before = np.searchsorted(stretch.borders, stretch.start[first])          # separators in earlier runs
-    inside = np.searchsorted(stretch.borders, stretch.stop[last]) - before   # separators in this run
+    first, last = split.runs[:-1], split.runs[1:] - 1
+    sizes = split.stop[last] - split.start[first]
+    before = np.searchsorted(split.borders, split.start[first])          # separators in earlier runs
+    inside = np.searchsorted(split.borders, split.stop[last]) - before   # separators in this run
     pieces = -(-(sizes + inside) // room)
     run = np.repeat(np.arange(len(sizes)), pieces)
     begin = (np.arange(len(run)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * room
     end = np.minimum(begin + room, (sizes + inside)[run])
     # Within a run, separator g stands in front of borders[g], pushed on by the separators before it.
-    offset = stretch.start[first]
+    offset = split.start[first]
     shift = np.repeat(offset, inside)
     of_run = np.repeat(np.arange(len(sizes)), inside)
-    rank = np.arange(len(stretch.borders)) - np.repeat(before, inside)
+    rank = np.arange(len(split.borders)) - np.repeat(before, inside)
     stride = int((sizes + inside).max(initial=0)) + 1
-    places = stretch.borders - shift + rank + of_run * stride  # runs laid out apart, so that one search serves all
+    places = split.borders - shift + rank + of_run * stride  # runs laid out apart, so that one search serves all
     left, right = np.searchsorted(places, begin + run * stride), np.searchsorted(places, end + run * stride)
     padded = np.append(places, -1)
     start, stop = offset[run] + begin - (left - before[run]), offset[run] + end - (right - before[run])
@@ -192,38 +192,38 @@ def by_length(store: Store, stretch: Stretch, room: int) -> Cuts:
     final = np.searchsorted(store.sentence_starts, stop, "left") - 1
     return Cuts(
         start=start, stop=stop, length=(end - begin).astype(np.int32),
-        document=stretch.documents[np.searchsorted(stretch.start, start, "right") - 1],
+        document=split.documents[np.searchsorted(split.start, start, "right") - 1],
         sentence=sentence, sentences=(final - sentence + 1).astype(np.int32),
         lead=padded[left] == begin + run * stride if len(places) else None,
     )
 
 
-def by_each(store: Store, stretch: Stretch, room: int) -> Cuts:
+def by_each(store: Store, split: Split, room: int) -> Cuts:
     """One sentence per passage; a sentence longer than the room is cut into pieces of `room`."""
-    units = _units(store, stretch, room)
+    units = _units(store, split, room)
     return Cuts(
         start=units.start, stop=units.start + units.size, length=units.size.astype(np.int32),
-        document=stretch.documents[units.document], sentence=units.sentence,
+        document=split.documents[units.document], sentence=units.sentence,
         sentences=np.ones(len(units.start), dtype=np.int32), lead=None,
     )
 
 
 @dataclass(frozen=True)
 class _Units:
-    """Sentences of a stretch in order, those longer than the room cut into pieces; U of each."""
+    """Sentences of a split in order, those longer than the room cut into pieces; U of each."""
 
     start: Int64        # physical
     size: Int64         # tokens
     sentence: Int64     # number in the store
-    document: NDArray[np.intp]  # index into the stretch
+    document: NDArray[np.intp]  # index into the split
     run_end: Int64      # one past the last unit of the run
     linear_end: Int64   # one past the unit's last token, linear
 
 
-def _units(store: Store, stretch: Stretch, room: int) -> _Units:
-    counts = stretch.last - stretch.first
+def _units(store: Store, split: Split, room: int) -> _Units:
+    counts = split.last - split.first
     document = np.repeat(np.arange(len(counts)), counts)
-    sentence = _ranges(stretch.first, counts)
+    sentence = _ranges(split.first, counts)
     start = store.sentence_starts[sentence]
     size = store.sentence_starts[sentence + 1] - start
     pieces = -(-size // room)
@@ -234,10 +234,10 @@ def _units(store: Store, stretch: Stretch, room: int) -> _Units:
         size = np.minimum(np.repeat(size, pieces) - nth * room, room)
     opens = np.searchsorted(document, np.arange(len(counts)))  # first unit of each document
     linear_end = np.cumsum(size)
-    if len(stretch.borders):
-        ahead = np.searchsorted(stretch.borders, stretch.start, "right")  # separators up to each document's start
+    if len(split.borders):
+        ahead = np.searchsorted(split.borders, split.start, "right")  # separators up to each document's start
         linear_end += ahead[document]
-    run_sizes = np.diff(np.append(opens[stretch.runs[:-1]], len(size)))
+    run_sizes = np.diff(np.append(opens[split.runs[:-1]], len(size)))
     run_end = np.repeat(np.cumsum(run_sizes), run_sizes)
     return _Units(start, size, sentence, document, run_end, linear_end)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.corpus.gather import Gatherer
 from cloze.corpus.passages import remember, running_text
-from cloze.corpus.plan import Cuts, Int64, Plan, Stretch
+from cloze.corpus.plan import Cuts, Int64, Plan, Split
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.rows import Rows
@@ -57,8 +57,8 @@ class BoundSingle:
         self.source, self.store, self.seed, self.entry, self.part = source, store, seed, entry, part
         self.batch = batch
         documents = running_text(store, held_out, part)
-        self.stretch = Stretch.of(store, documents, joined=source.across_documents, separated=False)
-        self._gather = Gatherer(store, self.stretch, None)
+        self.split = Split.of(store, documents, joined=source.across_documents, separated=False)
+        self._gather = Gatherer(store, self.split, None)
         self._all = self._with_neighbours()
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
         self._cuts: OrderedDict[Any, Cuts] = OrderedDict()
@@ -79,7 +79,7 @@ class BoundSingle:
     @property
     def tokens(self) -> int:
         """Tokens of this part of the corpus, including sentences that are left out."""
-        return int((self.stretch.stop - self.stretch.start).sum())
+        return int((self.split.stop - self.split.start).sum())
 
     def plan(self, epoch: int, room: int) -> Plan:
         """The sentences of one epoch with room for `room` tokens each; a pure function of seed, entry, epoch and room.
@@ -127,12 +127,12 @@ class BoundSingle:
         start = self.store.sentence_starts[sentence]
         length = self.store.sentence_starts[sentence + 1] - start
         document = np.searchsorted(self.store.document_sentences, sentence, "right") - 1
-        return self._gather.stretches(start, length, sentence, document, want)
+        return self._gather.spans(start, length, sentence, document, want)
 
     def _with_neighbours(self) -> _Sentences:
         """The sentences that have every companion within their run of documents."""
-        stretch = self.stretch
-        first, last = stretch.first[stretch.runs[:-1]], stretch.last[stretch.runs[1:] - 1]
+        split = self.split
+        first, last = split.first[split.runs[:-1]], split.last[split.runs[1:] - 1]
         first = first + ("previous" in self.source.companions)
         counts = np.maximum(last - ("next" in self.source.companions) - first, 0)
         ends = np.cumsum(counts)

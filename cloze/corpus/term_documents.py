@@ -15,7 +15,7 @@ from cloze.corpus.passages import running_text
 from cloze.corpus.plan import Int64
 from cloze.corpus.source import Source
 from cloze.corpus.store import Store
-from cloze.corpus.word_stretches import Unit
+from cloze.corpus.word_chunks import Unit
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
 from cloze.rows import Rows

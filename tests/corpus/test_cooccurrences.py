@@ -21,7 +21,7 @@ from cloze.corpus.cells import CellPlan, Cells, shuffled
 from cloze.corpus.cooccurrences import Cooccurrences, count_cells
 from cloze.corpus.pair_counting import counted
 from cloze.corpus.spill import Keys, Runs, Sums
-from cloze.corpus.word_stretches import stretches
+from cloze.corpus.word_chunks import chunks
 from cloze.corpus.writer import StoreWriter
 from cloze.errors import CorpusError, RecipeError
 
@@ -114,7 +114,7 @@ def test_both_paths_count_what_the_definition_says(
             cells = count_cells(source, store, np.arange(store.documents), inner, threads=threads, compiled=compiled)
             np.testing.assert_allclose(matrix(cells), expected, rtol=1e-6)
             assert cells.tokens == sum(t > 3 for d in documents for s in d for t in s)
-    chunked = sum((w.ids[w.new :].tolist() for w in stretches(store, np.arange(store.documents), unit=source.unit, radius=radius,
+    chunked = sum((w.ids[w.new :].tolist() for w in chunks(store, np.arange(store.documents), unit=source.unit, radius=radius,
                                                               chunk=chunk)), [])
     assert chunked == [t for d in documents for s in d for t in s if t > 3]
 
@@ -129,7 +129,7 @@ def test_where_chunks_end_does_not_matter(
     weights = 1 / np.arange(1.0, radius + 1)
 
     def found(size: int) -> Counter[int]:
-        words = stretches(store, np.arange(store.documents), unit=unit, radius=radius, chunk=size)  # type: ignore[arg-type]
+        words = chunks(store, np.arange(store.documents), unit=unit, radius=radius, chunk=size)  # type: ignore[arg-type]
         made = counted(words, weights, vocab_size=12, symmetric=True, memory=1 << 24, folder=folder, compiled=False)
         keys, sums = whole(made, 1000)
         return Counter(dict(zip(keys.tolist(), sums.round(9).tolist(), strict=True)))
@@ -143,7 +143,7 @@ def test_what_does_not_fit_is_spilled_and_merged(tmp_path: Path, compiled: bool,
     ids = (4 + np.random.default_rng(1).integers(0, 996, 20000)).tolist()
     store = store_of(tmp_path / "store", [[ids]], vocab_size=1000)
     weights = np.ones(5)
-    words = list(stretches(store, np.arange(1), unit="document", radius=5, chunk=3000))
+    words = list(chunks(store, np.arange(1), unit="document", radius=5, chunk=3000))
     results = []
     for memory in (1 << 30, 1 << 18):
         folder = tmp_path / str(memory)

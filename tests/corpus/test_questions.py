@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloze.corpus.readers.questions import Stretch, each_question, read_questions
+from cloze.corpus.readers.questions import AnswerSpan, each_question, read_questions
 from cloze.corpus.records import Records
 from cloze.corpus.records.spans import UNKNOWN, nearest_place, tokens_of
 from cloze.errors import TaskError
@@ -50,7 +50,7 @@ def test_every_question_has_its_line_and_its_place_in_the_document(tmp_path: Pat
         assert lines[one.line - 1].strip() == "{"
         assert any(json.dumps(one.question) in line for line in lines[one.line : one.line + 4])
     assert [one.name for one in found] == ["q", "n", "7"]
-    assert [one.answers for one in found] == [(Stretch("The dog", 24),), (), (Stretch("Rain", 0),)]
+    assert [one.answers for one in found] == [(AnswerSpan("The dog", 24),), (), (AnswerSpan("Rain", 0),)]
     assert [one.context for one in found] == [CONTEXT, CONTEXT, "Rain."]
     flat = read_questions(write(tmp_path / "flat.json", data)).each
     assert [(one.place, one.answers) for one in flat] == [(one.place, one.answers) for one in found]
@@ -62,7 +62,7 @@ def test_json_lines_hold_one_question_each(tmp_path: Path) -> None:
     path = tmp_path / "q.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     assert [(one.line, one.place, one.answers) for one in read_questions(path).each] == [
-        (1, "", (Stretch("The dog", 24),)), (2, "", ())
+        (1, "", (AnswerSpan("The dog", 24),)), (2, "", ())
     ]
     asked = write(tmp_path / "new.json", {"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "b"}]}]}]})
     assert read_questions(asked, labelled=False).each[0].answers is None
@@ -125,7 +125,7 @@ def test_a_wrong_offset_is_an_error_with_its_place_and_all_of_them_can_be_listed
         list(strict.answer.read(path, strict.columns))
     faults: list[str] = []
     records = list(strict.answer.read(path, strict.columns, lambda line, why: faults.append(why)))
-    assert [record.answer for record in records] == [Stretch("The cat", 0), Stretch("The dog", 24)]
+    assert [record.answer for record in records] == [AnswerSpan("The cat", 0), AnswerSpan("The dog", 24)]
     assert [why.split(":")[0].rpartition(".")[2] for why in faults] == ["qas[1]", "qas[2]", "qas[3]"]
     assert "the context has ' cat sa'; it starts at 24" in faults[1] and "the context does not have it" in faults[2]
 
@@ -135,7 +135,8 @@ def test_offsets_can_be_found(tmp_path: Path, tokenizer: Tokenizer) -> None:
 
     path = write(tmp_path / "q.json", document(question("cat", 38), question("cat", 5), question("a cow", 3)))
     finding = source(answer=SpanAnswer(offsets="find"))
-    assert [r.answer for r in finding.answer.read(path, finding.columns)] == [Stretch("cat", 40), Stretch("cat", 4), UNKNOWN]
+    answers = [record.answer for record in finding.answer.read(path, finding.columns)]
+    assert answers == [AnswerSpan("cat", 40), AnswerSpan("cat", 4), UNKNOWN]
     told: list[str] = []
     store = finding.build_store([path], tokenizer, tmp_path / "store", known=None, report=told.append)
     assert told[1:] == ["1 questions are left out: their context contains none of their answers"]
@@ -146,7 +147,7 @@ def test_offsets_can_be_found(tmp_path: Path, tokenizer: Tokenizer) -> None:
 @given(st.text("ab ", min_size=1, max_size=12), st.text("ab ", min_size=1, max_size=3), st.integers(-3, 14))
 def test_the_nearest_place_is_the_nearest(context: str, text: str, start: int) -> None:
     places = [place for place in range(len(context)) if context.startswith(text, place)]
-    found = nearest_place(Stretch(text, start), context)
+    found = nearest_place(AnswerSpan(text, start), context)
     assert (found is None) == (not places)
     if found is not None:
         assert found.start in places and abs(found.start - start) == min(abs(place - start) for place in places)

@@ -16,7 +16,7 @@ from cloze.errors import TaskError, nearest
 from cloze.untrusted import without_surrogates
 
 
-class Stretch(NamedTuple):
+class AnswerSpan(NamedTuple):
     """An answer as the file has it: its text, and the offset in the context that the file states, in characters."""
 
     text: str
@@ -39,7 +39,7 @@ class QuestionRecord:
     name: str
     question: str
     context: str
-    answers: tuple[Stretch, ...] | None
+    answers: tuple[AnswerSpan, ...] | None
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def _text(raw: dict[str, Any], field: str) -> str:
     return without_surrogates(raw[field])
 
 
-def _answers(raw: dict[str, Any], field: str) -> tuple[Stretch, ...]:
+def _answers(raw: dict[str, Any], field: str) -> tuple[AnswerSpan, ...]:
     if raw.get("is_impossible") is True:
         return ()
     if field not in raw:
@@ -236,19 +236,19 @@ def _answers(raw: dict[str, Any], field: str) -> tuple[Stretch, ...]:
         given = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if not isinstance(given, list):
         raise _Wrong(f"{field!r} is not a list; expected [{{\"text\": …, \"answer_start\": …}}].")
-    return tuple(_stretch(one, field) for one in given)
+    return tuple(_answer_span(one, field) for one in given)
 
 
-def _stretch(one: Any, field: str) -> Stretch:
+def _answer_span(one: Any, field: str) -> AnswerSpan:
     start = one.get("answer_start") if isinstance(one, dict) else None
     text = one.get("text") if isinstance(one, dict) else None
     if not isinstance(text, str) or not text or not isinstance(start, int) or isinstance(start, bool):
         raise _Wrong(f"{field!r}: {json.dumps(one, ensure_ascii=False)[:60]} is no answer; expected a text and a whole number: "
                      '{"text": …, "answer_start": …}.')  # fmt: skip
-    return Stretch(without_surrogates(text), start)
+    return AnswerSpan(without_surrogates(text), start)
 
 
-def misplaced(answer: Stretch, context: str) -> str:
+def misplaced(answer: AnswerSpan, context: str) -> str:
     """A message about an answer that is not at its start offset in the context."""
     there = context[max(answer.start, 0) : max(answer.start, 0) + len(answer.text)] if answer.start >= 0 else ""
     found = context.find(answer.text)

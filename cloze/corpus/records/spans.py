@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.questions import Names, Stretch, each_question, misplaced
+from cloze.corpus.readers.questions import AnswerSpan, Names, each_question, misplaced
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Int32, Record
 from cloze.corpus.records.windows import Shown
@@ -88,12 +88,12 @@ _WAY_OUT = (
 )
 
 
-def nearest_place(answer: Stretch, context: str) -> Stretch | None:
+def nearest_place(answer: AnswerSpan, context: str) -> AnswerSpan | None:
     """The occurrence of the answer nearest to its offset; None if the context does not contain it."""
     start = max(answer.start, 0)
     found = context.rfind(answer.text, 0, start + len(answer.text)), context.find(answer.text, start)
     places = [place for place in found if place >= 0]
-    return Stretch(answer.text, min(places, key=lambda place: abs(place - answer.start))) if places else None
+    return AnswerSpan(answer.text, min(places, key=lambda place: abs(place - answer.start))) if places else None
 
 
 class Tokens(NamedTuple):
@@ -129,13 +129,13 @@ class _SpanEncoder(Encoder):
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         spelled = self.tokenizer.encode_spelled([text for record in records for text in record.texts])
         tokens = np.array([self._tokens(spelled, 2 * n + 1, r.answer) for n, r in enumerate(records)], np.int32).reshape(-1, 2)
-        self.seen.update(r.answer.text if isinstance(r.answer, Stretch) else "" for r in records if r.answer != UNKNOWN)
+        self.seen.update(r.answer.text if isinstance(r.answer, AnswerSpan) else "" for r in records if r.answer != UNKNOWN)
         self.unknown += int((tokens[:, 0] == UNKNOWN).sum())
         columns: dict[str, Int32] = {"first": tokens[:, 0], "last": tokens[:, 1]}
         return Block(spelled.ids, spelled.word_start, spelled.offsets, columns)
 
     @staticmethod
-    def _tokens(spelled: Spelled, number: int, answer: Stretch | int | None) -> tuple[int, int]:
-        if not isinstance(answer, Stretch):
+    def _tokens(spelled: Spelled, number: int, answer: AnswerSpan | int | None) -> tuple[int, int]:
+        if not isinstance(answer, AnswerSpan):
             return (NONE, NONE) if answer is None else (UNKNOWN, UNKNOWN)
         return tokens_of(spelled, number, answer.start, answer.start + len(answer.text)) or (UNKNOWN, UNKNOWN)

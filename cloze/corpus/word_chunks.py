@@ -25,7 +25,7 @@ class Words:
     new: int
 
 
-def stretches(store: Store, documents: Int64, *, unit: Unit, radius: int, chunk: int = 1 << 20) -> Iterator[Words]:
+def chunks(store: Store, documents: Int64, *, unit: Unit, radius: int, chunk: int = 1 << 20) -> Iterator[Words]:
     """The words of these documents (ascending numbers). Special tokens, including [UNK], are removed and leave no gap."""
     roles = np.zeros(store.vocab_size, np.bool_)
     roles[list(store.header["roles"].values())] = True
