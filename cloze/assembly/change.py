@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 
 class Facts(NamedTuple):
-    """The tokens that the budget pays for, and the tokens of the training text."""
+    """The tokens that the budget pays for, the tokens of the training text, and whether the exported network is a trained one
+    that the run continues."""
 
     budget_tokens: float
     text_tokens: int
+    continued: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ that depend on the budget, by a few laws. docs/budgets.md shows their evidence:
 
 - tokens per update grow like the square root of the budget's tokens, up to the published batch;
 - the peak rate depends on the kind of optimiser and of network, and falls with the width (`peaks.py`);
+- a trained network that a run continues learns at a tenth of that;
 - rows are short for a small budget: a long row costs more and teaches nothing new;
 - the initial weights of a narrow network are larger;
 - dropout is off if the text is read only once or twice;
@@ -26,6 +27,7 @@ from cloze.assembly.recipe import PartSpec, Recipe
 
 BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million tokens, and how they grow
 LARGER = 2.0  # a batch so many times the fitted one leaves too few updates
+CONTINUED = 0.1  # of the peak of a new network: a trained one forgets at the full rate
 DISCRIMINATOR = 0.5  # a generator and a discriminator in one step need a lower rate
 WARMUP_UPDATES, LONGEST_WARMUP = 100, 0.3  # at least so many updates, at most this share of the budget
 SHORT, LONG_TOKENS = 128, 1e9  # tokens per row below that many tokens
@@ -80,7 +82,7 @@ def _changes(recipe: Recipe, facts: Facts, kept: Collection[str]) -> Iterator[Ch
             yield Change(f"schedule[{index}].set.batch", phase.set["batch"], min(batch, phase.set["batch"]), many)
     if recipe.training.micro_batch is not None and recipe.training.micro_batch > batch:
         yield Change("training.micro_batch", recipe.training.micro_batch, batch, "no larger than the batch")
-    yield from _rate(recipe, updates)
+    yield from _rate(recipe, updates, continued=facts.continued)
     yield from _optimizer(recipe, updates)
     yield from _evaluations(recipe, facts, length)
     yield from _dropouts(recipe, facts)
@@ -156,7 +158,7 @@ def _batch(recipe: Recipe, facts: Facts, length: int) -> int:
     return min(recipe.training.batch, max(4, 4 * round(rows / 4)))
 
 
-def _rate(recipe: Recipe, updates: float) -> Iterator[Change]:
+def _rate(recipe: Recipe, updates: float, *, continued: bool) -> Iterator[Change]:
     rate, optimizer = recipe.training.rate, recipe.training.optimizer
     path, given = f"training.rate.{rate.name}", rate.arguments
     exported = recipe.exported.part
@@ -166,8 +168,9 @@ def _rate(recipe: Recipe, updates: float) -> Iterator[Change]:
     widest = max(part.arguments.get("width") or 1 for part in _parts(recipe))
     peak = None if law is None else law.at(widest)
     if peak is not None and "peak" in given:
-        peak *= DISCRIMINATOR if _rewrites(recipe) else 1.0
-        yield Change(f"{path}.peak", given["peak"], _rounded(peak), f"width {widest}, {WORDS[kind]}, {optimizer.name}")
+        peak *= (DISCRIMINATOR if _rewrites(recipe) else 1.0) * (CONTINUED if continued else 1.0)
+        why = f"width {widest}, {WORDS[kind]}, {optimizer.name}" + (", a tenth for a trained network" if continued else "")
+        yield Change(f"{path}.peak", given["peak"], _rounded(peak), why)
     made, share = class_of("rate", rate.name), None
     if law is not None and law.warmup is not None and "warmup" in given and made.free_warmup:
         share = _rounded(min(LONGEST_WARMUP, max(law.warmup, WARMUP_UPDATES / max(updates, 1.0))))

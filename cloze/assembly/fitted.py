@@ -69,12 +69,12 @@ def table_of(title: str, changes: Sequence[Change], kept: Sequence[str], stage: 
 
 def fitted(
     recipe: Recipe, load: Load, *, budget: Budget, corpus: Sequence[str], tokenizer: Path | None, prepare: Prepare,
-    trials: Trials | None = None,
+    trials: Trials | None = None, continued: bool = False,
 ) -> Fitted:
     """Fit `recipe` to a budget. `load(overrides)` returns it with further values set; the user's own values win.
 
     `prepare` builds a run from a recipe without starting it. It is called once, with a guessed fit, to measure how many tokens
-    the budget pays for. `trials` keeps the measurements of that run.
+    the budget pays for. `trials` keeps the measurements of that run. `continued`: the exported network starts from a checkpoint.
     """
     if not fits(recipe):
         return Fitted(recipe)
@@ -85,17 +85,19 @@ def fitted(
     base = _with(load, known) if known else recipe
     words = learns_words(recipe)
     guess = Facts(_GUESS.budget_tokens, size // _BYTES) if words and size is not None else _GUESS
-    run = prepare(_with(load, [*known, *fit(base, guess)]))
+    run = prepare(_with(load, [*known, *fit(base, guess._replace(continued=continued))]))
     text = sum(_text_tokens(run))
     engine = pace(run, engines()) if budget.timed and words else None
     pays = passes_paid(run, budget, engine) if words else paid(run, budget, trials)
     run.data.close()
-    made = fitted_to(base, load, pays, text, known=known, stays=() if budget.timed else ("training.epochs",))
+    stays = () if budget.timed else ("training.epochs",)
+    made = fitted_to(base, load, pays, text, known=known, stays=stays, continued=continued)
     return replace(made, pace=engine, tokens=made.tokens if budget.timed or not words else None)
 
 
 def fitted_to(
-    base: Recipe, load: Load, pays: Pays, text_tokens: int, *, known: Sequence[Change] = (), stays: Sequence[str] = ()
+    base: Recipe, load: Load, pays: Pays, text_tokens: int, *, known: Sequence[Change] = (), stays: Sequence[str] = (),
+    continued: bool = False,
 ) -> Fitted:
     """Fit a recipe that already has the changes `known` to a budget; `pays(recipe)` returns how many tokens the budget pays for.
 
@@ -105,7 +107,7 @@ def fitted_to(
     kept = list(stays)
     held, made, tokens = list(known), base, pays(base)
     for _ in range(_ROUNDS):
-        changes = [*known, *fit(base, Facts(tokens, text_tokens), kept=kept)]
+        changes = [*known, *fit(base, Facts(tokens, text_tokens, continued), kept=kept)]
         held, made = holding(load, changes)
         undone = [change.path for change in changes if change not in held]
         before, tokens = tokens, pays(made)

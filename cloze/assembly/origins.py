@@ -28,7 +28,8 @@ NETWORKS = Path("cloze") / "networks"
 
 @dataclass(frozen=True)
 class Written:
-    """The tree of a recipe or stage with every network written out; `kept` names the networks that keep a checkpoint's size."""
+    """The tree of a recipe or stage with every network written out; `kept` names the networks that have a checkpoint's size,
+    because they write none of their own."""
 
     tree: Node
     kept: frozenset[str] = frozenset()
@@ -64,13 +65,12 @@ def take_up(
             known = f"Earlier stages: {', '.join(earlier)}. " if earlier else ""
             faults.add(origin.where, f"{path}.from", f"there is no stage or checkpoint named {name!r}.",
                        f"{known}{_close(name, [*earlier, *checkpoints])}A checkpoint is bound with --bind {name}=FOLDER.")
-        elif checkpoints is not None:
+        elif checkpoints is not None and whole:
             kept.add(label)
-            if whole:
-                part, arguments, changes = _described(checkpoints[name], label)
-                network.put(part, from_data(dict(arguments), network.where))
-                network.value = {part: network.value.pop(part), **network.value}  # a value path means the first mapping
-                take_over(network, changes, str(checkpoints[name]), path, faults)
+            part, arguments, changes = _described(checkpoints[name], label)
+            network.put(part, from_data(dict(arguments), network.where))
+            network.value = {part: network.value.pop(part), **network.value}  # a value path means the first mapping
+            take_over(network, changes, str(checkpoints[name]), path, faults)
     return Written(tree, frozenset(kept))
 
 

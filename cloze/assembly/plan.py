@@ -124,15 +124,18 @@ def _vectors(recipe: Recipe) -> tuple[str, ...]:
     return (line,) if learns_words(recipe) else ()
 
 
-def prospects_of(recipe: Recipe, run: Run, tokens: float | None, *, vocab_size: int) -> Iterator[Prospect]:
-    """The prospect of every objective that has a baseline, after so many tokens."""
+def prospects_of(
+    recipe: Recipe, run: Run, tokens: float | None, *, vocab_size: int, continued: bool = False
+) -> Iterator[Prospect]:
+    """The prospect of every objective that has a baseline, after so many tokens; of a trained network that is `continued`, the
+    baselines alone, because the laws are those of new networks."""
     for entry, spec in recipe.step_entries.items():
         for pass_, objective in spec.objectives():
             name = label_of(recipe, entry, objective)
             baseline = run.baselines.get(name)
             if baseline is None:
                 continue
-            kind = kind_of(recipe, spec, pass_, objective)
+            kind = None if continued else kind_of(recipe, spec, pass_, objective)
             many = without_tables(run.step.networks[pass_.network].parameters(), vocab_size)
             found = Prospect(name, kind, many, baseline, None)
             yield found if kind is None or tokens is None else found.after(tokens)
@@ -177,6 +180,8 @@ def ways_out(plan: Plan, command_line: CommandLine, *, vocab_size: int, text_byt
 
 def _smaller(plan: Plan, command_line: CommandLine, now: Prospect, tokens: float, vocab_size: int) -> str | None:
     """The smaller network with the lowest expected loss, if one is better: it reads more tokens in the same time."""
+    if plan.recipe.exported.origin in command_line.checkpoints:
+        return None  # its size is that of the checkpoint
     cost = cost_per_token(plan.recipe, vocab_size)
     best: tuple[float, str, float, Prospect] | None = None
     for size in _SIZES:

@@ -141,7 +141,9 @@ def plan_of(
         loaded, run.budget, made, cost, why, sum(len(one.tokens) for one in stores.values()), (), stage=request.command_line.stage
     )
     tokens = plan.worth if cost is not None else made.tokens if made is not None else None
-    plan = replace(plan, prospects=tuple(prospects_of(loaded, run, tokens, vocab_size=store.vocab_size)))
+    plan = replace(plan, prospects=tuple(prospects_of(
+        loaded, run, tokens, vocab_size=store.vocab_size, continued=request.continues(loaded)
+    )))
     if not plan.nothing or loaded.task is not None:  # labelled text has no published size to compare with
         return plan
     bytes_ = sum(one.report.get("bytes") or 0 for one in stores.values())

@@ -108,6 +108,11 @@ class Request:
     verbose: bool = False
     command: tuple[str, ...] = ()
 
+    def continues(self, recipe: Recipe) -> bool:
+        """Whether the exported network of a recipe starts from a checkpoint that the user gave."""
+        origin = recipe.exported.origin
+        return self.init is not None if origin is None else origin in self.checkpoints
+
     @property
     def say(self) -> Say:
         """Where messages before and after training go."""

@@ -161,6 +161,7 @@ def to_budget(
         loaded, request.command_line.load, budget=spend, corpus=first,
         tokenizer=request.tokenizer or next(iter(begin.values()), None),
         prepare=lambda recipe: prepare(recipe, request, out, spend, begin, probe=True)[0], trials=trials,
+        continued=request.continues(loaded),
     )
 
 

@@ -357,3 +357,22 @@ def test_weights_of_another_shape_are_refused_with_the_command_that_continues_th
     foreign = shutil.copytree(teacher, tmp_path / "foreign", ignore=shutil.ignore_patterns("cloze"))
     with pytest.raises(CheckpointError, match="To continue it in its own shape: cloze import .*foreign --out IMPORTED"):
         train(tmp_path / "other", wider, init=foreign)
+
+
+def test_a_built_in_recipe_that_continues_a_checkpoint_learns_at_a_tenth_of_the_fitted_rate_and_expects_no_loss(
+    teacher: Path, little_text: Path, tmp_path: Path
+) -> None:
+    start: list[str] = []
+    small = ["length=16", "training.checkpoint_every=1000"]
+    made = {"corpus": little_text, "size": "tiny", "budget": "600tokens", "device": "cpu", "overrides": small}
+    pretrain("bert", out=tmp_path / "bert", report=start.append, **made)  # type: ignore[arg-type]
+    said: list[str] = []
+    pretrain("biobert", out=tmp_path / "bio", report=said.append, binds=[f"bert={tmp_path / 'bert'}"], **made)  # type: ignore[arg-type]
+    told = ["\n".join(lines) for lines in (start, said)]
+    peaks = [float(text.partition("training.rate.linear.peak=")[2].split()[0]) for text in told]
+    assert peaks == [pytest.approx(1.2e-3), pytest.approx(1.2e-4)]
+    assert "a tenth for a trained network" in told[1] and "a tenth" not in told[0]
+    assert ["expected held-out loss" in text for text in told] == [True, False]
+    assert "token_prediction: single tokens" in told[1]
+    before, after = (load_checkpoint(tmp_path / name) for name in ("bert", "bio"))
+    assert after.tokenizer.hash == before.tokenizer.hash

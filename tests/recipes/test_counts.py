@@ -75,6 +75,8 @@ Counted = Callable[[Checked], int]
         ("bert", "medium", with_pooler, 41_373_184),
         ("bert-wwm", None, with_heads, 336_226_108),  # BERT-large, uncased
         ("bert-wwm-zh", None, with_pooler, 102_267_648),
+        ("biobert", None, with_pooler, 108_310_272),  # BERT-base, cased
+        ("clinicalbert", None, with_pooler, 108_310_272),
         ("mbert", None, with_pooler, 177_853_440),
         ("bertje", None, with_pooler, 109_482_240 - 522 * 768),  # BERT-base of 30,000 entries
         ("ernie", None, with_pooler, 102_267_648 - 3128 * 768 + 768),  # Chinese BERT of 18,000 entries and 513 positions

@@ -11,6 +11,7 @@ import torch
 from cloze.assembly.binding import bound_paths, make_tables, open_stores, parse_binds
 from cloze.assembly.build import build_data, build_step
 from cloze.assembly.load import load_recipe, recipe_names
+from cloze.assembly.origins import checkpoint_names
 from cloze.assembly.recipe import Recipe
 from cloze.batching import Cursor
 from cloze.cli.main import main
@@ -62,12 +63,27 @@ def binds(recipe: Recipe) -> list[str]:
     return found
 
 
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What recipes begin with that continue a BERT."""
+    folder = tmp_path_factory.mktemp("start") / "bert"
+    values = [word for value in small("bert") for word in ("--set", value)]
+    text = ["--corpus", str(SAMPLES / "english.txt"), "--budget", "1steps", "--out", str(folder), "--quiet"]
+    assert main(["pretrain", "bert", "--size", "tiny", *values, *text]) == 0
+    return folder
+
+
 @pytest.mark.parametrize("name", distinct())
-def test_it_trains_thirty_steps_on_a_sample(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_trains_thirty_steps_on_a_sample(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+) -> None:
+    recipe = load_recipe(name)
     arguments = ["pretrain", name, "--size", "tiny", "--budget", "30steps", "--out", str(tmp_path / "run")]
     for value in small(name):
         arguments += ["--set", value]
-    assert main([*arguments, *binds(load_recipe(name))]) == 0, capsys.readouterr().err
+    for start in checkpoint_names(recipe):
+        arguments += ["--bind", f"{start}={request.getfixturevalue('bert')}"]
+    assert main([*arguments, *binds(recipe)]) == 0, capsys.readouterr().err
     assert (tmp_path / "run" / "model.safetensors").is_file() or (tmp_path / "run" / "cloze" / "network.safetensors").is_file()
 
 
