@@ -42,8 +42,9 @@ PEAKS: tuple[PeakLaw, ...] = (
     PeakLaw(("adam",), "pre", 3e-3, -0.5, 0.05),
     PeakLaw(("adam",), "post", 1.2e-3, -1.0, 0.1),
     PeakLaw(("adam",), "recurrent", 5e-3, -0.5, 0.05),
+    PeakLaw(("lamb",), "post", 6e-3, 0.0, 0.1),
+    PeakLaw(("adafactor",), "post", None, warmup=0.1),
     PeakLaw(("lamb", "adafactor"), "pre", None, warmup=0.05),
-    PeakLaw(("lamb", "adafactor"), "post", None, warmup=0.1),
     PeakLaw(("sgd", "adagrad"), "recurrent", None),
 )
 

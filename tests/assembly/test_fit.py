@@ -69,6 +69,11 @@ def test_recurrent_networks_bear_a_high_rate_of_adam() -> None:
     assert peaks == [3.5e-3, 5e-3, 3.5e-3]  # of 256, 128 and 256 numbers
 
 
+def test_lamb_takes_one_peak_at_every_width_of_post_norm_layers_and_its_published_one_before_norms() -> None:
+    assert [values(name)["training.rate.linear.peak"] for name in ("albert-base", "nezha")] == [6e-3, 6e-3]
+    assert "training.rate.cosine.peak" not in values("gpt-bert")
+
+
 def test_descent_keeps_its_published_peaks_on_recurrent_networks_and_looks_at_held_out_text_twenty_times() -> None:
     made = values("awd-lstm")
     assert made["training.evaluate_every"] == 0.05 and not any("rate" in path and "peak" in path for path in made)
