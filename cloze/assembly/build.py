@@ -360,7 +360,7 @@ def load_checkpoint(folder: Any, device: str = "cpu", *, plain: bool = False) ->
     Raises:
         CheckpointError: Something is missing, damaged or of an unknown architecture, or there is no plain form.
     """
-    from cloze.assembly.alone import open_folder
+    from cloze.assembly.saved_change import open_folder
     from cloze.training.precision import choose_device
 
     place = choose_device(device)

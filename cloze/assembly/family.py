@@ -58,7 +58,7 @@ def outline(name_or_path: str) -> Outline:
         notes=_text(_get(root, "notes")),
         tokenizer=", ".join(_name(_get(text, "tokenizer")) for _, text in _named(root, "text", "texts")),
         source=", ".join(_name(source) for _, source in _named(root, "corpus", "sources")),
-        networks=tuple(_network(name, node, alone=len(networks) == 1) for name, node in networks),
+        networks=tuple(_network(name, node, only=len(networks) == 1) for name, node in networks),
         order=", ".join(dict.fromkeys(_name(_get(e, "order") or _get(root, "order")) or "open" for e in entries)),
         exercise=tuple(dict.fromkeys(exercise)),
         objectives=tuple(dict.fromkeys(name for entry in entries for name in _objectives(entry, root))),
@@ -84,14 +84,14 @@ def _objectives(entry: Node, root: Node) -> list[str]:
     return [_name(item) for node in lists for item in _list(node)]
 
 
-def _network(name: str, node: Node, *, alone: bool) -> str:
+def _network(name: str, node: Node, *, only: bool) -> str:
     kind = _name(node)
     if not kind:  # from a checkpoint
         changes = [_name(item) for item in _list(_get(node, "change"))]
         kind = ", ".join([f"from {_text(_get(node, 'from'))}", *changes])
     inner = _get(node, kind)
     size = "x".join(_text(_get(inner, key)) for key in ("layers", "width") if _get(inner, key) is not None)
-    return f"{kind} {size}".strip() if alone else f"{name}: {kind} {size}".strip()
+    return f"{kind} {size}".strip() if only else f"{name}: {kind} {size}".strip()
 
 
 def _get(node: Node | None, key: str) -> Node | None:

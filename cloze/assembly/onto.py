@@ -42,7 +42,7 @@ class Origin:
     """The facts about a checkpoint that a recipe needs.
 
     `spells`: the network reads the characters of words. `lookups` are the edits that compute its further inputs from `tables`.
-    `delimiter` may separate two texts. `alone` describes a network in which no word sees another.
+    `delimiter` may separate two texts. `unrelated` describes a network in which no word sees another.
     """
 
     folder: str
@@ -56,7 +56,7 @@ class Origin:
     tables: Mapping[str, str] = field(default_factory=dict)
     form: Callable[[], Form] | None = None  # how it generates a text from a text; raises if it cannot
     delimiter: tuple[str, ...] = ()
-    alone: str | None = None
+    unrelated: str | None = None
 
     @classmethod
     def of(cls, loaded: Loaded) -> Origin:
@@ -100,9 +100,9 @@ class Origin:
         """The template of two texts if only that of a `single` one is known: the token that closes one text separates two, as in
         transformers' tokenizer of T5. A `CheckpointError` if no word of one text could see the other.
         """
-        if self.alone is not None:
+        if self.unrelated is not None:
             raise CheckpointError(
-                f"{self.folder}: {recipe} reads two texts in one row. In {next(iter(self.network))} {self.alone}.\n"
+                f"{self.folder}: {recipe} reads two texts in one row. In {next(iter(self.network))} {self.unrelated}.\n"
                 "  Use a checkpoint whose network reads words in context, such as bert or lstm.\n"
                 "  To read both texts as one bag of words: --set 'reading.pair=\"{A} {B}\"'"
             )

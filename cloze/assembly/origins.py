@@ -120,7 +120,7 @@ def _close(name: str, known: Sequence[str]) -> str:
 
 def _described(folder: Path, label: str) -> tuple[str, Mapping[str, Any], Sequence[Described]]:
     """The part, the arguments and the changes of a checkpoint's network."""
-    from cloze.assembly.alone import open_folder
+    from cloze.assembly.saved_change import open_folder
 
     model = open_folder(network_folder(folder, label)).model
     return model.part, model.arguments, model.changes

@@ -73,7 +73,7 @@ def _runs(loaded: Recipe, request: Request) -> Iterator[tuple[Recipe, Request, B
     for stage in loaded.stages:
         spend = the_budget(stage.recipe, None, out) if budget is None else Budget.parse(budget).part(stage.share)
         corpus, binds = bound_to(stage, loaded, request)
-        command_line = request.command_line._replace(stage=stage.name, alone=True)
+        command_line = request.command_line._replace(stage=stage.name, without_earlier=True)
         own = replace(request, corpus=corpus, binds=binds, command_line=command_line)
         yield own.command_line.load(), own, spend
 

@@ -31,7 +31,7 @@ class CommandLine(NamedTuple):
     """A `cloze pretrain` command as the user typed it.
 
     `more` holds its other options, `checkpoints` the folder of each checkpoint by name. `stage` selects one stage of the recipe;
-    with `alone`, nothing comes from another stage.
+    `without_earlier`: nothing comes from another stage.
     """
 
     recipe: str
@@ -44,7 +44,7 @@ class CommandLine(NamedTuple):
     more: Sequence[str] = ()
     stage: str | None = None
     checkpoints: Mapping[str, Path] = MappingProxyType({})
-    alone: bool = False
+    without_earlier: bool = False
 
     def load(self, more: Sequence[str] = (), **changes: Any) -> Recipe:
         """The recipe with the values `more` set. The user's own values are set after them and win. `changes` replace fields."""
@@ -56,7 +56,7 @@ class CommandLine(NamedTuple):
         if new.stage is None:
             return loaded
         found = next(stage.recipe for stage in loaded.stages if stage.name == new.stage)
-        if new.alone:
+        if new.without_earlier:
             stages = {stage.name for stage in loaded.stages}
             networks = {name: replace(n, origin=None) if n.origin in stages else n for name, n in found.networks.items()}
             return replace(found, networks=networks)
@@ -219,8 +219,8 @@ def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict
     found = origins_of(recipe, {**request.checkpoints, **done})
     known = {*found, *([recipe.export] if request.init is not None else [])}
     for label, network in recipe.networks.items():
-        alone = request.command_line.alone  # its weights come from an earlier stage
-        if network.change and label not in known and not alone:
+        later = request.command_line.without_earlier  # its weights come from an earlier stage
+        if network.change and label not in known and not later:
             raise RecipeError(
                 f"networks.{label}.change: {network.change[0].name} changes the weights of a checkpoint, but this network starts "
                 "at random.\n  Write `from:`, give a checkpoint with --init, or leave the change out."

@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cloze.assembly.alone import open_folder
 from cloze.assembly.origins import NETWORKS, network_folder
+from cloze.assembly.saved_change import open_folder
 from cloze.assembly.user_files import FOLDER, copies_in, naming_files
 from cloze.errors import CheckpointError, UserError
 from cloze.interop import Card, Imported, export_folder, import_folder

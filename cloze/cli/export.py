@@ -74,10 +74,10 @@ def command(
 
 def _write_change(model: Path, out: Path, to: str, base: Path | None) -> None:
     """Write what was trained of a changed network."""
-    from cloze.assembly.alone import write_alone
+    from cloze.assembly.saved_change import write_change
     from cloze.cli.hints import suggest
 
-    remarks = write_alone(model, out, base=base, peft=to == "peft")
+    remarks = write_change(model, out, base=base, peft=to == "peft")
     print(f"{out}: what was trained of the network, and the heads")
     for remark in remarks:
         print(f"  {remark}")

@@ -18,11 +18,11 @@ from cloze.training.distribution import Ranks
 class Meter:
     """Losses, metrics, counts and gradient norms since the last log event.
 
-    `alone`: the run has one objective. Its weight only scales gradients, so its loss is logged unweighted.
+    `single`: the run has one objective. Its weight only scales gradients, so its loss is logged unweighted.
     """
 
-    def __init__(self, alone: bool = False) -> None:
-        self.alone = alone
+    def __init__(self, single: bool = False) -> None:
+        self.single = single
         self.clear()
 
     def clear(self) -> None:
@@ -64,7 +64,7 @@ class Meter:
         summed = dict(zip(names, ranks.add(local), strict=True))
         each = {name: value / max(self.counts.get(name.partition(".")[0], 0.0), 1.0) for name, value in summed.items()}
         objectives = {name: value for name, value in each.items() if "." not in name}
-        weights = dict.fromkeys(objectives, 1.0) if self.alone else self.weights
+        weights = dict.fromkeys(objectives, 1.0) if self.single else self.weights
         return {
             "loss": sum(weights.get(name, 1.0) * value for name, value in objectives.items()),
             "objectives": objectives,

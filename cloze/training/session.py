@@ -95,8 +95,8 @@ class Session:
         self.matrix_rate = matrix_rate(ranks.device, self.precision)
         self.started = time.perf_counter() - self.progress.spent.seconds
         objectives = [w for passes in self.model.entries.values() for pass_ in passes for w in pass_.objectives]
-        self.alone = len([w for w in objectives if w.weight != 0]) == 1
-        self.meter = Meter(self.alone)
+        self.single_objective = len([w for w in objectives if w.weight != 0]) == 1
+        self.meter = Meter(self.single_objective)
         self.log: Log | None = None
         self._open(saved is not None, hint=None if kept else allocator_hint(ranks.device))
 
@@ -344,7 +344,7 @@ class Session:
             micros = list(self.run.data.held_out(entry))
             if self.ranks.sharded:
                 micros = micros[: int(self.ranks.least(len(micros)))]
-            meter, carries = Meter(self.alone), Carries()
+            meter, carries = Meter(self.single_objective), Carries()
             for micro in micros:
                 self._measure(entry, micro, meter, carries)
             counts = dict(zip(meter.counts, self.ranks.add(list(meter.counts.values())), strict=True))

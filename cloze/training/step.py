@@ -378,12 +378,12 @@ class Step(nn.Module):
                 f"({type(network).__name__}) gives: {', '.join(sorted(network.gives))}."
             )
         state = _positions_state(network)
-        alone = f"{pass_.name}.{state}" not in outside and all(
+        unread_elsewhere = f"{pass_.name}.{state}" not in outside and all(
             self._objective(w).at or not self._reads(w, state) for w in pass_.objectives
         )
         scored = frozenset(want & heads)
         factored = frozenset(name for name in scored if f"{pass_.name}.{name}" not in whole)
-        return _ResolvedPass(pass_, want, scored, factored, alone and takes_positions(network))
+        return _ResolvedPass(pass_, want, scored, factored, unread_elsewhere and takes_positions(network))
 
     def _check_source(self, path: str, pass_: Pass, earlier: Mapping[str, Pass]) -> None:
         source, _, _ = path.rpartition(".")

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.alone import write_alone
 from cloze.assembly.beginning import load_origins
 from cloze.assembly.build import build_step, load_checkpoint
 from cloze.assembly.load import load_recipe
 from cloze.assembly.publish import Publisher
+from cloze.assembly.saved_change import write_change
 from cloze.errors import CheckpointError
 from cloze.networks.blocks.computed import is_added
 from cloze.networks.network import TokenSequence
@@ -52,7 +52,7 @@ def test_peft_opens_the_updates_on_the_base_and_cloze_opens_them_again(
             if is_added(parameter_name):
                 parameter.add_(0.1 * torch.randn_like(parameter))
     Publisher(recipe, pieces)(tmp_path / "run", step.state_dict(), 1)
-    write_alone(tmp_path / "run", tmp_path / "peft", base=tmp_path / "base", peft=True)
+    write_change(tmp_path / "run", tmp_path / "peft", base=tmp_path / "base", peft=True)
 
     tokens = torch.arange(5, 17)[None]
     further = {"decoder": TokenSequence(tokens[:, :4])} if name == "t5-small" else {}

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.alone import write_alone
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.check import check_recipe
 from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.assembly.load import read_tree
 from cloze.assembly.origins import add_changes
+from cloze.assembly.saved_change import write_change
 from cloze.errors import CheckpointError
 from cloze.networks.blocks.computed import is_added
 from cloze.tasks.evaluation import predict
@@ -138,7 +138,7 @@ def test_show_lists_the_changes_of_a_network_and_what_they_train(
 
 
 def test_peft_gets_every_updated_map_and_the_head(lora: Path, tmp_path: Path) -> None:
-    write_alone(lora, tmp_path / "out", peft=True)
+    write_change(lora, tmp_path / "out", peft=True)
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"], config["fan_in_fan_out"]) == (2, 4.0, False)
     assert config["target_modules"] == [
@@ -149,10 +149,10 @@ def test_peft_gets_every_updated_map_and_the_head(lora: Path, tmp_path: Path) ->
 
 def test_a_change_is_refused_on_another_network_than_its_own(lora: Path, folder: Folder, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="is not the network that .* began with: it"):
-        write_alone(lora, tmp_path / "out", base=folder("gpt2"))
+        write_change(lora, tmp_path / "out", base=folder("gpt2"))
     assert not (tmp_path / "out").exists()
     shutil.copytree(folder("bert"), tmp_path / "base")
-    write_alone(lora, tmp_path / "out", base=tmp_path / "base")
+    write_change(lora, tmp_path / "out", base=tmp_path / "base")
     (tmp_path / "base" / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match="the change belongs to the network in .*base: its weights are others"):
         load_checkpoint(tmp_path / "out")

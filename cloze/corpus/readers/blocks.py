@@ -56,7 +56,7 @@ def read_blocks(paths: Sequence[str | Path], format: str, report: Report, *, siz
     files = find_files(paths, report.odd)
     some = False
     for file in files:
-        for block in _file_blocks(file, requested, report, size, alone=len(files) == 1):
+        for block in _file_blocks(file, requested, report, size, only=len(files) == 1):
             some = True
             yield block
     if not some:
@@ -69,7 +69,7 @@ def corpus_size(paths: Sequence[str | Path]) -> int | None:
     return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
-def _file_blocks(file: TextFile, requested: Wanted, report: Report, size: int, *, alone: bool) -> Iterator[Block]:
+def _file_blocks(file: TextFile, requested: Wanted, report: Report, size: int, *, only: bool) -> Iterator[Block]:
     name = "standard input" if file.path == STDIN else file.path
     if file.path == PYTHON_DOCS:
         yield from _python_docs(report, size)
@@ -81,7 +81,7 @@ def _file_blocks(file: TextFile, requested: Wanted, report: Report, size: int, *
     with file.open() as stream:
         sample = _read_exactly(stream, SAMPLE)
         if not sample.strip():
-            if alone:
+            if only:
                 raise CorpusError(f"{name}: the file is empty; expected text.")
             report.odd.note("empty_file", name)
             return

@@ -1,8 +1,8 @@
-"""A change saved alone: the trained tensors of a changed network, and the SHA-256 of the network that it belongs to.
+"""A change saved without its base: the trained tensors of a changed network, and the SHA-256 of the base network.
 
-A run that trains adapters or low-rank updates changes a few per cent of the network's parameters. `write_alone` writes these, the
-heads, and in `cloze/base.json` the folder of the base network. `open_folder` joins the two. It also reads LoRA folders of peft
-(`peft.py`).
+A run that trains adapters or low-rank updates changes a few per cent of the network's parameters. `write_change` writes these,
+the heads, and in `cloze/base.json` the folder of the base network. `open_folder` joins the two. It also reads LoRA folders of
+peft (`peft.py`).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _KEPT = ("recipe.yaml", "task.json")
 def open_folder(folder: Path) -> Imported:
     """Read a folder: any that `import_folder` reads, or a change that cloze or peft saved alone."""
     if (folder / BASE).is_file():
-        return _read_alone(folder)
+        return _read_change(folder)
     if (folder / CONFIG).is_file() and not (folder / "config.json").is_file():
         return read_peft(folder)
     return import_folder(folder)
 
 
-def write_alone(source: Path, out: Path, *, base: Path | None = None, peft: bool = False) -> list[str]:
+def write_change(source: Path, out: Path, *, base: Path | None = None, peft: bool = False) -> list[str]:
     """Write the changed tensors of a run, and its heads, to the new folder `out`; returns remarks.
 
     `base` is the folder of the network that the run started from; the default is the one that the run records. With `peft`, the
@@ -109,7 +109,7 @@ def _changed(imported: Imported, base: Path) -> dict[str, torch.Tensor]:
     return {name: t for name, t in mine.items() if name not in theirs or not torch.equal(t, theirs[name])}
 
 
-def _read_alone(folder: Path) -> Imported:
+def _read_change(folder: Path) -> Imported:
     """The base of a change, with the change."""
     own = own_description(folder)
     if own is None:
