@@ -280,7 +280,7 @@ def _check_entry(
                 continue
             _check_scope(recipe, objective, built, faults)
             if sound:
-                _check_targets(objective, built, present, faults)
+                _check_targets(objective, built, present, available, faults)
             known = {**states, run.name: frozenset(network.gives) | heads}
             _check_readings(recipe, run, objective, built.reads, known, faults)
             heads.add(objective.state)
@@ -363,10 +363,12 @@ def _objective(
     return built
 
 
-def _check_targets(spec: ObjectiveSpec, built: Any, present: set[str], faults: Faults) -> None:
+def _check_targets(
+    spec: ObjectiveSpec, built: Any, present: set[str], available: frozenset[str], faults: Faults
+) -> None:
     for name in sorted(built.takes - present):
         faults.add(spec.part.where, spec.part.path, f'{spec.part.name} takes "{name}", which no edit gives.',
-                   _sets_given(present))
+                   _sets_given(present, available))
 
 
 def _check_scope(recipe: Recipe, spec: ObjectiveSpec, built: Any, faults: Faults) -> None:
@@ -379,8 +381,12 @@ def _check_scope(recipe: Recipe, spec: ObjectiveSpec, built: Any, faults: Faults
                    f"rows into parts of {at_once}.", "Omit micro_batch, or use a smaller training.batch.")
 
 
-def _sets_given(present: set[str]) -> str:
+def _sets_given(present: set[str], available: frozenset[str] = frozenset()) -> str:
+    """The sets of targets that a pass has; if it has none, those of other views among all `available` fields."""
     sets = sorted({fields.split(name).set for name in present if fields.split(name).field == "targets"})
+    others = sorted(name for name in available if fields.split(name).field == "targets")
+    if others and not sets:
+        return f"Targets in other views: {', '.join(others)}. A pass reads those of its own view; a decoder, those of `decoder`."
     if not sets:
         return "There are no targets yet; the edit `predict` makes targets of tokens."
     return f"Sets of targets: {', '.join(sets)}. Write `set:` with one of them."

@@ -185,7 +185,8 @@ BOTH = MINE.replace("transformer", "encoder_decoder").replace("  - mask:", "  - 
         (("  - mask:", "  - predict: next\n  - mask:"),
          'there are "targets/main" and "decoder.targets/main"; an objective learns from one set.\n'
          "  Give one of the edits that make them another `set:`."),
-        (("encoder_decoder:", "transformer:"), 'token_prediction takes "positions/main", which no edit gives.'),
+        (("encoder_decoder:", "transformer:"),
+         'token_prediction takes "targets/main", which no edit gives.\n  Targets in other views: decoder.targets/main.'),
         (("  - answer: {}\n", "  - answer: {set: whole}\n"), "Sets of targets: whole."),
         (("  - mask: {", "  - mask: {in: decodr, "), "there is no view 'decodr'.\n  Did you mean 'decoder'?"),
         (("objectives:\n  - token_prediction: {tie: true, read: decoder_hidden}",
