@@ -226,7 +226,9 @@ def build_feed(
     takes: set[str] = set()
     for run in entry.passes:
         network: Any = step.networks[run.network]
-        takes |= {fields.join("main", field, chosen) for _, field, chosen in map(fields.split, network.takes)}
+        readers = [network, *(step.objectives[head_key(recipe, run, spec)] for spec in run.objectives)]
+        names = map(fields.split, frozenset().union(*(reader.takes for reader in readers)))
+        takes |= {fields.join("main", field, chosen) for _, field, chosen in names}
     options = {"lanes": first_batch(recipe)} if source.lanes else {}
     options |= {"batch": first_batch(recipe)} if source.of_one_length else {}
     return Feed(

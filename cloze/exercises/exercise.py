@@ -118,7 +118,7 @@ class Exercise:
         """Everything that some edit takes and no earlier edit gives: what the source must read."""
         given: set[str] = set()
         copied: set[str] = set()
-        wanted: set[str] = {"tokens", "length"}
+        wanted: set[str] = {*fields.SEQUENCES, "length"}  # a source reads of these what its rows consist of
         for p in self.edits:
             for name in self._names(p):
                 view, field, chosen = fields.split(name)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.batch import Batch, sequence
-from cloze.objectives.objective import Loss, Objective
+from cloze.objectives.objective import SEQUENCES, Loss, Objective
 from cloze.registry import register
 
 
@@ -26,7 +26,7 @@ class ActivationPenalty(Objective):
         super().__init__()
         self.of = of
         self.reads = ("hidden",) if of == "size" else ("undropped",)
-        self.takes, self.optional = frozenset({"tokens"}), frozenset({"block"})
+        self.takes, self.optional = frozenset(), SEQUENCES | {"block"}
         self.head = nn.Identity()
 
     def count(self, batch: Batch) -> Tensor:

@@ -14,7 +14,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.chain import chains_of
 from cloze.objectives.heads import dense
-from cloze.objectives.objective import Loss, TargetsAtPositions, wide
+from cloze.objectives.objective import SEQUENCES, Loss, TargetsAtPositions, wide
 from cloze.registry import Given, register
 
 _LEAK = 0.1  # of the leaky rectifier
@@ -91,7 +91,8 @@ class Arcs(TargetsAtPositions):
         self.head = head
         self.heads = f"targets/{heads}"
         self.reads: tuple[str, ...] = ("hidden",)
-        self.takes |= {"tokens", self.heads}
+        self.takes |= {self.heads}
+        self.optional |= SEQUENCES
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, V)."""

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cloze.batch import Batch
+from cloze import fields
+from cloze.batch import Batch, sequence
 from cloze.bounds import BelowOne, Count
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
@@ -21,7 +22,7 @@ from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
 from cloze.objectives.heads import ClassHead, VocabularyHead, products
-from cloze.objectives.objective import Kind, Loss, TargetsAtPositions, wide
+from cloze.objectives.objective import SEQUENCES, Kind, Loss, TargetsAtPositions, wide
 from cloze.objectives.product import Product
 from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
@@ -53,7 +54,7 @@ class Classify(TargetsAtPositions):
         self.reads = (reading,)
         self.at: tuple[str, ...] = (self.target_positions,)
         if everywhere:
-            self.takes, self.optional = frozenset({self.targets}), frozenset({self.weights, self.target_positions, "block"})
+            self.takes, self.optional = frozenset({self.targets}), SEQUENCES | {self.weights, self.target_positions, "block"}
 
     def count(self, batch: Batch) -> Tensor:
         """The sum of weights; without weights, the number of targets (positions that are not padding)."""
@@ -61,7 +62,7 @@ class Classify(TargetsAtPositions):
             return super().count(batch)
         if "block" in batch:
             return (batch["block"] > 0).sum(dtype=torch.float32)
-        shape = batch["tokens" if "tokens" in batch else self.targets].shape
+        shape = batch[self.targets].shape if fields.sequence(batch) is None else sequence(batch).shape[:2]
         return torch.tensor(float(shape.numel()))
 
     def rows(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:

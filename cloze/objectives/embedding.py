@@ -14,7 +14,7 @@ from cloze.bounds import Width
 from cloze.networks.cost import TRAINED, maps
 from cloze.objectives.classify import means
 from cloze.objectives.heads import dense
-from cloze.objectives.objective import Loss, Objective
+from cloze.objectives.objective import SEQUENCES, Loss, Objective
 from cloze.registry import Given, register
 
 
@@ -34,7 +34,7 @@ class Embedding(Objective):
         width: Given[int],
     ) -> None:
         super().__init__()
-        self.takes, self.optional = frozenset({"tokens"}), frozenset({"block"})
+        self.takes, self.optional = frozenset(), SEQUENCES | {"block"}
         self.mean, self.normalise = reading == "mean", normalise
         self.reads = ("hidden",) if self.mean else ("summary",)
         self.width = project or width

@@ -24,7 +24,7 @@ from cloze.errors import RecipeError
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.cost import TRAINED, maps, shown
 from cloze.objectives.heads import dense
-from cloze.objectives.objective import Loss, Objective, wide
+from cloze.objectives.objective import SEQUENCES, Loss, Objective, wide
 from cloze.objectives.product import Product, distance_in_blocks
 from cloze.registry import Given, register
 
@@ -179,7 +179,7 @@ class MatchHidden(Match):
         super().__init__()
         self.cosine, self.layer_map, self.at_summary, self.normalise = loss == "cosine", layers, at == "summary", normalise
         self.over, self.over_layers = over, over_layers
-        self.takes, self.optional = frozenset({"tokens"}), frozenset({"block", "summaries"})
+        self.takes, self.optional = frozenset(), SEQUENCES | {"block", "summaries"}
         self.head: nn.Module = nn.Identity() if project is None else dense(width, project)
 
     def count(self, batch: Batch) -> Tensor:
@@ -256,7 +256,7 @@ class MatchAttention(Match):
                 f"match_attention: of: scores has no {loss}, because scores are not a distribution. Write loss: squared."
             )
         self.of, self.kind_of_loss, self.layer_map, self.over_layers, self.order = of, loss, layers, over_layers, order
-        self.takes, self.optional = frozenset({"tokens"}), frozenset({"block", "order"})
+        self.takes, self.optional = frozenset(), SEQUENCES | {"block", "order"}
 
     def count(self, batch: Batch) -> Tensor:
         """The number of tokens that are not padding."""

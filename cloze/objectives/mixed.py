@@ -16,7 +16,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.lstm import LSTMLayer
 from cloze.networks.blocks.mix import Combine, LayerConcatenation, LayerSum, ScalarMix, chosen_layers, combination
 from cloze.networks.clock import Clock
-from cloze.objectives.objective import Loss
+from cloze.objectives.objective import SEQUENCES, Loss
 from cloze.objectives.pooled import Pool, PooledClassification, PooledHead
 from cloze.registry import Given, register
 
@@ -76,10 +76,10 @@ class Encoder(nn.Module):
 
 
 class Mixed(nn.Module):
-    """[table; mix] → [LSTMs] → [h; mix']: layers (N, B, L, D) and tokens (B, L) to what a task reads of each, (B, L, `read`).
+    """[table; mix] → [LSTMs] → [h; mix']: layers (N, B, L, D) to what a task reads of each token, (B, L, `read`).
 
     The mix at the input and the mix at the output have weights of their own. Parameters, where present: `mix_in.*`, `mix_out.*`,
-    `table.weight`, `encoder.*`.
+    `table.weight`, `encoder.*`. Only the table reads `tokens` (B, L).
     """
 
     def __init__(
@@ -113,9 +113,14 @@ class Mixed(nn.Module):
         costs = [mix.cost() for mix in self.mixes if isinstance(mix, ScalarMix)]
         return torch.stack(costs).sum() if costs else torch.zeros(())
 
-    def mixed(self, layers: Tensor, tokens: Tensor, block: Tensor | None) -> tuple[Tensor, Tensor]:
+    @property
+    def takes(self) -> frozenset[str]:
+        """The fields that it needs besides the states."""
+        return frozenset() if self.table is None else frozenset({"tokens"})
+
+    def mixed(self, layers: Tensor, tokens: Tensor | None, block: Tensor | None) -> tuple[Tensor, Tensor]:
         """The vectors of the tokens, and which tokens are real (B, L): not those of block 0."""
-        real = torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0
+        real = torch.ones(layers.shape[1:3], dtype=torch.bool, device=layers.device) if block is None else block > 0
         layers = layers if self.use is None else layers[list(self.use)]
         parts = [] if self.table is None else [self.table(tokens)]
         if self.mix_in is not None:
@@ -129,7 +134,7 @@ class Mixed(nn.Module):
 
 
 class MixedHead(Mixed):
-    """`Mixed` → pooling → output: layers (N, B, L, D) and tokens (B, L) to scores (B, classes). Parameters: also `pooling.*`."""
+    """`Mixed` → pooling → output: layers (N, B, L, D) to scores (B, classes). Parameters: also `pooling.*`."""
 
     def __init__(
         self, mixed: MixedLayers, *, classes: int, pool: Pool, width: int, encoder: int, vocab_size: int, dropout: float,
@@ -146,7 +151,7 @@ class MixedHead(Mixed):
         """The maps after the pooling."""
         return self.pooling.after_pooling
 
-    def forward(self, layers: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
+    def forward(self, layers: Tensor, tokens: Tensor | None, block: Tensor | None) -> Tensor:
         """Scores (B, classes)."""
         scores: Tensor = self.pooling(*self.mixed(layers, tokens, block))
         return scores
@@ -155,7 +160,7 @@ class MixedHead(Mixed):
 class MixedClassification(PooledClassification):
     """`PooledClassification` of mixed layers; the penalty on the mixes is added for each target, hence once to the mean.
 
-    Reads `layers` (N, B, L, D) and the field `tokens`.
+    Reads `layers` (N, B, L, D), and the field `tokens` for a table of the task's own words.
     """
 
     head: MixedHead
@@ -163,11 +168,12 @@ class MixedClassification(PooledClassification):
     def __init__(self, head: MixedHead, *, set: str) -> None:
         super().__init__(head, set=set)
         self.reads = ("layers",)
-        self.takes |= {"tokens"}
+        self.takes |= head.takes
+        self.optional |= SEQUENCES
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""
-        scored: Tensor = self.head(readings["layers"], batch["tokens"], batch.get("block"))
+        scored: Tensor = self.head(readings["layers"], batch.get("tokens"), batch.get("block"))
         return scored.index_select(0, batch[self.target_positions].long())
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:

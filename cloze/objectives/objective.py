@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from cloze import fields
 from cloze.batch import Batch
 from cloze.networks.cost import TRAINED, shown
 from cloze.objectives.heads import products
@@ -17,6 +18,10 @@ from cloze.objectives.product import Product
 #: What a trained head predicts: the token at a position, whether each token belongs where it stands, or the class of a text or
 #: a pair of texts.
 Kind = Literal["token_prediction", "token_labelling", "relation_prediction"]
+
+
+#: The fields that `cloze.batch.sequence` reads the rows and columns of a view from, for `optional`: it has at least one of them.
+SEQUENCES = frozenset(fields.SEQUENCES)
 
 
 class Loss(NamedTuple):

@@ -14,7 +14,7 @@ from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.heads import dense, dense_and_norm
 from cloze.objectives.mixed import Encoder, Mixed, MixedLayers
-from cloze.objectives.objective import Loss, TargetsAtPositions
+from cloze.objectives.objective import SEQUENCES, Loss, TargetsAtPositions
 from cloze.objectives.transforms import Transform, transformed
 from cloze.registry import Given, register
 
@@ -36,7 +36,7 @@ class LabellingHead(nn.Module):
         self.dropout = Dropout(dropout, clock)
         self.output = dense(read, classes)
 
-    def forward(self, states: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
+    def forward(self, states: Tensor, block: Tensor | None) -> Tensor:
         """Scores of every token; those of padding are meaningless."""
         x = states if self.encoder is None else self.encoder(states, None if block is None else (block > 0).sum(1))
         if self.dense is not None and self.transform is not None:
@@ -56,7 +56,7 @@ class MixedLabellingHead(Mixed):
         self.dropout = Dropout(dropout, clock)
         self.output = dense(self.read, classes)
 
-    def forward(self, layers: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
+    def forward(self, layers: Tensor, tokens: Tensor | None, block: Tensor | None) -> Tensor:
         """Scores of every token; those of padding are meaningless."""
         scores: Tensor = self.output(self.dropout(self.mixed(layers, tokens, block)[0]))
         return scores
@@ -65,7 +65,8 @@ class MixedLabellingHead(Mixed):
 class SequenceLabelling(TargetsAtPositions):
     """Sum of cross-entropies of `targets/<set>` at flat `positions/<set>`, plus the penalty on mixes for each target.
 
-    Reads `hidden` (B, L, D), or `layers` (N, B, L, D) if they are mixed, and the field `tokens`. Metrics: `correct`.
+    Reads `hidden` (B, L, D), or `layers` (N, B, L, D) if they are mixed, and `tokens` if the task has a table of its own
+    words. Metrics: `correct`.
     `chained`: the label of a word depends on those of its neighbours.
     """
 
@@ -77,12 +78,13 @@ class SequenceLabelling(TargetsAtPositions):
         super().__init__(set=set)
         self.head = head
         self.reads: tuple[str, ...] = ("layers" if isinstance(head, Mixed) else "hidden",)
-        self.takes |= {"tokens"}
-        self.optional |= {"block"}
+        self.takes |= head.takes if isinstance(head, Mixed) else frozenset()
+        self.optional |= SEQUENCES | {"block"}
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""
-        scored = self.head(readings[self.reads[0]], batch["tokens"], batch.get("block"))
+        head, states, block = self.head, readings[self.reads[0]], batch.get("block")
+        scored: Tensor = head(states, batch.get("tokens"), block) if isinstance(head, Mixed) else head(states, block)
         return scored.flatten(0, 1).index_select(0, batch[self.target_positions].long())
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:

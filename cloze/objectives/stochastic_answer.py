@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from cloze.batch import Batch
+from cloze import fields
+from cloze.batch import Batch, sequence
 from cloze.bounds import BelowOne, Count
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
@@ -81,7 +82,7 @@ class StochasticAnswer(TargetsAtPositions):
     def flops(self, batch: Batch) -> float:
         """The maps of every step, and its attention over a row."""
         rows = batch[self.target_positions].shape[0]
-        attention = 2 * self.width * batch["tokens"].shape[-1] if "tokens" in batch else 0
+        attention = 0 if fields.sequence(batch) is None else 2 * self.width * sequence(batch).shape[1]
         cell = 6 * self.width * self.width
         return TRAINED * rows * self.steps * (products(self) + cell + attention)
 

@@ -121,6 +121,18 @@ def test_no_constructor_of_networks_has_more_than_fifteen_parameters_with_self(p
             assert len(node.args.args) + len(node.args.kwonlyargs) <= 15, f"{path.name}:{node.lineno}"
 
 
+#: Objectives that read the ids of tokens, each with the reason. The others take the shape of a view from `cloze.batch.sequence`.
+OF_TOKENS = {
+    "sample.py": "replaces tokens", "contrast.py": "rows with the same tokens are the same text",
+    "mixed.py": "the table of the task's own words",
+}
+
+
+def test_an_objective_does_not_need_tokens_to_know_the_shape_of_a_view() -> None:
+    found = {path.name for path in (PACKAGE / "objectives").glob("*.py") if 'frozenset({"tokens"' in path.read_text()}
+    assert found == OF_TOKENS.keys()
+
+
 def test_optional_members_are_declared_and_not_guessed() -> None:
     calls = [
         f"{path}:{number}" for path in PACKAGE.rglob("*.py") for number, line in enumerate(path.read_text().splitlines(), start=1)

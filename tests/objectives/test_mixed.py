@@ -56,6 +56,14 @@ def test_without_an_encoder_the_mean_of_the_mix_is_classified() -> None:
     torch.testing.assert_close(objective.scores(readings, batch), expected)
 
 
+def test_a_view_of_vectors_is_classified_without_tokens() -> None:
+    objective = made()
+    readings, batch = given()
+    pictures = Batch({**{name: batch[name] for name in batch if name != "tokens"}, "vectors": torch.ones(2, 4, 3)})
+    assert "tokens" not in objective.takes and "tokens" in made(mix="both").takes
+    torch.testing.assert_close(objective.scores(readings, pictures), objective.scores(readings, batch))
+
+
 def test_padding_changes_nothing() -> None:
     objective = made(mix="both", embedding_width=6).eval()
     readings, batch = given(lengths=(2, 4))

@@ -52,6 +52,19 @@ def test_padding_and_other_rows_change_nothing(changed: Any) -> None:
     torch.testing.assert_close(objective.scores(alone, short), objective.scores(states, batch)[2:])
 
 
+@pytest.mark.parametrize("changed", [{"encoder": 5}, {"mixed": MixedLayers(layers=LAYERS)}])
+def test_a_view_of_vectors_is_labelled_without_tokens(changed: Any) -> None:
+    objective = made(**changed).eval()
+    states, batch = given()
+    pictures = Batch({**{name: batch[name] for name in batch if name != "tokens"}, "vectors": torch.ones(2, 4, 3)})
+    assert "tokens" not in objective.takes
+    torch.testing.assert_close(objective.scores(states, pictures), objective.scores(states, batch))
+
+
+def test_only_a_table_of_the_tasks_own_words_takes_tokens() -> None:
+    assert "tokens" in made(encoder=5, mixed=MixedLayers(layers=LAYERS, embedding_width=6)).takes
+
+
 def test_what_mixes_cost_is_added_once_for_each_answer() -> None:
     objective = made(mixed=MixedLayers(layers=LAYERS, penalty=0.5))
     with torch.no_grad():

@@ -161,6 +161,17 @@ def test_xlnets_rows_are_running_text_and_a_pair_with_43_and_42_answers(name: st
     assert [rate(step / 500_000, steps) for step in (20_000, 40_000, 500_000)] == pytest.approx([2e-4, 4e-4, 4e-7])
 
 
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_field_that_only_an_objective_takes_is_in_the_batch(tmp_path: Path, taken: bool) -> None:
+    recipe, stores, tokenizer, _ = opened("bert", tmp_path)
+    step = build_step(recipe, vocab_size=tokenizer.size, seed=0)
+    network, objective = step.networks["main"], step.objectives["token_prediction"]
+    network.takes -= {"segments"}
+    objective.takes |= {"segments"} if taken else set()
+    (micro, *_), _ = build_data(recipe, stores, step, tokenizer, seed=0).next("main", Cursor())
+    assert ("segments" in micro.batch) == taken
+
+
 def test_xlnets_segments_learn_as_much_as_its_other_biases(tmp_path: Path) -> None:
     recipe, stores, tokenizer, _ = opened("xlnet-base", tmp_path)
     assert recipe.sources["main"].arguments["separator"] == "[EOD]" and tokenizer.piece(tokenizer.role("[EOD]")) == "<eod>"
