@@ -42,6 +42,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "lora": {"rank": 2},
     "magnitude": {"share": 0.5},
     "pfeiffer_adapters": {"width": 2},
+    "prompt": {"tokens": 3},
     "vocabulary": {},
 }
 #: Other arguments, where those above make no sense.
@@ -54,10 +55,14 @@ REFUSED = (
     ("arguments", "skip-thought word2vec-cbow", r"\w+ has no dropout, which this change sets"),
     ("keep_layers", "nnlm skip-thought word2vec-cbow context2vec", r"keep_layers: \w+ has no stack of layers"),
     ("keep_layers", "lstm cove", r"layer 1 cannot become layer 0: it has other parts or widths"),
+    (
+        "prompt", "transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow",
+        r"prompt: \w+ does not read vectors in place of a table's rows",
+    ),
     ("lora magnitude", "word2vec-cbow", r"\w+ has no linear maps above its embeddings"),
 )
 #: Changes that have no plain form, and what is said.
-UNMERGED = dict.fromkeys(("adapters", "features", "pfeiffer_adapters"), "cannot be merged into weights")
+UNMERGED = dict.fromkeys(("adapters", "features", "pfeiffer_adapters", "prompt"), "cannot be merged into weights")
 #: Changes of states that the recipes of these systems do not train on.
 UNREAD = {"features": "t5-small xlnet-base skip-thought nnlm elmo context2vec cove word2vec-cbow"}
 ALL = [(change, name) for change in CHANGES for name in SYSTEMS]
@@ -207,7 +212,7 @@ def assert_survives(change: str, name: str, system: Callable[..., Any], start: C
     ("change", "name"),
     [("arguments", "bert"), ("keep_layers", "t5-small"), ("keep_layers", "elmo"), ("adapters", "t5-small"),
      ("pfeiffer_adapters", "elmo"), ("lora", "bert"), ("lora", "lstm"),
-     ("features", "bert"), ("features", "lstm"), ("magnitude", "xlnet-base"), ("vocabulary", "bert"),
+     ("features", "bert"), ("features", "lstm"), ("prompt", "t5-small"), ("magnitude", "xlnet-base"), ("vocabulary", "bert"),
      *((changes.split()[0], ones.split()[0]) for changes, ones, _ in REFUSED)],
 )  # fmt: skip
 def test_a_changed_network_survives_every_checkpoint(
