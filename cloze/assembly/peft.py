@@ -19,12 +19,13 @@ from torch import Tensor
 from cloze.assembly.given import build
 from cloze.assembly.plain_form import in_plain_form
 from cloze.errors import CheckpointError
-from cloze.interop import ARCHITECTURES, Imported, Model, complete, import_folder
+from cloze.interop import ARCHITECTURES, Head, Imported, Model, complete, import_folder
 from cloze.interop.choice import Choice, choose
 from cloze.interop.export import is_tied
 from cloze.interop.files import read_json, read_tensors, write_json, write_tensors
 from cloze.interop.mapping import SAME, STACKED, TURNED, entries, to_theirs
 from cloze.interop.model import as_classifier
+from cloze.interop.read import import_heads
 from cloze.transfer import LoRA
 from cloze.transfer.maps import STACKED as PARTS
 
@@ -34,6 +35,13 @@ _LEAD = "base_model.model."
 _LEGAL: Mapping[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",), "use_dora": (False, None), "bias": ("none", None), "lora_bias": (False, None),
     "layer_replication": (None,), "trainable_token_indices": (None,),
+}  # fmt: skip
+
+
+#: The classes of transformers that peft's types of tasks are for.
+_AUTO: Mapping[str, str] = {
+    "SEQ_CLS": "AutoModelForSequenceClassification", "TOKEN_CLS": "AutoModelForTokenClassification",
+    "QUESTION_ANS": "AutoModelForQuestionAnswering",
 }  # fmt: skip
 
 
@@ -79,7 +87,7 @@ def write_peft(stage: Path, imported: Imported, base: Path) -> list[str]:
 
 
 def read_peft(folder: Path) -> Imported:
-    """A folder of peft's LoRA: the network that it names, changed by `lora`. Heads that it may hold are left out, with a remark.
+    """A folder of peft: the network that it names, changed by `lora` or `prompt`, and the head of its class (`modules_to_save`).
 
     Raises `CheckpointError` for another method, a setting that cloze does not have, a base that is no folder, and updates of only
     some of the layers.
@@ -103,11 +111,22 @@ def read_peft(folder: Path) -> Imported:
         given.model, network={**given.model.network, **state},
         changes=(("lora", {"rank": lora.rank, "alpha": lora.alpha, "on": list(lora.on or ())}),),
     )
-    others = sorted(name.removeprefix(_LEAD) for name in tensors)
-    remarks = [f"left out, because cloze reads the updates alone: {', '.join(others)}."] if others else []
+    heads, others = _saved_heads(base, given.architecture, config, {n.removeprefix(_LEAD): t for n, t in tensors.items()})
+    remarks = [f"left out, because no head of cloze has them: {', '.join(sorted(others))}."] if others else []
+    model = replace(model, heads={**model.heads, **heads})
     return replace(
         given, folder=folder, model=in_plain_form(model, given.tokenizer, {}), remarks=(*given.remarks, *remarks)
     )
+
+
+def _saved_heads(
+    base: Path, architecture: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, Head], list[str]]:
+    """The heads that peft saved with what it trained, and the names of tensors that belong to no head."""
+    auto = _AUTO.get(str(config.get("task_type")))
+    named = (config.get("auto_mapping") or {}).get("base_model_class")
+    cls = next((one.name for one in ARCHITECTURES[architecture].classes if one.name == named or one.auto == auto), None)
+    return import_heads(base, cls, tensors) if tensors and cls is not None else ({}, list(tensors))
 
 
 def _places(choice: Choice, model: Model, imported: Imported, pad: int | None, base: str | None = None) -> Iterator[Place]:

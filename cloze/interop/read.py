@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,30 @@ def import_folder(folder: Path | str) -> Imported:
         step=int(own.get("step") or 0) if own else 0,
         remarks=tuple(remarks),
     )
+
+
+def import_heads(folder: Path, cls: str, further: Mapping[str, Tensor]) -> tuple[dict[str, Head], list[str]]:
+    """The heads that a class of transformers has on the network of a folder, and the names of tensors that belong to none.
+
+    `further` are tensors of the heads under transformers' names, which come before those of the folder.
+    """
+    config = read_json(folder / "config.json", "a checkpoint")
+    architecture = _architecture(folder, config)
+    arguments, tensors = _arguments(folder, config, architecture), {_modern(n): t for n, t in read_weights(folder).items()}
+    base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
+    lead = architecture.base
+    named = {base + name.removeprefix(lead) if name.startswith(lead) else name: name for name in further}
+    tensors |= {name: further[theirs] for name, theirs in named.items()}
+    pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
+    facts, place = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad), str(folder / WEIGHTS)
+    _fold_segments(tensors, architecture, arguments, base, place)
+    _drop_copies(architecture, tensors, base, place)
+    network = to_ours(architecture.rows(arguments), tensors, facts, place)
+    roles = next((one.roles for one in architecture.classes if one.name == cls), frozenset())
+    own = replace(architecture, heads=tuple(table for table in architecture.heads if table.role in roles))
+    found, _ = read_heads(own, {**config, "architectures": [cls]}, tensors, network, arguments, facts, place)
+    heads = {table.part: replace(head, read=table.read) for table, head in found.values()}
+    return heads, [theirs for name, theirs in named.items() if name in tensors]
 
 
 def _architecture(folder: Path, config: Mapping[str, Any]) -> Architecture:

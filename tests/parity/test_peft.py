@@ -93,3 +93,35 @@ def test_a_folder_of_peft_that_cloze_cannot_compute_is_refused(systems: ModuleTy
         load_checkpoint(saved("dora", target_modules=["query"], use_dora=True))
     with pytest.raises(CheckpointError, match="cloze updates a kind of map in every layer or in none; layers.1"):
         load_checkpoint(saved("one", target_modules=["query"], layers_to_transform=[0]))
+
+
+@pytest.mark.parametrize(("name", "kind", "cls", "task"), [
+    ("bert", "wordpiece", "BertForSequenceClassification", "SEQ_CLS"),
+    ("bert", "wordpiece", "BertForTokenClassification", "TOKEN_CLS"),
+    ("gpt2", "gpt2", "GPT2ForSequenceClassification", "SEQ_CLS"),
+])  # fmt: skip
+def test_the_head_that_peft_saved_opens_with_its_updates(
+    systems: ModuleType, tmp_path: Path, name: str, kind: str, cls: str, task: str
+) -> None:
+    pieces, start = systems.tokenizer(kind), load_recipe(name, size="tiny")
+    Publisher(start, pieces)(tmp_path / "base", build_step(start, vocab_size=pieces.size).state_dict(), 0)
+    base = getattr(transformers, cls).from_pretrained(tmp_path / "base", num_labels=3, pad_token_id=0)
+    maps = ["c_attn"] if name == "gpt2" else ["query", "value"]
+    config = peft.LoraConfig(r=2, target_modules=maps, task_type=task, fan_in_fan_out=name == "gpt2")
+    opened = peft.get_peft_model(base, config).eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in opened.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    opened.save_pretrained(tmp_path / "peft")
+    loaded = load_checkpoint(tmp_path / "peft")
+    assert loaded.imported is not None and not any("left out" in remark for remark in loaded.imported.remarks)
+    heads: list[Any] = [one for one in loaded.heads.values() if len(one.state_dict().get("head.output.weight", ())) == 3]
+    tokens = torch.arange(5, 17)[None]
+    with torch.no_grad():
+        states = loaded.network(want=frozenset({"hidden"}), order=loaded.order, tokens=tokens)["hidden"]
+        pooled = states[:, -1 if name == "gpt2" else 0]
+        found = heads[0].head.output(states) if task == "TOKEN_CLS" else heads[0].head(pooled)
+        theirs = opened(input_ids=tokens).logits
+    torch.testing.assert_close(found, theirs, atol=1e-4, rtol=0)
