@@ -18,15 +18,22 @@ if TYPE_CHECKING:
 
 
 def command(
-    kind: Annotated[str, typer.Argument(help="geometry, or heads.")],
+    kind: Annotated[str, typer.Argument(help="geometry, heads, layers, edges, distance or static.")],
     checkpoints: Annotated[list[Path], typer.Argument(help="Run folders or Hugging Face folders.")],
     out: Annotated[Path | None, typer.Option(help="A folder for probe.json and probe.html.")] = None,
-    text: Annotated[str | None, typer.Option(help="geometry, heads: a file with a sentence per line.")] = None,
-    task: Annotated[str | None, typer.Option(help="heads of a fine-tuned folder: a labelled file, or NAME=FILE.")] = None,
+    text: Annotated[str | None, typer.Option(help="geometry, heads, static: a file with a sentence per line.")] = None,
+    task: Annotated[str | None, typer.Option(
+        help="layers: COLUMN=TRAIN,TEST or sense=TRAIN,TEST; edges, distance: TRAIN,TEST; heads of a tuned folder: [NAME=]FILE."
+    )] = None,
     steps: Annotated[str | None, typer.Option(help="Saved steps of one run: all, or 100,1000 (see training.keep_steps).")] = None,
-    most: Annotated[int, typer.Option(min=2, help="Read at most this many sentences.")] = 5000,
+    most: Annotated[
+        int | None, typer.Option(min=2, help="Read at most this many sentences of each file; default: 500 to 50,000.")
+    ] = None,
     least: Annotated[int, typer.Option(min=2, help="geometry: measure words that occur at least so often.")] = 5,
     each: Annotated[bool, typer.Option("--each", help="heads: also close every head alone.")] = False,
+    control: Annotated[bool, typer.Option(help="layers, edges: also train on random labels of words.")] = True,
+    similarity: Annotated[list[str] | None, typer.Option(help="static: a file with two words and a score per line.")] = None,
+    against: Annotated[list[Path] | None, typer.Option(help="static: word vectors to compare with.")] = None,
     seed: Annotated[int, typer.Option(help="The seed of samples and controls.")] = 0,
     length: Annotated[int | None, typer.Option(min=2, help="Cut texts to this many tokens.")] = None,
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 32,
@@ -38,9 +45,12 @@ def command(
 
     geometry: how contextual the vectors of words are.
     heads: how important each head is, and the loss or the accuracy as heads are closed, least important first.
+    layers: labels or senses of words, read from each layer by a linear map; with a control task.
+    edges: the relation of two words in CoNLL-U, in the same way. distance: the distances in its trees.
+    static: one vector per word, from the first component of its occurrences.
 
     Examples: cloze probe geometry BERT GPT2 --text sentences.txt --out DIR; cloze probe heads TUNED --task test.tsv --out DIR;
-    cloze probe heads RUN --steps all --text sentences.txt --out DIR
+    cloze probe layers RUN --task upos=train.conllu,test.conllu --steps all --out DIR
     """
     from cloze.errors import UserError, nearest
     from cloze.probes.finding import as_text, plain, subjects
@@ -50,7 +60,9 @@ def command(
         raise UserError(f"unknown probe {kind!r}. {nearest(kind, KINDS)}")
     if out is not None and out.exists() and not out.is_dir():
         raise UserError(f"--out {out}: a file; expected a folder.")
-    asked = Asked(text, task, most, least, each, seed, length, batch, device)
+    asked = Asked(
+        kind, text, task, most or MOST[kind], least, each, control, similarity or [], against or [], seed, length, batch, device
+    )
     found = KINDS[kind](subjects(checkpoints, steps), asked)
     if as_json:
         import json
@@ -68,11 +80,15 @@ def command(
 class Asked:
     """The options of a probe."""
 
+    kind: str
     text: str | None
     task: str | None
     most: int
     least: int
     each: bool
+    control: bool
+    similarity: list[str]
+    against: list[Path]
     seed: int
     length: int | None
     batch: int
@@ -82,7 +98,7 @@ class Asked:
 def _geometry(subjects: list[Subject], asked: Asked) -> Finding:
     from cloze.probes.geometry import Sampled, finding, geometry
 
-    texts = _texts(asked, "geometry")
+    texts = _texts(asked)
     sampled = Sampled(least=asked.least, seed=asked.seed)
     return finding(subjects, {
         one.name: geometry(loaded, texts, sampled, length=asked.length, size=asked.batch)
@@ -95,7 +111,7 @@ def _heads(subjects: list[Subject], asked: Asked) -> Finding:
     from cloze.probes.heads import finding, probe_heads
     from cloze.probes.losses import task_examples, text_examples
 
-    texts = _texts(asked, "heads", "or, for a fine-tuned folder, --task FILE: labelled text") if asked.task is None else []
+    texts = _texts(asked, "or, for a fine-tuned folder, --task FILE: labelled text") if asked.task is None else []
     found = {}
     for one, loaded in _opened(subjects, asked):
         families(loaded.network)  # refuses a network without attention before the texts are read
@@ -128,15 +144,94 @@ def _opened(subjects: list[Subject], asked: Asked) -> Any:
         yield one, load_checkpoint(one.folder, asked.device)
 
 
-def _texts(asked: Asked, kind: str, otherwise: str = "") -> list[str]:
+def _texts(asked: Asked, otherwise: str = "") -> list[str]:
     """The sentences of --text."""
     from cloze.decoding.texts import gather
     from cloze.errors import UserError
 
     if asked.text is None:
         said = f", {otherwise}" if otherwise else ""
-        raise UserError(f"cloze probe {kind} needs --text FILE: a file with a sentence per line{said}.")
+        raise UserError(f"cloze probe {asked.kind} needs --text FILE: a file with a sentence per line{said}.")
     return [text for text in gather([], asked.text) if text.strip()][: asked.most]
 
 
-KINDS: dict[str, Callable[[list[Subject], Asked], Finding]] = {"geometry": _geometry, "heads": _heads}
+def _parts(asked: Asked, expected: str) -> tuple[str, str, str]:
+    """The name and the two files of --task."""
+    from cloze.corpus.readers.text_files import require_files
+    from cloze.errors import UserError
+
+    name, _, files = (asked.task or "").rpartition("=")
+    paths = [path for path in files.split(",") if path]
+    if len(paths) != 2 or bool(name) != ("=" in expected):
+        given = "nothing" if asked.task is None else repr(asked.task)
+        raise UserError(f"cloze probe {asked.kind}: expected --task {expected}, got {given}.")
+    require_files(paths)
+    return name, paths[0], paths[1]
+
+
+def _layers(subjects: list[Subject], asked: Asked) -> Finding:
+    from cloze.probes.layers import finding, marked_spans, nearest_senses, split_of, tagged_words
+    from cloze.probes.linear import probe_linear
+
+    name, *files = _parts(asked, "COLUMN=TRAIN,TEST or sense=TRAIN,TEST")
+    if name == "sense":
+        train, test = (marked_spans(file, most=asked.most) for file in files)
+    else:
+        train, test = (tagged_words(file, name, most=asked.most) for file in files)
+    found, senses, remarks = {}, {}, []
+    for one, loaded in _opened(subjects, asked):
+        split, said = split_of(loaded, train, test, length=asked.length, size=asked.batch)
+        found[one.name] = probe_linear(split, seed=asked.seed, control=asked.control)
+        remarks += [f"{one.name}: {remark}" for remark in said]
+        if name == "sense":
+            senses[one.name] = nearest_senses(split)
+    return finding("layers", name, subjects, found, senses, remarks)
+
+
+def _edges(subjects: list[Subject], asked: Asked) -> Finding:
+    from cloze.probes.layers import finding, related_words, split_of
+    from cloze.probes.linear import probe_linear
+
+    _, *files = _parts(asked, "TRAIN,TEST")
+    train, test = (related_words(file, most=asked.most) for file in files)
+    found, remarks = {}, []
+    for one, loaded in _opened(subjects, asked):
+        split, said = split_of(loaded, train, test, length=asked.length, size=asked.batch)
+        found[one.name] = probe_linear(split, seed=asked.seed, control=asked.control)
+        remarks += [f"{one.name}: {remark}" for remark in said]
+    return finding("edges", "relations of words to their heads", subjects, found, remarks=remarks)
+
+
+def _distance(subjects: list[Subject], asked: Asked) -> Finding:
+    from cloze.probes.distance import finding, probe_distance, read_trees
+
+    _, *files = _parts(asked, "TRAIN,TEST")
+    train, test = (read_trees(file, most=asked.most) for file in files)
+    return finding(subjects, {
+        one.name: probe_distance(loaded, train, test, seed=asked.seed, size=asked.batch)
+        for one, loaded in _opened(subjects, asked)
+    })  # fmt: skip
+
+
+def _static(subjects: list[Subject], asked: Asked) -> Finding:
+    from cloze.errors import UserError
+    from cloze.interop.vectors import open_vectors
+    from cloze.probes.static import compare, finding, static_vectors
+    from cloze.tasks.similarity import read_pairs
+
+    texts = _texts(asked)
+    if not asked.similarity:
+        raise UserError("cloze probe static needs --similarity FILE: two words and a score per line; repeatable.")
+    sets = {Path(file).name.partition(".")[0]: read_pairs(file) for file in asked.similarity}
+    others = {path.name: open_vectors(path) for path in asked.against}
+    words = {word for pairs in sets.values() for pair in pairs for word in (pair.one, pair.two)}
+    return finding(subjects, {
+        one.name: compare(static_vectors(loaded, texts, sorted(words), size=asked.batch), sets, others)
+        for one, loaded in _opened(subjects, asked)
+    })  # fmt: skip
+
+
+KINDS: dict[str, Callable[[list[Subject], Asked], Finding]] = {
+    "geometry": _geometry, "heads": _heads, "layers": _layers, "edges": _edges, "distance": _distance, "static": _static,
+}  # fmt: skip
+MOST = {"geometry": 5000, "heads": 500, "layers": 1500, "edges": 1500, "distance": 1000, "static": 50_000}

@@ -51,7 +51,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
     },
     "Look": {
         "look": Verb("look", "what a network computes for a text: a page to explore"),
-        "probe": Verb("probe", "what layers and heads hold: geometry, …"),
+        "probe": Verb("probe", "what layers and heads hold: geometry, heads, layers, …"),
         "report": Verb("report", "write an HTML page about one or several runs"),
         "demo": Verb("demo", "pre-train and fine-tune in a few minutes; needs no data"),
     },

@@ -48,7 +48,7 @@ class QueryStream(Around):
         query = layer.attention.project_queries(self.rows, at)
         projected = QueryKeyValue(query, content.key, content.value, replace(content.relation, view=self.distances))
         drops = Drops(*layer.query_drops.values())
-        self.rows = layer(self.rows, replace(self.given, projected=projected), drops=drops)
+        self.rows = layer(self.rows, replace(self.given, projected=projected, gates=given.gates), drops=drops)
         return replace(given, projected=content)
 
 
@@ -125,7 +125,7 @@ class TwoStream(RelativeTransformer):
     ) -> dict[str, Any]:
         """The wanted states of tokens (B, L): `hidden` and `query` (B, L, D), `summary` (E, D), the last token of each row
         unless `summaries` says otherwise, `layers` (N+1, B, L, D), and `carry`, for the rows that follow in the lanes; states of
-        attention (of the content stream), `gates` and `around` as in `transformer_xl`.
+        attention (of the content stream), `gates` (of both streams) and `around` as in `transformer_xl`.
 
         `positions` (M,) names the flat positions where `query` is read; it is zero elsewhere. Absent: it is made everywhere.
         """

@@ -135,3 +135,17 @@ def test_gates_of_a_decoder_close_its_heads_and_those_to_the_encoder() -> None:
         torch.testing.assert_close(found, network(want=want, **given)["decoder_hidden"])
         assert not torch.allclose(found, plain)
         network.load_state_dict(kept)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 2, 3)])
+def test_a_gate_of_two_streams_closes_its_head_in_both(shape: tuple[int, ...]) -> None:
+    network, want = build("xlnet"), frozenset({"query"})
+    order = torch.tensor([[0, 2, 1, 4, 3], [4, 3, 2, 1, 0]])
+    plain = network(want=want, tokens=ids(), order=order)["query"]
+    gates = torch.ones(shape, dtype=torch.double)
+    gates[1, ..., 2] = 0.0
+    closed = network(want=want, tokens=ids(), order=order, gates=gates)["query"]
+    with torch.no_grad():
+        network.layers[1].attention.out.weight[:, 8:] = 0.0
+    torch.testing.assert_close(closed, network(want=want, tokens=ids(), order=order)["query"])
+    assert not torch.allclose(closed, plain)

@@ -1,0 +1,183 @@
+"""Distances in a dependency tree from the vectors of words, by one linear map.
+
+Hewitt and Manning, "A Structural Probe for Finding Syntax in Word Representations" (2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cloze.corpus.readers.trees import each_tree
+from cloze.decoding.reader import Checkpoint, Reader
+from cloze.errors import UserError
+from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step
+from cloze.probes.words import joined, word_rows, word_states
+from cloze.tasks.similarity import spearman
+
+Distances = NDArray[np.int64]
+SHORT, LONG = 5, 50  # words of the sentences whose rank correlation counts
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Sentences: their words, and the head of each (0: the root, n: the n-th word)."""
+
+    words: Sequence[tuple[str, ...]]
+    heads: Sequence[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Structural:
+    """By layer, the share of edges that the minimum spanning tree finds (`uuas`), and the mean rank correlation of distances.
+
+    `chain`: the share of edges between neighbouring words, which is what a tree of neighbours finds.
+    """
+
+    uuas: Sequence[float]
+    correlation: Sequence[float]
+    chain: float
+    train: int
+    test: int
+
+
+def read_trees(path: Path | str, *, most: int) -> Trees:
+    """The first sentences of CoNLL-U with two words or more, up to `LONG` words."""
+    found = []
+    for tree in each_tree(path):
+        if 2 <= len(tree.words) <= LONG:
+            found.append((tree.words, tree.heads))
+        if len(found) == most:
+            break
+    return Trees([words for words, _ in found], [heads for _, heads in found])
+
+
+def tree_distances(heads: Sequence[int]) -> Distances:
+    """The number of edges between any two words (K, K) of a tree."""
+    size = len(heads)
+    made = np.full((size, size), size, np.int64)
+    np.fill_diagonal(made, 0)
+    for n, head in enumerate(heads):
+        if head:
+            made[n, head - 1] = made[head - 1, n] = 1
+    for middle in range(size):
+        made = np.minimum(made, made[:, middle : middle + 1] + made[middle : middle + 1])
+    return made
+
+
+def spanning_tree(distances: NDArray[Any]) -> set[tuple[int, int]]:
+    """The edges (a < b) of the minimum spanning tree (Prim's algorithm)."""
+    size, inside, edges = len(distances), [0], set()
+    nearest, parent = distances[0].astype(float).copy(), np.zeros(size, np.int64)
+    nearest[0] = np.inf
+    while len(inside) < size:
+        new = int(nearest.argmin())
+        edges.add((min(new, int(parent[new])), max(new, int(parent[new]))))
+        inside.append(new)
+        closer = distances[new] < nearest
+        closer[inside] = False
+        nearest[closer], parent[closer] = distances[new][closer], new
+        nearest[new] = np.inf
+    return edges
+
+
+def probe_distance(
+    loaded: Checkpoint, train: Trees, test: Trees, *, rank: int = 64, epochs: int = 20, seed: int = 0, size: int = 32
+) -> Structural:
+    """Train a map to `rank` dimensions for every layer, in which squared distances are those of the tree, and measure it."""
+    reader = Reader.of(loaded)
+    (x, gold), (z, asked) = (_states(reader, part, size) for part in (train, test))
+    uuas, correlation = [], []
+    for layer in range(len(x[0])):
+        mean = np.concatenate([one[layer] for one in x]).mean(0)
+        scale = float(np.concatenate([one[layer] - mean for one in x]).std()) or 1.0
+        own, other = ([torch.from_numpy((one[layer] - mean) / scale) for one in part] for part in (x, z))
+        found = _fit(own, gold, rank, epochs, seed)
+        shares, ranks = zip(*(_judged(_predicted(one, found).numpy(), truth) for one, truth in zip(other, asked, strict=True)),
+                            strict=True)
+        uuas.append(float(np.mean(shares)))
+        known = [one for one in ranks if one is not None]
+        correlation.append(float(np.mean(known)) if known else float("nan"))
+    chain = float(np.mean([np.mean(np.diagonal(truth, 1) == 1) for truth in asked]))
+    return Structural(uuas, correlation, chain, len(x), len(z))
+
+
+def _states(reader: Reader, trees: Trees, size: int) -> tuple[list[NDArray[np.float32]], list[Distances]]:
+    """The words' vectors (N + 1, K, D) of the sentences that were read whole, and their distances."""
+    running, spans = zip(*(joined(words) for words in trees.words), strict=True)
+    rows = word_rows(reader, running, spans)
+    whole = [n for n, row in enumerate(rows) if (row.columns[:, 0] >= 0).all()]
+    if not whole:
+        raise UserError("no sentence was read whole by this network.")
+    made = dict(word_states(reader, [rows[n] for n in whole], size=size))
+    return [made[n] for n in range(len(whole))], [tree_distances(trees.heads[n]) for n in whole]
+
+
+def _fit(own: Sequence[Tensor], gold: Sequence[Distances], rank: int, epochs: int, seed: int) -> Tensor:
+    """The map (D, rank): the absolute error of squared distances, per pair of a sentence, by Adam."""
+    made = torch.Generator().manual_seed(seed)
+    width = own[0].shape[1]
+    weight = (torch.randn(width, rank, generator=made) * width**-0.5 * 0.5).requires_grad_()
+    solver = torch.optim.Adam([weight], lr=2e-3)
+    truth = [torch.from_numpy(one).float() for one in gold]
+    for epoch in range(epochs):
+        for group in solver.param_groups:
+            group["lr"] = 2e-3 * (1 - epoch / epochs)
+        for index in torch.randperm(len(own), generator=made).split(20):
+            losses = [(_predicted(own[n], weight) - truth[n]).abs().sum() / len(truth[n]) ** 2 for n in index.tolist()]
+            solver.zero_grad()
+            torch.stack(losses).mean().backward()
+            solver.step()
+    return weight.detach()
+
+
+def _predicted(x: Tensor, weight: Tensor) -> Tensor:
+    """Squared distances (K, K) of mapped vectors."""
+    y = x @ weight
+    squares = y.square().sum(1)
+    return (squares[:, None] + squares[None] - 2 * y @ y.T).clamp(min=0.0)
+
+
+def _judged(predicted: NDArray[Any], truth: Distances) -> tuple[float, float | None]:
+    """The share of edges found, and the mean over words of the rank correlation of their distances (None for other lengths)."""
+    edges = {(int(a), int(b)) for a, b in np.argwhere(np.triu(truth) == 1)}
+    share = len(edges & spanning_tree(predicted)) / len(edges)
+    if not SHORT <= len(truth) <= LONG:
+        return share, None
+    ranks = [spearman(np.delete(predicted[n], n), np.delete(truth[n], n)) for n in range(len(truth))]
+    known = [one for one in ranks if one is not None]
+    return share, float(np.mean(known)) if known else None
+
+
+def finding(subjects: Sequence[Subject], found: Mapping[str, Structural]) -> Finding:
+    """Tables and figures of several networks."""
+    tables = [
+        Table(
+            f"{name}: distances in the tree from each layer", ["layer", "edges found", "rank correlation"],
+            [[str(n) if n else "input", one.uuas[n], one.correlation[n]] for n in reversed(range(len(one.uuas)))],
+            f"{one.train:,} training and {one.test:,} test sentences. A tree that links neighbouring words finds {one.chain:.3f} "
+            "of the edges.",
+        )
+        for name, one in found.items()
+    ]
+    longest = max(len(one.uuas) for one in found.values())
+    plots = by_layer_and_step(
+        "edges of the tree that are found", {name: one.uuas for name, one in found.items()}, subjects,
+        dashed={"neighbouring words": [next(iter(found.values())).chain] * longest},
+    )
+    plots += by_layer_and_step("rank correlation of distances", {name: one.correlation for name, one in found.items()}, subjects)
+    data = {
+        name: {
+            "uuas": list(one.uuas), "correlation": list(one.correlation), "chain": one.chain, "train": one.train,
+            "test": one.test,
+        }
+        for name, one in found.items()
+    }
+    return Finding("distance", "How well do distances of vectors follow the dependency tree?", tables, plots, data)

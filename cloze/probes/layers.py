@@ -1,0 +1,198 @@
+"""What can be read from each layer: labels of words, senses of words, relations between words, and the distance in a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.readers.marked import Names, read_marked
+from cloze.corpus.readers.tagged import read_tagged
+from cloze.corpus.readers.trees import each_tree
+from cloze.decoding.reader import Checkpoint, Reader
+from cloze.errors import UserError
+from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step
+from cloze.probes.linear import Accuracies, Split, most_frequent
+from cloze.probes.words import Places, joined, word_rows, word_states
+
+Report = Callable[[int], None]
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Probed:
+    """Texts, the characters (K, 2) of their words, and examples: the text, the words that are read, the label, the kind."""
+
+    texts: Sequence[str]
+    spans: Sequence[Places]
+    examples: Sequence[tuple[int, tuple[int, ...], str, str]]
+
+
+def tagged_words(path: Path | str, column: str, *, most: int) -> Probed:
+    """The words of a file with their labels; CoNLL-U, CoNLL, or lists in JSON lines."""
+    universal = str(path).endswith((".conllu", ".conllu.xz", ".conllu.gz"))
+    text = "form" if universal else "text"
+    found = read_tagged(path, text=text, label=column, columns=None, format=None, labelled=True)
+    texts, spans, examples = [], [], []
+    for number, (words, labels) in enumerate(zip(found.words[:most], found.labels or (), strict=False)):
+        running, own = joined(words)
+        texts.append(running)
+        spans.append(own)
+        examples += [(number, (n,), label, word) for n, (word, label) in enumerate(zip(words, labels, strict=True))]
+    return Probed(texts, spans, examples)
+
+
+def related_words(path: Path | str, *, most: int) -> Probed:
+    """The words of CoNLL-U with their heads, labelled by the relation; the root has no example.
+
+    Edge probing: Tenney et al., "What do you learn from context?" (2019), §2.
+    """
+    texts, spans, examples = [], [], []
+    for number, tree in enumerate(each_tree(path)):
+        if number == most:
+            break
+        running, own = joined(tree.words)
+        texts.append(running)
+        spans.append(own)
+        examples += [
+            (number, (n, head - 1), relation, tree.words[n])
+            for n, (head, relation) in enumerate(zip(tree.heads, tree.relations, strict=True)) if head
+        ]  # fmt: skip
+    return Probed(texts, spans, examples)
+
+
+def marked_spans(path: Path | str, *, most: int) -> Probed:
+    """Texts with one marked word and its sense: rows of the task span_classification. The kind is the word as it is spelled."""
+    each = read_marked(path, Names("text", "spans", "label"), labelled=True).each[:most]
+    spans = [np.array(one.spans[:1], np.int64).reshape(-1, 2) for one in each]
+    examples = [
+        (n, (0,), str(one.label), one.text[one.spans[0][0] : one.spans[0][1]].lower()) for n, one in enumerate(each)
+    ]  # fmt: skip
+    return Probed([one.text for one in each], spans, examples)
+
+
+def vectors_of(
+    reader: Reader, marked: Probed, *, length: int | None = None, size: int = 32, report: Report = lambda done: None
+) -> tuple[Vectors, list[str], list[str], int]:
+    """The vectors of all examples (N + 1, M, D), those of several words side by side; their labels, their kinds, and how many
+    were left out because a word was not read."""
+    rows = word_rows(reader, marked.texts, marked.spans, length=length)
+    wanted: dict[int, list[int]] = {}
+    for n, (text, words, _, _) in enumerate(marked.examples):
+        if all(rows[text].columns[word, 0] >= 0 for word in words):
+            wanted.setdefault(text, []).append(n)
+    made: dict[int, Vectors] = {}
+    for text, states in word_states(reader, rows, size=size, report=report):
+        for n in wanted.get(text, ()):
+            made[n] = np.concatenate([states[:, word] for word in marked.examples[n][1]], axis=-1)
+    if not made:
+        raise UserError("no labelled word was read by this network.")
+    kept = sorted(made)
+    found = np.stack([made[n] for n in kept], axis=1)
+    return found, [marked.examples[n][2] for n in kept], [marked.examples[n][3] for n in kept], len(marked.examples) - len(kept)
+
+
+def split_of(
+    loaded: Checkpoint, train: Probed, test: Probed, *, length: int | None = None, size: int = 32
+) -> tuple[Split, list[str]]:
+    """The vectors of both parts in one network, and remarks on what was left out."""
+    reader = Reader.of(loaded)
+    x, labels, kinds, lost = vectors_of(reader, train, length=length, size=size)
+    z, other_labels, other_kinds, other_lost = vectors_of(reader, test, length=length, size=size)
+    remarks = [f"{lost + other_lost:,} words were left out: the network did not read them"] if lost + other_lost else []
+    return Split(x, z, labels, other_labels, kinds, other_kinds), remarks
+
+
+@dataclass(frozen=True)
+class Senses:
+    """The accuracy of the nearest neighbour by layer: of the nearest occurrence, and of the nearest mean of a sense."""
+
+    occurrence: Sequence[float]
+    mean: Sequence[float]
+
+
+def nearest_senses(split: Split) -> Senses:
+    """Senses of words by their nearest neighbours of the same word in the training part, by cosine; the most frequent sense of
+    the training part for a word that is not there (Peters et al., "Deep contextualized word representations", 2018, §5.3)."""
+    usual = max(sorted(set(split.train_labels)), key=list(split.train_labels).count)
+    by_kind: dict[str, list[int]] = {}
+    for n, kind in enumerate(split.train_kinds):
+        by_kind.setdefault(kind, []).append(n)
+    occurrence, mean = [], []
+    for train, test in zip(split.train, split.test, strict=True):
+        guesses: tuple[list[str], list[str]] = ([], [])
+        x, z = _unit(train), _unit(test)
+        centres = {kind: _centres(x, own, split.train_labels) for kind, own in by_kind.items()}
+        for n, kind in enumerate(split.test_kinds):
+            own = by_kind.get(kind)
+            if own is None:
+                for each in guesses:
+                    each.append(usual)
+                continue
+            guesses[0].append(split.train_labels[own[int((x[own] @ z[n]).argmax())]])
+            names, vectors = centres[kind]
+            guesses[1].append(names[int((vectors @ z[n]).argmax())])
+        for made, each in zip((occurrence, mean), guesses, strict=True):
+            made.append(float(np.mean([a == b for a, b in zip(each, split.test_labels, strict=True)])))
+    return Senses(occurrence, mean)
+
+
+def first_sense(split: Split) -> float:
+    """The accuracy of the most frequent sense of every word."""
+    usual = most_frequent(split.train_kinds, split.train_labels)
+    majority = max(sorted(set(split.train_labels)), key=list(split.train_labels).count)
+    guess = [usual.get(kind, majority) for kind in split.test_kinds]
+    return float(np.mean([a == b for a, b in zip(guess, split.test_labels, strict=True)]))
+
+
+def _centres(x: Vectors, own: Sequence[int], labels: Sequence[str]) -> tuple[list[str], Vectors]:
+    names = sorted({labels[n] for n in own})
+    return names, _unit(np.stack([x[[n for n in own if labels[n] == name]].mean(0) for name in names]))
+
+
+def _unit(vectors: Vectors) -> Vectors:
+    made: Vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+    return made
+
+
+def finding(
+    kind: str, what: str, subjects: Sequence[Subject], found: Mapping[str, Accuracies],
+    senses: Mapping[str, Senses] | None = None, remarks: Sequence[str] = (),
+) -> Finding:
+    """Tables and figures of several networks; `what` names the labels."""
+    tables, senses = [], senses or {}
+    for name, one in found.items():
+        near = senses.get(name)
+        head = ["layer", "accuracy", "control", "selectivity", *(["nearest occurrence", "nearest sense"] if near else [])]
+        rows = [
+            [
+                str(n) if n else "input", one.accuracy[n], one.control[n], one.selectivity[n],
+                *([near.occurrence[n], near.mean[n]] if near else []),
+            ]
+            for n in reversed(range(len(one.accuracy)))
+        ]  # fmt: skip
+        tables.append(Table(
+            f"{name}: {what} from each layer", head, rows,
+            f"{one.train:,} training and {one.test:,} test examples of {one.classes} classes. Without a network: "
+            f"{one.majority:.3f} by the most frequent label, {one.by_kind:.3f} by the most frequent one of each word. The "
+            "control gives every word a random label; a probe that learns it as well has only learned words.",
+        ))  # fmt: skip
+    plots = by_layer_and_step(
+        f"accuracy: {what}", {name: one.accuracy for name, one in found.items()}, subjects,
+        dashed={f"{name}, control": one.control for name, one in found.items()},
+    )
+    plots += by_layer_and_step("selectivity", {name: one.selectivity for name, one in found.items()}, subjects)
+    if senses:
+        plots += by_layer_and_step("accuracy of the nearest sense", {name: one.mean for name, one in senses.items()}, subjects)
+    data = {
+        name: {
+            "accuracy": list(one.accuracy), "control": list(one.control), "selectivity": one.selectivity,
+            "majority": one.majority, "by_kind": one.by_kind, "classes": one.classes, "train": one.train, "test": one.test,
+            **({"nearest_occurrence": list(senses[name].occurrence), "nearest_sense": list(senses[name].mean)} if senses else {}),
+        }
+        for name, one in found.items()
+    }
+    return Finding(kind, f"What can be read from each layer: {what}", tables, plots, data, remarks)

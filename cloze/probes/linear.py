@@ -1,0 +1,127 @@
+"""Linear probes: how well labels can be read from vectors by one linear map, and how well random labels can (control tasks)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+Vectors = NDArray[np.float32]
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Vectors (N + 1, M, D) of the examples for training and for the test, with their labels and the kinds that controls depend
+    on, such as the spelling of a word."""
+
+    train: Vectors
+    test: Vectors
+    train_labels: Sequence[str]
+    test_labels: Sequence[str]
+    train_kinds: Sequence[str]
+    test_kinds: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """Accuracies of the test examples by layer: of the probe, of its control task; and of answers without a network.
+
+    `selectivity` is the difference of the first two (Hewitt and Liang, "Designing and Interpreting Probes with Control Tasks",
+    2019, §2.2). `majority` always gives the most frequent label, `by_kind` the most frequent one of the kind.
+    """
+
+    accuracy: Sequence[float]
+    control: Sequence[float]
+    majority: float
+    by_kind: float
+    classes: int
+    train: int
+    test: int
+
+    @property
+    def selectivity(self) -> list[float]:
+        """Accuracy minus control, by layer."""
+        return [a - b for a, b in zip(self.accuracy, self.control, strict=True)]
+
+
+def probe_linear(split: Split, *, seed: int = 0, control: bool = True, penalty: float = 1e-3) -> Accuracies:
+    """Train one linear classifier per layer, and with `control` another on random labels of the same kinds."""
+    names = sorted(set(split.train_labels))
+    number = {name: n for n, name in enumerate(names)}
+    truth = np.array([number[label] for label in split.train_labels], np.int64)
+    asked = np.array([number.get(label, -1) for label in split.test_labels], np.int64)
+    random = control_labels([*split.train_kinds, *split.test_kinds], split.train_labels, seed)
+    found, controls = [], []
+    for train, test in zip(split.train, split.test, strict=True):
+        found.append(_accuracy(train, truth, test, asked, len(names), penalty))
+        if control:
+            own, other = random[: len(train)], random[len(train) :]
+            controls.append(_accuracy(train, own, test, other, len(names), penalty))
+    majority = Counter(split.train_labels).most_common(1)[0][0]
+    usual = most_frequent(split.train_kinds, split.train_labels)
+    return Accuracies(
+        found, controls or [float("nan")] * len(found), _share([majority] * len(split.test_labels), split.test_labels),
+        _share([usual.get(kind, majority) for kind in split.test_kinds], split.test_labels), len(names), len(truth), len(asked),
+    )
+
+
+def control_labels(kinds: Sequence[str], labels: Sequence[str], seed: int) -> Numbers:
+    """A label for every kind, the same wherever it occurs: a function of the kind and the seed, distributed as the labels are.
+
+    Numbers are those of the sorted names of `labels` (Hewitt and Liang, 2019, §2.1).
+    """
+    counts = Counter(labels)
+    bounds = np.cumsum([counts[name] for name in sorted(counts)]) / len(labels)
+
+    def uniform(kind: str) -> float:
+        digest = hashlib.blake2b(f"{seed}\0{kind}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") / 2**64
+
+    drawn = {kind: uniform(kind) for kind in set(kinds)}
+    made: Numbers = np.searchsorted(bounds, [drawn[kind] for kind in kinds], side="right").astype(np.int64)
+    return np.minimum(made, len(counts) - 1)
+
+
+def most_frequent(kinds: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
+    """The most frequent label of every kind; of equal ones the first by name."""
+    counts: dict[str, Counter[str]] = {}
+    for kind, label in zip(kinds, labels, strict=True):
+        counts.setdefault(kind, Counter())[label] += 1
+    return {kind: min(own, key=lambda label: (-own[label], label)) for kind, own in counts.items()}
+
+
+def fit(vectors: Any, labels: Numbers, classes: int, *, penalty: float = 1e-3, steps: int = 60) -> tuple[Any, Any]:
+    """Weights (D, C) and biases (C,) of multinomial logistic regression with a squared penalty, by L-BFGS from zero."""
+    x, y = torch.as_tensor(vectors), torch.from_numpy(labels)
+    weight = torch.zeros(x.shape[1], classes, requires_grad=True)
+    bias = torch.zeros(classes, requires_grad=True)
+    solver = torch.optim.LBFGS([weight, bias], max_iter=steps, history_size=10, line_search_fn="strong_wolfe")
+
+    def closure() -> Any:
+        solver.zero_grad()
+        loss = functional.cross_entropy(x @ weight + bias, y) + penalty * weight.square().sum()
+        loss.backward()
+        return loss
+
+    with torch.enable_grad():
+        solver.step(closure)
+    return weight.detach(), bias.detach()
+
+
+def _accuracy(train: Vectors, truth: Numbers, test: Vectors, asked: Numbers, classes: int, penalty: float) -> float:
+    mean, deviation = train.mean(0), np.maximum(train.std(0), 1e-6)
+    weight, bias = fit((train - mean) / deviation, truth, classes, penalty=penalty)
+    guess = (torch.from_numpy((test - mean) / deviation) @ weight + bias).argmax(1).numpy()
+    return float((guess == asked).mean())
+
+
+def _share(guess: Sequence[str], truth: Sequence[str]) -> float:
+    return float(np.mean([a == b for a, b in zip(guess, truth, strict=True)]))

@@ -1,0 +1,51 @@
+"""Probes on every kind of network: they measure it, or say in words why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cloze.assembly.build import load_checkpoint
+from cloze.errors import UserError
+from cloze.probes.gates import families
+from cloze.probes.geometry import Sampled, geometry
+from cloze.probes.heads import importance
+from cloze.probes.losses import text_examples
+
+TEXTS = ["the cat saw the river", "the rain on the garden", "a dog and the cat in the night", "the river and the rain"]
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "t5-small", "xlnet-base", "lstm", "elmo", "cove", "word2vec-cbow"])
+def test_geometry_measures_every_network_that_reads_words(name: str, start: Callable[[str], Path]) -> None:
+    found = geometry(load_checkpoint(start(name)), TEXTS, Sampled(least=2))
+    own = found.measures["self-similarity"]
+    assert "the" in found.words and np.isfinite(own).all()
+    if name in ("lstm", "elmo", "cove", "word2vec-cbow", "xlnet-base"):  # the input is a table: it knows no positions
+        assert own[0] == pytest.approx(1.0, abs=1e-6)
+    if name != "word2vec-cbow":
+        assert own[-1] < 1 - 1e-6 or len(own) == 1
+    else:
+        assert len(own) == 1
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "t5-small", "transformer-xl", "xlnet-base", "zen"])
+def test_heads_of_every_network_with_attention_have_an_importance_that_the_batch_does_not_change(
+    name: str, start: Callable[[str], Path]
+) -> None:
+    loaded = load_checkpoint(start(name))
+    texts = [f"{text}\tthe {text[-5:]}" for text in TEXTS] if name == "t5-small" else TEXTS
+    examples = text_examples(loaded, texts)
+    one, many = importance(examples, size=1), importance(examples, size=3)
+    assert list(one) == [kind.argument for kind in families(loaded.network)]
+    for kind in families(loaded.network):
+        assert one[kind.argument].shape == (kind.layers, kind.heads) and (one[kind.argument] > 0).all()
+        np.testing.assert_allclose(many[kind.argument], one[kind.argument], rtol=2e-2, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["lstm", "elmo", "word2vec-cbow"])
+def test_networks_without_attention_have_no_heads(name: str, start: Callable[[str], Path]) -> None:
+    with pytest.raises(UserError, match="has no attention, hence no heads"):
+        families(load_checkpoint(start(name)).network)

@@ -1,0 +1,181 @@
+"""Linear probes with their controls, senses by nearest neighbours, distances in trees and static vectors."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cloze.cli.main import main
+from cloze.errors import UserError
+from cloze.interop.vectors import Vectors
+from cloze.probes.distance import Trees, probe_distance, read_trees, spanning_tree, tree_distances
+from cloze.probes.finding import Subject, as_text
+from cloze.probes.layers import finding, first_sense, marked_spans, nearest_senses, related_words, split_of, tagged_words
+from cloze.probes.linear import Split, control_labels, most_frequent, probe_linear
+from cloze.probes.static import compare, static_vectors
+from cloze.probes.static import finding as static_finding
+from cloze.tasks.similarity import Pair
+
+TREE = """# text = x
+1\tthe\tthe\tDET\tDT\t_\t2\tdet\t_\t_
+2\tcat\tcat\tNOUN\tNN\t_\t3\tnsubj\t_\t_
+3\tsees\tsee\tVERB\tVB\t_\t0\troot\t_\t_
+4\tmice\tmouse\tNOUN\tNN\t_\t3\tobj\t_\t_
+
+1\tdogs\tdog\tNOUN\tNN\t_\t2\tnsubj\t_\t_
+2\tbark\tbark\tVERB\tVB\t_\t0\troot\t_\t_
+3\tat\tat\tADP\tIN\t_\t4\tcase\t_\t_
+4\tmice\tmouse\tNOUN\tNN\t_\t2\tobl\t_\t_
+5\tin\tin\tADP\tIN\t_\t6\tcase\t_\t_
+6\train\train\tNOUN\tNN\t_\t2\tobl\t_\t_
+
+"""
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> Path:
+    path = tmp_path / "trees.conllu"
+    path.write_text(TREE, encoding="utf-8")
+    return path
+
+
+def made_split(separable: bool) -> Split:
+    """Layer 0: the word alone; layer 1: the label, if it is `separable`, else noise."""
+    draw = np.random.default_rng(0)
+    words = np.array([f"w{n}" for n in draw.integers(0, 12, 400)])
+    labels = np.array(["A" if n < 0.7 else "B" for n in draw.random(400)])
+    word = np.eye(12, dtype=np.float32)[[int(one[1:]) for one in words]]
+    noise = draw.normal(size=(400, 12)).astype(np.float32)
+    noise[:, 0] += 6.0 * (labels == "A") * separable
+    x = np.stack([word, noise])
+    return Split(x[:, :300], x[:, 300:], labels[:300].tolist(), labels[300:].tolist(), words[:300].tolist(), words[300:].tolist())
+
+
+def test_a_layer_that_holds_the_labels_is_selective_and_one_that_holds_the_words_learns_the_control() -> None:
+    found = probe_linear(made_split(separable=True))
+    assert found.accuracy[1] > 0.97 and found.control[1] < 0.85 and found.control[0] == 1.0
+    assert found.selectivity == pytest.approx([a - b for a, b in zip(found.accuracy, found.control, strict=True)])
+    assert found.selectivity[0] < 0 < found.selectivity[1]
+    assert found.majority == pytest.approx(Counter(made_split(True).test_labels)["A"] / 100)
+
+
+def test_noise_predicts_no_better_than_the_most_frequent_label() -> None:
+    found = probe_linear(made_split(separable=False), control=False)
+    assert found.accuracy[1] <= found.majority + 0.03 and np.isnan(found.control).all()
+
+
+def test_control_labels_depend_on_the_word_alone_and_have_the_labels_distribution() -> None:
+    kinds, labels = [f"w{n}" for n in range(3000)] * 2, ["A"] * 7 + ["B"] * 2 + ["C"]
+    found = control_labels(kinds, labels, seed=1)
+    assert (found[:3000] == found[3000:]).all() and (control_labels(kinds[5:9], labels, seed=1) == found[5:9]).all()
+    np.testing.assert_allclose(np.bincount(found) / 6000, [0.7, 0.2, 0.1], atol=0.03)
+    assert (control_labels(kinds, labels, seed=2) != found).mean() > 0.3
+    assert most_frequent(["x", "x", "x", "y"], ["B", "A", "A", "B"]) == {"x": "A", "y": "B"}
+
+
+def test_words_and_relations_of_a_file_become_examples(trees: Path, checkpoint: Callable[..., Any]) -> None:
+    words = tagged_words(trees, "upos", most=10)
+    assert [example[2:] for example in words.examples[:3]] == [("DET", "the"), ("NOUN", "cat"), ("VERB", "sees")]
+    edges = related_words(trees, most=1)
+    assert [(one[1], one[2]) for one in edges.examples] == [((0, 1), "det"), ((1, 2), "nsubj"), ((3, 2), "obj")]
+    split, remarks = split_of(checkpoint("bert"), words, edges)
+    assert split.train.shape == (3, 10, 16) and split.test.shape == (3, 3, 32) and remarks == []
+    _, remarks = split_of(checkpoint("bert"), words, words, length=6)
+    assert remarks[0].endswith("words were left out: the network did not read them")
+
+
+def test_the_nearest_occurrence_of_what_was_seen_is_itself(tmp_path: Path, checkpoint: Callable[..., Any]) -> None:
+    path = tmp_path / "senses.jsonl"
+    rows = [("the mat on the river", "a"), ("a mat and a mat", "b"), ("cheese under the mat", "a"), ("mat rain mat", "b")]
+    path.write_text("".join(
+        f'{{"text": "{text}", "spans": [[{text.index("mat")}, {text.index("mat") + 3}]], "label": "{label}"}}\n'
+        for text, label in rows
+    ))  # fmt: skip
+    marked = marked_spans(path, most=10)
+    split, _ = split_of(checkpoint("bert"), marked, marked)
+    assert nearest_senses(split).occurrence[1:] == [1.0, 1.0] and first_sense(split) == 0.5
+    unseen = Split(split.train, split.test, split.train_labels, split.test_labels, split.train_kinds, ["other"] * 4)
+    assert nearest_senses(unseen).mean == [0.5, 0.5, 0.5]
+
+
+def test_distances_in_a_tree_count_its_edges_and_their_spanning_tree_is_the_tree(trees: Path) -> None:
+    heads = (2, 3, 0, 3, 4)
+    found = tree_distances(heads)
+    assert found.tolist() == [[0, 1, 2, 3, 4], [1, 0, 1, 2, 3], [2, 1, 0, 1, 2], [3, 2, 1, 0, 1], [4, 3, 2, 1, 0]]
+    assert tree_distances((0, 1, 1)).tolist() == [[0, 1, 1], [1, 0, 2], [1, 2, 0]]
+    assert spanning_tree(found) == {(0, 1), (1, 2), (2, 3), (3, 4)}
+    assert read_trees(trees, most=5).heads[0] == (2, 3, 0, 3)
+
+
+def test_the_spanning_tree_is_the_least_of_all_trees() -> None:
+    draw = np.random.default_rng(3)
+    for size in (2, 3, 4, 5):
+        distances = draw.random((size, size))
+        distances = distances + distances.T
+        pairs = list(itertools.combinations(range(size), 2))
+
+        def connects(edges: Any, size: int = size) -> bool:
+            reached = {0}
+            for _ in range(size):
+                reached |= {b for a, b in edges if a in reached} | {a for a, b in edges if b in reached}
+            return len(reached) == size
+
+        least = min(
+            (edges for edges in itertools.combinations(pairs, size - 1) if connects(edges)),
+            key=lambda edges: sum(distances[a, b] for a, b in edges),
+        )
+        assert spanning_tree(distances) == set(least)
+
+
+def test_the_structural_probe_learns_the_trees_that_it_was_trained_on(checkpoint: Callable[..., Any], trees: Path) -> None:
+    read = read_trees(trees, most=5)
+    found = probe_distance(checkpoint("bert"), read, read, rank=8, epochs=150)
+    assert found.uuas[1] == 1.0 and found.correlation[1] > 0.8 and len(found.uuas) == 3
+    assert found.chain == pytest.approx((3 / 3 + 3 / 5) / 2)
+    with pytest.raises(UserError, match="no sentence was read whole"):
+        probe_distance(checkpoint("bert"), Trees([("cat",) * 45], [(0, *[1] * 44)]), read)
+
+
+def test_static_vectors_are_compared_over_the_pairs_that_all_have(checkpoint: Callable[..., Any]) -> None:
+    texts = ["The cat saw the dog.", "Rain on the cat, cheese on the mat", "a dog and cheese"] * 2
+    found = static_vectors(checkpoint("bert"), texts, ["Cat", "dog", "cheese", "rain", "absent"])
+    assert list(found.words) == ["cat", "cheese", "dog", "rain"] and found.first.shape == (3, 4, 16)
+    np.testing.assert_allclose(np.linalg.norm(found.first, axis=-1), 1.0, atol=1e-5)
+    alike = np.einsum("nwd,nwd->nw", found.first, found.mean) / np.linalg.norm(found.mean, axis=-1)
+    assert (alike > 0.9).all()
+    scored = [("cat", "dog", 9.0), ("cat", "rain", 1.0), ("dog", "cheese", 2.0), ("cat", "absent", 5.0)]
+    pairs = [Pair(*one, line) for line, one in enumerate(scored)]
+    other = Vectors(["cat", "dog", "cheese"], np.eye(3, dtype=np.float32), "other")
+    assert compare(found, {"set": pairs}, {}).pairs == {"set": 3}
+    compared = compare(found, {"set": pairs}, {"other": other})
+    assert compared.pairs == {"set": 2} and np.isnan(compared.against["other"]["set"])
+    assert "input, first component" in as_text(static_finding([Subject("a", Path())], {"a": compared}))
+    with pytest.raises(UserError, match="none of the words of these sets occurs"):
+        static_vectors(checkpoint("bert"), texts, ["absent"])
+
+
+def test_a_finding_prints_the_control_beside_the_accuracy() -> None:
+    made = finding("layers", "upos", [Subject("a", Path())], {"a": probe_linear(made_split(True))})
+    lines = as_text(made).splitlines()
+    assert lines[1].split() == ["layer", "accuracy", "control", "selectivity"] and len(made.plots) == 2
+    assert made.plots[0].dashed == {"a, control"}
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["layer", "X"], "unknown probe 'layer'. Did you mean 'layers'?"),
+    (["layers", "X"], "expected --task COLUMN=TRAIN,TEST or sense=TRAIN,TEST, got nothing."),
+    (["edges", "X", "--task", "a=b,c"], "expected --task TRAIN,TEST, got 'a=b,c'."),
+    (["geometry", "X"], "needs --text FILE: a file with a sentence per line."),
+    (["heads", "X"], "a file with a sentence per line, or, for a fine-tuned folder, --task FILE: labelled text."),
+])  # fmt: skip
+def test_what_is_missing_is_said_before_a_checkpoint_is_opened(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["probe", *arguments]) == 2
+    assert said in capsys.readouterr().err
