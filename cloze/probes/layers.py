@@ -121,7 +121,8 @@ def nearest_senses(split: Split) -> Senses:
     by_kind: dict[str, list[int]] = {}
     for n, kind in enumerate(split.train_kinds):
         by_kind.setdefault(kind, []).append(n)
-    occurrence, mean = [], []
+    occurrence: list[float] = []
+    mean: list[float] = []
     for train, test in zip(split.train, split.test, strict=True):
         guesses: tuple[list[str], list[str]] = ([], [])
         x, z = _unit(train), _unit(test)

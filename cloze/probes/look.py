@@ -18,6 +18,7 @@ from cloze.decoding.reader import Checkpoint, Reader, head_for
 from cloze.decoding.search import Written
 from cloze.decoding.sequence import Manner, has_decoder, start_id
 from cloze.errors import UserError
+from cloze.probes.attribution import Attribution, attributions
 from cloze.probes.pieces import shown
 
 ANSWER = 32  # tokens that an encoder-decoder writes if it is given no second text
@@ -86,6 +87,7 @@ class Seen:
     attention: tuple[Attention, ...]
     lens: Lens | None
     near: tuple[Near, ...]
+    attributions: tuple[Attribution, ...]
     vocabulary: Mapping[int, str]
     remarks: tuple[str, ...]
 
@@ -124,6 +126,8 @@ def look(loaded: Checkpoint, text: str, other: str | None = None, *, length: int
     states = reader.states(batch, {"layers", "attention"} & set(reader.network.gives))
     found.attend("attention", "text", "text", states.get("attention"))
     found.read("text", states["layers"], head, "hidden", batch)
+    with torch.inference_mode(mode=False):
+        found.attributions = attributions(loaded, framed)
     return found.seen(text, other)
 
 
@@ -166,6 +170,7 @@ class _Found:
         self.attention: list[Attention] = []
         self.lens: Lens | None = None
         self.near: list[Near] = []
+        self.attributions: list[Attribution] = []
         self.remarks: list[str] = []
 
     def cut(self, lost: int, name: str) -> None:
@@ -200,10 +205,11 @@ class _Found:
         ids = {int(i) for one in self.sequences.values() for i in one.ids}
         ids |= set() if self.lens is None else set(self.lens.ids.ravel().tolist())
         ids |= {i for one in self.near if one.words is not None for i in one.words.ravel().tolist()}
+        ids |= {one.token for one in self.attributions}
         vocabulary = {i: shown(self.reader.tokenizer, i) for i in sorted(ids) if i < self.reader.tokenizer.size}
         return Seen(
-            tuple(text for text in texts if text), self.sequences, tuple(self.attention), self.lens, tuple(self.near), vocabulary,
-            tuple(self.remarks),
+            tuple(text for text in texts if text), self.sequences, tuple(self.attention), self.lens, tuple(self.near),
+            tuple(self.attributions), vocabulary, tuple(self.remarks),
         )
 
 

@@ -51,11 +51,11 @@ def static_vectors(
             word = text[begin:end].lower()
             if word in wanted and len(found[word]) < occurrences:
                 found[word].append((number, place))
-    needed = sorted({text for own in found.values() for text, _ in own})
+    needed = sorted({text for pairs in found.values() for text, _ in pairs})
     rows = word_rows(reader, [texts[n] for n in needed], [spans[n] for n in needed])
     places: dict[int, list[tuple[str, int]]] = defaultdict(list)
-    for word, own in found.items():
-        for text, place in own:
+    for word, pairs in found.items():
+        for text, place in pairs:
             places[text].append((word, place))
     vectors: dict[str, list[NDArray[np.float32]]] = defaultdict(list)
     for number, states in word_states(reader, rows, size=size):

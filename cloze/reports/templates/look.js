@@ -246,6 +246,17 @@ function answer(name, share) {
   return make("div", {class: "answer"}, make("span", {title: name}, name), make("i", {w: share.toFixed(4)}), make("b", {}, `${(100 * share).toFixed(1)} %`));
 }
 
+function drawAttributions() {
+  const sequence = data.sequences[first];
+  at("attribution-strips").replaceChildren(...data.attributions.map(one => {
+    const where = data.lens?.predicts === "next" ? "after" : "at", peak = Math.max(...one.shares.map(Math.abs), 1e-9);
+    const box = make("div", {class: "strip"}, make("em", {}, `“${word(one.token)}” ${where} “${sequence.pieces[one.place]}” (place ${one.place}): log probability ${one.score.toFixed(2)}, ${one.base.toFixed(2)} without the text`));
+    sequence.pieces.forEach((piece, n) => box.append(make("span", {class: `token ${sequence.parts[n] < 0 ? "inserted" : ""} ${one.shares[n] < 0 ? "against" : "for"}${one.place === n ? " chosen" : ""}`,
+      w: (Math.abs(one.shares[n]) / peak).toFixed(3), title: `${piece}: ${one.shares[n] > 0 ? "+" : ""}${one.shares[n].toFixed(3)}`}, piece)));
+    return box;
+  }));
+}
+
 function drawNear() {
   const names = data.near.map(one => one.rows), near = data.near.find(one => one.rows === state.side) ?? data.near[0], sequence = data.sequences[near.rows];
   if (names.length > 1) tabs(at("sides"), names.map(name => [name, name]), near.rows, name => Object.assign(state, {side: name, token: 0, ...sideKind(name)}));
@@ -290,4 +301,5 @@ if (data.attention.length) {
   if (kind().shape[2] > 2 * LINES) state.view = "matrix";
   allHeads();
 }
+if (data.attributions.length) drawAttributions();
 draw();
