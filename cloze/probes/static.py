@@ -55,8 +55,8 @@ def static_vectors(
     rows = word_rows(reader, [texts[n] for n in needed], [spans[n] for n in needed])
     places: dict[int, list[tuple[str, int]]] = defaultdict(list)
     for word, pairs in found.items():
-        for text, place in pairs:
-            places[text].append((word, place))
+        for row, place in pairs:
+            places[row].append((word, place))
     vectors: dict[str, list[NDArray[np.float32]]] = defaultdict(list)
     for number, states in word_states(reader, rows, size=size):
         for word, place in places[needed[number]]:
