@@ -113,6 +113,14 @@ def made_in(module: str) -> bool:
     return any(builder.__module__ == module for known in _builders.values() for builder in known.values())
 
 
+def forget(module: str) -> dict[tuple[str, str], Callable[..., Any]]:
+    """Remove the parts that a module registered, and return them by kind and name."""
+    made = {(kind, name): one for kind, known in _builders.items() for name, one in known.items() if one.__module__ == module}
+    for kind, name in made:
+        del _builders[kind][name]
+    return made
+
+
 def lookup(kind: str, name: str) -> Callable[..., Any]:
     """The builder registered under `name`; an unknown name is a `RecipeError` naming the nearest."""
     try:

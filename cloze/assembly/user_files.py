@@ -7,6 +7,7 @@ and decides whether to give it with `--with`.
 from __future__ import annotations
 
 import importlib.util
+import linecache
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,37 +41,54 @@ _imported: dict[str, UserFile] = {}  # by the name of the module
 
 
 def import_files(files: Iterable[str | Path]) -> None:
-    """Import user code (`--with FILE`), which registers parts; the same code is imported once per process."""
+    """Import user code (`--with FILE`), which registers parts; the same code is imported once per process.
+
+    A file that was edited since is imported again, and its parts replace those of the earlier version. If that fails, the
+    earlier version stays.
+    """
     for file in files:
         path = Path(file).resolve()
         if not path.is_file():
             raise RecipeError(f"--with {file}: there is no such file.")
         found = UserFile(path, path.read_bytes())
         name = f"{registry.USER_MODULE}{path.stem}_{sha256(str(path).encode()).hexdigest()[:12]}"
-        if name in sys.modules or any(one.source == found.source and registry.made_in(other) for other, one in _imported.items()):
+        known = _imported.get(name)
+        if known is not None and known.source == found.source and name in sys.modules:
             continue
-        _import(file, found, name)
+        if any(one.source == found.source and registry.made_in(other) for other, one in _imported.items()):
+            continue
+        earlier, parts = sys.modules.pop(name, None), registry.forget(name)
+        try:
+            _import(file, found, name)
+        except RecipeError:
+            sys.modules.pop(name, None)
+            registry.forget(name)
+            for (kind, part), builder in parts.items():
+                registry.register(kind, part)(builder)
+            if earlier is not None:
+                sys.modules[name] = earlier
+            raise
+        _imported[name] = found
 
 
 def _import(file: str | Path, found: UserFile, name: str) -> None:
+    """Run the source that was read: Python's cache of compiled files would miss an edit within the same second."""
     spec = importlib.util.spec_from_file_location(name, found.path)
-    if spec is None or spec.loader is None:
+    if spec is None or found.path.suffix != ".py":
         raise RecipeError(f"--with {file}: not a Python file (its name must end in .py).")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    linecache.checkcache(str(found.path))
     try:
-        spec.loader.exec_module(module)
+        exec(compile(found.source, str(found.path), "exec", dont_inherit=True), vars(module))
     except RecipeError:
-        del sys.modules[name]
         raise
     except Exception as error:
-        del sys.modules[name]
         path = str(found.path)
         lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == path]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
         place = f"--with {file}" if line is None else f"--with {file}, line {line}"
         raise RecipeError(f"{place}: importing it failed: {type(error).__name__}: {error}") from error
-    _imported[name] = found
 
 
 def files_of(parts: Any) -> dict[str, UserFile]:

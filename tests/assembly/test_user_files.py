@@ -13,9 +13,13 @@ from pathlib import Path
 import pytest
 
 import cloze
+from cloze.assembly.parts import names
+from cloze.assembly.schema import arguments_of_part
+from cloze.assembly.user_files import import_files
 from cloze.cli.main import main
 from cloze.cli.verbs import VERBS
 from cloze.errors import CheckpointError, RecipeError
+from cloze.registry import lookup
 
 PARTS = '''
 from cloze.networks.transformer import Transformer
@@ -60,6 +64,55 @@ def test_the_run_folder_has_a_copy_of_the_file_and_its_digest(trained: Path) -> 
     assert (run / "cloze" / "checkpoints" / "step-00000001" / "cloze" / "code" / "parts.py").read_text() == PARTS
     recorded = json.loads((run / "cloze" / "run.json").read_text())["inputs"]["code"]
     assert recorded == {"parts.py": {"given": str(trained / "parts.py"), "sha256": sha256(PARTS.encode()).hexdigest()}}
+
+
+EDITED = '''
+from dataclasses import dataclass
+
+from cloze.exercises import Edit
+from cloze.registry import register
+
+
+@register("edit", "mine_NAME")
+@dataclass(frozen=True)
+class Mine(Edit):
+    rate: float = DEFAULT
+
+    takes = gives = frozenset()
+
+    def __call__(self, rows, draw):
+        return rows
+'''
+
+
+def edited(name: str, default: str) -> str:
+    return EDITED.replace("NAME", name).replace("DEFAULT", default)
+
+
+def test_an_edited_file_is_imported_again_and_its_parts_replace_the_old_ones(tmp_path: Path) -> None:
+    file = tmp_path / "parts.py"
+    for name, default in (("one", "0.1"), ("one", "0.2"), ("two", "0.3")):  # within a second, and of equal length
+        file.write_text(edited(name, default))
+        import_files([file])
+        assert arguments_of_part("edit", f"mine_{name}")["rate"].default == float(default)
+    assert "mine_one" not in names("edit")
+    before = lookup("edit", "mine_two")
+    import_files([file])
+    assert lookup("edit", "mine_two") is before  # unchanged code is imported once
+
+
+def test_an_edit_that_cannot_be_imported_leaves_the_earlier_parts_and_can_be_corrected(tmp_path: Path) -> None:
+    file = tmp_path / "parts.py"
+    file.write_text(edited("one", "0.1"))
+    import_files([file])
+    before = lookup("edit", "mine_one")
+    file.write_text(edited("two", "0.2") + "\n1 / 0\n")
+    with pytest.raises(RecipeError, match="line 18: importing it failed: ZeroDivisionError"):
+        import_files([file])
+    assert lookup("edit", "mine_one") is before and "mine_two" not in names("edit")
+    file.write_text(edited("two", "0.2"))
+    import_files([file])
+    assert "mine_two" in names("edit") and "mine_one" not in names("edit")
 
 
 def test_without_the_file_no_code_runs_and_the_error_names_the_copy(trained: Path) -> None:
