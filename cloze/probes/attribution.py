@@ -7,8 +7,9 @@ difference of the scores at both ends (completeness, §3).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,15 @@ from torch import Tensor
 from cloze.batch import Batch
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader, head_for
+from cloze.probes.pieces import shown
+from cloze.tasks.result import TASK_FILE, contents_of
+from cloze.tasks.texts import head_named
+
+Scores = Callable[[Tensor], Tensor]
 
 STEPS = 48  # points on the line
 _ROWS = 16  # of them in a batch
+_CLASSIFIED = ("sentence_classification", "pair_classification")
 MOST = 4  # predictions that are attributed
 
 
@@ -29,11 +36,11 @@ MOST = 4  # predictions that are attributed
 class Attribution:
     """How much each token adds to the logarithm of the probability of a prediction: `shares` (L,), from `base` to `score`.
 
-    `token` is the id that is predicted, `place` where.
+    `what` is the token or the label that is predicted, `place` where; None for the text as a whole.
     """
 
-    token: int
-    place: int
+    what: str
+    place: int | None
     shares: NDArray[np.float32]
     score: float
     base: float
@@ -66,41 +73,63 @@ def integrated_gradients(
 
 
 def attributions(loaded: Checkpoint, framed: Framed, *, steps: int = STEPS) -> list[Attribution]:
-    """Attributions of a text's predictions: the best token at each mask; without a mask, the next token of a network that reads
-    from left to right. None for a network without such a head, or whose tokens have no vectors that can be replaced.
+    """Attributions of a text's predictions: the label of a fine-tuned classifier; else the best token at each mask, up to `MOST`,
+    or the next token of a network that reads from left to right. None for a network without such a head, or whose tokens have
+    no vectors that can be replaced.
 
     The baseline has the vector of [MASK], [UNK] or else zeros in place of every token of the text; the template stays.
     """
-    reader = Reader.of(loaded)
-    head, table = head_for(loaded, "token_prediction"), loaded.network.tables.get("tokens")
-    if head is None or table is None or "vectors" not in loaded.network.takes or loaded.network.writes is not None:
+    reader, table = Reader.of(loaded), loaded.network.tables.get("tokens")
+    if table is None or "vectors" not in loaded.network.takes or loaded.network.writes is not None:
         return []
-    if tuple(head.reads) != ("hidden",):
-        return []
-    masks = np.flatnonzero(framed.ids == reader.tokenizer.roles.get("[MASK]", -1)) - reader.shift
-    places = masks[masks >= 0].tolist() if reader.order == "open" else [len(framed) - 1]
-    batch = reader.batch([framed])
+    ids = torch.from_numpy(framed.ids.astype(np.int64)).to(reader.device)
     with torch.no_grad():
-        own = table.weight[batch["tokens"][0]].float()
+        own = table.weight[ids].float()
         role = next((reader.tokenizer.roles[name] for name in ("[MASK]", "[UNK]") if name in reader.tokenizer.roles), None)
         blank = torch.zeros_like(own[0]) if role is None else table.weight[role].float()
         inside = torch.from_numpy(framed.part >= 0).to(own.device)
         baseline = torch.where(inside[:, None], blank, own)
-    return [_one(reader, head, batch, place, own, baseline, steps) for place in places[:MOST]]
+    made = []
+    for name, place, scores in _predictions(loaded, reader, framed):
+        with torch.no_grad():
+            best = int(scores(own[None])[0].argmax())
+        shares, score, base = integrated_gradients(_score_of(scores, best), own, baseline, steps=steps)
+        made.append(Attribution(name(best), place, shares.detach().cpu().numpy(), score, base))
+    return made
 
 
-def _one(
-    reader: Reader, head: Any, batch: Batch, place: int, own: Tensor, baseline: Tensor, steps: int
-) -> Attribution:
+def _score_of(scores: Scores, number: int) -> Callable[[Tensor], Tensor]:
+    return lambda vectors: scores(vectors)[:, number]
+
+
+def _predictions(
+    loaded: Checkpoint, reader: Reader, framed: Framed
+) -> Iterator[tuple[Callable[[int], str], int | None, Scores]]:
+    """Of each prediction: how its numbers are called, its place, and the log probabilities (S, C) of vectors (S, L, D)."""
+    tuned = contents_of(Path(loaded.folder)) if (Path(loaded.folder) / TASK_FILE).is_file() else {}
+    labels = tuned.get("labels") if tuned.get("task") in _CLASSIFIED else None
+    head = head_named(loaded, tuned, "relation_prediction") if labels else head_for(loaded, "token_prediction")
+    if head is None or head.of_texts:
+        return
+    if labels:
+        yield (lambda number: str(labels[number])), None, _scores(reader, head, framed, None)
+    elif tuple(head.reads) == ("hidden",):
+        masks = np.flatnonzero(framed.ids == reader.tokenizer.roles.get("[MASK]", -1)) - reader.shift
+        places = masks[masks >= 0].tolist() if reader.order == "open" else [len(framed) - 1]
+        for place in places[:MOST]:
+            yield (lambda number: shown(reader.tokenizer, number)), place, _scores(reader, head, framed, place)
+
+
+def _scores(reader: Reader, head: Any, framed: Framed, place: int | None) -> Scores:
+    """The log probabilities of a head for rows of vectors, at a place or of the text."""
+
     def scores(vectors: Tensor) -> Tensor:
         rows, length = len(vectors), vectors.shape[1]
-        repeated = {name: field.expand(rows, *field.shape[1:]) for name, field in batch.items() if field.dim() > 1}
-        made = Batch({**repeated, "vectors": vectors.to(own)}, checked=True)
-        positions = torch.arange(rows, device=vectors.device) * length + place
-        return reader.token_scores(head, reader.states(made, {"hidden"}), made, positions).log_softmax(-1)
+        batch = Batch({**reader.batch([framed] * rows), "vectors": vectors}, checked=True)
+        states = reader.states(batch, head.reads)
+        numbers = torch.arange(rows, device=vectors.device)
+        if place is None:
+            return reader.scores(head, states, batch, numbers).log_softmax(-1)
+        return reader.token_scores(head, states, batch, numbers * length + place).log_softmax(-1)
 
-    with torch.no_grad():
-        token = int(scores(own[None])[0].argmax())
-    shares, score, base = integrated_gradients(lambda vectors: scores(vectors)[:, token], own, baseline, steps=steps)
-    return Attribution(token, place, shares.detach().cpu().numpy(), score, base)
-
+    return scores

@@ -22,12 +22,13 @@ class Subject:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of names and numbers under `columns`; `note` explains them."""
+    """Rows of names and numbers under `columns`; `note` explains them. The page may shade the cells by their numbers."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     note: str = ""
+    shaded: bool = False
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ def finding(subjects: Sequence[Subject], found: Mapping[str, Heads]) -> Finding:
                     own = scores[kind.argument]
                     rows = [[str(n + 1), *map(float, own[n])] for n in reversed(range(len(own)))]
                     head = ["layer", *(str(h + 1) for h in range(kind.heads))]
-                    tables.append(Table(f"{name}: {title} of every head, {kind.name}", head, rows))
+                    tables.append(Table(f"{name}: {title} of every head, {kind.name}", head, rows, shaded=True))
         lines = {
             "least important first": list(zip(one.shares, one.curve, strict=True)),
             "random order": list(zip(one.shares, one.random, strict=True)),

@@ -205,7 +205,6 @@ class _Found:
         ids = {int(i) for one in self.sequences.values() for i in one.ids}
         ids |= set() if self.lens is None else set(self.lens.ids.ravel().tolist())
         ids |= {i for one in self.near if one.words is not None for i in one.words.ravel().tolist()}
-        ids |= {one.token for one in self.attributions}
         vocabulary = {i: shown(self.reader.tokenizer, i) for i in sorted(ids) if i < self.reader.tokenizer.size}
         return Seen(
             tuple(text for text in texts if text), self.sequences, tuple(self.attention), self.lens, tuple(self.near),

@@ -53,7 +53,7 @@ def page_data(seen: Seen, *, cells: int = CELLS) -> dict[str, Any]:
         "lens": None if seen.lens is None else _lens(seen.lens),
         "near": [_near(one) for one in seen.near],
         "attributions": [
-            {"token": one.token, "place": one.place, "shares": _rounded(one.shares, 4), "score": round(one.score, 4),
+            {"what": one.what, "place": one.place, "shares": _rounded(one.shares, 4), "score": round(one.score, 4),
              "base": round(one.base, 4)}
             for one in seen.attributions
         ],

@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from pathlib import Path
 
-from cloze.probes.finding import Finding, Plot, plain, shown
+from cloze.probes.finding import Finding, Plot, Table, plain, shown
 from cloze.reports.figures import COLOURS, Line, chart
 from cloze.reports.page import fill_page
 from cloze.reports.sections import Figure
@@ -17,7 +17,7 @@ def render(finding: Finding, *, command: str = "", made: datetime | None = None)
     """The page, as HTML text that refers to nothing outside itself."""
     return fill_page(
         "probe.html", made, finding=finding, command=command, figures=[(figure(plot), legend(plot)) for plot in finding.plots],
-        tables=[(one, [[shown(cell) for cell in row] for row in one.rows]) for one in finding.tables],
+        tables=[(one, _cells(one)) for one in finding.tables],
     )
 
 
@@ -28,6 +28,16 @@ def figure(plot: Plot) -> Figure:
         for number, (name, points) in enumerate(plot.lines.items())
     ]
     return Figure(plot.title, chart(lines, title=plot.title, x=plot.x))
+
+
+def _cells(table: Table) -> list[list[tuple[str, float]]]:
+    """Every cell as text, and how dark it is, from 0 to 1: by the size of its number in a table that is shaded."""
+    sizes = [[abs(cell) if table.shaded and isinstance(cell, float) else 0.0 for cell in row] for row in table.rows]
+    most = max((size for row in sizes for size in row), default=0.0) or 1.0
+    return [
+        [(shown(cell), round(size / most, 3)) for cell, size in zip(row, own, strict=True)]
+        for row, own in zip(table.rows, sizes, strict=True)
+    ]
 
 
 def legend(plot: Plot) -> list[tuple[str, int]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 
 from cloze.decoding.reader import Reader
 from cloze.probes.attribution import attributions, integrated_gradients
+from cloze.probes.pieces import shown
 
 
 def test_the_attributions_of_a_linear_score_are_its_terms_and_those_of_a_product_are_halves() -> None:
@@ -38,9 +41,26 @@ def test_attributions_are_complete_and_leave_the_template_out(
     for one in found:
         assert one.error < 0.02 * max(1.0, abs(one.score - one.base)) and one.score <= 0
         assert (one.shares[row.part < 0] == 0).all()
+        assert one.place is not None
         assert reader.order == "left_to_right" or row.ids[one.place] == reader.tokenizer.role("[MASK]")
         with torch.no_grad():
             states = reader.states(reader.batch([row]), {"hidden"})
             head = next(iter(loaded.heads.values()))
             scores = reader.token_scores(head, states, reader.batch([row]), torch.tensor([one.place])).log_softmax(-1)[0]
-        assert one.token == int(scores.argmax()) and one.score == pytest.approx(float(scores.max()), abs=1e-4)
+        assert one.what == shown(reader.tokenizer, int(scores.argmax()))
+        assert one.score == pytest.approx(float(scores.max()), abs=1e-4)
+
+
+def test_the_label_of_a_fine_tuned_classifier_is_attributed(checkpoint: Callable[..., Any], tmp_path: Path) -> None:
+    loaded = checkpoint("classifier")
+    loaded.folder = tmp_path
+    (tmp_path / "cloze").mkdir()
+    tuned = {"task": "sentence_classification", "labels": ["x", "y", "z"], "head": "class"}
+    (tmp_path / "cloze" / "task.json").write_text(json.dumps(tuned))
+    reader = Reader.of(loaded)
+    row = reader.encode(["the cat sleeps"], ["on the mat"])[0]
+    (found,) = attributions(loaded, row, steps=96)
+    batch = reader.batch([row])
+    scores = reader.scores(loaded.heads["class"], reader.states(batch, {"summary"}), batch, torch.tensor([0])).log_softmax(-1)[0]
+    assert found.what == "xyz"[int(scores.argmax())] and found.place is None and found.error < 0.02
+    assert found.score == pytest.approx(float(scores.max().detach()), abs=1e-4) and (found.shares[row.part < 0] == 0).all()

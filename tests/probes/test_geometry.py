@@ -116,7 +116,7 @@ def test_a_finding_is_a_table_a_page_and_plain_json(checkpoint: Callable[..., An
     assert [line.split()[0] for line in lines[2:5]] == ["2", "1", "input"]
     html = render(made)
     page = Outline(html)
-    assert page.headings[1] == "By layer" and page.addresses == [] and "step <b>" not in html
+    assert page.headings[1] == "Figures" and page.addresses == [] and "step <b>" not in html
     assert "self-similarity, over training" in html and "layer 2" in html
     assert {plot.x for plot in made.plots} == {"layer", "step"}
     assert write_finding(made, tmp_path / "a" / "b").name == "probe.html" and (tmp_path / "a" / "b" / "probe.json").is_file()

@@ -250,7 +250,7 @@ function drawAttributions() {
   const sequence = data.sequences[first];
   at("attribution-strips").replaceChildren(...data.attributions.map(one => {
     const where = data.lens?.predicts === "next" ? "after" : "at", peak = Math.max(...one.shares.map(Math.abs), 1e-9);
-    const box = make("div", {class: "strip"}, make("em", {}, `“${word(one.token)}” ${where} “${sequence.pieces[one.place]}” (place ${one.place}): log probability ${one.score.toFixed(2)}, ${one.base.toFixed(2)} without the text`));
+    const box = make("div", {class: "strip"}, make("em", {}, `“${one.what}”${one.place === null ? "" : ` ${where} “${sequence.pieces[one.place]}” (place ${one.place})`}: log probability ${one.score.toFixed(2)}, ${one.base.toFixed(2)} without the text`));
     sequence.pieces.forEach((piece, n) => box.append(make("span", {class: `token ${sequence.parts[n] < 0 ? "inserted" : ""} ${one.shares[n] < 0 ? "against" : "for"}${one.place === n ? " chosen" : ""}`,
       w: (Math.abs(one.shares[n]) / peak).toFixed(3), title: `${piece}: ${one.shares[n] > 0 ? "+" : ""}${one.shares[n].toFixed(3)}`}, piece)));
     return box;
