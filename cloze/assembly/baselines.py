@@ -36,7 +36,10 @@ def baselines(recipe: Recipe, data: Data, store: Store, step: Step) -> dict[str,
     text: Entropy | None = None
     found: dict[str, Baseline] = {}
     for name, entry in recipe.step_entries.items():
-        asked = [(run, objective) for run in entry.passes for objective in run.objectives if objective.set is not None]
+        asked = [
+            (run, objective) for run in entry.passes for objective in run.objectives
+            if objective.set is not None and objective.weight != 0
+        ]
         most = _ROWS if recipe.task is None else min(_ROWS, data.items(name))
         fields = partial(step.fields, name)
         counted = _counted(_training(data, name, most), asked, fields)

@@ -65,10 +65,11 @@ def begin_with(step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: 
         for run, objective in entry.objectives():
             if run.network == label:
                 head = step.objectives[head_key(recipe, run, objective)]
-                lacks = _load_head(head, objective, given, changes, transition)
+                stays = recipe.head_name(run, objective) in frozen
+                lacks = _load_head(head, objective, given, changes, transition, or_alone=stays)
                 if lacks and recipe.task is not None:
                     start_head(head, given)
-                if lacks and recipe.head_name(run, objective) in frozen:
+                if lacks and stays:
                     raise CheckpointError(_random_head(folder, label, objective, given, lacks))
 
 
@@ -98,12 +99,16 @@ def _inherited(specs: Sequence[PartSpec], model: Model) -> list[PartSpec]:
 
 
 def _load_head(
-    head: nn.Module, spec: ObjectiveSpec, given: Loaded, changes: Sequence[Change], transition: Transition
+    head: nn.Module, spec: ObjectiveSpec, given: Loaded, changes: Sequence[Change], transition: Transition, *, or_alone: bool
 ) -> str:
-    """Load the head of the same name and part; returns what does not fit, or an empty string."""
-    here = head.state_dict()
-    theirs = given.heads.get(spec.state)
-    if theirs is None or given.imported.model.heads[spec.state].part != spec.part.name:
+    """Load the head of the same name and part, `or_alone` the only one of that part that predicts the same set; returns what does
+    not fit, or an empty string."""
+    here, known = head.state_dict(), given.imported.model.heads
+    alike = [name for name in known if known[name].part == spec.part.name]
+    same = [name for name in alike if known[name].argument("set") == spec.set]
+    name = same[0] if or_alone and spec.state not in known and len(same) == 1 else spec.state
+    theirs = given.heads.get(name)
+    if theirs is None or name not in alike:
         return "the checkpoint has no such head" if here else ""
     there: Mapping[str, Tensor] = theirs.state_dict()
     for change in changes:

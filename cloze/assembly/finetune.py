@@ -21,7 +21,7 @@ from cloze.assembly.claim import SEEDS, claimed
 from cloze.assembly.each import repeat_stages, repeats
 from cloze.assembly.fit_task import COUNTED, facts_of, fit_lengths, fit_task
 from cloze.assembly.fitted import holding, table_of
-from cloze.assembly.load import load_recipe, read_tree, task_recipe_names
+from cloze.assembly.load import load_recipe, named_recipes, read_tree
 from cloze.assembly.onto import Origin, depth_groups, put_onto
 from cloze.assembly.origins import add_changes, bound_checkpoints, checkpoint_names
 from cloze.assembly.recipe import Recipe
@@ -63,14 +63,15 @@ def recipe_onto(
     recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), changes: Sequence[str] = (),
     auxiliary: str | None = None,
     with_files: Sequence[Path] = (),
-    checkpoints: Mapping[str, Path] | None = None, rows: Mapping[str, int] | None = None, report: Say = lambda line: None,
+    checkpoints: Mapping[str, Path] | None = None, teachers: Mapping[str, Origin] | None = None,
+    rows: Mapping[str, int] | None = None, report: Say = lambda line: None,
 ) -> Recipe:
     """A recipe that begins with a checkpoint, completed by the checkpoint's own description.
 
     A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the number of `rows` of every source where it is
     given; `report` gets the table of what was changed. `changes` are done to the checkpoint's network; `auxiliary` is the weight
-    of its language model, which is trained along. `checkpoints` are further ones that it asks for. A stage that begins with an
-    earlier one reads text as the checkpoint does, too.
+    of its language model, which is trained along. `checkpoints` are further ones that it asks for, and `teachers` describes them.
+    A stage that begins with an earlier one reads text as the checkpoint does, too.
     """
     tree = read_tree(recipe)
     tree = repeat_stages(tree, depth_groups(loaded)) if repeats(tree) else tree
@@ -78,7 +79,7 @@ def recipe_onto(
     if auxiliary is not None:
         add_language_model(tree, auxiliary, START, loaded)
     stages = tree.value["stages"].value if tree.is_mapping and "stages" in tree.value else {}
-    origins = dict.fromkeys([START, *map(str, stages or ())], Origin.of(loaded))
+    origins = dict.fromkeys([START, *map(str, stages or ())], Origin.of(loaded)) | (teachers or {})
 
     def load(values: Sequence[str]) -> Recipe:
         return load_recipe(
@@ -87,7 +88,7 @@ def recipe_onto(
             complete=lambda root, faults: put_onto(root, origins, faults),
         )
 
-    if not isinstance(recipe, Mapping) and str(recipe) not in task_recipe_names():
+    if not isinstance(recipe, Mapping) and str(recipe) not in named_recipes():
         return load([])
     lengths = fit_lengths(load_recipe(tree), Reader.of(loaded).max_length)
     plain = load([change.override for change in lengths])
@@ -129,6 +130,22 @@ def require_readable(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: T
             for file in files[name].dev:
                 for records in () if Store.is_store(file) else batches(source.answer.read(file, source.columns)):
                     encode(records, file)
+
+
+def _require_same_classes(recipe: Recipe, files: Mapping[str, Labelled], bound: Mapping[str, Path]) -> None:
+    """Raise a `TaskError` if a bound checkpoint was tuned to other classes than those of the training files: its scores would be
+    learned for the wrong ones."""
+    for whole in _wholes(recipe):
+        for name, spec in whole.sources.items():
+            classes = _classes(built(spec, {}), files[name].train)
+            for teacher, folder in bound.items():
+                described = folder / "cloze" / "task.json"
+                theirs = json.loads(described.read_text(encoding="utf-8")).get("labels") if described.is_file() else None
+                if classes is not None and theirs is not None and list(theirs) != list(classes):
+                    raise TaskError(
+                        f"--bind {teacher}={folder}: was tuned to the classes {', '.join(theirs)}, and the training files have "
+                        f"{', '.join(classes)}.\n  Use a teacher for the same task, or text with the same labels."
+                    )
 
 
 def _classes(source: Any, train: Sequence[str]) -> Sequence[str] | None:
@@ -197,6 +214,7 @@ def learn(
     require_apart(named, out)
     rows = count_rows(made, files)
     require_readable(made, files, loaded.tokenizer)
+    _require_same_classes(made, files, assignment.checkpoints)
     made = make_recipe(rows=rows, report=report or (lambda line: None))
     made = _from_scratch(made) if from_scratch else made
     from_scratch = START not in {n.origin for whole in _wholes(made) for n in whole.networks.values()}
@@ -269,10 +287,11 @@ def _run(made: Recipe, request: Request, folder: Path) -> Outcome:
 
 def recipe_maker(assignment: Assignment, loaded: Loaded) -> Callable[..., Recipe]:
     """`recipe_onto` for the recipe of an assignment, as a function of `rows` and `report`."""
+    teachers = {name: Origin.of(load_checkpoint(folder)) for name, folder in assignment.checkpoints.items()}
     return partial(
-        recipe_onto, assignment.recipe_for(loaded), loaded, overrides=assignment.overrides, changes=assignment.changes,
-        auxiliary=assignment.auxiliary,
-        with_files=assignment.with_files, checkpoints=assignment.checkpoints,
+        recipe_onto, assignment.recipe_for(loaded), loaded, teachers=teachers, overrides=assignment.overrides,
+        changes=assignment.changes, auxiliary=assignment.auxiliary, with_files=assignment.with_files,
+        checkpoints=assignment.checkpoints,
     )
 
 

@@ -52,6 +52,20 @@ def task_recipe_names() -> list[str]:
     return _named(resources.files("cloze") / "recipes" / "tasks")
 
 
+def taught_task_recipe_names() -> list[str]:
+    """The names of the recipes for fine-tuning with a bound teacher."""
+    return _named(resources.files("cloze") / "recipes" / "taught_tasks")
+
+
+def named_recipes() -> dict[str, tuple[str, ...]]:
+    """Every recipe that comes with cloze, with the folder that it is in."""
+    folders = {
+        (): recipe_names(), ("distillation",): distillation_recipe_names(), ("tasks",): task_recipe_names(),
+        ("taught_tasks",): taught_task_recipe_names(),
+    }
+    return {name: folder for folder, known in folders.items() for name in known}
+
+
 def _named(folder: Any) -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
@@ -153,9 +167,7 @@ def read_tree(name_or_path: str | Path | Mapping[str, Any] | Node) -> Node:
 
 def text_of_named(name: str) -> str:
     """The file of a recipe that comes with cloze."""
-    folders = {(): recipe_names(), ("distillation",): distillation_recipe_names(), ("tasks",): task_recipe_names()}
-    folder = next(folder for folder, known in folders.items() if name in known)
-    return resources.files("cloze").joinpath("recipes", *folder, f"{name}.yaml").read_text(encoding="utf-8")
+    return resources.files("cloze").joinpath("recipes", *named_recipes()[name], f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
@@ -169,7 +181,7 @@ def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
             return path.read_text(encoding="utf-8-sig"), str(path), True
         except UnicodeDecodeError as error:
             raise RecipeError(f"{path}: not UTF-8 text (byte {error.start}). A recipe is a YAML file.") from None
-    if given in pretraining_recipe_names() or given in task_recipe_names():
+    if given in named_recipes():
         return text_of_named(given), given, False
     if path.is_dir():
         raise RecipeError(f"{given}: this folder holds no {IN_RUN.as_posix()}, so it is not a run of cloze.")
@@ -178,7 +190,7 @@ def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
             f"{given}: there is no such file. As a name, {path.stem!r}: {nearest(path.stem, pretraining_recipe_names())}\n"
             "  `cloze list` shows all named recipes; their names have no .yaml."
         )
-    known = [*pretraining_recipe_names(), *task_recipe_names()]
+    known = list(named_recipes())
     raise RecipeError(
         f"unknown recipe {given!r}. {nearest(given, known)}\n  `cloze list` shows all recipes; a recipe file ends in .yaml."
     )

@@ -159,7 +159,11 @@ def _predicts(loaded: Loaded) -> Predicts | None:
 
 
 def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
-    """Complete an expanded recipe in place; `origins` are the checkpoints of its networks, by the names in `from:`."""
+    """Complete an expanded recipe in place; `origins` are the checkpoints of its networks, by the names in `from:`.
+
+    Texts are read as the exported network's checkpoint reads them. An objective that the checkpoint decides is decided by that
+    of its own network.
+    """
     networks = root.value.get("networks")
     found: dict[str, Origin] = {}
     for name, node in networks.items() if networks is not None else ():
@@ -184,7 +188,7 @@ def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
     entries = [("", root), *((f"mixture.{name}.", entry) for name, entry in mixture.items())] if mixture else [("", root)]
     _read_pairs(root, [entry for _, entry in entries], first)
     for prefix, entry in entries:
-        _complete_entry(root, entry, prefix, first, faults)
+        _complete_entry(root, entry, prefix, first, found, faults)
     _complete_inputs(root, [entry for _, entry in entries], first, faults)
 
 
@@ -219,7 +223,9 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
             exercise.value.append(edit)
 
 
-def _complete_entry(root: Node, entry: Node, prefix: str, origin: Origin, faults: Faults) -> None:
+def _complete_entry(
+    root: Node, entry: Node, prefix: str, origin: Origin, others: Mapping[str, Origin], faults: Faults
+) -> None:
     exercise = entry.value.get("exercise")
     order = None
     if exercise is not None and exercise.is_list:
@@ -231,10 +237,9 @@ def _complete_entry(root: Node, entry: Node, prefix: str, origin: Origin, faults
             root.value["reading"] = from_data({**root.value["reading"].plain(), **given}, root.where)
     if "order" not in entry.value and (order is not None or not prefix):
         entry.put("order", from_data(order or origin.order, root.where))
-    for objectives, path in _objective_lists(entry, prefix):
-        objectives.value = [
-            _objective(item, f"{path}[{index}]", origin, faults) for index, item in enumerate(objectives.value)
-        ]
+    for network, objectives, path in _objective_lists(entry, prefix):
+        own = others.get(network, origin)
+        objectives.value = [_objective(item, f"{path}[{index}]", own, faults) for index, item in enumerate(objectives.value)]
 
 
 def _shown(root: Node, entry: Node) -> list[int]:
@@ -298,13 +303,16 @@ def _texts(root: Node, entry: Node) -> int:
     return 1 if second is None or second.value is None else 2
 
 
-def _objective_lists(entry: Node, prefix: str) -> list[tuple[Node, str]]:
-    found = [(entry.value["objectives"], f"{prefix}objectives")] if "objectives" in entry.value else []
+def _objective_lists(entry: Node, prefix: str) -> list[tuple[str, Node, str]]:
+    """The network of every list of objectives (empty: the only one), the list, and its path."""
+    found = [("", entry.value["objectives"], f"{prefix}objectives")] if "objectives" in entry.value else []
     passes = entry.value.get("passes")
     for index, run in enumerate(passes.value if passes is not None and passes.is_list else ()):
         if run.is_mapping and "objectives" in run.value:
-            found.append((run.value["objectives"], f"{prefix}passes[{index}].objectives"))
-    return [(node, path) for node, path in found if node.is_list]
+            network = run.value.get("network")
+            label = "" if network is None else str(network.value)
+            found.append((label, run.value["objectives"], f"{prefix}passes[{index}].objectives"))
+    return [(label, node, path) for label, node, path in found if node.is_list]
 
 
 def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:

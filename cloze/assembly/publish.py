@@ -17,6 +17,7 @@ from cloze.assembly.canonical import to_yaml
 from cloze.assembly.changes import lasts
 from cloze.assembly.given import build, wanted
 from cloze.assembly.origins import NETWORKS, write_reference
+from cloze.assembly.parts import class_of
 from cloze.assembly.plain_form import in_plain_form
 from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.assembly.user_files import UserFile, write_copies
@@ -90,10 +91,11 @@ class Publisher:
                 orders.append(entry.order)
                 for spec in run.objectives:
                     key = head_key(self.recipe, run, spec)
+                    parameters = part_state(state, f"objectives.{key}")
+                    if not parameters and class_of("objective", spec.part.name).in_training_alone:
+                        continue
                     own = {reading: path for reading, path in spec.read.items() if "." not in path}
-                    heads[spec.state] = Head(
-                        spec.part.name, plain(spec.part.arguments), part_state(state, f"objectives.{key}"), own
-                    )
+                    heads[spec.state] = Head(spec.part.name, plain(spec.part.arguments), parameters, own)
         edits = input_edits(self.recipe)
         looked_up = {str(value) for spec in edits for value in spec.arguments.values()} & self.tables.keys()
         model = Model(

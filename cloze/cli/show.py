@@ -52,10 +52,10 @@ def command(
 
 def _is_made(what: str) -> bool:
     """Whether this is a path and neither a recipe's name nor a file with one."""
-    from cloze.assembly.load import pretraining_recipe_names, task_recipe_names
+    from cloze.assembly.load import named_recipes
 
     path = Path(what)
-    if what in pretraining_recipe_names() or what in task_recipe_names():
+    if what in named_recipes():
         return False
     return path.is_dir() or (path.is_file() and path.suffix not in (".yaml", ".yml"))
 

@@ -50,6 +50,8 @@ def layer_pairs(layers: LayerMap, student: int, teacher: int, *, embeddings: boo
     """
     if layers == "top":
         return [(student, teacher)]
+    if layers in ("skip", "last"):
+        _require(student > 1, "the student has one layer, and none below the top", layers)
     if layers == "last":
         _require(student <= teacher, f"the student has {student} layers, the teacher {teacher}", layers)
         return [(layer, teacher - student + layer) for layer in range(1, student)]
@@ -88,6 +90,7 @@ class Match(Objective):
     """What the three have in common: two readings, the teacher's without gradient."""
 
     likelihood = False
+    in_training_alone = True
     reads = ("student", "teacher")
 
     def teacher(self, readings: Mapping[str, Any]) -> Any:

@@ -52,6 +52,9 @@ class Objective(nn.Module, ABC):
     and needs no column of answers. `over_vocabulary`: one table scores every token. `vectors_from`: what vectors of
     words are learned from, `windows` of a text or `cells`, the counts of words that occur together; None for other objectives.
 
+    `in_training_alone`: no command has a use for it, so a checkpoint holds it for its parameters alone. `factored` are the
+    readings for which it takes another head's scores as a `Product`, too.
+
     Without targets the loss is a zero connected to the parameters, so that every rank takes part in the same collectives.
     """
 
@@ -67,6 +70,7 @@ class Objective(nn.Module, ABC):
     of_records: bool = False
     over_vocabulary: bool = False
     vectors_from: Literal["windows", "cells"] | None = None
+    in_training_alone: bool = False
     factored: frozenset[str] = frozenset()
     head: nn.Module
 

@@ -243,12 +243,12 @@ def test_an_objective_that_compares_the_rows_of_a_step_is_refused_where_they_are
 
 
 def test_a_head_that_nothing_trains_must_be_in_the_checkpoint(teacher: Path, tmp_path: Path) -> None:
-    old = "grad: false, objectives: [token_prediction: {"
-    other = DISTILLED.replace(old, f"{old}head: own, ")
+    old = "grad: false, objectives: [token_prediction: {transform: gelu, tie: true, weight: 0}]"
+    other = DISTILLED.replace(old, "grad: false, objectives: [token_labelling: {head: own, set: main, weight: 0}]")
     with pytest.raises(CheckpointError) as caught:
         begun(other, tmp_path, teacher)
     assert str(caught.value) == (
-        f"{teacher}: the head 'own' (token_prediction) of network 'teacher' would stay random, because no pass trains it: the "
+        f"{teacher}: the head 'own' (token_labelling) of network 'teacher' would stay random, because no pass trains it: the "
         "checkpoint has no such head.\n  Heads of the checkpoint: token_prediction (token_prediction). Name one of them with "
         "`head:`, or train this one."
     )
@@ -256,6 +256,13 @@ def test_a_head_that_nothing_trains_must_be_in_the_checkpoint(teacher: Path, tmp
                               "objectives: [token_prediction: {tie: true, weight: 0}]")
     with pytest.raises(CheckpointError, match="head.dense.weight is .* in the checkpoint and missing in the recipe"):
         begun(plain, tmp_path, teacher)
+
+
+def test_a_head_that_nothing_trains_is_the_checkpoints_only_one_whatever_its_name(teacher: Path, tmp_path: Path) -> None:
+    old = "grad: false, objectives: [token_prediction: {"
+    step = begun(DISTILLED.replace(old, f"{old}head: own, "), tmp_path, teacher)
+    theirs = load_checkpoint(teacher).heads["token_prediction"].state_dict()
+    torch.testing.assert_close(dict(step.objectives["own"].state_dict()), dict(theirs))
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,11 @@ def test_layers_are_paired_as_published(layers: Any, student: int, teacher: int,
     assert layer_pairs(layers, student, teacher, embeddings=False) == [pair for pair in pairs if pair != (0, 0)]
 
 
+def test_a_student_of_one_layer_has_none_below_the_top() -> None:
+    with pytest.raises(RecipeError, match="layers: skip: the student has one layer, and none below the top"):
+        layer_pairs("skip", 1, 2, embeddings=True)
+
+
 @pytest.mark.parametrize(
     ("layers", "message"),
     [

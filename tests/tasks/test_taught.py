@@ -1,0 +1,77 @@
+"""Recipes for fine-tuning with a bound teacher: from a tuned checkpoint to a smaller one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cloze.assembly.build import load_checkpoint
+from cloze.assembly.load import taught_task_recipe_names
+from cloze.cli.main import main
+
+TOP = ("--set", "passes[1].objectives[2].layers=top")
+Folder = Callable[..., Path]
+VALUES = ["--set", "training.epochs=1", "--set", "length=12", "--set", "training.held_out=0.0"]
+
+
+def taught(recipe: str, start: Path, teacher: Path, tables: Path, out: Path, *more: str) -> int:
+    files = ["--train", str(tables / "train.tsv"), "--dev", str(tables / "dev.tsv")]
+    bind = ["--bind", f"teacher={teacher}"]
+    return main(["finetune", str(start), "--recipe", recipe, *bind, *files, *VALUES, *more, "--out", str(out)])
+
+
+@pytest.fixture(scope="module")
+def student(tmp_path_factory: pytest.TempPathFactory, tuned: Folder, tables: Path) -> Path:
+    """A student of one layer that PKD taught."""
+    out = tmp_path_factory.mktemp("taught") / "pkd"
+    assert taught("pkd", tuned(), tuned(), tables, out, "--change", "keep_layers=[0]", *TOP) == 0
+    return out
+
+
+def test_a_student_is_a_smaller_classifier_that_needs_no_teacher(student: Path, tuned: Folder) -> None:
+    made, teacher = load_checkpoint(student), load_checkpoint(tuned())
+    assert (len(made.network.layers), len(teacher.network.layers)) == (1, 2)  # type: ignore[arg-type]
+    assert list(made.heads) == ["classification"] and made.imported.remarks == ()
+    assert json.loads((student / "config.json").read_text())["architectures"] == ["BertForSequenceClassification"]
+    assert main(["predict", str(student), "the cat saw the rain"]) == 0
+
+
+def test_the_log_has_the_three_losses_and_not_the_teachers(student: Path) -> None:
+    events = [json.loads(line) for line in (student / "cloze" / "log.jsonl").read_text().splitlines()]
+    losses = next(event["objectives"] for event in events if event["event"] == "train")
+    assert losses.keys() == {"classification", "match_scores", "match_hidden"}
+
+
+def test_the_teacher_is_read_by_its_own_head_and_stays_as_it_was(student: Path, tuned: Folder) -> None:
+    reference = json.loads((student / "cloze" / "networks" / "teacher.json").read_text())
+    assert Path(reference["folder"]) == tuned().resolve()
+    assert not (student / "cloze" / "networks" / "teacher").exists()
+
+
+def test_a_teacher_of_other_classes_is_refused(
+    tuned: Folder, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = (tables / "train.tsv").read_text().replace("\tanimal", "\tbeast")
+    (tmp_path / "train.tsv").write_text(rows)
+    (tmp_path / "dev.tsv").write_text(rows)
+    assert taught("pkd", tuned(), tuned(), tmp_path, tmp_path / "out") == 2
+    assert "was tuned to the classes animal, weather, and the training files have beast, weather" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_teacher_without_a_head_is_refused(
+    folder: Folder, tuned: Folder, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert taught("pkd", tuned(), folder("roberta"), tables, tmp_path / "out") == 2
+    assert "roberta" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", taught_task_recipe_names())
+def test_a_recipe_is_legal_and_says_where_it_is_from(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", name]) == 0 and main(["show", name]) == 0
+    shown = capsys.readouterr().out
+    assert "paper:" in shown and "notes:" in shown and "from: start" in shown
+
