@@ -79,7 +79,7 @@ def recipe_onto(
     if auxiliary is not None:
         add_language_model(tree, auxiliary, START, loaded)
     stages = tree.value["stages"].value if tree.is_mapping and "stages" in tree.value else {}
-    origins = dict.fromkeys([START, *map(str, stages or ())], Origin.of(loaded)) | (teachers or {})
+    origins = {**dict.fromkeys([START, *map(str, stages or ())], Origin.of(loaded)), **(teachers or {})}
 
     def load(values: Sequence[str]) -> Recipe:
         return load_recipe(
