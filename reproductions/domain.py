@@ -232,6 +232,8 @@ def tuned(
     out = chosen.work / f"out-{name}"
     shutil.rmtree(out, ignore_errors=True)
     made = finetune(start, train=[train], dev=[dev], out=out, seeds=(seed,), device="cpu", report=lambda line: None, **options)
+    if not made.described:
+        raise SystemExit(f"{out}: stopped by a signal. Run the same command again.")
     told = measured_on(made, [test], "test").described
     return {"dev": told["dev"], "test": told["test"], "epoch": told["epoch"], **more(made.folder)}
 
