@@ -1,4 +1,4 @@
-"""peft's folders of LoRA (adapter_config.json, adapter_model.safetensors), written and read.
+"""peft's folders (adapter_config.json, adapter_model.safetensors) of LoRA and of prompts, written and read.
 
 peft has an update for each linear map of transformers' model, cloze one for each map or part of stacked projections of its own.
 The tables of `cloze.interop` say which map is which. peft computes W + (lora_alpha / r) B A.
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from cloze.assembly.given import build
+from cloze.assembly.peft_prompt import TYPE, prompt_files, read_prompt
 from cloze.assembly.plain_form import in_plain_form
 from cloze.errors import CheckpointError
 from cloze.interop import ARCHITECTURES, Head, Imported, Model, complete, import_folder
@@ -33,7 +34,7 @@ CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 _LEAD = "base_model.model."
 #: Settings of peft with the only values that cloze computes.
 _LEGAL: Mapping[str, tuple[Any, ...]] = {
-    "peft_type": ("LORA",), "use_dora": (False, None), "bias": ("none", None), "lora_bias": (False, None),
+    "peft_type": ("LORA", TYPE), "use_dora": (False, None), "bias": ("none", None), "lora_bias": (False, None),
     "layer_replication": (None,), "trainable_token_indices": (None,),
 }  # fmt: skip
 
@@ -43,6 +44,9 @@ _AUTO: Mapping[str, str] = {
     "SEQ_CLS": "AutoModelForSequenceClassification", "TOKEN_CLS": "AutoModelForTokenClassification",
     "QUESTION_ANS": "AutoModelForQuestionAnswering",
 }  # fmt: skip
+
+
+Described = tuple[str, Mapping[str, Any]]  # a change and its arguments
 
 
 class Place(NamedTuple):
@@ -57,10 +61,13 @@ class Place(NamedTuple):
 def write_peft(stage: Path, imported: Imported, base: Path) -> list[str]:
     """Write peft's two files into a folder; returns remarks. Heads of classes are written, those over the vocabulary are not."""
     model = replace(imported.model, arguments=complete(imported.model.arguments, imported.model.part))
-    if [name for name, _ in model.changes] != ["lora"]:
+    names = [name for name, _ in model.changes]
+    if names == ["prompt"]:
+        return _write_prompt(stage, model, base)
+    if names != ["lora"]:
         raise CheckpointError(
-            f"{imported.folder}: peft's layout holds low-rank updates alone, and this network has "
-            f"{', '.join(name for name, _ in model.changes)}.\n  For cloze: --to change."
+            f"{imported.folder}: peft's layout holds low-rank updates or a prompt, and this network has {', '.join(names)}.\n"
+            "  For cloze: --to change."
         )
     left = [name for name, head in model.heads.items() if head.kind == "token_prediction"]
     heads = {name: as_classifier(head) for name, head in model.heads.items() if name not in left}
@@ -86,6 +93,17 @@ def write_peft(stage: Path, imported: Imported, base: Path) -> list[str]:
     return [opens, *(f"{name}: this head is for cloze alone; peft's files do not hold it." for name in others)]
 
 
+def _write_prompt(stage: Path, model: Model, base: Path) -> list[str]:
+    """peft's files of a prompt; heads are left out, because peft's classifiers read the first token, which is the prompt's."""
+    if import_folder(base).architecture is None:
+        raise CheckpointError(f"{base}: is no model of transformers; peft's prompts need one.")
+    tensors, said = prompt_files(model)
+    write_tensors(stage / TENSORS, tensors)
+    write_json(stage / CONFIG, {**said, "base_model_name_or_path": str(base.resolve()), "inference_mode": True})
+    opens = f"peft opens it on the model in {base}."
+    return [opens, *(f"{name}: this head is for cloze alone; peft's files do not hold it." for name in model.heads)]
+
+
 def read_peft(folder: Path) -> Imported:
     """A folder of peft: the network that it names, changed by `lora` or `prompt`, and the head of its class (`modules_to_save`).
 
@@ -95,7 +113,8 @@ def read_peft(folder: Path) -> Imported:
     config, place = read_json(folder / CONFIG, "what peft trained"), folder / CONFIG
     for key, values in _LEGAL.items():
         if config.get(key, values[0]) not in values:
-            raise CheckpointError(f"{place}: {key} is {config[key]!r}; cloze reads folders of LoRA with {key} {values[0]!r}.")
+            known = " or ".join(map(repr, values))
+            raise CheckpointError(f"{place}: {key} is {config[key]!r}; cloze reads folders of peft with {key} {known}.")
     base = Path(str(config.get("base_model_name_or_path") or ""))
     if not base.is_dir() or not str(config.get("base_model_name_or_path") or ""):
         raise CheckpointError(
@@ -106,11 +125,8 @@ def read_peft(folder: Path) -> Imported:
     if given.architecture is None:
         raise CheckpointError(f"{base}: is no model of transformers; peft's updates need one.")
     tensors = read_tensors(folder / TENSORS)
-    lora, state = _read_updates(place, given, tensors, config)
-    model = replace(
-        given.model, network={**given.model.network, **state},
-        changes=(("lora", {"rank": lora.rank, "alpha": lora.alpha, "on": list(lora.on or ())}),),
-    )
+    change, state = (read_prompt if config.get("peft_type") == TYPE else _read_updates)(place, given, tensors, config)
+    model = replace(given.model, network={**given.model.network, **state}, changes=(change,))
     heads, others = _saved_heads(base, given.architecture, config, {n.removeprefix(_LEAD): t for n, t in tensors.items()})
     remarks = [f"left out, because no head of cloze has them: {', '.join(sorted(others))}."] if others else []
     model = replace(model, heads={**model.heads, **heads})
@@ -184,7 +200,7 @@ def _heads(choice: Choice, model: Model, imported: Imported, pad: int | None) ->
 
 def _read_updates(
     place: Path, given: Imported, tensors: dict[str, Tensor], config: Mapping[str, Any]
-) -> tuple[LoRA, dict[str, Tensor]]:
+) -> tuple[Described, dict[str, Tensor]]:
     """The change, and its tensors under our names; what is used is taken out of `tensors`."""
     assert given.architecture is not None  # as the caller has checked
     architecture = ARCHITECTURES[given.architecture]
@@ -213,7 +229,7 @@ def _read_updates(
         down, up = pair.down.new_zeros(rank, pair.down.shape[1]), pair.up.new_zeros(len(pair.up), rank)
         down[: len(pair.down)], up[:, : len(pair.down)] = pair.down, pair.up * (pair.scale / scale)
         state[f"{places[where]}.down"], state[f"{places[where]}.up"] = down, up
-    return lora, state
+    return ("lora", {"rank": lora.rank, "alpha": lora.alpha, "on": list(lora.on or ())}), state
 
 
 class _Pair(NamedTuple):

@@ -260,6 +260,17 @@ def test_every_task_is_learned_along_with_a_masked_language_model(recipe: str, s
     assert_learned(recipe, "bert", start, file, tmp_path / "out", auxiliary="0.5")
 
 
+@pytest.mark.parametrize(("recipe", "system_"), [
+    ("text_to_text", "t5-small"), ("text_to_text", "gpt2"), ("question_answering", "bert"),
+    *(pytest.param(task, name, marks=pytest.mark.slow) for task, name in (
+        ("sentence_classification", "bart-base"), ("retrieval", "bert"), ("dependency_parsing", "modern"),
+        ("multiple_choice", "gpt2"), ("text_to_text", "unilm"), ("token_labelling", "quick"),
+    )),
+])  # fmt: skip
+def test_a_task_is_learned_behind_a_soft_prompt(recipe: str, system_: str, start: Start, file: File, tmp_path: Path) -> None:
+    assert_learned(recipe, system_, start, file, tmp_path / "out", changes=["prompt=3"])
+
+
 @pytest.mark.parametrize(("recipe", "system_"), UNTRAINED)
 def test_a_frozen_network_without_anything_to_train_is_refused(
     recipe: str, system_: str, start: Start, file: File, tmp_path: Path

@@ -89,7 +89,7 @@ def test_a_folder_of_peft_that_cloze_cannot_compute_is_refused(systems: ModuleTy
         peft.get_peft_model(base, config).save_pretrained(tmp_path / folder)
         return tmp_path / folder
 
-    with pytest.raises(CheckpointError, match="use_dora is True; cloze reads folders of LoRA with use_dora False"):
+    with pytest.raises(CheckpointError, match="use_dora is True; cloze reads folders of peft with use_dora False"):
         load_checkpoint(saved("dora", target_modules=["query"], use_dora=True))
     with pytest.raises(CheckpointError, match="cloze updates a kind of map in every layer or in none; layers.1"):
         load_checkpoint(saved("one", target_modules=["query"], layers_to_transform=[0]))
@@ -125,3 +125,42 @@ def test_the_head_that_peft_saved_opens_with_its_updates(
         found = heads[0].head.output(states) if task == "TOKEN_CLS" else heads[0].head(pooled)
         theirs = opened(input_ids=tokens).logits
     torch.testing.assert_close(found, theirs, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "kind", "cls"), [
+    ("bert", "wordpiece", "BertModel"), ("gpt2", "gpt2", "GPT2LMHeadModel"), ("t5-small", "t5", "T5ForConditionalGeneration"),
+])  # fmt: skip
+def test_peft_opens_a_prompt_on_the_base_and_cloze_opens_it_again(
+    systems: ModuleType, tmp_path: Path, name: str, kind: str, cls: str
+) -> None:
+    pieces, start = systems.tokenizer(kind), load_recipe(name, size="tiny")
+    Publisher(start, pieces)(tmp_path / "base", build_step(start, vocab_size=pieces.size).state_dict(), 0)
+    networks = {"main": {"from": "start", "change": [{"prompt": {"tokens": 4}}]}}
+    recipe = load_recipe({**start.canonical(), "networks": networks}, checkpoints={"start": tmp_path / "base"})
+    step = build_step(recipe, vocab_size=pieces.size, filled=frozenset({"main"}))
+    load_origins(step, recipe, {"main": tmp_path / "base"}, pieces, resumes=False, say=lambda line: None)
+    Publisher(recipe, pieces)(tmp_path / "run", step.state_dict(), 1)
+    write_change(tmp_path / "run", tmp_path / "peft", base=tmp_path / "base", peft=True)
+
+    tokens = torch.arange(5, 17)[None]
+    further = {"decoder": TokenSequence(tokens[:, :4])} if name == "t5-small" else {}
+    theirs_further: dict[str, Any] = {"decoder_input_ids": tokens[:, :4]} if further else {}
+    state = "decoder_hidden" if further else "hidden"
+
+    def ours(folder: Path) -> torch.Tensor:
+        loaded = load_checkpoint(folder)
+        with torch.no_grad():
+            found: torch.Tensor = loaded.network(want=frozenset({state}), order=loaded.order, tokens=tokens, **further)[state]
+        return found
+
+    base = getattr(transformers, cls).from_pretrained(tmp_path / "base").eval()
+    expected = ours(tmp_path / "run")
+    with torch.no_grad():
+        plain = last(base(input_ids=tokens, output_hidden_states=True, **theirs_further))
+        opened = peft.PeftModel.from_pretrained(base, tmp_path / "peft").eval()
+        found = opened(input_ids=tokens, output_hidden_states=True, **theirs_further)
+        theirs = last(found) if further else found.hidden_states[-1][:, 4:]
+    assert not torch.allclose(plain, expected, atol=3e-3)
+    torch.testing.assert_close(theirs, expected, atol=1e-4, rtol=0)
+    opened.save_pretrained(tmp_path / "again")
+    assert torch.equal(ours(tmp_path / "peft"), expected) and torch.equal(ours(tmp_path / "again"), expected)
