@@ -93,12 +93,12 @@ class _AtOnce(Form):
     """Every token of a target is scored in one pass, because none sees a later one."""
 
     @abstractmethod
-    def asked(self, rows: Sequence[Pair], kind: str) -> Batch:
-        """The batch with every token of the targets in the set `kind`."""
+    def with_targets(self, rows: Sequence[Pair], set: str) -> Batch:
+        """The batch, with every token of the rows as a target of `set`."""
 
     def log_probabilities(self, head: Any, rows: Sequence[Pair]) -> list[float]:
         """Each row's sum of log P(token of the target | the text and the tokens before)."""
-        batch = self.asked(rows, head.set)
+        batch = self.with_targets(rows, head.set)
         read = self.readings(head, batch)
         found = log_probabilities(self.reader, head, read, batch, batch[f"positions/{head.set}"], batch[f"targets/{head.set}"])
         owner = np.repeat(np.arange(len(rows)), [len(row.target) for row in rows])
@@ -148,17 +148,17 @@ class ByDecoder(_AtOnce):
             manner.report(len(index))
         return [made[number] for number in range(len(sources))]
 
-    def asked(self, rows: Sequence[Pair], kind: str) -> Batch:
+    def with_targets(self, rows: Sequence[Pair], set: str) -> Batch:
         """Every token of the target, predicted where the decoder has read the tokens before it."""
         reader = self.reader
         lengths = np.array([len(row.target) for row in rows])
         shape = len(rows), int(lengths.max())
         real = np.arange(shape[1]) < lengths[:, None]
-        answers = np.concatenate([row.target for row in rows]).astype(np.int64)
+        targets = np.concatenate([row.target for row in rows]).astype(np.int64)
         read = np.full(shape, reader.tokenizer.roles.get("[PAD]", 0), np.int64)
-        read[real] = answers
+        read[real] = targets
         read = np.concatenate([np.full((len(rows), 1), start_id(reader), np.int64), read[:, :-1]], axis=1)
-        made = {"decoder.tokens": read, f"targets/{kind}": answers, f"positions/{kind}": np.flatnonzero(real)}
+        made = {"decoder.tokens": read, f"targets/{set}": targets, f"positions/{set}": np.flatnonzero(real)}
         if not real.all():
             made["decoder.block"] = real.astype(np.int64)
         return _with(reader.batch([row.source for row in rows]), made, reader)
@@ -220,14 +220,14 @@ class ByContinuing(_InOneRow, _AtOnce):
     def __init__(self, reader: Reader) -> None:
         super().__init__(replace(reader, order="left_to_right"))
 
-    def asked(self, rows: Sequence[Pair], kind: str) -> Batch:
+    def with_targets(self, rows: Sequence[Pair], set: str) -> Batch:
         """Every token of the target, predicted at the token before it."""
         joined = self.joined(rows)
         width = max(len(row) for row in joined)
         positions = [np.flatnonzero(row.part == 1) - 1 + number * width for number, row in enumerate(joined)]
-        answers = np.concatenate([row.target for row in rows]).astype(np.int64)
+        targets = np.concatenate([row.target for row in rows]).astype(np.int64)
         return _with(
-            self.reader.batch(joined), {f"targets/{kind}": answers, f"positions/{kind}": np.concatenate(positions)}, self.reader
+            self.reader.batch(joined), {f"targets/{set}": targets, f"positions/{set}": np.concatenate(positions)}, self.reader
         )
 
     def lesson(self, *, of: str, max_length: int | None, set: str) -> Lesson:

@@ -148,7 +148,7 @@ def _both(reader: Reader, head: Any, text: str, other: str | None, length: int |
     found.add(_shown(reader, "source", source.ids, source.part))
     read = np.concatenate([[start_id(reader)], target[:-1]])
     found.add(_shown(reader, "target", read, np.r_[-1, np.zeros(len(read) - 1, np.int64)], following=target))
-    batch = form.asked([_Row(source, target)], "any")
+    batch = form.with_targets([_Row(source, target)], "any")
     wanted = {"layers", "attention", "decoder_layers", "decoder_attention", "crossing_attention"}
     states = reader.states(batch, wanted & set(reader.network.gives))
     found.attend("encoder", "source", "source", states.get("attention"))

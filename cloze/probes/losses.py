@@ -117,7 +117,7 @@ class AnswerExamples(Examples):
 
     def losses(self, index: Sequence[int]) -> Tensor:
         some = [self.rows[i] for i in index]
-        batch: Batch = self.form.asked(some, self.head.set)
+        batch: Batch = self.form.with_targets(some, self.head.set)
         states = self.form.readings(self.head, batch)
         scores = self.reader.token_scores(self.head, states, batch, batch[f"positions/{self.head.set}"])
         return _means(scores, [one.target for one in some])
