@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cloze.assembly.build import built
+from cloze.assembly.build import build_part
 from cloze.assembly.parts import builder_of
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, Recipe
 from cloze.corpus import RecordStore, Store
@@ -29,7 +29,7 @@ def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str,
     if not isinstance(store, RecordStore):
         return {}
     stored = {**store.columns, **({} if store.bounds is None else {"bounds": store.bounds})}
-    known: dict[str, Any] = built(recipe.sources[entry.source]).answer.head_arguments(stored)
+    known: dict[str, Any] = build_part(recipe.sources[entry.source]).answer.head_arguments(stored)
     known |= store.about.get("given", {})
     if store.about["classes"] is not None:
         if len(store.classes) < 2:

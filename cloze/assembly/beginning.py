@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cloze.assembly.build import Loaded, built, head_key, load_checkpoint, plain
+from cloze.assembly.build import Loaded, build_part, head_key, load_checkpoint, plain
 from cloze.assembly.changes import lasts
 from cloze.assembly.new_heads import start_head
 from cloze.assembly.origins import borrowed, frozen_heads
@@ -40,7 +40,7 @@ def begin_with(step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: 
     inherited = _inherited(spec.change, given.imported.model)
     if given.imported.model.changes and not inherited:
         given = load_checkpoint(folder, plain=True)
-    changes: list[Change] = [built(one) for one in spec.change if not any(one is known for known in inherited)]
+    changes: list[Change] = [build_part(one) for one in spec.change if not any(one is known for known in inherited)]
     changes = _with_vocabulary(changes, given, tokenizer, folder, say)
     network: Any = step.networks[label]
     assert spec.part is not None  # the network is built

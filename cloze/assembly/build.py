@@ -96,7 +96,7 @@ def build_step(
             with Undrawn() if name in filled else nullcontext():
                 networks[name] = _network(recipe, name, available)
             for change in recipe.networks[name].change:  # its own new parameters are random even if the others are loaded
-                built(change).apply(networks[name])
+                build_part(change).apply(networks[name])
         tie(networks, recipe.tie)
         objectives: dict[str, nn.Module] = {}
         rewriters: dict[str, nn.Module] = {}
@@ -107,7 +107,7 @@ def build_step(
                     _add_objective(recipe, run, objective, networks[run.network], read_in, objectives)
                 for name, take in run.take.items():
                     if isinstance(take, RewriterSpec):
-                        rewriters.setdefault(f"{run.name}:{name}", built(take.part, {"clock": clock}))
+                        rewriters.setdefault(f"{run.name}:{name}", build_part(take.part, {"clock": clock}))
         entries = {
             name: [_pass(recipe, entry, run, objectives, rewriters) for run in entry.passes]
             for name, entry in recipe.step_entries.items()
@@ -132,7 +132,7 @@ def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -
     }
 
 
-def built(spec: PartSpec, available: Mapping[str, Any] = MappingProxyType({})) -> Any:
+def build_part(spec: PartSpec, available: Mapping[str, Any] = MappingProxyType({})) -> Any:
     """A part of a recipe, built from its arguments and the `available` objects that its builder takes."""
     return build(lookup(spec.kind, spec.name), plain(spec.arguments), available)
 
@@ -141,7 +141,7 @@ def _network(recipe: Recipe, name: str, available: Mapping[str, Any]) -> nn.Modu
     spec = recipe.networks[name]
     if spec.part is None:
         raise RecipeError(f"networks.{name}: names no part to build; write its builder, such as `transformer`.")
-    network: nn.Module = built(spec.part, {**available, "tables": tables_for(spec.origin, available["tables"])})
+    network: nn.Module = build_part(spec.part, {**available, "tables": tables_for(spec.origin, available["tables"])})
     return network
 
 
@@ -153,7 +153,7 @@ def _add_objective(
     key, head = objective_key(recipe, run, spec), head_key(recipe, run, spec)
     if key in objectives:
         return
-    made = built(spec.part, {**available, "width": state_width(network, spec.read), "table": network.tables.get("tokens")})
+    made = build_part(spec.part, {**available, "width": state_width(network, spec.read), "table": network.tables.get("tokens")})
     if key != head and head in objectives:
         made.head = objectives[head].head
     objectives[key] = made
@@ -195,7 +195,7 @@ def constant_order(entry: EntrySpec) -> str:
 
 def live(value: Any) -> Any:
     """The value of a `Live` argument: a number, or for a schedule part a function of the share of the budget spent."""
-    return built(value, {}) if isinstance(value, PartSpec) else value
+    return build_part(value, {}) if isinstance(value, PartSpec) else value
 
 
 def edits_of(
@@ -207,10 +207,10 @@ def edits_of(
     available = {"tokenizer": facts, "tables": tables, "keeps_empty": source.keeps_empty}
     if "counts" in needed:
         available["counts"] = store.counts()
-    edits = [Placed(built(spec.part, available), spec.view) for spec in entry.exercise]
+    edits = [Placed(build_part(spec.part, available), spec.view) for spec in entry.exercise]
     mixed = any(entry.order == "mixed" for entry in recipe.step_entries.values())  # rows of one batch have different orders
     if mixed or not isinstance(entry.order, str) or entry.order not in CONSTANT:
-        order: Any = Order(entry.order) if isinstance(entry.order, str) else built(entry.order, available)  # type: ignore[arg-type]
+        order: Any = Order(entry.order) if isinstance(entry.order, str) else build_part(entry.order, available)  # type: ignore[arg-type]
         edits += [Placed(order, view) for view in dict.fromkeys(run.view for run in entry.passes)]
     return edits
 
@@ -222,7 +222,7 @@ def build_feed(
 ) -> Feed:
     """One entry's examples over a store at one length; `share` of the documents is held out (default: the recipe's)."""
     share = recipe.training.held_out if share is None else share
-    source = built(recipe.sources[entry.source], {})
+    source = build_part(recipe.sources[entry.source], {})
     takes: set[str] = set()
     for run in entry.passes:
         network: Any = step.networks[run.network]

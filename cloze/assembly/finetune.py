@@ -15,7 +15,7 @@ from cloze.assembly import measuring
 from cloze.assembly.assignment import Assignment
 from cloze.assembly.auxiliary import add_language_model
 from cloze.assembly.binding import check_binds, parse_binds
-from cloze.assembly.build import Loaded, built, load_checkpoint
+from cloze.assembly.build import Loaded, build_part, load_checkpoint
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import SEEDS, claimed
 from cloze.assembly.each import repeat_stages, repeats
@@ -110,7 +110,7 @@ def count_rows(recipe: Recipe, files: Mapping[str, Labelled]) -> dict[str, int]:
     found = {}
     for whole in _wholes(recipe):
         for name, spec in whole.sources.items():
-            source: Any = built(spec, {})
+            source: Any = build_part(spec, {})
             stores = [file for file in files[name].train if Store.is_store(file)]
             rows = (row for file in files[name].train if file not in stores for row in source.answer.read(file, source.columns))
             found[name] = sum(Store.open(file).documents for file in stores) + sum(1 for _ in islice(rows, COUNTED))
@@ -121,7 +121,7 @@ def require_readable(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: T
     """Read the dev files of every source of all stages; a row that cannot be used is a `TaskError`, as is an unknown label."""
     for whole in _wholes(recipe):
         for name, spec in whole.sources.items():
-            source: Any = built(spec, {})
+            source: Any = build_part(spec, {})
             classes = _classes(source, files[name].train)
             encode = source.answer.encoder(tokenizer, classes)
             for file in files[name].train[:1] if classes is None else ():  # scores: the first row names the classes
@@ -137,7 +137,7 @@ def _require_same_classes(recipe: Recipe, files: Mapping[str, Labelled], bound: 
     learned for the wrong ones."""
     for whole in _wholes(recipe):
         for name, spec in whole.sources.items():
-            classes = _classes(built(spec, {}), files[name].train)
+            classes = _classes(build_part(spec, {}), files[name].train)
             for teacher, folder in bound.items():
                 described = folder / "cloze" / "task.json"
                 theirs = json.loads(described.read_text(encoding="utf-8")).get("labels") if described.is_file() else None

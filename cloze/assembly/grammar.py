@@ -83,12 +83,12 @@ def read(root: Node, faults: Faults) -> Recipe | None:
         name: _network_spec(name, node, f"networks.{name}", faults) for name, node in _section(root, "networks", faults)
     }
     own = begins and "reading" not in root.value
-    reading = Reading(OWN, OWN) if own else _built(Reading, root, "reading", faults)
-    training = _built(TrainingSpec, root, "training", faults)
+    reading = Reading(OWN, OWN) if own else _read_section(Reading, root, "reading", faults)
+    training = _read_section(TrainingSpec, root, "training", faults)
     context = (list(sources), list(networks))
     entries = {name: _read_entry(name, node, root, prefix, context, faults) for name, node, prefix in _entries(root)}
     several = any(entry is not None and entry.task is not None for entry in entries.values())
-    task = _built(TaskSpec, root, "task", faults) if "task" in root.value else TaskSpec() if several else None
+    task = _read_section(TaskSpec, root, "task", faults) if "task" in root.value else TaskSpec() if several else None
     schedule = _schedule(root, faults)
     everything = [head, reading, training]
     for section in (texts, sources, tables, networks, entries):
@@ -180,7 +180,7 @@ def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSp
     return NetworkSpec(name, part, reserved["from"], changed, train, reserved["architecture"])
 
 
-def _built(cls: Any, root: Node, key: str, faults: Faults) -> Any:
+def _read_section(cls: Any, root: Node, key: str, faults: Faults) -> Any:
     node = root.value.get(key)
     if node is None:
         _missing(root, key, faults)

@@ -187,13 +187,21 @@ def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
         raise RecipeError(f"{given}: this folder holds no {IN_RUN.as_posix()}, so it is not a run of cloze.")
     if path.suffix in (".yaml", ".yml") or path.parent != Path("."):
         raise RecipeError(
-            f"{given}: there is no such file. As a name, {path.stem!r}: {nearest(path.stem, pretraining_recipe_names())}\n"
-            "  `cloze list` shows all named recipes; their names have no .yaml."
+            f"{given}: there is no such file. {_similar_recipe(path.stem)}\n"
+            "  `cloze list` shows the recipes that come with cloze; their names have no .yaml."
         )
-    known = list(named_recipes())
     raise RecipeError(
-        f"unknown recipe {given!r}. {nearest(given, known)}\n  `cloze list` shows all recipes; a recipe file ends in .yaml."
+        f"unknown recipe {given!r}. {_similar_recipe(given)}\n  `cloze list` shows all recipes; a recipe file ends in .yaml."
     )
+
+
+def _similar_recipe(name: str) -> str:
+    """A sentence on the recipe that comes with cloze whose name is this or is similar."""
+    known = list(named_recipes())
+    if name in known:
+        return f"cloze has a recipe of this name: write {name}."
+    close = nearest(name, known)
+    return close if close.startswith("Did") else "No recipe of cloze has a similar name."
 
 
 def _assemble(

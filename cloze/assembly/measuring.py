@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cloze.assembly.build import Loaded, built, head_key
+from cloze.assembly.build import Loaded, build_part, head_key
 from cloze.assembly.origins import borrowed
 from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
@@ -74,7 +74,7 @@ def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
     """The sets of targets that come from an entry's records: those of edits that take a column, or all sets if the records have
     no column because the target is a text."""
     arguments = [edit.part.arguments for edit in entry.exercise if "set" in edit.part.arguments]
-    answer = built(recipe.sources[entry.source]).answer
+    answer = build_part(recipe.sources[entry.source]).answer
     columns = answer is None or any(name.startswith("column/") for name in answer.gives)
     return {str(one["set"]) for one in arguments if "column" in one or not columns}
 
@@ -106,7 +106,7 @@ def _described(recipe: Recipe, one: TaskHead, store: Store) -> dict[str, Any]:
     made |= {"head": one.objective.state, **_towers(recipe, one)}
     made |= {name: recipe.sources[one.source].arguments[name] for name in ("length", "stride")}
     made |= {} if store.about.get("usual") is None else {"usual": store.about["usual"]}
-    answer = built(recipe.sources[one.source]).answer
+    answer = build_part(recipe.sources[one.source]).answer
     ends = {} if store.bounds is None else {"bounds": store.bounds}
     description = answer.description({**store.columns, **ends}, store.classes)
     for name in [name for name, value in description.items() if isinstance(value, np.ndarray)]:  # tokens become text
@@ -163,7 +163,7 @@ def counted(
                 part: store.cut(*rooms[one.entry.name]) for part, store in found.items() if own["stride"] is None
             },
         }
-        answer, (room, _) = built(recipe.sources[one.source]).answer, rooms[one.entry.name]
+        answer, (room, _) = build_part(recipe.sources[one.source]).answer, rooms[one.entry.name]
         lost = {part: answer.lost({**store.columns, "bounds": store.bounds}, room) for part, store in found.items()}
         if None not in lost.values():  # some rows may lose their targets because they are cut
             made["lost"] = lost

@@ -171,7 +171,7 @@ P pairs or parts, E examples.
 
 ## Between edits only
 
-These never leave the data tower.
+Edits exchange these; they never reach a batch.
 
 {_table(head, rows(False))}
 """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cloze.assembly.build import build_step, built
+from cloze.assembly.build import build_part, build_step
 from cloze.assembly.load import phase_recipes
 from cloze.assembly.origins import never_trained
 from cloze.assembly.recipe import PartSpec, Recipe
@@ -34,7 +34,7 @@ def unfreezing(recipe: Recipe, label: str) -> Unfreezing:
     if any(sets_train(path, label) for phase in recipe.schedule for path in phase.set):
         in_turn = phase_recipes(recipe)
     given = [one.networks[label].train for one in in_turn]
-    ways = [unfreezing_of(built(train) if isinstance(train, PartSpec) else train) for train in given]
+    ways = [unfreezing_of(build_part(train) if isinstance(train, PartSpec) else train) for train in given]
     return ways[0] if len(ways) == 1 else ByPhase(tuple(phase.until for phase in phases_of(recipe)), tuple(ways))
 
 

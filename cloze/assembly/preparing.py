@@ -15,7 +15,7 @@ from cloze.assembly.answers import with_classes
 from cloze.assembly.baselines import baselines
 from cloze.assembly.beginning import borrowed_parts, load_origins
 from cloze.assembly.binding import bound_paths, make_tables, open_stores
-from cloze.assembly.build import build_data, build_step, built, first_length, odds_of, step_feeds
+from cloze.assembly.build import build_data, build_part, build_step, first_length, odds_of, step_feeds
 from cloze.assembly.corpora import open_held_out, open_records
 from cloze.assembly.fitted import Fitted
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
@@ -104,13 +104,13 @@ def prepare(
             description, None if description is None else description.get("labels"), code,
         ),
         borrowed=borrowed_parts(loaded),
-        optimizer=built(loaded.training.optimizer), rate=built(loaded.training.rate),
+        optimizer=build_part(loaded.training.optimizer), rate=build_part(loaded.training.rate),
         record=record,
         selection=selection,
         training=replace(training_of(loaded), tensorboard=request.tensorboard, strategy=request.strategy), phases=phases,
         odds=odds_of(loaded, stores),
         mixing=loaded.mixing, train={name: unfreezing(loaded, name) for name in loaded.networks},
-        layerwise=None if loaded.training.layerwise_rates is None else built(loaded.training.layerwise_rates),
+        layerwise=None if loaded.training.layerwise_rates is None else build_part(loaded.training.layerwise_rates),
         seed=seed, device=request.device, bytes_per_token=bytes_per_token(stores), extend=request.extend,
         samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=request.report,
         verbose=request.verbose, command=request.command, fitted=() if made is None else made.kept,

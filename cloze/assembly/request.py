@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 class CommandLine(NamedTuple):
     """A `cloze pretrain` command as the user typed it.
 
-    `more` holds its other options, `checkpoints` the folder of each checkpoint by name. `stage` selects one stage of the recipe;
+    `options` are its other options, `checkpoints` the folder of each checkpoint by name. `stage` selects one stage of the recipe;
     `without_earlier`: nothing comes from another stage.
     """
 
@@ -41,15 +41,16 @@ class CommandLine(NamedTuple):
     size: str | None = None
     overrides: Sequence[str] = ()
     with_files: Sequence[str] = ()
-    more: Sequence[str] = ()
+    options: Sequence[str] = ()
     stage: str | None = None
     checkpoints: Mapping[str, Path] = MappingProxyType({})
     without_earlier: bool = False
 
-    def load(self, more: Sequence[str] = (), **changes: Any) -> Recipe:
-        """The recipe with the values `more` set. The user's own values are set after them and win. `changes` replace fields."""
+    def load(self, values: Sequence[str] = (), **changes: Any) -> Recipe:
+        """The recipe with these `values` set (`path=value`). The user's own values are set after them and win. `changes` replace
+        fields."""
         new = self._replace(**changes)
-        first = [value if new.stage is None else f"stages.{new.stage}.{value}" for value in more]
+        first = [value if new.stage is None else f"stages.{new.stage}.{value}" for value in values]
         loaded = load_recipe(
             new.recipe, size=new.size, overrides=[*first, *new.overrides], with_files=new.with_files, checkpoints=new.checkpoints
         )
@@ -75,7 +76,7 @@ class CommandLine(NamedTuple):
         words += ["--budget", new.budget] if new.budget else []
         words += [word for override in new.overrides for word in ("--set", override)]
         words += [word for file in new.with_files for word in ("--with", file)]
-        return (*words, *new.more, "--out", new.out)
+        return (*words, *new.options, "--out", new.out)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from cloze.assembly.build import build_step, built
+from cloze.assembly.build import build_part, build_step
 from cloze.assembly.parts import engines
 from cloze.assembly.recipe import Recipe
 from cloze.errors import RecipeError
@@ -83,7 +83,7 @@ def require_room(recipe: Recipe, *, vocab_size: int, tables: Mapping[str, Any], 
     free = memory.available(device)
     if free is None or 16 * parameters < SHARE * free:
         return
-    state = update_of(built(recipe.training.optimizer), torch.device("cpu")).state
+    state = update_of(build_part(recipe.training.optimizer), torch.device("cpu")).state
     if needs(parameters, state) > free:
         raise RecipeError(
             f"{recipe.name}: its {parameters:,} parameters with gradients and {recipe.training.optimizer.name} take "

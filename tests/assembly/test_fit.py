@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloze.assembly.build import built, first_length
+from cloze.assembly.build import build_part, first_length
 from cloze.assembly.change import Facts
 from cloze.assembly.fit import HELD_OUT_ROWS, fit, fit_vocabulary, fits
 from cloze.assembly.fit_words import learns_words
@@ -101,7 +101,7 @@ def test_every_fit_is_legal_and_fits_no_further(name: str) -> None:
     sets = [f"stages.{recipe.stages[-1].name}.{c.override}" if recipe.stages else c.override for c in changes]
     made = load_recipe(name, size="tiny", overrides=sets)
     for part in [*made.sources.values(), made.training.rate, made.training.optimizer]:
-        built(part)
+        build_part(part)
     assert fit(made, facts) == [] and fit_vocabulary(made, 25_000_000) == []
     assert learns_words(recipe) or made.hash != recipe.hash
     assert learns_words(recipe) or made.training.batch * first_length(made) <= 20 * 128 + 2 * first_length(made)

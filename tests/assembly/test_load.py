@@ -315,6 +315,11 @@ def test_written_yaml_reads_back_equal(data: dict[str, object]) -> None:
     assert read_yaml(to_yaml(data), "x").plain() == data
 
 
-def test_a_missing_recipe_file_names_the_recipe_that_was_perhaps_meant(tmp_path: Path) -> None:
-    told = message_of(lambda: load_recipe(tmp_path / "robertta.yaml"))
-    assert "there is no such file. As a name, 'robertta': Did you mean 'roberta'" in told and len(told.splitlines()) == 2
+@pytest.mark.parametrize(("name", "words"), [
+    ("robertta.yaml", "Did you mean 'roberta'"), ("bert.yaml", "cloze has a recipe of this name: write bert."),
+    ("o", "No recipe of cloze has a similar name."),
+])  # fmt: skip
+def test_a_missing_recipe_file_names_the_recipe_that_was_perhaps_meant(tmp_path: Path, name: str, words: str) -> None:
+    first, second = message_of(lambda: load_recipe(tmp_path / name)).splitlines()
+    assert first.startswith(f"{tmp_path / name}: there is no such file. {words}")
+    assert second == "  `cloze list` shows the recipes that come with cloze; their names have no .yaml."

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cloze.assembly.beginning import load_origins
-from cloze.assembly.build import build_step, built, load_checkpoint
+from cloze.assembly.build import build_part, build_step, load_checkpoint
 from cloze.assembly.changes import lasts
 from cloze.assembly.load import load_recipe
 from cloze.assembly.parts import load_kind
@@ -136,7 +136,7 @@ def test_a_changed_network_computes_the_same_by_fast_functions_by_plain_modules_
     stir(step, added=False)
     network, before = network_of(step, recipe), [loss.item() for loss in losses(own, step)]
     torch.manual_seed(0)  # a change draws weights of its own, whose size decides how far the losses move
-    part = built(PartSpec("change", change, dict(CHANGES[change])))
+    part = build_part(PartSpec("change", change, dict(CHANGES[change])))
     said = refusal(change, name)
     if said is not None:
         with pytest.raises(UserError, match=said):
@@ -203,7 +203,7 @@ def assert_survives(change: str, name: str, system: Callable[..., Any], start: C
     assert not plain.imported.model.changes
     merged = copy.deepcopy(step)
     for spec in reversed(recipe.networks[recipe.export].change):
-        built(spec).plain(network_of(merged, recipe))
+        build_part(spec).plain(network_of(merged, recipe))
     for key, tensor in network_of(merged, recipe).state_dict().items():
         torch.testing.assert_close(plain.network.state_dict()[key], tensor, rtol=0, atol=1e-6)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.build import build_feed, build_step, built, load_checkpoint
+from cloze.assembly.build import build_feed, build_part, build_step, load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.assembly.several import Labelled
 from cloze.decoding.forms import ByGaps, form_of
@@ -156,7 +156,7 @@ def test_what_is_trained_is_laid_out_as_what_is_measured(start: Folder, tmp_path
     rows.write_text("".join(json.dumps({"text": a, "target": b}) + "\n" for a, b in texts))
     loaded = load_checkpoint(start(name))
     recipe = recipe_onto("text_to_text", loaded, overrides=["length=14", "exercise[1].max_length=6", "training.batch=2"])
-    source = built(recipe.sources["main"])
+    source = build_part(recipe.sources["main"])
     store = source.build_store([rows], loaded.tokenizer, tmp_path / "store", known=None, report=quiet)
     step = build_step(recipe, vocab_size=loaded.tokenizer.size)
     feed = build_feed(recipe, recipe.entries["main"], store, step, TokenFacts.of(loaded.tokenizer), length=14, seed=1)
