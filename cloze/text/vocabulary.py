@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cloze.errors import CorpusError
+from cloze.text.merges import add_merges
 from cloze.text.tokenizer import Tokenizer
 
 _TOGETHER = 1000  # texts that are encoded at once
@@ -99,7 +100,8 @@ def _count_cut(fit: Fit, tokenizer: Tokenizer, texts: Sequence[str], found: Any,
 def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     """The same tokenizer with further words as single pieces, whose ids follow the others.
 
-    Raises a `CorpusError` for a tokenizer that joins pieces by a list of pairs (BPE), which a word cannot be added to.
+    In a vocabulary of byte pairs (byte_bpe) a word is added as it stands after a space, and its beginnings get ids, too
+    (`merges.py`). Raises a `CorpusError` for any other kind of tokenizer.
     """
     data = json.loads(tokenizer.description)
     vocabulary = data["model"].get("vocab")
@@ -110,9 +112,12 @@ def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
         for word, pieces in zip(words, tokenizer.encode_batch(words), strict=True):
             score = sum(scores[tokenizer.piece(int(number))] for number in pieces.ids)
             vocabulary.append([f"▁{word}", score + _ABOVE])
+    elif tokenizer.kind == "byte_bpe":
+        read = tokenizer.encode_batch([f" {word}" for word in words])
+        add_merges(data["model"], [[tokenizer.piece(int(number)) for number in one.ids] for one in read], size=tokenizer.size)
     else:
         raise CorpusError(
-            f"the tokenizer is of kind {tokenizer.kind}; words can be added to a wordpiece or unigram vocabulary.\n"
+            f"the tokenizer is of kind {tokenizer.kind}; words can be added to a wordpiece, unigram or byte_bpe vocabulary.\n"
             "  Train a vocabulary on the text instead (`cloze corpus build TEXT --recipe NAME --out STORE`), and keep the rows\n"
             "  of common pieces: `change: [vocabulary: {new: pieces}]`."
         )

@@ -105,6 +105,8 @@ def _pieces(old: Any, new: Any, number: int) -> list[int]:
     """The ids of the old vocabulary that a word of the new one is read as; none for a special token, or if one is unknown."""
     if number in new.roles.values():
         return []
+    if old.kind == "byte_bpe":  # pieces of bytes: of one alone, the text may be no whole character
+        return [int(token.id) for token in old.bare_model().tokenize(new.piece(number))]
     text = new.decode([number], skip_special=False).strip().removeprefix("##")
     read: list[int] = old.encode(text).ids.tolist()
     return [] if old.roles.get("[UNK]", -1) in read else read

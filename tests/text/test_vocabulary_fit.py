@@ -50,9 +50,35 @@ def test_added_words_are_single_pieces_and_all_other_ids_stay(kind: Any) -> None
         assert new.encode(text).ids.tolist() == old.encode(text).ids.tolist()
 
 
-def test_pairs_of_bytes_cannot_take_a_word() -> None:
-    with pytest.raises(CorpusError, match="is of kind byte_bpe; words can be added to a wordpiece or unigram vocabulary"):
-        extended(made(ByteBPE(size=300)), ["cytokine"])
+def test_byte_pairs_take_words_by_merges_behind_the_old_ones() -> None:
+    old = made(ByteBPE(size=300))
+    words = ["cytokine", "cytoplasm", "receptor", "acyto", "脑炎"]  # one begins like another, one ends like its beginning
+    new = extended(old, words)
+    assert new.spellings[: old.size] == old.spellings
+    for word in words:
+        assert len(old.encode(f"the {word}").ids) > 2
+        assert len(new.encode(f"the {word}").ids) == 2 and new.decode(new.encode(f"the {word}").ids[1:]) == f" {word}"
+    assert words[0].startswith("cyto") and len({new.encode(f" {word}").ids[0] for word in words}) == len(words)
+    for text in GENERAL:
+        assert new.encode(text).ids.tolist() == old.encode(text).ids.tolist()
+    assert fit_of(new, DOMAIN).tokens < fit_of(old, DOMAIN).tokens and new.decode(new.encode(DOMAIN[1]).ids) == DOMAIN[1]
+
+
+def test_a_word_of_byte_pairs_starts_at_the_mean_of_the_pieces_behind_a_space() -> None:
+    old = made(ByteBPE(size=300))
+    new = extended(old, ["cytokine"])
+    table = torch.randn(old.size, 4, generator=torch.Generator().manual_seed(0))
+    rows = transfer_rows(old, new, table, "pieces")
+    assert torch.equal(rows[: old.size], table)
+    torch.testing.assert_close(rows[new.encode(" cytokine").ids[0]], table[old.encode(" cytokine").ids.tolist()].mean(0))
+    for number in range(old.size, new.size):  # and so do its beginnings
+        assert not torch.allclose(rows[number], table.mean(0))
+
+
+def test_a_vocabulary_of_another_kind_cannot_take_a_word(wordpiece: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wordpiece, "kind", "bpe")
+    with pytest.raises(CorpusError, match="is of kind bpe; words can be added to a wordpiece, unigram or byte_bpe vocabulary"):
+        extended(wordpiece, ["cytokine"])
 
 
 def test_a_new_word_starts_at_the_mean_of_its_pieces(wordpiece: Tokenizer) -> None:
