@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, Natural, Positive, Width
 from cloze.errors import RecipeError
-from cloze.networks.blocks.around import after_layer
+from cloze.networks.blocks.around import after_layer, count_around
 from cloze.networks.blocks.characters import Characters, CharacterTable
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.locked import WordDropout
@@ -19,7 +19,7 @@ from cloze.networks.blocks.lstm import LSTMLayer
 from cloze.networks.blocks.recurrent_state import State, ends_before, lengths_of, recall_states, remember_states
 from cloze.networks.blocks.stepping import columns_backwards, reorder
 from cloze.networks.clock import Clock
-from cloze.networks.cost import shown
+from cloze.networks.cost import Operations, shown
 from cloze.networks.lstm import WordInputs
 from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds, reading_states
 from cloze.registry import Given, PartMark, register
@@ -205,15 +205,18 @@ class BiLSTM(Network):
             after.append(state)
         return [*passed[:-1], drop[len(self.layers)](x)], after  # type: ignore[index]
 
-    def flops_per_token(self, length: int) -> float:
-        """Floating-point operations of forward and backward for one token that is read both ways, characters not counted."""
-        return sum(layer.forwards.flops_per_token() + layer.backwards.flops_per_token() for layer in self.layers)
-
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
-        """Floating-point operations of forward and backward; of one direction where no other is wanted."""
-        size, ways = shown(fields), 0.5 if want <= {"forward_hidden", "carry"} else 1.0
-        spelled = self.embeddings.flops(fields["tokens"], fields.get("characters"))
-        return ways * size.tokens * self.flops_per_token(size.length) + spelled
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
+    ) -> None:
+        """The tokens' ways through the layers; through those of one direction where no other is wanted."""
+        size, share = shown(fields), 0.5 if want <= {"forward_hidden", "carry"} else 1.0
+        self.embeddings.count_operations(counted, fields["tokens"], fields.get("characters"))
+        ways = {read: counted.branch() for read in ("forwards", "backwards")}
+        for read, way in ways.items():
+            for number, layer in enumerate(self.layers):
+                getattr(layer, read).count_operations(way, size.tokens)
+                count_around(way, self.around, number, size.tokens)
+        counted.join(*ways.values(), share=share)
 
 
 def _side_by_side(along: Tensor, against: Tensor, backwards: Tensor | bool) -> Tensor:

@@ -7,21 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, Width
 from cloze.networks import choices
-from cloze.networks.blocks.around import Around
+from cloze.networks.blocks.around import Around, count_around
 from cloze.networks.blocks.attention import Attention, AttentionInputs, Record
 from cloze.networks.blocks.buckets import Bias, Buckets
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings, add_positions, position_table, residual_dtype
 from cloze.networks.blocks.feed_forward import FeedForward, GatedFeedForward
 from cloze.networks.blocks.initial import draw, initialise, initialise_apart
-from cloze.networks.blocks.layer import Layer
+from cloze.networks.blocks.layer import Layer, Source
 from cloze.networks.blocks.locked import LockedDropout
 from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.projections import Across, Stacked
@@ -31,7 +31,7 @@ from cloze.networks.blocks.sinusoid import FixedTable
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import TRAINED, maps, shown
+from cloze.networks.cost import Operations, Shown, shown
 from cloze.networks.fast.switch import near
 from cloze.networks.network import Network, StateKind, TokenSequence, attention_kinds, named_sizes, reading_kinds
 from cloze.registry import Given, PartMark, register
@@ -267,17 +267,24 @@ class EncoderDecoder(Network):
             states["summary"] = hidden[torch.arange(len(hidden), device=hidden.device), last]
         return states
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
-        """Floating-point operations of forward and backward; of the encoder alone where no state of the decoder is wanted."""
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
+    ) -> None:
+        """The encoder's tokens, then the decoder's where a state of it is wanted."""
         source = shown(fields)
         target = shown(fields, "decoder.tokens", "decoder.block") if "decoder.tokens" in fields else source
-        inside, layer = self.heads * self.head_width, self.encoder.layers[0]
-        own = 4 * self.width * inside + maps(*layer.feed_forward_maps)
-        found = len(self.encoder.layers) * source.tokens * (own + 2 * inside * source.length)
+        counted.above(self.embeddings)
+        begun = counted.branch()
+        _count_stack(counted, self.encoder, source)
         if want & {"decoder_hidden", "summary"}:
-            reads = own + 2 * inside * (target.length + source.length) + 2 * self.width * inside
-            found += len(self.decoder.layers) * (target.tokens * reads + source.tokens * 2 * self.width * inside)
-        return TRAINED * found
+            _count_stack(begun, self.decoder, target, Source(source.tokens, source.length, counted.live))
+            counted.join(begun)
+
+
+def _count_stack(counted: Operations, stack: Any, size: Shown, source: Source | None = None) -> None:
+    for number, layer in enumerate(stack.layers):
+        layer.count_operations(counted, size.tokens, size.length, source)
+        count_around(counted, stack.around, number, size.tokens)
 
 
 def _inward(layer: Layer) -> list[Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -16,7 +17,7 @@ from cloze.networks.blocks.initial import initialise
 from cloze.networks.blocks.stack import Cache
 from cloze.networks.choices import Normal
 from cloze.networks.clock import Clock
-from cloze.networks.cost import TRAINED, maps
+from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, named_sizes, reading_kinds, reading_states
 from cloze.registry import Given, register
 
@@ -109,5 +110,9 @@ class Window(Network):
         hidden = torch.cat([*parts, x], dim=-1) if self.direct else parts[0]
         return reading_states(want, hidden, [hidden], summaries)
 
-    def flops_per_token(self, length: int) -> float:
-        return TRAINED * maps(self.inner)
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
+    ) -> None:
+        """The hidden layer, for every token."""
+        counted.above(self.embeddings)
+        counted.maps(shown(fields).tokens, self.inner)

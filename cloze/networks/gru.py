@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from cloze.bounds import NonNegative, Width
 from cloze.errors import RecipeError
-from cloze.networks.blocks.around import after_layer
+from cloze.networks.blocks.around import after_layer, count_around
 from cloze.networks.blocks.gru import GRULayer
 from cloze.networks.blocks.recurrent_state import lengths_of
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock
+from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds, require_order
 from cloze.registry import Given, register
 
@@ -139,6 +140,14 @@ class GRU(Network):
         states = {"hidden": hidden, "layers": hidden[None], "summary": summary}
         return {name: state for name, state in states.items() if name in want}
 
-    def flops_per_token(self, length: int) -> float:
-        constant = self.embeddings.frozen and self.condition != "every_step"
-        return sum(layer.flops_per_token(constant=constant) for layer in self.layers)
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
+    ) -> None:
+        """The tokens' way through the layers, which all read the embeddings."""
+        size = shown(fields)
+        counted.above(self.embeddings)
+        layers = [counted.branch() for _ in self.layers]
+        for layer, own in zip(self.layers, layers, strict=True):
+            layer.count_operations(own, size.tokens)
+        counted.join(*layers)
+        count_around(counted, self.around, 0, size.tokens)

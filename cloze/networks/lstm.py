@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import Depth, Natural, NonNegative, Width
 from cloze.errors import RecipeError
-from cloze.networks.blocks.around import after_layer
+from cloze.networks.blocks.around import after_layer, count_around
 from cloze.networks.blocks.characters import Characters
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.locked import LockedDropout, Noise, WordDropout
@@ -18,7 +18,7 @@ from cloze.networks.blocks.lstm import LSTMLayer
 from cloze.networks.blocks.recurrent_state import State, StateCache, ends_before, lengths_of, recall_states, remember_states
 from cloze.networks.choices import RecurrentDropouts
 from cloze.networks.clock import Clock
-from cloze.networks.cost import TRAINED, maps, shown
+from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, StateKind, last_positions, named_sizes, reading_kinds, reading_states, require_order
 from cloze.registry import Given, PartMark, register
 
@@ -38,9 +38,11 @@ class WordInputs(nn.Module):
         vectors: Tensor = self.characters(tokens, characters)
         return vectors
 
-    def flops(self, tokens: Tensor, characters: Tensor | None) -> float:
-        """Floating-point operations of forward and backward for these ids."""
-        return 0.0 if self.characters is None else float(self.characters.flops(tokens, characters))  # type: ignore[operator]
+    def count_operations(self, counted: Operations, tokens: Tensor, characters: Tensor | None) -> None:
+        """The products for these ids."""
+        if self.characters is not None:
+            self.characters.count_operations(counted, tokens, characters)  # type: ignore[operator]
+        counted.above(self)
 
 
 @register("network", "lstm")
@@ -209,10 +211,13 @@ class LSTM(Network):
         assert state is not None  # a row has at least one token
         return torch.cat(read, dim=1), state
 
-    def flops_per_token(self, length: int) -> float:
-        return sum(layer.flops_per_token() for layer in self.layers) + TRAINED * maps(self.down)
-
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
-        """Floating-point operations of forward and backward, those of words that are read by their characters included."""
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
+    ) -> None:
+        """The tokens' way through the layers, after reading words by their characters."""
         size = shown(fields)
-        return size.tokens * self.flops_per_token(size.length) + self.embeddings.flops(fields["tokens"], fields.get("characters"))
+        self.embeddings.count_operations(counted, fields["tokens"], fields.get("characters"))
+        for number, layer in enumerate(self.layers):
+            layer.count_operations(counted, size.tokens)
+            count_around(counted, self.around, number, size.tokens)
+        counted.maps(size.tokens, self.down)

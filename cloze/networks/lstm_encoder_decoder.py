@@ -19,7 +19,7 @@ from cloze.networks.blocks.recurrent_state import State, StateCache, lengths_of
 from cloze.networks.blocks.stepping import real_tokens
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock
-from cloze.networks.cost import TRAINED, maps, shown
+from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, StateKind, TokenSequence, named_sizes, reading_kinds, require_order
 from cloze.registry import Given, register
 
@@ -262,18 +262,29 @@ class LSTMEncoderDecoder(Network):
             cache.length += decoder.tokens.shape[1]
         return states, weights
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
-        """Floating-point operations of forward and backward; of the encoder alone where no state of the decoder is wanted."""
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
+    ) -> None:
+        """The encoder's tokens, then the decoder's where a state of it is wanted."""
         source = shown(fields)
-        both = zip(self.encoder.forwards, self.encoder.backwards, strict=True)
-        layers = [(layer, not number and self.embeddings.frozen) for number, pair in enumerate(both) for layer in pair]
-        found = source.tokens * sum(layer.flops_per_token(constant=constant) for layer, constant in layers)
-        if self.decoder is not None and "decoder_hidden" in want and "decoder.tokens" in fields:
-            own = sum(layer.flops_per_token() for layer in self.decoder.layers)
-            across = 2 * self.decoder.query.out_features * source.length
-            products = maps(self.decoder.query, self.decoder.attended) + across
-            found += fields["decoder.tokens"].numel() * (own + TRAINED * products)
-        return found
+        counted.above(self.embeddings)
+        begun = counted.branch()
+        for pair in zip(self.encoder.forwards, self.encoder.backwards, strict=True):
+            ways = [counted.branch() for _ in pair]
+            for layer, way in zip(pair, ways, strict=True):
+                layer.count_operations(way, source.tokens)
+            counted.join(*ways)
+        if self.decoder is None or "decoder_hidden" not in want or "decoder.tokens" not in fields:
+            return
+        tokens = fields["decoder.tokens"].numel()
+        begun.live = counted.live
+        begun.above(self.decoder)  # what it has put out is read with the next token
+        for layer in self.decoder.layers:
+            layer.count_operations(begun, tokens)
+        begun.maps(tokens, self.decoder.query)
+        begun.products(tokens * 2 * self.decoder.query.out_features * source.length)
+        begun.maps(tokens, self.decoder.attended)
+        counted.join(begun)
 
 
 def _mean(hidden: Tensor, lengths: Tensor | None) -> Tensor:

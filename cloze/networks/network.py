@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.errors import RecipeError
-from cloze.networks.cost import per_token
+from cloze.networks.cost import Operations
 
 States = Mapping[str, Tensor]
 StackKind = Literal["attention", "recurrent"]
@@ -153,13 +153,17 @@ class Network(nn.Module, ABC):
         """An empty cache for reading a text piece by piece; None: the usual one of attention, with an entry per layer."""
         return None
 
-    def flops_per_token(self, length: int) -> float:
-        """Floating-point operations of a token, forward and backward, in rows of this length; no heads, no characters."""
-        return 0.0
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
+    ) -> None:
+        """Count the products of a pass over these fields, from its input upwards; by default there are none."""
+        counted.above(self)
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
-        """Floating-point operations of a pass, forward and backward: by default those of its tokens."""
-        return per_token(fields, self.flops_per_token)
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None = None) -> float:
+        """Floating-point operations of a pass, forward and backward."""
+        counted = Operations()
+        self.count_operations(counted, fields, want=want, positions=positions)
+        return counted.total
 
 
 def state_width(network: Network, read: Mapping[str, str]) -> int:

@@ -12,7 +12,7 @@ from cloze.bounds import NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.attention import probabilities
 from cloze.networks.blocks.initial import draw
-from cloze.networks.cost import TRAINED
+from cloze.networks.cost import Operations
 from cloze.networks.network import Network, StateKind, TokenSequence
 from cloze.registry import Given, register
 
@@ -79,8 +79,10 @@ class PairAttention(Network):
         states = {"vectors": alignment @ y, "alignment": alignment}
         return {name: states[name] for name in want}
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
-        """Floating-point operations of forward and backward: every token meets every token of the other sentence twice."""
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
+    ) -> None:
+        """Every token meets every token of the other sentence twice."""
         rows, length = fields["tokens"].shape
-        pairs = rows * length * fields["other.tokens"].shape[1]
-        return TRAINED * pairs * self.width * (2 if self.product else 1)
+        counted.above(self)
+        counted.products(rows * length * fields["other.tokens"].shape[1] * self.width * (2 if self.product else 1))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, Natural, Width
 from cloze.networks import choices
-from cloze.networks.blocks.around import Around
+from cloze.networks.blocks.around import Around, count_around
 from cloze.networks.blocks.attention import Attention, Record
 from cloze.networks.blocks.characters import Characters
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
@@ -29,7 +29,7 @@ from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.sharing import share_weights
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.clock import Clock
-from cloze.networks.cost import CONSTANT, TRAINED, shown
+from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, StateKind, attention_kinds, named_sizes, reading_kinds, reading_states
 from cloze.registry import Given, PartMark, register
 
@@ -174,21 +174,22 @@ class Transformer(Network):
             positions = torch.cat([positions, first])
         return Selected.of(positions, batch, length, even=True)
 
-    def flops_per_token(self, length: int) -> float:
-        """Floating-point operations of forward and backward for one token in a row of `length`, heads not counted.
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
+        around: Sequence[Around] = (),
+    ) -> None:
+        """The tokens' way through the layers, after reading words by their characters.
 
         A band masks tokens but saves no products: every layer multiplies all queries with all keys of a row.
         """
-        inward = 2 if self.layers and isinstance(self.layers[0].feed_forward, StackedGate) else 1
-        dense = len(self.layers) * (4 * self.width**2 + (1 + inward) * self.width * self.inner)
-        dense += 0 if self.project is None else self.embedding_width * self.width
+        size, reads = shown(fields), self.embeddings.characters
+        if reads is not None:
+            reads.count_operations(counted, fields["tokens"], fields.get("characters"))
+        counted.above(self.embeddings)
+        counted.maps(size.tokens, self.project)
         where = self.layer_inputs.positions
         distances = 2 * self.width * (2 * where.limit + 1) if isinstance(where, choices.Functional) else 0
-        far = CONSTANT * len(self.layers) * distances  # from vectors of distances, which are not trained
-        return TRAINED * dense + 2 * TRAINED * self.width * len(self.layers) * length + far
-
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
-        """Floating-point operations of forward and backward, including those of reading words by their characters."""
-        size, reads = shown(fields), self.embeddings.characters
-        spelled = 0.0 if reads is None else reads.flops(fields["tokens"], fields.get("characters"))
-        return size.tokens * self.flops_per_token(size.length) + spelled
+        for number, layer in enumerate(self.layers):
+            layer.count_operations(counted, size.tokens, size.length)
+            counted.constants(size.tokens * distances)  # vectors of distances, which are not trained
+            count_around(counted, [*self.around, *around], number, size.tokens)

@@ -14,7 +14,7 @@ from cloze.bounds import BelowOne, Depth, NonNegative, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks import choices
 from cloze.networks.blocks.adaptive import AdaptiveEmbedding
-from cloze.networks.blocks.around import Around
+from cloze.networks.blocks.around import Around, count_around
 from cloze.networks.blocks.attention import Attention, AttentionInputs, Record
 from cloze.networks.blocks.distances import Distances, StepDropout, distance_maps, distances_down, sinusoids
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
@@ -24,7 +24,7 @@ from cloze.networks.blocks.memory import Memory, recall, remember, with_memory
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import CONSTANT, TRAINED, Shown, maps, shown
+from cloze.networks.cost import Operations, Shown, is_trained, shown
 from cloze.networks.network import (
     Network,
     attention_kinds,
@@ -214,29 +214,47 @@ class TransformerXL(RelativeTransformer):
                 kept[:] = [torch.cat([*kept, passed[number][:, None]], dim=2)]
         return states | self._read(want, passed, memory, tokens, block, summaries)
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
-        """Floating-point operations of forward and backward over a full memory."""
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
+    ) -> None:
+        """The tokens' way through the layers, over a full memory."""
         size = shown(fields)
         far = len(distances_down(size.length, self.memory + size.length, ahead=False, clamp=None, device=torch.device("meta")))
-        layers = (relative_flops(layer, size, past=self.memory, far=far) for layer in self.layers)
-        return sum(layers) + TRAINED * self.embeddings.products(fields["tokens"])
+        self.embeddings.count_operations(counted, fields["tokens"])
+        for number, layer in enumerate(self.layers):
+            count_relative(counted, layer, size, past=self.memory, far=far)
+            count_around(counted, self.around, number, size.tokens)
 
 
-def relative_flops(
-    layer: Layer, size: Shown, *, past: int, far: int, queries: int | None = None, block: int = 0, content: bool = True
-) -> float:
-    """Floating-point operations of forward and backward for rows that remember `past` tokens and know `far` distances.
+def count_relative(
+    counted: Operations, layer: Layer, size: Shown, *, past: int, far: int, queries: int | None = None, block: int = 0,
+    content: bool = True,
+) -> None:
+    """Count the products of a layer for rows that remember `past` tokens and know `far` distances.
 
     `queries` are those of a second stream, None for none, in rows of `block`; without `content` the layer's own is not run.
     """
-    inside, keys = layer.attention.inside, size.length + past
-    width, after = layer.attention.out.out_features, maps(layer.attention.out, *layer.feed_forward_maps)
-    met = inside * (2 * keys + far)  # scores by content and by distance, and values
-    found = TRAINED * size.tokens * (3 * width * inside + (after + met if content else 0))
-    found += CONSTANT * (size.rows * past * 2 * width * inside + far * width * inside)
+    attention = layer.attention
+    inside, keys = attention.inside, size.length + past
+    (projections,), distances = attention.projection_maps, attention.get_submodule("distances")
+    counted.maps(size.tokens, projections)
+    remembered = size.rows * past * 2 * inside * projections.in_features
+    counted.weights(remembered, trained=is_trained(projections), live=False)
+    known = counted.branch(live=False)
+    known.maps(far, distances)
+    counted.join(known)
+    second = counted.branch()
+    ways = [(counted, size.tokens, size.tokens)] if content else []
     if queries is not None:
-        found += TRAINED * (queries * (width * inside + after) + size.rows * block * met)
-    return found
+        second.weights(queries * inside * projections.in_features, trained=is_trained(projections))
+        ways.append((second, queries, size.rows * block))
+    for way, tokens, cells in ways:
+        way.products(2 * cells * inside * keys)  # scores by content, and values
+        (way.products if is_trained(distances) else way.constants)(cells * inside * far)  # scores by distance
+        way.maps(tokens, attention.out, layer.beside("attention"))
+        layer.count_feed_forward(way, tokens)
+    if queries is not None:
+        counted.join(second)
 
 
 def _cached(cache: Cache) -> dict[str, Tensor] | None:

@@ -17,7 +17,7 @@ from cloze.networks.blocks.lstm import LSTMLayer
 from cloze.networks.blocks.recurrent_state import lengths_of
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock
-from cloze.networks.cost import TRAINED, maps
+from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds, reading_states, require_order
 from cloze.registry import Given, register
 
@@ -116,7 +116,14 @@ class TwoSidedLSTM(Network):
         states = reading_states(want, context, [context], summaries)
         return {**states, "context": context} if "context" in want else states
 
-    def flops_per_token(self, length: int) -> float:
-        sides = [(self.left, self.embeddings), (self.right, self.right_embeddings)]
-        read = sum(layer.flops_per_token(constant=table.frozen) for layer, table in sides)
-        return read + TRAINED * maps(self.mix, self.out)
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
+    ) -> None:
+        """Both LSTMs over every token, then what mixes them."""
+        size = shown(fields)
+        for layer, table in ((self.left, self.embeddings), (self.right, self.right_embeddings)):
+            side = Operations(gradients=counted.gradients)
+            side.above(table)
+            layer.count_operations(side, size.tokens)
+            counted.join(side)
+        counted.maps(size.tokens, self.mix, self.out)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, NonNegative, Positive, Width
 from cloze.networks import choices
-from cloze.networks.blocks.around import Around
+from cloze.networks.blocks.around import Around, count_around
 from cloze.networks.blocks.attention import AttentionInputs, QueryKeyValue
 from cloze.networks.blocks.distances import Distances, LearnedDistances, distances_down
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
@@ -21,10 +21,10 @@ from cloze.networks.blocks.memory import Memory, recall, with_memory
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import shown
+from cloze.networks.cost import Operations, shown
 from cloze.networks.network import StateKind, attention_kinds, reading_kinds
 from cloze.networks.transformer import Transformer
-from cloze.networks.transformer_xl import EARLIER_NAMES, RelativeTransformer, causal, relative_flops
+from cloze.networks.transformer_xl import EARLIER_NAMES, RelativeTransformer, causal, count_relative
 from cloze.registry import Given, PartMark, register
 
 #: The dropouts of a layer's query stream, in the order of `Drops`.
@@ -181,8 +181,10 @@ class TwoStream(RelativeTransformer):
         seen = Visibility("mask", mask, may_see_nothing=True)
         return QueryStream(rows, AttentionInputs(seen.at(chosen), at=chosen), relation.at(chosen))
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
-        """Floating-point operations of forward and backward over a full memory; the query stream's where it is wanted."""
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
+    ) -> None:
+        """The tokens' way through the layers, over a full memory; the query stream's where it is wanted."""
         size, last = shown(fields), len(self.layers) - 1
         far = len(distances_down(size.length, self.memory + size.length, ahead=True, clamp=None, device=torch.device("meta")))
         queries, block = None, 0
@@ -191,9 +193,8 @@ class TwoStream(RelativeTransformer):
             chosen = Selected.of(positions, size.rows, size.length)
             queries, block = len(chosen.flat), chosen.across
         bare = want.isdisjoint({"hidden", "summary", "layers"})
-        return sum(
-            relative_flops(
-                layer, size, past=self.memory, far=far, queries=queries, block=block, content=not (bare and number == last)
-            )
-            for number, layer in enumerate(self.layers)
-        )
+        counted.above(self.embeddings)
+        for number, layer in enumerate(self.layers):
+            content = not (bare and number == last)
+            count_relative(counted, layer, size, past=self.memory, far=far, queries=queries, block=block, content=content)
+            count_around(counted, self.around, number, size.tokens)

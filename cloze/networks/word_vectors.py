@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cloze.bounds import Count, NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
-from cloze.networks.cost import TRAINED
+from cloze.networks.cost import Operations
 from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds
 from cloze.networks.subwords import count_roles, hashes_of_words, ngram_rows, rows_of_words, run_rows
 from cloze.registry import Given, register
@@ -168,9 +168,13 @@ class WordVectors(Network):
                 return torch.zeros(self.width, device=self.embeddings.weight.device)
             return self.embeddings.weight[torch.tensor(rows, device=self.embeddings.weight.device)].mean(0)
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
-        """Floating-point operations of forward and backward: in every cell two vectors meet."""
-        return TRAINED * self.width * len(fields["cell"]) if "association" in want and "cell" in fields else 0.0
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
+    ) -> None:
+        """In every cell two vectors meet."""
+        counted.above(self)
+        if "association" in want and "cell" in fields:
+            counted.products(self.width * len(fields["cell"]))
 
     @cached_property
     def _ids(self) -> dict[str, int]:

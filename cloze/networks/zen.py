@@ -21,7 +21,7 @@ from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import TRAINED, maps
+from cloze.networks.cost import Operations, is_trained
 from cloze.networks.transformer import Transformer
 from cloze.registry import Given, PartMark, register
 
@@ -42,6 +42,21 @@ class NGrams(Around):
             self.x = self.layers[number](self.x, self.given)
         added = self.x.flatten(0, 1).index_select(0, self.pairs[:, 1])
         return x.flatten(0, 1).index_add(0, self.pairs[:, 0], added).view_as(x)
+
+
+class CountedNGrams(Around):
+    """Counts what `NGrams` computes: `items` n-grams in rows of `length`. `live`: their embeddings need a gradient."""
+
+    def __init__(self, layers: Sequence[Any], items: int, length: int, *, live: bool) -> None:
+        self.layers, self.items, self.length, self.live = layers, items, length, live
+
+    def count_operations(self, counted: Operations, number: int, tokens: int) -> None:
+        """The n-gram layer next to this layer, if there is one."""
+        if number < len(self.layers):
+            own = counted.branch(live=self.live)
+            self.layers[number].count_operations(own, self.items, self.length)
+            counted.join(own)
+            self.live = own.live
 
 
 @register("network", "zen")
@@ -117,15 +132,16 @@ class Zen(Transformer):
         grams = [] if items is None or links is None else [self._grams(items["ngram"], links["ngram"].long(), segments, block)]
         return super().forward(want=want, tokens=tokens, segments=segments, block=block, around=[*grams, *around], **given)
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
-        """Floating-point operations of forward and backward, those of the n-grams included."""
-        found = super().flops(fields, want=want, positions=positions)
-        if "items/ngram" not in fields:
-            return found
-        rows, length = fields["items/ngram"].shape
-        length = max(length, 1)
-        each = maps(*self.ngram_layers) + 2 * len(self.ngram_layers) * self.width * length
-        return found + TRAINED * rows * length * each
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
+        around: Sequence[Around] = (),
+    ) -> None:
+        """As of a Transformer, and the n-grams' way through their layers."""
+        grams = []
+        if "items/ngram" in fields:
+            rows, length = fields["items/ngram"].shape
+            grams = [CountedNGrams(self.ngram_layers, rows * max(length, 1), max(length, 1), live=is_trained(self.ngrams))]
+        super().count_operations(counted, fields, want=want, positions=positions, around=[*grams, *around])
 
     def _grams(self, items: Tensor, pairs: Tensor, segments: Tensor | None, block: Tensor | None) -> NGrams:
         """The n-grams (B, R) with their embeddings; those of the same example see each other."""

@@ -12,7 +12,7 @@ from cloze.batch import Batch
 from cloze.bounds import Count, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.adaptive import AdaptiveEmbedding, bounds, piece_widths
-from cloze.networks.cost import TRAINED
+from cloze.networks.cost import Operations, is_trained
 from cloze.objectives.classify import TokenPrediction
 from cloze.objectives.objective import Loss
 from cloze.registry import Given, register
@@ -65,16 +65,14 @@ class AdaptiveHead(nn.Module):
             parts.append(first[:, head + number - 1, None] + self._within(number, x))
         return torch.cat(parts, dim=1)
 
-    def products(self, targets: Tensor) -> float:
-        """Multiplications for targets (M,): the first cluster's for all, a later one's for those in it."""
-        found = 0.0
+    def count_operations(self, counted: Operations, targets: Tensor) -> None:
+        """The products for targets (M,): the first cluster's for all, a later one's for those in it."""
         for number, (low, high) in enumerate(self.bounds):
             vectors = self._vectors(number)
             rows = len(targets) if number == 0 else int(((targets >= low) & (targets < high)).sum())
             later = self.cluster_weight.numel() if number == 0 and self.cluster_weight is not None else 0
             down = self.width * vectors.shape[1] if self.projected else 0
-            found += rows * (vectors.numel() + later + down)
-        return found
+            counted.weights(rows * (vectors.numel() + later + down), trained=vectors.requires_grad or is_trained(self))
 
     def losses(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Cross-entropies, cluster by cluster, and the rows of `x` that they belong to: (M,) both, in another order."""
@@ -129,9 +127,9 @@ class AdaptivePrediction(TokenPrediction):
     head: AdaptiveHead
     over_vocabulary = False  # clusters have tables of their own
 
-    def flops(self, batch: Batch) -> float:
-        """The operations of the clusters that hold targets."""
-        return TRAINED * self.head.products(batch[self.targets].long())
+    def count_operations(self, counted: Operations, batch: Batch) -> None:
+        """The clusters that hold targets."""
+        self.head.count_operations(counted, batch[self.targets].long())
 
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
         """The summed loss. Metrics: `beyond`, the targets that lie outside the first cluster."""

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.bounds import BelowOne
 from cloze.networks.clock import Clock
-from cloze.networks.cost import TRAINED
-from cloze.objectives.heads import products
+from cloze.networks.cost import Operations
+from cloze.objectives.heads import count_head
 from cloze.objectives.objective import Loss, Objective, wide
 from cloze.objectives.summary import Read, read_texts, reading_of, records_of, summary_head
 from cloze.objectives.transforms import Transform
@@ -52,9 +52,9 @@ class Choose(Objective):
         correct = right[best].to(logits.dtype).sum() if len(best) else logits.detach().sum() * 0
         return Loss(total, {"correct": correct})
 
-    def flops(self, batch: Batch) -> float:
-        """The operations of the head for every row."""
-        return TRAINED * products(self) * batch["owner"].shape[0]
+    def count_operations(self, counted: Operations, batch: Batch) -> None:
+        """The head, for every row."""
+        count_head(counted, self, batch["owner"].shape[0])
 
 
 def log_softmax_within(scores: Tensor, owner: Tensor) -> Tensor:

@@ -19,9 +19,9 @@ from cloze.bounds import BelowOne, Count
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
-from cloze.networks.cost import TRAINED
+from cloze.networks.cost import Operations
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
-from cloze.objectives.heads import ClassHead, VocabularyHead, products
+from cloze.objectives.heads import ClassHead, VocabularyHead, count_head
 from cloze.objectives.objective import SEQUENCES, Kind, Loss, TargetsAtPositions, wide
 from cloze.objectives.product import Product
 from cloze.objectives.transforms import Transform
@@ -166,9 +166,9 @@ class ClassifyMean(Classify):
         """The means that are classified, (M, D)."""
         return means(readings["hidden"], batch).index_select(0, batch[self.target_positions].long())
 
-    def flops(self, batch: Batch) -> float:
-        """The operations of the head for every target."""
-        return TRAINED * products(self) * batch[self.target_positions].shape[0]
+    def count_operations(self, counted: Operations, batch: Batch) -> None:
+        """The head, for every target."""
+        count_head(counted, self, batch[self.target_positions].shape[0])
 
 
 @register("objective", "classify")

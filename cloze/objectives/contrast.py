@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.bounds import Positive, Width
 from cloze.errors import RecipeError
-from cloze.networks.cost import TRAINED, maps
+from cloze.networks.cost import Operations
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.heads import dense
 from cloze.objectives.objective import Loss, Objective
@@ -55,10 +55,11 @@ class Contrast(Objective):
         """The number of examples."""
         return _firsts(batch["tokens"], batch.get("block")).sum(dtype=torch.float32)
 
-    def flops(self, batch: Batch) -> float:
-        """The operations of the maps and of the products of every query with every key."""
+    def count_operations(self, counted: Operations, batch: Batch) -> None:
+        """The maps, and the products of every query with every key."""
         rows = int(_firsts(batch["tokens"], batch.get("block")).sum())
-        return TRAINED * rows * (maps(self.head) + rows * self.width)
+        counted.maps(rows, self.head)
+        counted.products(rows * rows * self.width)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(E, E): each query with every key; minus infinity where another example has the same tokens as the query's own."""

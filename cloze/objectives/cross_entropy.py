@@ -100,9 +100,10 @@ class _VocabularyLoss(torch.autograd.Function):
             total, right = _zero_sums(dtype)
             count = len(rows)
             rows, targets, weights = _evened(rows, targets, _weights(weights, count, total.dtype))
-            d_rows = torch.empty_like(rows) if gradient else None
-            d_table = torch.zeros_like(table) if gradient and not len(rows) else None  # else the first block's own
-            d_bias = torch.zeros_like(bias) if gradient and bias is not None else None
+            for_rows, for_table, for_bias = (gradient and wanted for wanted in ctx.needs_input_grad[:3])
+            d_rows = torch.empty_like(rows) if for_rows else None
+            d_table = torch.zeros_like(table) if for_table and not len(rows) else None  # else the first block's own
+            d_bias = torch.zeros_like(bias) if for_bias and bias is not None else None
             held = max(1, _SCORES_HELD // len(table))
             for start in range(0, len(rows), held):
                 part = slice(start, start + held)
@@ -111,6 +112,7 @@ class _VocabularyLoss(torch.autograd.Function):
                 _add_losses(scores, targets[part], weights[part], total, right, into, smoothing, z_loss)
                 if d_rows is not None:
                     torch.mm(scores, table_cast, out=d_rows[part])
+                if for_table:
                     product = scores.t() @ rows[part]
                     d_table = product.to(table.dtype) if d_table is None else d_table.add_(product)
                 if d_bias is not None:
@@ -124,8 +126,8 @@ class _VocabularyLoss(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_rows, d_table, d_bias = ctx.saved_tensors
         scale = float(gradient)
-        d_bias = None if d_bias is None else d_bias * scale
-        return d_rows * scale, d_table * scale, d_bias, None, None, None, None, None
+        scaled = (None if one is None else one * scale for one in (d_rows, d_table, d_bias))
+        return *scaled, None, None, None, None, None
 
 
 def _evened(rows: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cloze.batch import Batch, sequence
 from cloze.bounds import Width
-from cloze.networks.cost import TRAINED, maps
+from cloze.networks.cost import Operations
 from cloze.objectives.classify import means
 from cloze.objectives.heads import dense
 from cloze.objectives.objective import SEQUENCES, Loss, Objective
@@ -44,9 +44,9 @@ class Embedding(Objective):
         """The number of rows."""
         return torch.tensor(float(len(sequence(batch))))
 
-    def flops(self, batch: Batch) -> float:
+    def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The map, for every row."""
-        return TRAINED * len(sequence(batch)) * maps(self.head)
+        counted.maps(len(sequence(batch)), self.head)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The vectors (E, D)."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.initial import draw
-from cloze.networks.cost import maps
+from cloze.networks.cost import Operations
 from cloze.objectives.transforms import Nonlinearity, Transform, transformed
 
 #: The standard deviation of a standard normal distribution truncated at two standard deviations.
@@ -35,10 +35,13 @@ def dense_and_norm(width: int, transform: Transform) -> tuple[nn.Linear | None, 
     return first, None if epsilon is None else nn.LayerNorm(width, eps=epsilon, bias=biases)
 
 
-def products(head: nn.Module) -> int:
-    """Multiplications of a head for one row: the weights of its linear maps and of the tables that it is tied to."""
-    tied = [part.weight.numel() for part in head.modules() if isinstance(part, VocabularyHead) and part.output is None]
-    return maps(head) + sum(tied)
+def count_head(counted: Operations, head: nn.Module, rows: float) -> None:
+    """Count the products of a head for so many rows: its linear maps, and the tables that it is tied to."""
+    tied = [part for part in head.modules() if isinstance(part, VocabularyHead) and part.output is None]
+    counted.maps(rows, head, without=tied)
+    for part in tied:
+        counted.maps(rows, part.dense, part.norm)
+        counted.weights(rows * part.weight.numel(), trained=part.weight.requires_grad)
 
 
 class ClassHead(nn.Module):

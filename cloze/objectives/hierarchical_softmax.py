@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze.batch import Batch
-from cloze.networks.cost import TRAINED
+from cloze.networks.cost import Operations
 from cloze.objectives.huffman import Codes, huffman
 from cloze.objectives.objective import Loss
 from cloze.objectives.output_words import OutputWords
@@ -70,10 +70,11 @@ class HierarchicalSoftmax(OutputWords):
             self._paths = _Paths(torch.from_numpy(points).to(device), torch.from_numpy(signs).to(device))
         return self._paths
 
-    def flops(self, batch: Batch) -> float:
-        """Every target costs as many nodes as the deepest word has above it."""
+    def count_operations(self, counted: Operations, batch: Batch) -> None:
+        """Every target meets as many nodes as the deepest word has above it."""
         depth = self._walks(batch[self.targets].device).points.shape[1]
-        return TRAINED * batch[self.target_positions].shape[0] * depth * self.head.weight.shape[1]
+        weight = self.head.weight
+        counted.weights(batch[self.target_positions].shape[0] * depth * weight.shape[1], trained=weight.requires_grad)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, depth): the score of every correct branch, infinite after the end of a path."""

@@ -22,7 +22,7 @@ from cloze.batch import Batch, sequence
 from cloze.bounds import Depth, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.visibility import visibility
-from cloze.networks.cost import TRAINED, maps, shown
+from cloze.networks.cost import Operations, shown
 from cloze.objectives.heads import dense
 from cloze.objectives.objective import SEQUENCES, Loss, Objective, wide
 from cloze.objectives.product import Product, distance_in_blocks
@@ -191,9 +191,9 @@ class MatchHidden(Match):
             return torch.tensor(float(len(batch["summaries"]) if "summaries" in batch else len(sequence(batch))))
         return torch.tensor(float(shown(batch).tokens))
 
-    def flops(self, batch: Batch) -> float:
+    def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The map, for every token of one layer."""
-        return TRAINED * maps(self.head) * float(self.count(batch))
+        counted.maps(float(self.count(batch)), self.head)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The loss, a number."""

@@ -15,7 +15,7 @@ from cloze.bounds import Count
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import uniform_by_row
 from cloze.networks.clock import Clock
-from cloze.networks.cost import TRAINED
+from cloze.networks.cost import Operations
 from cloze.objectives.objective import Kind, Loss
 from cloze.objectives.output_words import OutputWords
 from cloze.registry import Given, register
@@ -133,9 +133,11 @@ class NegativeSampling(OutputWords):
         rows = self.rows(readings, batch)
         return rows @ self.head.weight.to(rows.dtype).T + self.noise.log().to(rows.device, rows.dtype)
 
-    def flops(self, batch: Batch) -> float:
-        """Every target costs its word and the negatives."""
-        return TRAINED * batch[self.target_positions].shape[0] * (1 + self.negatives) * self.head.weight.shape[1]
+    def count_operations(self, counted: Operations, batch: Batch) -> None:
+        """Every target meets its word and the negatives."""
+        weight = self.head.weight
+        met = batch[self.target_positions].shape[0] * (1 + self.negatives)
+        counted.weights(met * weight.shape[1], trained=weight.requires_grad)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, 1 + negatives): the target's score, then the negatives'; minus infinity for one that is left out."""

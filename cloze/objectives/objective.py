@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from cloze import fields
 from cloze.batch import Batch
-from cloze.networks.cost import TRAINED, shown
-from cloze.objectives.heads import products
+from cloze.networks.cost import Operations, shown
+from cloze.objectives.heads import count_head
 from cloze.objectives.product import Product
 
 #: What a trained head predicts: the token at a position, whether each token belongs where it stands, or the class of a text or
@@ -103,10 +103,10 @@ class Objective(nn.Module, ABC):
         """The module between readings and scores; None for an objective without parameters."""
         return dict(self.named_children()).get("head")
 
-    def flops(self, batch: Batch) -> float:
-        """Floating-point operations of the head, forward and backward, for every row it reads."""
+    def count_operations(self, counted: Operations, batch: Batch) -> None:
+        """Count the products of the head, for every row that it reads; the count begins where the network ends."""
         rows = next((batch[name].shape[0] for name in self.at if name in batch), None)
-        return TRAINED * products(self) * (shown(batch).tokens if rows is None else rows)
+        count_head(counted, self, shown(batch).tokens if rows is None else rows)
 
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
         """The loss and the metrics from the readings."""

@@ -14,7 +14,7 @@ from cloze.bounds import BelowOne, Count, OptionalWidth, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
-from cloze.networks.cost import TRAINED, maps, shown
+from cloze.networks.cost import Operations, shown
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.objective import Loss, TargetsAtPositions
 from cloze.registry import Given, register
@@ -144,11 +144,12 @@ class PooledClassification(TargetsAtPositions):
         self.reads: tuple[str, ...] = ("hidden",)
         self.optional |= {"block"}
 
-    def flops(self, batch: Batch) -> float:
-        """The operations before the pooling for every token, those after it for every text."""
+    def count_operations(self, counted: Operations, batch: Batch) -> None:
+        """What stands before the pooling for every token, what stands after it for every text."""
         head: Any = self.head
-        size, after = shown(batch), maps(*head.after_pooling)
-        return TRAINED * (size.tokens * (maps(self.head) - after) + size.rows * after)
+        size = shown(batch)
+        counted.maps(size.tokens, head, without=head.after_pooling)
+        counted.maps(size.rows, *head.after_pooling)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""

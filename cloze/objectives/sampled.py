@@ -16,7 +16,7 @@ from cloze.batch import Batch
 from cloze.bounds import Count, Positive
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
-from cloze.networks.cost import TRAINED, maps
+from cloze.networks.cost import Operations
 from cloze.networks.spelling import unknown_id
 from cloze.objectives.classify import TokenPrediction
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
@@ -75,11 +75,13 @@ class SampledPrediction(TokenPrediction):
         targets = batch[self.targets].long()
         return targets if self.size >= self.vocab_size else torch.where(targets < self.size, targets, self.unknown)
 
-    def flops(self, batch: Batch) -> float:
-        """The operations of the sample in training, otherwise of the whole softmax."""
+    def count_operations(self, counted: Operations, batch: Batch) -> None:
+        """The sample in training, otherwise the whole softmax."""
         whole = self.head.weight
         seen = len(whole) if self.samples is None or not self.training else self.samples
-        return TRAINED * batch[self.target_positions].shape[0] * (maps(self.head.dense) + seen * whole.shape[1])
+        rows = batch[self.target_positions].shape[0]
+        counted.maps(rows, self.head.dense)
+        counted.weights(rows * seen * whole.shape[1], trained=whole.requires_grad)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, V); ids that are never a target score -inf."""

@@ -13,9 +13,9 @@ from cloze.bounds import BelowOne, Count
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
-from cloze.networks.cost import TRAINED
+from cloze.networks.cost import Operations, is_trained
 from cloze.objectives.cross_entropy import cross_entropy_sum
-from cloze.objectives.heads import dense, products
+from cloze.objectives.heads import dense
 from cloze.objectives.objective import Loss, TargetsAtPositions
 from cloze.registry import Given, register
 
@@ -79,12 +79,14 @@ class StochasticAnswer(TargetsAtPositions):
         self.left_out = Dropout(step_dropout, clock)
         self.head = Reasoning(width=width, classes=classes, dropout=Dropout(dropout, clock))
 
-    def flops(self, batch: Batch) -> float:
+    def count_operations(self, counted: Operations, batch: Batch) -> None:
         """The maps of every step, and its attention over a row."""
-        rows = batch[self.target_positions].shape[0]
-        attention = 0 if fields.sequence(batch) is None else 2 * self.width * sequence(batch).shape[1]
-        cell = 6 * self.width * self.width
-        return TRAINED * rows * self.steps * (products(self) + cell + attention)
+        rows = batch[self.target_positions].shape[0] * self.steps
+        length = 0 if fields.sequence(batch) is None else sequence(batch).shape[1]
+        counted.maps(rows, self.head.hypothesis, self.head.attend)
+        counted.products(rows * 2 * self.width * length)
+        counted.weights(rows * 6 * self.width**2, trained=is_trained(self.head.cell))
+        counted.maps(rows, self.head.output)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The logarithm of the mean probability of every class (M, C), float32."""

@@ -18,6 +18,7 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError, nearest
 from cloze.fields import sequence, split
 from cloze.networks.clock import Clock
+from cloze.networks.cost import Operations
 from cloze.networks.routing import few, routed, seen_by, takes_positions
 from cloze.objectives import Loss
 from cloze.training.carry import Carry
@@ -151,21 +152,24 @@ class Step(nn.Module):
         return {w.name: w.weight_at(share) for pass_ in self.entries[entry] for w in pass_.objectives}
 
     def flops(self, entry: str, batch: Batch) -> float:
-        """Floating-point operations of the entry's networks and heads for a batch, forward and backward; a third without
-        gradient. The batch is still on the CPU."""
-        total = 0.0
+        """Floating-point operations of the entry's networks and heads for a batch, forward and backward, as they are trained now.
+        The batch is still on the CPU."""
+        total, live = 0.0, dict[str, bool]()  # the passes whose states need a gradient
         for resolved in self._resolved_passes[entry]:
             pass_ = resolved.pass_
             fields = self._known(pass_, batch)
             positions = self._positions(pass_, fields) if resolved.only_positions else None
-            cost = 0.0
+            taken = [path.partition(".")[0] for path in pass_.take.values() if isinstance(path, str)]
+            counted = Operations(live=pass_.grad and any(live.get(name) for name in taken), gradients=pass_.grad)
             if self._reads_own(resolved):
-                cost = self._network(pass_).flops(fields, want=resolved.want, positions=positions)
+                self._network(pass_).count_operations(counted, fields, want=resolved.want, positions=positions)
+            live[pass_.name] = counted.live and pass_.grad
             for weighted in pass_.objectives:
-                objective = self._objective(weighted)
                 if (weighted.weight != 0 or weighted.name in resolved.scored):
-                    cost += objective.flops(fields)
-            total += cost * (1.0 if pass_.grad else 1 / 3)
+                    head = counted.branch(live=counted.live or any(live.get(name) for name in _passes_read(weighted)))
+                    self._objective(weighted).count_operations(head, fields)
+                    total += head.total
+            total += counted.total
         return total
 
     def flops_per_token(self, entry: str, length: int) -> float:
@@ -173,14 +177,17 @@ class Step(nn.Module):
         taken to read the same number of tokens."""
         tokens = torch.arange(length)[None]
         positions = torch.arange(0, length, 7)  # one token in seven, about as many as masking selects
-        return sum(
-            network.flops(
-                {"tokens": tokens, **{name: tokens for name in network.takes if split(name).field == "tokens"}},
-                want=resolved.want, positions=positions if resolved.only_positions else None,
-            ) / length * (1.0 if resolved.pass_.grad else 1 / 3)
-            for resolved in self._resolved_passes[entry] if self._reads_own(resolved)
-            for network in [self._network(resolved.pass_)]
-        )
+        total = 0.0
+        for resolved in self._resolved_passes[entry]:
+            counted = Operations(gradients=resolved.pass_.grad)
+            if self._reads_own(resolved):
+                network = self._network(resolved.pass_)
+                given = {"tokens": tokens, **{name: tokens for name in network.takes if split(name).field == "tokens"}}
+                network.count_operations(
+                    counted, given, want=resolved.want, positions=positions if resolved.only_positions else None
+                )
+            total += counted.total
+        return total / length
 
     def fields(self, entry: str, name: str, batch: Batch) -> Batch:
         """The fields of a batch that the pass `name` of an entry reads, without those that `take` supplies."""
@@ -398,6 +405,11 @@ class Step(nn.Module):
 def _positions_state(network: Any) -> str:
     """The state that a network computes only at the given positions; `hidden` unless it says otherwise."""
     return str(network.positions_state)
+
+
+def _passes_read(weighted: Weighted) -> set[str]:
+    """The earlier passes whose states an objective reads."""
+    return {path.partition(".")[0] for path in weighted.read.values() if "." in path}
 
 
 def _readings(

@@ -16,6 +16,7 @@ from cloze.networks.blocks.feed_forward import activate
 from cloze.networks.blocks.initial import draw
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.choices import Activation
+from cloze.networks.cost import Operations
 from cloze.registry import register
 from cloze.transfer.change import Change
 from cloze.transfer.maps import freeze
@@ -90,6 +91,10 @@ class AfterLayers(nn.Module, Around):
         """x with what the adapter adds."""
         made: Tensor = x + self.layers[number](x)
         return made
+
+    def count_operations(self, counted: Operations, number: int, tokens: int) -> None:
+        """The layer's adapter, for every token."""
+        counted.maps(tokens, self.layers[number])
 
 
 @register("change", "adapters")

@@ -37,6 +37,11 @@ class LowRank(nn.Module):
         self.up = nn.Parameter(torch.zeros(stop - first, rank, dtype=weight.dtype, device=weight.device))
         nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
 
+    @property
+    def products(self) -> int:
+        """Multiplications of up and down: they make the update whenever the weight is read."""
+        return len(self.up) * self.down.numel()
+
     def forward(self, weight: Tensor) -> Tensor:
         """(out, in) to (out, in)."""
         with torch.autocast("cpu" if weight.is_meta else weight.device.type, enabled=False):  # the meta device has no autocast

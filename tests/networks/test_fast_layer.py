@@ -47,6 +47,19 @@ def test_fast_and_plain_layers_agree(norm: str, dropout: float, activation: str,
     torch.testing.assert_close(fast, plain, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("trained", ["outer", "inner.", "norm", "attention.out", "projections", "layers.1", "outer.bias"])
+def test_fast_layers_compute_the_gradients_of_trained_parameters_alone(norm: str, trained: str) -> None:
+    torch.manual_seed(0)
+    network = network_of("transformer", layers=2, width=12, heads=2, norm=norm, dropout=0.0, vocab_size=11, clock=Clock(4),
+        **{"initial.std": 0.3}).double()
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(trained in name)
+    fast, plain = both(network, tokens=torch.randint(0, 11, (3, 8)))
+    assert plain[1] and all(trained in name for name in plain[1])
+    torch.testing.assert_close(fast, plain, rtol=0, atol=1e-10)
+
+
 def test_bfloat16_training_stays_near_float32() -> None:
     torch.manual_seed(0)
     network = Transformer(layers=2, width=64, heads=2, dropout=0.1, vocab_size=50, clock=Clock(4))

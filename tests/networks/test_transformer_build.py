@@ -136,7 +136,8 @@ def test_recipes_may_write_everything_but_the_vocabulary_and_the_clock() -> None
 
 
 def test_flops_follow_the_usual_count() -> None:
-    assert meta("mini").flops_per_token(128) == 6 * 4 * 12 * 256**2 + 12 * 4 * 256 * 128
+    found = meta("mini").flops({"tokens": torch.zeros(1, 128)}, want=frozenset({"hidden"}))
+    assert found == 128 * (6 * 4 * 12 * 256**2 + 12 * 4 * 256 * 128)
 
 
 def test_heads_that_do_not_divide_the_width_are_refused() -> None:

@@ -23,6 +23,7 @@ from cloze.tasks.evaluation import evaluate
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
 from tests.making import network_of
+from tests.recipes.test_flops import counted
 
 PART = {"filters": [[1, 8], [2, 16], [3, 16]], "per_word": 12, "highways": 1}
 
@@ -75,6 +76,7 @@ def test_it_learns_and_leaves_the_network_as_it_is(elmo: Path, tables: Path, tmp
     assert len(learner.head.head.mixes) == 2 and all(mix.weights.abs().max() > 0 for mix in learner.head.head.mixes)
 
 
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
 def test_the_network_is_run_once_and_drops_nothing_while_the_head_learns(elmo: Path, tables: Path) -> None:
     from cloze.assembly.build import build_step
 
@@ -93,6 +95,8 @@ def test_the_network_is_run_once_and_drops_nothing_while_the_head_learns(elmo: P
     assert not any(p.requires_grad for p in step.networks["main"].parameters())
     head: Any = step.objectives["classification"]
     assert all(p.grad is not None for p in head.head.pooling.parameters())
+    found = step.flops("main", batch)
+    assert found == pytest.approx(counted(step, "main", batch), rel=0.02)
 
 
 def test_the_rate_is_that_of_weights_drawn_at_random(elmo: Path, folder: Any) -> None:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.errors import RecipeError
-from cloze.networks.cost import maps
+from cloze.networks.cost import Operations
 
 
 def bounds(cutoffs: Sequence[int], vocab_size: int) -> list[tuple[int, int]]:
@@ -64,12 +64,16 @@ class AdaptiveEmbedding(nn.Module):
             "adaptive_prediction with the same cutoffs and divide, or `tie: false`."
         )
 
-    def products(self, tokens: Tensor) -> float:
-        """Multiplications for these ids."""
+    def count_operations(self, counted: Operations, tokens: Tensor) -> None:
+        """The products for these ids."""
+        counted.above(*self.tables)
         if self.projections is None:
-            return 0.0
+            return
         inside = [int(((tokens >= low) & (tokens < high)).sum()) for low, high in self.bounds]
-        return float(sum(many * maps(up) for many, up in zip(inside, self.projections, strict=True)))
+        clusters = [counted.branch() for _ in inside]
+        for cluster, many, up in zip(clusters, inside, self.projections, strict=True):
+            cluster.maps(many, up)
+        counted.join(*clusters)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Vectors of ids."""

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from cloze.networks.blocks.selected import Selected
+from cloze.networks.cost import Operations
 
 
 class Around:
@@ -33,6 +34,9 @@ class Around:
         """What replaces the layer's output x: (B, L, D), or (M, D), the states of the selected tokens."""
         return x
 
+    def count_operations(self, counted: Operations, number: int, tokens: int) -> None:
+        """Count the products of what it does around a layer of so many tokens."""
+
 
 class Outside:
     """An object around a whole network, such as a combination of its layers or prompts; this one does nothing.
@@ -55,3 +59,9 @@ def after_layer(around: Iterable[Any], number: int, x: Tensor) -> Tensor:
     for each in around:
         x = each.after(number, x, None)
     return x
+
+
+def count_around(counted: Operations, around: Iterable[Any], number: int, tokens: int) -> None:
+    """Count the products of every object around a layer of so many tokens."""
+    for each in around:
+        each.count_operations(counted, number, tokens)

@@ -125,6 +125,11 @@ class Attention(nn.Module):
         self.out = nn.Linear(self.inside, width, bias=bias)
         self.dropout = dropout
 
+    @property
+    def projection_maps(self) -> list[nn.Linear]:
+        """The maps that make queries, keys and values."""
+        return [getattr(self, name) for name in self.projecting.names]
+
     def forward(self, x: Tensor, given: AttentionInputs, dropout: Dropout | None = None) -> Tensor:
         """(B, L, D) to (B, L, D), or to (M, D) if only some tokens have queries; `dropout` replaces the module's own."""
         projected = self.project(x, given) if given.projected is None else given.projected

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import Count, OptionalDepth, Width
 from cloze.errors import RecipeError
-from cloze.networks.cost import TRAINED, maps
+from cloze.networks.cost import Operations, is_trained, linear_maps
 from cloze.networks.spelling import MASKED, NOTHING, PADDING, spell_vocabulary, trigrams
 from cloze.registry import Given, register
 
@@ -80,9 +80,11 @@ class Characters(nn.Module, ABC):
         spelled, place = self._distinct(tokens, characters)
         return self.vectors(spelled)[place]
 
-    def flops(self, tokens: Tensor, characters: Tensor | None = None) -> float:
-        """Floating-point operations of forward and backward for these ids; distinct words count once."""
-        return TRAINED * self.products(self._distinct(tokens, characters)[0])
+    def count_operations(self, counted: Operations, tokens: Tensor, characters: Tensor | None = None) -> None:
+        """The products for these ids; distinct words count once."""
+        spelled = self._distinct(tokens, characters)[0]
+        counted.above(self)
+        counted.weights(self.products(spelled), trained=is_trained(self), live=is_trained(self))
 
     def _distinct(self, tokens: Tensor, characters: Tensor | None) -> tuple[Tensor, Tensor]:
         """The characters of all distinct words (N, C), and which of them each token is (B, L)."""
@@ -182,7 +184,7 @@ class CharCNN(Characters):
     def products(self, spelled: Tensor) -> float:
         """Multiplications for words (N, C)."""
         convolved = sum(conv.weight.numel() * (self._shown(spelled, conv) - conv.kernel_size[0] + 1) for conv in self.filters)
-        return float(len(spelled)) * (convolved + maps(*self.highways))
+        return float(len(spelled)) * (convolved + sum(one.weight.numel() for one in linear_maps(*self.highways)))
 
     def _shown(self, spelled: Tensor, conv: nn.Conv1d) -> int:
         """How many characters a filter reads of words (N, C): those of the longest, and one window of padding alone."""
@@ -297,7 +299,7 @@ class CharacterTable(nn.Module):
         x: Tensor = self.part(tokens, characters)
         return x if self.project is None else self.project(x)
 
-    def flops(self, tokens: Tensor, characters: Tensor | None = None) -> float:
-        """Floating-point operations of forward and backward for these ids."""
-        projected = 0 if self.project is None else tokens.numel() * self.project.weight.numel()
-        return self.part.flops(tokens, characters) + TRAINED * projected
+    def count_operations(self, counted: Operations, tokens: Tensor, characters: Tensor | None = None) -> None:
+        """The products for these ids."""
+        self.part.count_operations(counted, tokens, characters)
+        counted.maps(tokens.numel(), self.project)

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from cloze.networks.blocks import stepping
 from cloze.networks.clock import Clock
-from cloze.networks.cost import CONSTANT, TRAINED
+from cloze.networks.cost import Operations
 
 
 class GRULayer(nn.Module):
@@ -51,10 +51,10 @@ class GRULayer(nn.Module):
         if positions is not None:
             x = stepping.reorder(x, positions)
         h = x.new_zeros(batch, self.width) if state is None else state
-        moved = self.recurrent.bias
+        moved, weight = self.recurrent.bias, self.input.weight  # a change may compute it
         outs = _Recurrence.apply(
-            x.to(stepping.product_dtype(self.input.weight)).transpose(0, 1), self.input.weight, self.input.bias,
-            self.recurrent.weight, torch.zeros_like(self.input.bias) if moved is None else moved, h.to(self.input.weight.dtype),
+            x.to(stepping.product_dtype(weight)).transpose(0, 1), weight, self.input.bias,
+            self.recurrent.weight, torch.zeros_like(self.input.bias) if moved is None else moved, h.to(weight.dtype),
         )
         rows = torch.arange(batch, device=x.device)
         last = outs[-1] if lengths is None else outs[lengths, rows]
@@ -63,9 +63,11 @@ class GRULayer(nn.Module):
             out = torch.where(stepping.real_tokens(lengths, length), out, 0.0)
         return (out if positions is None else stepping.reorder(out, positions)), last
 
-    def flops_per_token(self, *, constant: bool = False) -> float:
-        """Floating-point operations of forward and backward for one token; `constant`: what it reads needs no gradient."""
-        return TRAINED * self.recurrent.weight.numel() + (CONSTANT if constant else TRAINED) * self.input.weight.numel()
+    def count_operations(self, counted: Operations, tokens: int) -> None:
+        """The products of so many tokens; the state that a token meets depends on all weights."""
+        counted.maps(tokens, self.input)
+        counted.above(self)
+        counted.maps(tokens, self.recurrent)
 
 
 class _Recurrence(torch.autograd.Function):
@@ -115,6 +117,7 @@ class _Recurrence(torch.autograd.Function):
         given, moved = d_given.view(length * batch, -1), d_moved.view(length * batch, -1)
         return (
             (given @ w.to(dtype)).view(x.shape) if ctx.needs_input_grad[0] else None,
-            stepping.weight_gradient(given, x, w), stepping.bias_gradient(given, b),
-            stepping.weight_gradient(moved, outs[:-1].to(dtype), r), stepping.bias_gradient(moved, a), dh,
+            stepping.weight_gradient(given, x, w) if ctx.needs_input_grad[1] else None, stepping.bias_gradient(given, b),
+            stepping.weight_gradient(moved, outs[:-1].to(dtype), r) if ctx.needs_input_grad[3] else None,
+            stepping.bias_gradient(moved, a), dh,
         )

@@ -17,6 +17,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.feed_forward import FeedForward, FeedForwardCall
 from cloze.networks.blocks.norm import NormPlace, make_norm, norm_place
 from cloze.networks.choices import Norms
+from cloze.networks.cost import Operations
 from cloze.networks.fast.choose import choose
 
 
@@ -28,6 +29,14 @@ class Drops(NamedTuple):
     attention: Dropout
     active: Dropout
     inner: Dropout
+
+
+class Source(NamedTuple):
+    """The sequence that a decoder reads: its tokens, the keys of each row, and whether it needs a gradient."""
+
+    tokens: int
+    keys: int
+    live: bool
 
 
 class Layer(nn.Module):
@@ -76,6 +85,35 @@ class Layer(nn.Module):
     def feed_forward_maps(self) -> list[nn.Linear]:
         """The maps of the feed-forward, the one into the residual connection last."""
         return [self.get_submodule(name) for name in self.feed_forward.names]  # type: ignore[misc]
+
+    def count_operations(self, counted: Operations, tokens: int, keys: int, source: Source | None = None) -> None:
+        """The products of so many tokens that each meet so many `keys`; `source` is the sequence that a decoder reads."""
+        attention, pre = self.attention, self.place.pre
+        counted.above(self.attention_norm if pre else None)
+        counted.maps(tokens, *attention.projection_maps)
+        counted.products(2 * tokens * keys * attention.inside)
+        counted.maps(tokens, attention.out, self.beside("attention"))
+        counted.above(self.attention_norm)
+        if self.crossing is not None and source is not None:
+            query, memory = self.crossing.projection_maps
+            counted.above(self.crossing_norm if pre else None)
+            read = counted.branch(live=source.live)
+            read.maps(source.tokens, memory)
+            counted.maps(tokens, query)
+            counted.join(read)
+            counted.products(2 * tokens * source.keys * self.crossing.inside)
+            counted.maps(tokens, self.crossing.out, self.beside("crossing"))
+        self.count_feed_forward(counted, tokens)
+
+    def count_feed_forward(self, counted: Operations, tokens: int) -> None:
+        """The products of the layer's second half."""
+        counted.above(self.inner_norm if self.place.pre else None)
+        counted.maps(tokens, *self.feed_forward_maps, self.beside("inner"))
+        counted.above(self)
+
+    def beside(self, name: str) -> nn.Module | None:
+        """The module in `around` that stands at a residual connection."""
+        return self.around[name] if name in self.around else None  # noqa: SIM401  a ModuleDict has no `get`
 
     def forward(
         self, x: Tensor, given: AttentionInputs, across: AttentionInputs | None = None, *, drops: Drops | None = None

@@ -18,7 +18,7 @@ from cloze.networks.blocks import stepping
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.locked import WeightDropout
 from cloze.networks.clock import Clock
-from cloze.networks.cost import CONSTANT, TRAINED
+from cloze.networks.cost import Operations
 
 
 class Clips(NamedTuple):
@@ -76,7 +76,8 @@ class LSTMLayer(nn.Module):
         `ends` (B,): after how many steps h and c are wanted, if not after the last.
         """
         batch, length = x.shape[:2]
-        dtype = stepping.product_dtype(self.input.weight)
+        weight = self.input.weight  # a change may compute it
+        dtype = stepping.product_dtype(weight)
         positions = stepping.columns_backwards(length, lengths, x.device) if self.reverse else None
         if positions is not None:
             x = stepping.reorder(x, positions)
@@ -84,7 +85,7 @@ class LSTMLayer(nn.Module):
             state = x.new_zeros(batch, self.width), x.new_zeros(batch, self.cell)
         bias = self.bias if self.recurrent.bias is None else self.bias + self.recurrent.bias
         out, h, c = _Recurrence.apply(
-            x.to(dtype).transpose(0, 1), self.input.weight, self.weight_dropout(self.recurrent.weight), bias,
+            x.to(dtype).transpose(0, 1), weight, self.weight_dropout(self.recurrent.weight), bias,
             None if self.projection is None else self.projection.weight,
             state[0].to(dtype), state[1].to(self.bias.dtype), lengths if ends is None else ends, self.clips,
         )
@@ -93,10 +94,11 @@ class LSTMLayer(nn.Module):
             out = torch.where(stepping.real_tokens(lengths, length), out, 0.0)
         return (out if positions is None else stepping.reorder(out, positions)), (h, c)
 
-    def flops_per_token(self, *, constant: bool = False) -> float:
-        """Floating-point operations of forward and backward for one token; `constant`: what it reads needs no gradient."""
-        weights = self.recurrent.weight.numel() + (0 if self.projection is None else self.projection.weight.numel())
-        return TRAINED * weights + (CONSTANT if constant else TRAINED) * self.input.weight.numel()
+    def count_operations(self, counted: Operations, tokens: int) -> None:
+        """The products of so many tokens; the state that a token meets depends on all weights."""
+        counted.maps(tokens, self.input)
+        counted.above(self)
+        counted.maps(tokens, self.recurrent, self.projection)
 
 
 class _Recurrence(torch.autograd.Function):
@@ -190,10 +192,11 @@ class _Recurrence(torch.autograd.Function):
         flat = d_gates.view(length * batch, -1)
         return (
             (flat @ w.to(dtype)).view(x.shape) if ctx.needs_input_grad[0] else None,
-            stepping.weight_gradient(flat, x, w),
-            stepping.weight_gradient(flat, outs[:-1], r),
+            stepping.weight_gradient(flat, x, w) if ctx.needs_input_grad[1] else None,
+            stepping.weight_gradient(flat, outs[:-1], r) if ctx.needs_input_grad[2] else None,
             stepping.bias_gradient(flat, r),
-            None if p is None or d_projected is None else stepping.weight_gradient(d_projected.flatten(0, 1), shown, p),
+            stepping.weight_gradient(d_projected.flatten(0, 1), shown, p)
+            if d_projected is not None and ctx.needs_input_grad[4] else None,
             dh, dc, None, None,
         )
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -14,6 +14,8 @@ from cloze.networks.blocks.computed import part_of
 
 class Stacked:
     """A sequence reads itself: `projections` stacks query, key and value, (3·inside, D)."""
+
+    names: ClassVar[tuple[str, ...]] = ("projections",)
 
     def maps(self, width: int, inside: int, *, bias: bool) -> dict[str, nn.Linear]:
         """The maps by name."""
@@ -30,6 +32,8 @@ class Stacked:
 
 class Across:
     """A sequence reads another one: `query` (inside, D) and `memory`, which stacks key and value, (2·inside, D)."""
+
+    names: ClassVar[tuple[str, ...]] = ("query", "memory")
 
     def maps(self, width: int, inside: int, *, bias: bool) -> dict[str, nn.Linear]:
         """The maps by name."""

@@ -158,26 +158,31 @@ class Attend(torch.autograd.Function):
         sizes: Sequences = ctx.sizes
         residual: Residual = ctx.residual
         gradient, through, d_gain, d_offset = residual.add_backward(gradient, normed, mean, spread, gain, offset)
-        d_w_out = weight_gradient(through, context, w_out, residual.scale * sizes.scale)
-        d_b_out = bias_gradient(through, b_out, residual.scale)
+        wanted = ctx.needs_input_grad
+        d_w_out = weight_gradient(through, context, w_out, residual.scale * sizes.scale) if wanted[6] else None
+        d_b_out = bias_gradient(through, b_out, residual.scale) if wanted[7] else None
+        read_wanted = wanted[0] or residual.pre and (wanted[8] or wanted[9])
+        if not (read_wanted or any(wanted[1:6]) or wanted[10]):  # what is below is frozen
+            return None, None, None, None, None, None, d_w_out, d_b_out, d_gain, d_offset, None, None, None
         d_context = _split_heads(_context_gradient(through, out_cast, sizes), 1, sizes.queries, sizes, sizes.query_tokens)[0]
         d_scores, d_projected, d_memory = _attention_backward(
             d_context, query, key, value, probabilities, used, source is None, sizes
         )
         inside = w_out.shape[1]
-        d_w = _query_gradient(weight_gradient(d_projected, read, w, 1.0), inside, sizes.score_scale)
-        d_b = _query_gradient(bias_gradient(d_projected, b), inside, sizes.score_scale)
-        if residual.pre:
+        d_w = _query_gradient(weight_gradient(d_projected, read, w, 1.0) if wanted[2] else None, inside, sizes.score_scale)
+        d_b = _query_gradient(bias_gradient(d_projected, b) if wanted[3] else None, inside, sizes.score_scale)
+        d_x = None
+        if read_wanted and residual.pre:
             d_read = d_projected @ w_cast
             d_x, d_gain, d_offset = residual.norm_before_backward(d_read, gradient, normed, mean, spread, gain, offset)
-        else:
+        elif read_wanted:
             d_x = gradient.addmm_(d_projected, w_cast)
         d_source = d_w_memory = d_b_memory = None
         if d_memory is not None:
-            d_source = d_memory @ memory_cast
-            d_w_memory = weight_gradient(d_memory, source, w_memory, 1.0)
-            d_b_memory = bias_gradient(d_memory, b_memory)
-        d_added = _added_gradient(d_scores, added, sizes) if ctx.needs_input_grad[10] else None
+            d_source = d_memory @ memory_cast if wanted[1] else None
+            d_w_memory = weight_gradient(d_memory, source, w_memory, 1.0) if wanted[4] else None
+            d_b_memory = bias_gradient(d_memory, b_memory) if wanted[5] else None
+        d_added = _added_gradient(d_scores, added, sizes) if wanted[10] else None
         return (
             d_x, d_source, d_w, d_b, d_w_memory, d_b_memory, d_w_out, d_b_out, d_gain, d_offset, d_added, None, None
         )

@@ -70,15 +70,22 @@ class Feed(torch.autograd.Function):
         residual: Residual = ctx.residual
         scale = ctx.scale * residual.scale
         gradient, through, d_gain, d_offset = residual.add_backward(gradient, normed, mean, spread, gain, offset)
-        d_w2, d_b2 = weight_gradient(through, active, w2, scale), bias_gradient(through, b2, residual.scale)
+        wanted = ctx.needs_input_grad
+        d_w2 = weight_gradient(through, active, w2, scale) if wanted[3] else None
+        d_b2 = bias_gradient(through, b2, residual.scale) if wanted[4] else None
+        read_wanted = wanted[0] or residual.pre and (wanted[5] or wanted[6])
+        if not (read_wanted or wanted[1] or wanted[2]):  # what is below is frozen
+            return None, None, None, d_w2, d_b2, d_gain, d_offset, None, None, None, None
         d_active = through @ w2_cast
         if hidden is not None and keep is not None:
             keep_(d_active, keep)
         d_hidden = activate_backward(d_active, active if hidden is None else hidden, ctx.activation)
-        d_w1, d_b1 = weight_gradient(d_hidden, read, w1, 1.0), bias_gradient(d_hidden, b1)
-        if residual.pre:
+        d_w1 = weight_gradient(d_hidden, read, w1, 1.0) if wanted[1] else None
+        d_b1 = bias_gradient(d_hidden, b1) if wanted[2] else None
+        d_x = None
+        if read_wanted and residual.pre:
             d_read = d_hidden @ w1_cast
             d_x, d_gain, d_offset = residual.norm_before_backward(d_read, gradient, normed, mean, spread, gain, offset)
-        else:
+        elif read_wanted:
             d_x = gradient.addmm_(d_hidden, w1_cast)
         return d_x, d_w1, d_b1, d_w2, d_b2, d_gain, d_offset, None, None, None, None

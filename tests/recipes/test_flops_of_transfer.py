@@ -1,0 +1,81 @@
+"""The contract of every change and every way of freezing: a budget in FLOPs counts what is computed, as torch counts it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from cloze.assembly.build import build_data, build_step
+from cloze.assembly.changes import type_of
+from cloze.assembly.parts import names
+from cloze.batching import Cursor
+from cloze.training.freezing import Freezing, unfreezing_of
+from cloze.training.step import Step
+
+from .test_every_recipe import opened
+from .test_flops import TOLERANCE, counted, without_padding, without_shortcuts
+
+#: A recipe of each network that has layers to freeze and to change; the slow ones share their code with another.
+RECIPES = ["bert", "elmo", "skip-thought", "t5-small", "xlnet-base", "zen"]
+SLOW = ["albert-base", "awd-lstm", "gpt2", "transformer-xl"]
+#: The changes that stay in a network, with their arguments.
+CHANGES: dict[str, dict[str, Any]] = {
+    "adapters": {"width": 6}, "pfeiffer_adapters": {"width": 6}, "lora": {"rank": 2}, "magnitude": {"share": 0.5},
+}
+WAYS = ["none", "embeddings", "0", "-1", *CHANGES, "lora on one map"]
+
+
+@pytest.fixture(scope="module")
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """How to build a step of a recipe, and a batch for it."""
+    recipe, stores, tokenizer, tables = opened(request.param, tmp_path_factory.mktemp("flops"))
+    given: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": tokenizer}
+
+    def step() -> Step:
+        return build_step(recipe, vocab_size=tokenizer.size, **given).train()
+
+    entry = next(iter(recipe.step_entries))
+    (micro, *_), _ = build_data(recipe, stores, step(), tokenizer, seed=0, tables=tables).next(entry, Cursor())
+    return step, entry, without_padding(micro.batch)
+
+
+def test_every_lasting_change_is_measured_here() -> None:
+    assert {name for name in names("change") if type_of(name).lasts} <= CHANGES.keys()
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("made", [*RECIPES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)], indirect=True)
+def test_a_step_costs_the_products_that_it_needs(made: Any, way: str) -> None:
+    build, entry, batch = made
+    if way == "none" and not build().objectives.state_dict():
+        return  # no head has parameters of its own: nothing would be trained
+    step: Step = build()
+    whole = step.flops(entry, batch)
+    change(step, way)
+    without_shortcuts(step)
+    step.clock.set(seed=0, step=0, first_row=0, share=0.0)
+    found = step.flops(entry, batch)
+    assert found == pytest.approx(counted(step, entry, batch), rel=TOLERANCE)
+    assert found < whole or way in ("magnitude", "lora")
+
+
+def change(step: Step, way: str) -> None:
+    """Change or freeze all networks of a step."""
+    if way in CHANGES or way.startswith("lora"):
+        for network in step.networks.values():
+            arguments = {"rank": 2, "on": (_map_of(network),)} if " " in way else CHANGES[way]
+            type_of(way.partition(" ")[0])(**arguments).apply(network)
+        return
+    train = {name: unfreezing_of(way) for name in step.networks}
+    Freezing(step, dict(step.networks.items()), train=train).enter(epochs=0.0, share=0.0)
+
+
+def _map_of(network: Any) -> str:
+    """The name of a map in the layers of a network."""
+    known = {name.rpartition(".")[2] for name, module in network.named_modules() if isinstance(module, torch.nn.Linear)}
+    return "outer" if "outer" in known else "recurrent"
+
+
