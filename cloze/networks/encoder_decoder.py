@@ -31,7 +31,7 @@ from cloze.networks.blocks.sinusoid import FixedTable
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, Shown, shown
+from cloze.networks.cost import Operations, Shown, is_trained, shown
 from cloze.networks.fast.switch import near
 from cloze.networks.network import Network, StateKind, TokenSequence, attention_kinds, named_sizes, reading_kinds
 from cloze.registry import Given, PartMark, register
@@ -273,8 +273,8 @@ class EncoderDecoder(Network):
         """The encoder's tokens, then the decoder's where a state of it is wanted."""
         source = shown(fields)
         target = shown(fields, "decoder.tokens", "decoder.block") if "decoder.tokens" in fields else source
+        begun = counted.branch(live=is_trained(self.embeddings))
         counted.above(self.embeddings)
-        begun = counted.branch()
         _count_stack(counted, self.encoder, source)
         if want & {"decoder_hidden", "summary"}:
             _count_stack(begun, self.decoder, target, Source(source.tokens, source.length, counted.live))

@@ -162,8 +162,11 @@ class Step(nn.Module):
             taken = [path.partition(".")[0] for path in pass_.take.values() if isinstance(path, str)]
             counted = Operations(live=pass_.grad and any(live.get(name) for name in taken), gradients=pass_.grad)
             if self._reads_own(resolved):
-                self._network(pass_).count_operations(counted, fields, want=resolved.want, positions=positions)
-                counted.above(*(each for each in self._network(pass_).outside if each.makes & resolved.want))
+                network, read = self._network(pass_), fields
+                for each in network.outside:
+                    read = each.begin_operations(counted, read)
+                network.count_operations(counted, read, want=resolved.want, positions=positions)
+                counted.above(*(each for each in network.outside if each.makes & resolved.want))
             live[pass_.name] = counted.live and pass_.grad
             for weighted in pass_.objectives:
                 if (weighted.weight != 0 or weighted.name in resolved.scored):

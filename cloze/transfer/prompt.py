@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from cloze.bounds import Count
 from cloze.errors import CheckpointError, RecipeError
 from cloze.networks.blocks.around import Outside
+from cloze.networks.cost import Operations
 from cloze.networks.encoder_decoder import rolled
 from cloze.networks.network import TokenSequence
 from cloze.registry import register
@@ -44,6 +45,12 @@ class Prompt(nn.Module, Outside):
             return forward(want=want, **(given if ids is None else {**given, "position_ids": ids + count}))
         states = forward(want=want, **self._longer(network, want, given))
         return {name: self._of_text(state, network.gives, name) for name, state in states.items()}
+
+    def begin_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The fields with longer rows."""
+        counted.above(self)
+        longer = {name: _first_repeated(fields[name], len(self.rows)) for name in ("tokens", "block") if name in fields}
+        return {**fields, **longer}
 
     def _longer(self, network: Any, want: frozenset[str], given: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs with the prompt in front."""

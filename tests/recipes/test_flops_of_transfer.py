@@ -11,6 +11,8 @@ from cloze.assembly.build import build_data, build_step
 from cloze.assembly.changes import type_of
 from cloze.assembly.parts import names
 from cloze.batching import Cursor
+from cloze.errors import CheckpointError
+from cloze.networks import EncoderDecoder, Transformer
 from cloze.training.freezing import Freezing, unfreezing_of
 from cloze.training.step import Step
 
@@ -23,7 +25,7 @@ SLOW = ["albert-base", "awd-lstm", "gpt2", "transformer-xl"]
 #: The changes that stay in a network, with their arguments.
 CHANGES: dict[str, dict[str, Any]] = {
     "adapters": {"width": 6}, "pfeiffer_adapters": {"width": 6}, "lora": {"rank": 2}, "magnitude": {"share": 0.5},
-    "features": {},
+    "features": {}, "prompt": {"tokens": 3},
 }
 WAYS = ["none", "embeddings", "0", "-1", *CHANGES, "lora on one map"]
 
@@ -55,6 +57,9 @@ def test_a_step_costs_the_products_that_it_needs(made: Any, way: str) -> None:
         return  # no head has parameters of its own: nothing would be trained
     step: Step = build()
     whole = step.flops(entry, batch)
+    if way == "prompt" and not all(type(network) in (Transformer, EncoderDecoder) for network in step.networks.values()):
+        pytest.raises(CheckpointError, change, step, way)
+        return
     change(step, way)
     if not all(each.makes & run.want for run in step._resolved_passes[entry] for each in _network(step, run).outside):
         return  # a recipe that reads nothing of what was changed is refused

@@ -53,6 +53,10 @@ class Outside:
         """The wanted states of `network`, whose `forward` takes `want` and what is `given`."""
         return forward(want=want, **given)
 
+    def begin_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The fields that the network then reads, for counting its products, which begin here."""
+        return fields
+
 
 def after_layer(around: Iterable[Any], number: int, x: Tensor) -> Tensor:
     """The output x of a layer after every object around it has replaced it."""
