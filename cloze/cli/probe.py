@@ -181,7 +181,8 @@ def _layers(subjects: list[Subject], asked: Asked) -> Finding:
     found, senses, remarks = {}, {}, []
     for one, loaded in _opened(subjects, asked):
         split, said = split_of(loaded, train, test, length=asked.length, size=asked.batch)
-        found[one.name] = probe_linear(split, seed=asked.seed, control=asked.control)
+        kind: Any = ("shuffled" if name == "sense" else "kinds") if asked.control else None
+        found[one.name] = probe_linear(split, seed=asked.seed, control=kind)
         remarks += [f"{one.name}: {remark}" for remark in said]
         if name == "sense":
             senses[one.name] = nearest_senses(split)
@@ -197,7 +198,7 @@ def _edges(subjects: list[Subject], asked: Asked) -> Finding:
     found, remarks = {}, []
     for one, loaded in _opened(subjects, asked):
         split, said = split_of(loaded, train, test, length=asked.length, size=asked.batch)
-        found[one.name] = probe_linear(split, seed=asked.seed, control=asked.control)
+        found[one.name] = probe_linear(split, seed=asked.seed, control="kinds" if asked.control else None)
         remarks += [f"{one.name}: {remark}" for remark in said]
     return finding("edges", "relations of words to their heads", subjects, found, remarks=remarks)
 

@@ -178,8 +178,9 @@ def finding(
         tables.append(Table(
             f"{name}: {what} from each layer", head, rows,
             f"{one.train:,} training and {one.test:,} test examples of {one.classes} classes. Without a network: "
-            f"{one.majority:.3f} by the most frequent label, {one.by_kind:.3f} by the most frequent one of each word. The "
-            "control gives every word a random label; a probe that learns it as well has only learned words.",
+            f"{one.majority:.3f} by the most frequent label, {one.by_kind:.3f} by the most frequent one of each word. "
+            + ("The control gives every example the label of a random one." if near else
+               "The control gives every word a random label; a probe that learns it as well has only learned words."),
         ))  # fmt: skip
     plots = by_layer_and_step(
         f"accuracy: {what}", {name: one.accuracy for name, one in found.items()}, subjects,

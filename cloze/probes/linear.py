@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -52,17 +52,27 @@ class Accuracies:
         return [a - b for a, b in zip(self.accuracy, self.control, strict=True)]
 
 
-def probe_linear(split: Split, *, seed: int = 0, control: bool = True, penalty: float = 1e-3) -> Accuracies:
-    """Train one linear classifier per layer, and with `control` another on random labels of the same kinds."""
+def probe_linear(
+    split: Split, *, seed: int = 0, control: Literal["kinds", "shuffled"] | None = "kinds", penalty: float = 1e-3
+) -> Accuracies:
+    """Train one linear classifier per layer, and another for its control task.
+
+    The control gives every kind a random label. `shuffled` gives every example the label of a random one: for senses, because
+    there a kind is a word that all examples share.
+    """
     names = sorted(set(split.train_labels))
     number = {name: n for n, name in enumerate(names)}
     truth = np.array([number[label] for label in split.train_labels], np.int64)
     asked = np.array([number.get(label, -1) for label in split.test_labels], np.int64)
-    random = control_labels([*split.train_kinds, *split.test_kinds], split.train_labels, seed)
+    kinds = [*split.train_kinds, *split.test_kinds]
+    if control == "shuffled":
+        random = np.random.default_rng(seed).choice(truth, len(kinds))
+    else:
+        random = control_labels(kinds, split.train_labels, seed)
     found, controls = [], []
     for train, test in zip(split.train, split.test, strict=True):
         found.append(_accuracy(train, truth, test, asked, len(names), penalty))
-        if control:
+        if control is not None:
             own, other = random[: len(train)], random[len(train) :]
             controls.append(_accuracy(train, own, test, other, len(names), penalty))
     majority = Counter(split.train_labels).most_common(1)[0][0]

@@ -68,10 +68,14 @@ def word_states(
     for index in by_length([len(row.row) for row in rows], rows=size):
         with torch.inference_mode():
             layers: Any = reader.states(reader.batch([rows[i].row for i in index]), {"layers"})["layers"].float().cpu()
-        sums = torch.nn.functional.pad(layers.cumsum(2, dtype=torch.float64), (0, 0, 1, 0)).numpy()
         for place, number in enumerate(index):
-            begin, end = rows[number].columns.T
-            count = np.maximum(end - begin, 1)[:, None]
-            found = (sums[:, place, np.maximum(end, 0)] - sums[:, place, np.maximum(begin, 0)]) / count
-            yield int(number), np.where((begin >= 0)[:, None], found, 0.0).astype(np.float32)
+            yield int(number), _means(layers[:, place].numpy(), rows[number].columns)
         report(len(index))
+
+
+def _means(states: Vectors, columns: Places) -> Vectors:
+    """The means (N + 1, K, D) of the states (N + 1, L, D) over each word's columns; zeros for words that were not read."""
+    sums = np.pad(states.cumsum(1, dtype=np.float64), ((0, 0), (1, 0), (0, 0)))
+    begin, end = np.maximum(columns.T, 0)
+    found = (sums[:, end] - sums[:, begin]) / np.maximum(end - begin, 1)[:, None]
+    return np.where((columns[:, 0] >= 0)[:, None], found, 0.0).astype(np.float32)

@@ -65,8 +65,14 @@ def test_a_layer_that_holds_the_labels_is_selective_and_one_that_holds_the_words
     assert found.majority == pytest.approx(Counter(made_split(True).test_labels)["A"] / 100)
 
 
+def test_shuffled_labels_cannot_be_learned_from_any_layer() -> None:
+    split = made_split(separable=True)
+    found = probe_linear(split, control="shuffled")
+    assert found.accuracy[1] > 0.97 and max(found.control) < found.majority + 0.1
+
+
 def test_noise_predicts_no_better_than_the_most_frequent_label() -> None:
-    found = probe_linear(made_split(separable=False), control=False)
+    found = probe_linear(made_split(separable=False), control=None)
     assert found.accuracy[1] <= found.majority + 0.03 and np.isnan(found.control).all()
 
 

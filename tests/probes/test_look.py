@@ -152,15 +152,17 @@ def test_tokens_cannot_become_markup_and_the_page_refers_to_nothing_outside(chec
 @pytest.mark.skipif(BROWSER is None, reason="no chromium to look at the page with")
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_browser_draws_every_panel_without_an_error(width: int, checkpoint: Callable[..., Any], tmp_path: Path) -> None:
+    """And what goes from a text to itself and to the other one is all of a row."""
     seen = hostile(look(checkpoint("bert"), f"{TEXT} and [MASK]", "a dog"))
     page = write_page(seen, tmp_path / "page.html", name="tiny")
     probe = """<script>{
       const wide = document.documentElement.scrollWidth, count = what => document.querySelectorAll(what).length;
-      document.querySelectorAll("#model canvas")[0].click(); document.getElementById("layer").value = 0;
+      const parts = ["00", "01"].map(part => { state.part = part; return mean(3).reduce((a, b) => a + b); });
+      state.part = "all"; document.querySelectorAll("#model canvas")[0].click(); document.getElementById("layer").value = 0;
       document.getElementById("layer").dispatchEvent(new Event("input"));
       document.title = [wide <= innerWidth, count("#model canvas"), count("#lens-table tbody tr"), count("#near-table tbody tr"),
         count("#view line") > 0, count("#attribution-strips .strip"), document.getElementById("layer-name").textContent,
-        count("script"), window.failed ?? ""].join("|");
+        count("script"), Math.min(...parts) > 0 && (parts[0] + parts[1]).toFixed(6), window.failed ?? ""].join("|");
     }</script></body>"""
     html = page.read_text(encoding="utf-8").replace("</body>", probe)
     html = html.replace("<head>", "<head><script>onerror = message => window.failed = message</script>")
@@ -171,7 +173,7 @@ def test_a_browser_draws_every_panel_without_an_error(width: int, checkpoint: Ca
         check=True, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     found = re.search(r"<title>([^<]*)</title>", done.stdout)
-    assert found is not None and found[1] == "true|4|3|3|true|1|input|5|"
+    assert found is not None and found[1] == "true|4|3|3|true|1|input|5|1.000000|"
 
 
 def test_the_data_of_a_network_without_attention_or_head_has_the_other_panels(checkpoint: Callable[..., Any]) -> None:
