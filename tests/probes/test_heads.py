@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from cloze.corpus.readers.tagged import Tagged
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
 from cloze.networks import Clock
@@ -19,9 +20,12 @@ from cloze.networks.blocks.visibility import Visibility
 from cloze.probes.finding import Subject, as_text
 from cloze.probes.gates import closed, each_gate, families
 from cloze.probes.heads import Head, finding, importance, ordered, probe_heads, without
-from cloze.probes.losses import ClassifiedExamples, TextExamples, text_examples
+from cloze.probes.losses import ClassifiedExamples, LabelledExamples, TextExamples, text_examples
 from cloze.reports.probe import render
 from cloze.tasks.classifier import Classifier
+from cloze.tasks.labeller import WordLabeller
+from cloze.tasks.task import task
+from tests.making import network_of
 
 TEXTS = [
     "The cat sleeps on the mat and dreams of mice.", "A dog barks", "Rain fell on the garden all night", "Nobody saw the mice.",
@@ -138,3 +142,32 @@ def test_networks_without_heads_and_checkpoints_without_a_head_are_refused(check
         text_examples(checkpoint("gpt2"), ["a"[:0]])
     with pytest.raises(UserError, match="LSTM has no attention, hence no heads"):
         families(type("LSTM", (), {"gives": {}})())
+
+
+def test_a_labeller_of_words_has_a_loss_for_each_text_whatever_the_batch(checkpoint: Callable[..., Any]) -> None:
+    loaded = checkpoint("tagger")
+    reader = Reader.of(loaded)
+    learner = WordLabeller(reader, loaded.heads["tags"], ("a", "b", "c"), "a", task("token_labelling"), length=None).eval()
+    words = [tuple(text.split()) for text in TEXTS] + [("cat",) * 60]
+    labels = [tuple("abc"[n % 3] for n in range(len(own))) for own in words]
+    examples = LabelledExamples(learner, Tagged(words, labels, "file", tuple(range(len(words))), (None,) * len(words)))
+    assert len(examples.rows) == len(TEXTS) and examples.remarks[0].startswith("1 of 10 texts were left out")
+    with torch.no_grad():
+        together = examples.losses(range(len(TEXTS)))
+        alone = torch.cat([examples.losses([n]) for n in range(len(TEXTS))])
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+    (window,) = examples.rows[1].windows
+    states = reader.states(reader.batch([window.row]), {"hidden"})
+    scores = reader.scores(learner.head, states, reader.batch([window.row]), torch.from_numpy(window.columns))
+    expected = torch.nn.functional.cross_entropy(scores, torch.tensor([0, 1, 2]))
+    torch.testing.assert_close(alone[1], expected.detach(), rtol=1e-4, atol=1e-5)
+    one, many = importance(examples, size=1)["gates"], importance(examples, size=32)["gates"]
+    np.testing.assert_allclose(many, one, rtol=1e-3, atol=1e-6)
+    assert 0 <= examples.value(size=4) <= 1
+
+
+def test_an_encoder_decoder_has_three_kinds_of_heads_with_gates_of_their_own() -> None:
+    network = network_of("encoder_decoder", layers=2, decoder_layers=3, width=12, heads=3, vocab_size=20, clock=Clock())
+    assert [tuple(kind) for kind in families(network)] == [
+        ("gates", "encoder", 2, 3), ("decoder_gates", "decoder", 3, 3), ("crossing_gates", "decoder to encoder", 3, 3),
+    ]  # fmt: skip
