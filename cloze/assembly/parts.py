@@ -36,7 +36,7 @@ MODULES: dict[str, str] = {
     "schedule": "cloze.training.schedules",
     "unfreezing": "cloze.transfer",
     "layerwise": "cloze.transfer",
-    "change": "cloze.transfer",
+    "change": "cloze.compression",  # which imports the changes of cloze.transfer
     "engine": "cloze.engines",
 }
 

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,8 @@ def share(
     holds something already, `TaskError` for an unknown task, `UserError` for a code or a name that the Hub would refuse. `out`
     appears whole or not at all.
     """
-    _check(out, languages, licence)
+    require_new(out)
+    _check(languages, licence)
     with naming_files(source):
         imported = open_folder(source)
     description = None if task is None else read_task(source, task)
@@ -49,12 +50,24 @@ def share(
         heads = {name: imported.model.heads[name] for name in imported.model.heads if name in own}
         imported = replace(imported, model=replace(imported.model, heads=heads), labels=tuple(description.get("labels") or ()))
     card = card_of(source, imported, languages=languages, licence=licence, data=data, folder=out.name, task=task)
+    return write_copy(source, out, replace(imported, model=imported.model.plain), card, description=description)
+
+
+def write_copy(
+    source: Path, out: Path, imported: Imported, card: Card, *, description: Mapping[str, Any] | None = None,
+    finish: Callable[[Path], None] = lambda stage: None,
+) -> list[str]:
+    """Write the model `imported`, read from `source` and perhaps changed, to the new folder `out`; returns remarks.
+
+    Recipe, task and the user's code are copied from `source`; `description` replaces the contents of task.json. `finish` is
+    called with the complete folder before it appears as `out`; if it raises, `out` does not appear.
+    """
     out.parent.mkdir(parents=True, exist_ok=True)
     stage = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
         stage.chmod(0o755)
         remarks = export_folder(
-            stage, model=imported.model.plain, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
+            stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
             architecture=imported.architecture, labels=imported.labels or None,
         )  # fmt: skip
         _write_others(source, stage, description, card)
@@ -66,6 +79,7 @@ def share(
         for copy in (copies := copies_in(source)):
             (stage / FOLDER).mkdir(exist_ok=True)
             shutil.copyfile(copy, stage / FOLDER / copy.name)
+        finish(stage)
         os.replace(stage, out)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
@@ -102,9 +116,13 @@ def _towers(description: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list(description.get("towers", {}).values())
 
 
-def _check(out: Path, languages: Sequence[str], licence: str | None) -> None:
+def require_new(out: Path) -> None:
+    """A `CheckpointError` if `out` holds something already."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CheckpointError(f"{out}: is not empty. Choose a new or empty folder.")
+
+
+def _check(languages: Sequence[str], licence: str | None) -> None:
     for code in languages:
         if not _LANGUAGE.fullmatch(code):
             raise UserError(f"--language {code!r}: expected ISO 639 codes such as en, fr or zh, separated by commas.")

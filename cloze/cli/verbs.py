@@ -47,6 +47,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "neighbours": Verb("neighbours", "the nearest words"),
         "analogy": Verb("analogy", "man is to king as woman is to …?"),
         "import": Verb("import_", "read a Hugging Face folder or a file of word vectors"),
+        "compress": Verb("compress", "write a smaller checkpoint: fewer layers, heads, weights or bits"),
         "export": Verb("export", "write a folder to publish, or word vectors to a file"),
     },
     "Look": {

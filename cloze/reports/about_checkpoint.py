@@ -62,7 +62,7 @@ def about_checkpoint(path: Path, opens: Opens) -> About:
     can, task = opens(path), read_json(path / TASK)
     _, recipe = read_recipe(path / RECIPE)
     whose = f"of the recipe {recipe['name']}" if recipe.get("name") else "that transformers wrote"
-    facts = [*network_facts(path, can), *task_facts(task), files_fact(path)]
+    facts = [*network_facts(path, can), *compression_facts(path), *task_facts(task), files_fact(path)]
     summary = f"a {'fine-tuned ' if task else ''}checkpoint {whose}, without the log of a run"
     return About("checkpoint", path, summary, facts, uses(path, can, task))
 
@@ -86,6 +86,22 @@ def network_facts(path: Path, can: Usable) -> list[Fact]:
     if can.heads:
         facts.append(Fact("heads", list(can.heads), ", ".join(can.heads)))
     return [*facts, *_tokenizer(path), *_code(path)]
+
+
+def compression_facts(path: Path) -> list[Fact]:
+    """What `cloze compress` did, and the sizes before and after."""
+    found = read_json(path / "cloze" / "compression.json")
+    if not found:
+        return []
+    done = [" ".join([name, *(f"{key}={_value(value)}" for key, value in own.items())])
+            for change in found["changes"] for name, own in change.items()]
+    sizes = [f"{when}: {_size(found[when])}" for when in ("before", "after")]
+    return [Fact("compressed", found, [f"from {found['from']}: {'; '.join(done)}", *sizes])]
+
+
+def _size(size: Mapping[str, Any]) -> str:
+    share = size["zeros"] / max(size["parameters"], 1)
+    return f"{size['parameters']:,} parameters, {share:.1%} of them zero, {shown_size(size['bytes'])} of weights"
 
 
 def _value(value: Any) -> str:

@@ -40,9 +40,11 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "drop_segments": {},
     "keep_layers": {"layers": [1]},
     "lora": {"rank": 2},
-    "magnitude": {"share": 0.5},
     "pfeiffer_adapters": {"width": 2},
     "prompt": {"tokens": 3},
+    "prune_heads": {"heads": [[0, 0], [1, 1]]},
+    "quantise": {"bits": 4},
+    "sparsify": {"share": 0.5},
     "vocabulary": {},
 }
 #: Other arguments, where those above make no sense.
@@ -59,7 +61,8 @@ REFUSED = (
         "prompt", "transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow",
         r"prompt: \w+ does not read vectors in place of a table's rows",
     ),
-    ("lora magnitude", "word2vec-cbow", r"\w+ has no linear maps above its embeddings"),
+    ("prune_heads", "lstm skip-thought nnlm elmo context2vec cove word2vec-cbow", r"prune_heads: \w+ has no attention heads"),
+    ("lora sparsify quantise", "word2vec-cbow", r"\w+ has no linear maps above its embeddings"),
 )
 #: Changes that have no plain form, and what is said.
 UNMERGED = dict.fromkeys(("adapters", "features", "pfeiffer_adapters", "prompt"), "cannot be merged into weights")
@@ -212,7 +215,8 @@ def assert_survives(change: str, name: str, system: Callable[..., Any], start: C
     ("change", "name"),
     [("arguments", "bert"), ("keep_layers", "t5-small"), ("keep_layers", "elmo"), ("adapters", "t5-small"),
      ("pfeiffer_adapters", "elmo"), ("lora", "bert"), ("lora", "lstm"),
-     ("features", "bert"), ("features", "lstm"), ("prompt", "t5-small"), ("magnitude", "xlnet-base"), ("vocabulary", "bert"),
+     ("features", "bert"), ("features", "lstm"), ("prompt", "t5-small"), ("sparsify", "xlnet-base"), ("vocabulary", "bert"),
+     ("prune_heads", "t5-small"), ("quantise", "lstm"),
      *((changes.split()[0], ones.split()[0]) for changes, ones, _ in REFUSED)],
 )  # fmt: skip
 def test_a_changed_network_survives_every_checkpoint(

@@ -26,7 +26,7 @@ LORA = {"lora": {"rank": 2, "on": ["query", "value", "outer"]}}
 @pytest.mark.parametrize(("name", "kind", "cls", "change"), [
     ("bert", "wordpiece", "BertModel", LORA), ("roberta", "roberta", "RobertaModel", LORA), ("gpt2", "gpt2", "GPT2Model", LORA),
     ("t5-small", "t5", "T5Model", LORA), ("xlnet-base", "unigram", "XLNetModel", LORA),
-    ("gpt2", "gpt2", "GPT2Model", {"magnitude": {"share": 0.5}}),
+    ("gpt2", "gpt2", "GPT2Model", {"sparsify": {"share": 0.5}}),
     ("roberta", "roberta", "RobertaModel", {"keep_layers": {"layers": [1]}}),
     ("t5-small", "t5", "T5Model", {"keep_layers": {"layers": [1, 2]}}),
 ])  # fmt: skip

@@ -51,7 +51,7 @@ def test_a_change_that_adds_parameters_has_ten_times_the_rate(folder: Folder) ->
     loaded = load_checkpoint(folder("bert"))
     whole = recipe_onto("sentence_classification", loaded).training.rate.arguments["peak"]
     told: list[str] = []
-    made = recipe_onto("sentence_classification", loaded, changes=["adapters=4", "magnitude=0.1"], report=told.append)
+    made = recipe_onto("sentence_classification", loaded, changes=["adapters=4", "sparsify=0.1"], report=told.append)
     assert made.training.rate.arguments["peak"] == pytest.approx(10 * whole)
     assert "10 times that for adapters" in told[0]
 

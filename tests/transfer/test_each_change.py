@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.compression import Sparsify
 from cloze.errors import CheckpointError
 from cloze.networks import Clock, Transformer
 from cloze.networks.blocks.computed import ComputedLinear, keep_computed
-from cloze.transfer import KeepLayers, LoRA, Magnitude, Shape, Transition
+from cloze.transfer import KeepLayers, LoRA, Shape, Transition
 from tests.making import network_of
 
 SHAPE: dict[str, Any] = {"layers": 4, "width": 8, "heads": 2, "positions.max_length": 16}
@@ -55,9 +56,9 @@ def test_layers_that_share_a_map_share_its_update() -> None:
     assert isinstance(network.layers[3].outer, ComputedLinear) and len(network.layers[3].outer.changes) == 1
 
 
-def test_magnitude_prunes_the_smallest_weights_of_each_map_and_only_these() -> None:
+def test_sparsify_prunes_the_smallest_weights_of_each_map_and_only_these() -> None:
     there, here = transformer(), transformer()
-    change = Magnitude(share=0.25, on=("outer", "key"))
+    change = Sparsify(share=0.25, on=("outer", "key"))
     change.apply(here)
     here.load_state_dict(dict(change.weights(there.state_dict(), transition(there, here))))
     for old, new in zip(there.layers, here.layers, strict=True):

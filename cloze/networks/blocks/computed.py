@@ -1,4 +1,4 @@
-"""Linear maps: those whose weight is computed, where low-rank updates, masks and rounding act, and maps used in part."""
+"""Linear maps and tables whose weight is computed, where low-rank updates, masks and rounding act, and maps used in part."""
 
 from __future__ import annotations
 
@@ -7,47 +7,69 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-class ComputedLinear(nn.Linear):
-    """A linear map that passes its own weight through `changes`, in order, whenever the weight is read.
-
-    The map itself, a recurrence, a slice of stacked projections and a fused function all read `weight`, so all of them use the
-    computed one. In a state dict the own weight keeps its name; what the changes hold is under `changes.NAME.`.
-    """
+class _Computed(nn.Module):
+    """Passes the module's own weight through `changes`, in order, whenever the weight is read."""
 
     changes: nn.ModuleDict
 
     @property
-    def weight(self) -> Tensor:  # type: ignore[override]
-        """The computed weight, (out, in)."""
+    def weight(self) -> Tensor:
+        """The computed weight, in the shape of the own one."""
         made = self._parameters["weight"]
-        assert made is not None  # a linear map always has one
+        assert made is not None  # a map or a table always has one
         for change in self.changes.values():
             made = change(made)
         return made
 
 
-def compute_weight(linear: nn.Linear, name: str, change: nn.Module) -> None:
-    """Pass the weight of `linear` through one more `change`, a module from weight to weight; the map is changed in place.
+class ComputedLinear(_Computed, nn.Linear):  # type: ignore[override]
+    """A linear map that passes its own weight through `changes` whenever the weight is read.
+
+    The map itself, a recurrence, a slice of stacked projections and a fused function all read `weight`, so all of them use the
+    computed one. In a state dict the own weight keeps its name; what the changes hold is under `changes.NAME.`.
+    """
+
+
+class ComputedTable(_Computed, nn.Embedding):  # type: ignore[override]
+    """A table of vectors whose weight is computed in the same way; a head that is tied to it reads the computed rows."""
+
+
+_COMPUTED: dict[type, type] = {nn.Linear: ComputedLinear, nn.Embedding: ComputedTable}
+
+
+def compute_weight(owner: nn.Linear | nn.Embedding, name: str, change: nn.Module) -> None:
+    """Pass the weight of a linear map or a table through one more `change`, a module from weight to weight; in place.
 
     Layers that share the map share the change. The change gets a number if the map already has one of that `name`.
     """
-    if type(linear) is nn.Linear:
-        linear.__class__ = ComputedLinear
-        linear.changes = nn.ModuleDict()
-    assert isinstance(linear, ComputedLinear)  # no network has maps of other kinds
-    number = sum(known.partition("_")[0] == name for known in linear.changes)
-    linear.changes[name if not number else f"{name}_{number + 1}"] = change
+    if type(owner) in _COMPUTED:
+        owner.__class__ = _COMPUTED[type(owner)]
+        owner.changes = nn.ModuleDict()
+    assert isinstance(owner, _Computed)  # no network has maps of other kinds
+    number = sum(name in (known, known.rpartition("_")[0]) for known in owner.changes)
+    owner.changes[name if not number else f"{name}_{number + 1}"] = change
 
 
 @torch.no_grad()
 def keep_computed(root: nn.Module) -> None:
-    """Make every computed weight below `root` the own weight of its map, and the map an ordinary `nn.Linear` again."""
+    """Make every computed weight below `root` the own weight of its map, and the map an ordinary one again."""
     for module in root.modules():
-        if isinstance(module, ComputedLinear):
+        if isinstance(module, _Computed):
             made = module.weight.detach().clone()
             del module.changes
-            module.__class__ = nn.Linear  # type: ignore[assignment]  # as `compute_weight` found it
+            module.__class__ = next(plain for plain, computed in _COMPUTED.items() if type(module) is computed)
             module.weight.copy_(made)
+
+
+@torch.no_grad()
+def bake_computed(root: nn.Module) -> None:
+    """Make every computed weight below `root` the own weight of its map, and keep the changes: for changes that leave what they
+    have computed as it is, such as masks."""
+    for module in root.modules():
+        if isinstance(module, _Computed):
+            own = module._parameters["weight"]
+            assert own is not None
+            own.copy_(module.weight)
 
 
 def is_added(name: str) -> bool:

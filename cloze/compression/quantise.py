@@ -1,0 +1,125 @@
+"""`change: [quantise: 8]`: weights of a few bits, as floats that have no other values than those."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cloze.bounds import Count
+from cloze.compression.maps import token_tables
+from cloze.errors import CheckpointError
+from cloze.networks.blocks.computed import compute_weight
+from cloze.registry import register
+from cloze.transfer.change import Change
+from cloze.transfer.maps import STACKED, chosen_maps
+
+
+class Rounded(NamedTuple):
+    """A rounded weight: `integers` (out, in), and for each row the `step` (out, 1) and the number `zero` that is 0 (out, 1)."""
+
+    integers: Tensor
+    step: Tensor
+    zero: Tensor
+
+    @property
+    def floats(self) -> Tensor:
+        """What the integers stand for, (out, in)."""
+        return self.integers * self.step + self.zero
+
+
+def round_weight(weight: Tensor, *, bits: int, groups: int = 1, symmetric: bool = True) -> Rounded:
+    """A weight (out, in) with 2^bits values, or one less if they are symmetric, in each of `groups` groups of its rows.
+
+    Symmetric (Zafrir et al., 2019, §3.1): the integers −(2^(bits−1) − 1) … 2^(bits−1) − 1, the largest of them for the largest
+    magnitude of the group. Otherwise (Shen et al., 2020, §3): 0 … 2^bits − 1, from the smallest to the largest weight of the
+    group. Groups are of consecutive rows and equally large up to one row. The error is at most half a step.
+    """
+    rows = len(weight)
+    group = torch.arange(rows, device=weight.device) * groups // rows
+    most = 2 ** (bits - 1) - 1 if symmetric else 2**bits - 1
+
+    def extreme(values: Tensor, of: str) -> Tensor:
+        found = values.new_zeros(groups).scatter_reduce(0, group, values, of, include_self=False)
+        return found[group][:, None]
+
+    high = extreme((weight.abs() if symmetric else weight).amax(1), "amax")
+    low = torch.zeros_like(high) if symmetric else extreme(weight.amin(1), "amin")
+    step = (high - low) / most
+    step = torch.where(step > 0, step, 1.0)  # a group of equal weights has no range
+    return Rounded(((weight - low) / step).round().clamp(-most if symmetric else 0, most), step, low)
+
+
+class _Through(torch.autograd.Function):
+    """The rounded weight forward, the gradient unchanged backward (the straight-through estimator)."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, rounded: Tensor) -> Tensor:
+        return rounded
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0], None
+
+
+class Rounding(nn.Module):
+    """A weight with the values of `bits` bits; its gradient passes unchanged. See `round_weight`."""
+
+    def __init__(self, *, bits: int, groups: int, symmetric: bool) -> None:
+        super().__init__()
+        self.bits, self.groups, self.symmetric = bits, groups, symmetric
+
+    def rounded(self, weight: Tensor) -> Rounded:
+        """The integers that stand for a weight (out, in)."""
+        return round_weight(weight.detach().float(), bits=self.bits, groups=self.groups, symmetric=self.symmetric)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """(out, in) to (out, in)."""
+        if weight.is_meta:
+            return weight
+        made: Tensor = _Through.apply(weight, self.rounded(weight).floats.to(weight.dtype))
+        return made
+
+
+@register("change", "quantise")
+@dataclass(frozen=True)
+class Quantise(Change):
+    """Weights of `bits` bits in every linear map above the embeddings, and in the table of tokens (`embeddings`).
+
+    `symmetric` rounding with one range per map is that of Q8BERT (Zafrir et al., 2019, §3.1); Q-BERT (Shen et al., 2020, §3) has
+    asymmetric ranges for each of `groups` groups of output rows, for example one per head. Stacked projections have these groups
+    in each of queries, keys and values. `on` names linear maps as in `lora`. In training the own weights stay exact, the network
+    computes with the rounded ones, and gradients pass unchanged. Export writes the rounded weights as floats.
+
+    Differs: in Q-BERT, no gradient passes where a weight is out of range; the ranges here are those of the weights themselves, so
+    no weight is. A group without a range keeps its value.
+    """
+
+    bits: Count = 8
+    groups: Count = 1
+    symmetric: bool = True
+    embeddings: bool = True
+    on: tuple[str, ...] | None = None
+
+    lasts: ClassVar[bool] = True
+
+    def apply(self, network: Any) -> None:
+        """Round every chosen map, and the table of tokens."""
+        fewest = 2 if self.symmetric else 1
+        if not fewest <= self.bits <= 16:
+            raise CheckpointError(f"quantise: {self.bits} bits. Expected {fewest} to 16.")
+        names = {id(module): name.rpartition(".")[2] for name, module in network.named_modules()}
+        for linear, rows in chosen_maps(network, self.on, of="quantise"):
+            if rows != slice(None):
+                raise CheckpointError("quantise: on: names whole maps, not parts of stacked projections: write `projections`.")
+            self._round(linear, self.groups * len(STACKED.get(names[id(linear)], "1")), names[id(linear)])
+        for table in token_tables(network) if self.embeddings else ():
+            self._round(table, 1, "the table of tokens")
+
+    def _round(self, owner: Any, groups: int, name: str) -> None:
+        height = len(next(owner.parameters()))
+        if groups > height:
+            raise CheckpointError(f"quantise: {self.groups} groups are more than the rows of {name} ({height}). Write fewer.")
+        compute_weight(owner, "quantise", Rounding(bits=self.bits, groups=groups, symmetric=self.symmetric))

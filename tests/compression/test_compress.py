@@ -1,0 +1,164 @@
+"""`cloze compress`: a folder in, a smaller one out, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cloze.assembly.build import load_checkpoint
+from cloze.assembly.compress import compress
+from cloze.assembly.finetune import finetune
+from cloze.assembly.share import share
+from cloze.compression import round_weight
+from cloze.decoding.reader import Reader
+from cloze.probes.gates import closed, families
+from cloze.probes.heads import Head, importance, without
+from cloze.probes.losses import task_examples
+from cloze.tasks.result import load_tuned
+from tests.interop.conftest import load_systems
+
+Folder = Callable[..., Path]
+TEXTS = ["the cat saw the dog", "the rain in the garden all the night"]
+
+
+def states(folder: Path, **given: Any) -> torch.Tensor:
+    """The states that a checkpoint gives for two texts."""
+    reader = Reader.of(load_checkpoint(folder))
+    with torch.no_grad():
+        found: torch.Tensor = reader.states(reader.batch(reader.encode(TEXTS)), {"hidden"}, **given)["hidden"]
+    return found
+
+
+def test_kept_layers_are_a_shallower_checkpoint_that_keeps_tokenizer_head_and_task(
+    tuned: Folder, tmp_path: Path, cloze: Callable[..., Any]
+) -> None:
+    said = cloze("compress", tuned(), "--layers", "1", "--out", tmp_path / "small")
+    assert said.code == 0 and " parameters, " in said.out and "before: " in said.out, said.err
+    before, after = load_checkpoint(tuned()), load_checkpoint(tmp_path / "small")
+    assert (before.network_arguments["layers"], after.network_arguments["layers"]) == (2, 1)
+    assert after.tokenizer.hash == before.tokenizer.hash and after.heads.keys() == before.heads.keys()
+    for name, tensor in before.network.layers[1].state_dict().items():
+        assert torch.equal(after.network.layers[0].state_dict()[name], tensor)
+    task = json.loads((tmp_path / "small" / "cloze" / "task.json").read_text())
+    assert task["labels"] == ["animal", "weather"] and "dev" not in task  # the accuracy was that of the network before
+    shown = cloze("show", tmp_path / "small")
+    assert "compressed" in shown.out and "keep_layers layers=[1]" in shown.out and "before: " in shown.out
+    assert cloze("predict", tmp_path / "small", "the cat saw the rain").code == 0
+    record = json.loads((tmp_path / "small" / "cloze" / "compression.json").read_text())
+    assert record["after"]["parameters"] == after.parameters < record["before"]["parameters"] == before.parameters
+    assert record["after"]["bytes"] < record["before"]["bytes"]
+
+
+def test_heads_are_pruned_by_their_measured_importance_and_the_same_by_a_file_of_scores(
+    tuned: Folder, tables: Path, tmp_path: Path, cloze: Callable[..., Any]
+) -> None:
+    train = tables / "train.tsv"
+    assert cloze("compress", tuned(), "--heads", "0.5", "--task", train, "--out", tmp_path / "one").code == 0
+    assert cloze("probe", "heads", tuned(), "--task", train, "--out", tmp_path / "probe").code == 0
+    assert cloze("compress", tuned(), "--heads", "0.5", "--scores", tmp_path / "probe", "--out", tmp_path / "two").code == 0
+    assert torch.equal(states(tmp_path / "one"), states(tmp_path / "two"))
+
+    learner = load_tuned(load_checkpoint(tuned()))[0]
+    scores = importance(task_examples(learner, learner.task.read(train)))["gates"]
+    ranked = sorted((scores[n, h] / (scores[n] ** 2).sum() ** 0.5, n, h) for n in range(2) for h in range(2))
+    pruned = sorted([n, h] for _, n, h in ranked[:2])
+    (change,) = load_checkpoint(tmp_path / "one").imported.model.changes
+    assert change == ("prune_heads", {"heads": pruned, "of": "attention"})
+    network: Any = learner.network
+    gates = without(families(network), [Head("gates", layer, head) for layer, head in pruned])
+    with closed(network, gates):
+        expected = Reader.of(load_checkpoint(tuned()))
+        expected = Reader(network, expected.tokenizer, expected.reading, expected.order)
+        with torch.no_grad():
+            gated = expected.states(expected.batch(expected.encode(TEXTS)), {"hidden"})["hidden"]
+    torch.testing.assert_close(states(tmp_path / "one"), gated, atol=1e-6, rtol=0)
+
+
+def test_pruned_and_rounded_weights_are_written_and_stay_zero_when_the_folder_is_tuned(
+    tuned: Folder, folder: Folder, tables: Path, tmp_path: Path
+) -> None:
+    start = folder("bert")
+    changes = [("sparsify", {"share": 0.5}), ("quantise", {"bits": 4, "groups": 2})]
+    made = compress(start, tmp_path / "small", changes)
+    before = load_checkpoint(start).network.state_dict()
+    after = load_checkpoint(tmp_path / "small", plain=True).network.state_dict()
+    for name in ("layers.0.outer.weight", "layers.1.attention.projections.weight"):
+        groups = 6 if "projections" in name else 2
+        rounded = round_weight(before[name], bits=4, groups=groups).floats
+        zero = before[name].abs().flatten().argsort(stable=True)[: before[name].numel() // 2]
+        rounded.view(-1)[zero] = 0.0
+        assert torch.equal(after[name], rounded)
+    assert made.after.zeros > 0.5 * made.before.parameters * 0.5 and made.after.parameters == made.before.parameters
+    assert any("holds the masks" in remark for remark in made.remarks)
+
+    finetune(
+        tmp_path / "small", train=[str(tables / "train.tsv")], dev=[str(tables / "dev.tsv")], out=tmp_path / "tuned",
+        overrides=["training.epochs=1", "length=24", "training.rate.linear.peak=0.01"], report=lambda line: None,
+    )
+    trained = load_checkpoint(tmp_path / "tuned", plain=True).network.state_dict()
+    name = "layers.0.outer.weight"
+    assert not torch.equal(trained[name], after[name]) and bool((trained[name][after[name] == 0] == 0).all())
+    share(tmp_path / "small", tmp_path / "merged")
+    assert not load_checkpoint(tmp_path / "merged").imported.model.changes
+    assert torch.equal(states(tmp_path / "merged"), states(tmp_path / "small"))
+
+
+def test_a_folder_can_be_compressed_again(folder: Folder, tmp_path: Path) -> None:
+    compress(folder("bert"), tmp_path / "one", [("prune_heads", {"heads": [[0, 1]]})])
+    compress(tmp_path / "one", tmp_path / "two", [("sparsify", {"share": 0.25})])
+    names = [name for name, _ in load_checkpoint(tmp_path / "two").imported.model.changes]
+    assert names == ["prune_heads", "sparsify"]
+    compress(tmp_path / "two", tmp_path / "three", [("keep_layers", {"layers": [0]})])
+    last = load_checkpoint(tmp_path / "three")
+    assert not last.imported.model.changes and last.network_arguments["layers"] == 1
+    assert bool((last.network.layers[0].attention.out.weight[:, 8:] == 0).all())  # the head that was pruned first
+
+
+def test_the_recipe_of_a_cut_run_describes_the_cut_network(tmp_path: Path) -> None:
+    from cloze.assembly.build import build_step
+    from cloze.assembly.load import load_recipe
+    from cloze.assembly.publish import Publisher
+
+    pieces, recipe = load_systems().tokenizer("wordpiece"), load_recipe("bert", size="tiny")
+    Publisher(recipe, pieces)(tmp_path / "run", build_step(recipe, vocab_size=pieces.size).state_dict(), 0)
+    compress(tmp_path / "run", tmp_path / "small", [("keep_layers", {"layers": [1]})])
+    assert load_recipe(tmp_path / "small").exported.part.arguments["layers"] == 1
+
+
+@pytest.mark.parametrize(("name", "options", "said"), [
+    ("bert", [], "nothing to do. Give one or more of --layers"),
+    ("bert", ["--layers", "0,x"], "--layers 0,x: expected numbers of layers"),
+    ("bert", ["--layers", "5"], r"keep_layers: [5]. Expected layers from 0 to 1"),
+    ("bert", ["--heads", "0.5"], "--heads needs the importance of heads. Give one of --scores FILE"),
+    ("bert", ["--heads", "1.5", "--text", "F"], "--heads 1.5: expected a share between 0 and 1"),
+    ("bert", ["--task", "F"], "--task says which heads are pruned. Add --heads SHARE."),
+    ("bert", ["--layers", "0", "--heads", "0.5", "--text", "F"], "cut the layers first"),
+    ("bert", ["--groups", "4"], "Add --bits."),
+    ("bert", ["--embeddings"], "--embeddings belongs to --magnitude or --bits"),
+    ("bert", ["--magnitude", "1"], "--magnitude 1.0: expected a share between 0 and 1"),
+    ("bert", ["--bits", "1"], "quantise: 1 bits. Expected 2 to 16."),
+])  # fmt: skip
+def test_what_is_asked_wrongly_is_refused_in_words_and_nothing_is_written(
+    folder: Folder, tmp_path: Path, cloze: Callable[..., Any], name: str, options: list[str], said: str
+) -> None:
+    refused = cloze("compress", folder(name), *options, "--out", tmp_path / "out")
+    assert refused.code == 2 and said in refused.err and not list(tmp_path.iterdir())
+
+
+def test_scores_of_another_network_and_other_files_are_refused(
+    folder: Folder, tmp_path: Path, cloze: Callable[..., Any]
+) -> None:
+    path = tmp_path / "probe.json"
+    other = {"x": {"importance": {"gates": [[1.0, 2.0]]}}}
+    for data, said in (
+        ({"probe": "heads", "checkpoints": other}, "gates 1 × 2; this one has gates 2 × 2"),
+        ({"probe": "geometry", "checkpoints": {"x": {}}}, "holds no importance of heads"),
+    ):
+        path.write_text(json.dumps(data))
+        refused = cloze("compress", folder("bert"), "--heads", "0.5", "--scores", path, "--out", tmp_path / "out")
+        assert refused.code == 2 and said in refused.err and not (tmp_path / "out").exists()
