@@ -211,7 +211,7 @@ class _Composer:
             if type(inner).__name__ == "MappingEndEvent":
                 break
             key = self._node(inner)
-            if key.value == "<<":
+            if key.value == "<<" and not inner.style:  # quoted, it is a key like any other
                 raise self._error(inner, "merge keys (<<) are not part of the recipe language", "Write the keys out.")
             if isinstance(key.value, bool) or not isinstance(key.value, (str, int)):
                 raise self._error(inner, f"a key must be text or a whole number, not {key.plain()!r}", "Quote it.")

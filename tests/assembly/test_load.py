@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cloze.assembly.build import plain
@@ -311,6 +311,7 @@ trees = st.recursive(
 
 @settings(max_examples=60, deadline=None)
 @given(st.dictionaries(st.text(min_size=1, max_size=6), trees, min_size=1, max_size=4))
+@example({"<<": 1})
 def test_written_yaml_reads_back_equal(data: dict[str, object]) -> None:
     assert read_yaml(to_yaml(data), "x").plain() == data
 
