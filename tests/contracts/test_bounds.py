@@ -16,7 +16,7 @@ from cloze.assembly.schema import RESERVED, Argument, arguments_of, bounds, chec
 from cloze.errors import RecipeError
 
 # Exponents, biases, means and places may be negative; the ends of a schedule are held to the bounds of the number they stand for.
-FREE = {"power", "forget_bias", "start", "end", "shift", "mean"}
+FREE = {"power", "forget_bias", "start", "end", "shift", "mean", "group"}
 
 
 def numbers(annotation: Any) -> Iterator[tuple[Any, str]]:
