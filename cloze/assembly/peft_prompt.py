@@ -19,7 +19,8 @@ _OURS = "outside.0.rows"
 def prompt_files(model: Model) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """peft's tensors, and what its configuration says of them."""
     rows = {**model.network, **model.changed}[_OURS]
-    kind = "SEQ_2_SEQ_LM" if class_of("network", model.part).writes else "CAUSAL_LM" if model.order == "left_to_right" else "FEATURE_EXTRACTION"
+    alone = "CAUSAL_LM" if model.order == "left_to_right" else "FEATURE_EXTRACTION"
+    kind = "SEQ_2_SEQ_LM" if class_of("network", model.part).writes else alone
     return {NAME: rows}, {
         "peft_type": TYPE, "task_type": kind, "num_virtual_tokens": len(rows), "token_dim": rows.shape[1],
         "num_transformer_submodules": 1, "num_layers": model.arguments["layers"], "num_attention_heads": model.arguments["heads"],
