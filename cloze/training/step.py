@@ -19,6 +19,7 @@ from cloze.errors import RecipeError, nearest
 from cloze.fields import sequence, split
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations
+from cloze.networks.network import Network
 from cloze.networks.routing import few, routed, seen_by, takes_positions
 from cloze.objectives import Loss
 from cloze.training.carry import Carry
@@ -224,7 +225,7 @@ class Step(nn.Module):
         for name, network in self.networks.items():
             passes = [run for resolved in self._resolved_passes.values() for run in resolved]
             runs = [run for run in passes if run.pass_.network == name and run.pass_.grad]
-            for each in getattr(network, "outside", ()):
+            for each in network.outside if isinstance(network, Network) else ():
                 if runs and each.makes and not any(each.makes & run.want for run in runs):
                     read = ", ".join(sorted({state for run in runs for state in run.want}))
                     raise RecipeError(
