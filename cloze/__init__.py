@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cloze.assembly.load import load_recipe
     from cloze.assembly.planning import plan
     from cloze.errors import ClozeError
+    from cloze.notebook.compare import Comparison, compare
     from cloze.notebook.frames import frame
     from cloze.notebook.model import Model, load
     from cloze.notebook.train import finetune, pretrain
@@ -27,6 +28,8 @@ _PUBLIC: dict[str, tuple[str, str]] = {
     "load": ("cloze.notebook.model", "load"),
     "pretrain": ("cloze.notebook.train", "pretrain"),
     "finetune": ("cloze.notebook.train", "finetune"),
+    "compare": ("cloze.notebook.compare", "compare"),
+    "Comparison": ("cloze.notebook.compare", "Comparison"),
     "frame": ("cloze.notebook.frames", "frame"),
     "Model": ("cloze.notebook.model", "Model"),
     "plan": ("cloze.assembly.planning", "plan"),
@@ -41,11 +44,13 @@ _PUBLIC: dict[str, tuple[str, str]] = {
 
 __all__ = [
     "ClozeError",
+    "Comparison",
     "Given",
     "Live",
     "Model",
     "Part",
     "__version__",
+    "compare",
     "finetune",
     "frame",
     "load",

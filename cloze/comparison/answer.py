@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.comparison.cell import failure_of
+from cloze.comparison.cell import LOG, failure_of
 from cloze.comparison.costs import Cost, Reached, reached
 from cloze.comparison.design import FULL, Candidate, Design, Labels, Transfer
 from cloze.comparison.grid import Grid, Result
@@ -73,12 +74,13 @@ class Pair(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A cell that failed."""
+    """A cell that failed: its name, the reason, its log, and the command that repeats this cell alone."""
 
     cell: str
     kind: str
     reason: str
     log: str
+    again: str
 
 
 @dataclass(frozen=True)
@@ -248,7 +250,8 @@ def _failures(grid: Grid) -> list[Failure]:
         folder = cell.folder(grid.out)
         reason = grid.failed.get(key) or (failure_of(folder) if grid.result(cell) is None else None)
         if reason is not None:
-            made.append(Failure(cell.label, cell.kind, reason, str(folder / "log.txt")))
+            again = shlex.join(["python", "-m", "cloze.comparison.work", str(folder)])
+            made.append(Failure(cell.label, cell.kind, reason, str(folder / LOG), again))
     return made
 
 

@@ -47,11 +47,12 @@ class Point(NamedTuple):
 class Reached:
     """The cost of reaching the score `quality`, by the name of a system; None where its largest budget does not.
 
-    `points` are the means of every system at its budgets, in ascending order.
+    `points` are the means of every system at its budgets, in ascending order. `wanted`: the user named the quality.
     """
 
     quality: float
     points: Mapping[str, Sequence[Point]]
+    wanted: bool = False
 
     def cost(self, name: str) -> Cost | None:
         """What a system spends until it has the quality, interpolated between budgets on a logarithmic scale."""
@@ -78,7 +79,7 @@ def reached(systems: Sequence[Costed], tasks: Sequence[str], *, quality: float |
         return None
     in_order = {name: sorted(own, key=lambda point: point.cost.tokens) for name, own in points.items()}
     wanted = min(max(point.score for point in own) for own in in_order.values()) if quality is None else quality
-    return Reached(wanted, in_order)
+    return Reached(wanted, in_order, quality is not None)
 
 
 def cost_to_reach(points: Sequence[Point], quality: float) -> Cost | None:

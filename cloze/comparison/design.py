@@ -161,8 +161,9 @@ def _values(given: str) -> list[str]:
     return [f"{path}={value}" for value in values]
 
 
-def transfers_of(given: str) -> list[Transfer]:
-    """Ways of fine-tuning from `full,frozen,lora=8`."""
+def transfers_of(given: str, *, with_files: Sequence[Path] = ()) -> list[Transfer]:
+    """Ways of fine-tuning from `full,frozen,lora=8`; the files may register changes."""
+    import_files(with_files)
     found = [Transfer(one.strip()) for one in given.split(",")]
     known = (FULL, FROZEN, *names("change"))
     for one in found:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cloze.comparison.answer import OVERALL, Answer, System
+from cloze.comparison.costs import Cost
 from cloze.comparison.statistics import summary
 from cloze.errors import counted
 from cloze.reports.figures import duration, plain
@@ -172,10 +173,24 @@ def table(answer: Answer) -> str:
     widths = [max(len(row[i]) for row in (columns, *made)) for i in range(len(columns))]
     lines = ["  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
              for row in (columns, *made)]
-    lines += ["", sentence(answer), *(f"note: {one}" for one in caveats(answer))]
-    if answer.failures:
-        lines += [f"  {one.cell} ({one.kind}): {one.reason.splitlines()[0]}\n    {one.log}" for one in answer.failures]
+    lines += ["", *costs_to_reach(answer), sentence(answer), *(f"note: {one}" for one in caveats(answer))]
+    for one in answer.failures:
+        lines += [f"  {one.cell} ({one.kind}): {one.reason.splitlines()[0]}", f"    log: {one.log}", f"    again: {one.again}"]
     return "\n".join(lines)
+
+
+def costs_to_reach(answer: Answer) -> list[str]:
+    """What each system spends until it has the quality of `--reach`, by default that which all reach; of several budgets."""
+    if answer.reach is None or (len(answer.design.budgets) < 2 and not answer.reach.wanted):
+        return []
+    lines = [f"cost of a mean score of {points(answer.reach.quality)}:"]
+    for name in answer.reach.points:
+        cost = answer.reach.cost(name)
+        spent = "not reached" if cost is None else (
+            f"{plain(cost.tokens)} tokens, {plain(cost.flops)} FLOPs, {duration(cost.seconds)}"
+        )  # fmt: skip
+        lines.append(f"  {name}: {spent}")
+    return [*lines, ""]
 
 
 def as_data(answer: Answer) -> dict[str, Any]:
@@ -183,15 +198,25 @@ def as_data(answer: Answer) -> dict[str, Any]:
     return {"answer": sentence(answer), **answer.data()}
 
 
+def as_records(answer: Answer) -> list[dict[str, Any]]:
+    """A row for every run that counts, and what its pre-training cost on average; None where there was none."""
+    made = []
+    for system in (*answer.systems, *answer.smaller):
+        cost = dict.fromkeys(Cost._fields) if system.cost is None else system.cost._asdict()
+        for name, scores in system.scores.items():
+            metric = answer.design.metrics[name].name
+            own = {"system": system.name, "budget": system.budget, "task": name, "metric": metric}
+            made += [{**own, "run": number, "score": score, **cost} for number, score in enumerate(scores.runs, 1)]
+    return made
+
+
 def as_csv(answer: Answer) -> str:
-    """A row for every run that counts: system, budget, task, metric, seed, score."""
+    """`as_records` as CSV."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["system", "budget", "task", "metric", "run", "score", "tokens", "flops", "seconds"])
-    for system in (*answer.systems, *answer.smaller):
-        cost = ["", "", ""] if system.cost is None else [f"{value:.6g}" for value in system.cost]
-        for name, scores in system.scores.items():
-            for number, value in enumerate(scores.runs, 1):
-                metric = answer.design.metrics[name].name
-                writer.writerow([system.name, system.budget or "", name, metric, number, f"{value:.6f}", *cost])
+    writer.writerow(["system", "budget", "task", "metric", "run", "score", *Cost._fields])
+    for row in as_records(answer):
+        *names, score = (row[name] for name in ("system", "budget", "task", "metric", "run", "score"))
+        costs = ("" if row[name] is None else f"{row[name]:.6g}" for name in Cost._fields)
+        writer.writerow(["" if name is None else name for name in names] + [f"{score:.6f}", *costs])
     return file.getvalue()

@@ -200,8 +200,9 @@ def run(folder: Path) -> int:
         except KeyboardInterrupt:
             return 128 + signal.SIGINT
         except Exception as error:
-            traceback.print_exc()
-            reason = str(error) if isinstance(error, ClozeError) else f"{type(error).__name__}: {error}"
+            known = isinstance(error, ClozeError)
+            reason = str(error) if known else f"{type(error).__name__}: {error}"
+            sys.stderr.write(f"failed: {reason}\n" if known else traceback.format_exc())
             write_json(folder / FAILED, {"reason": reason})
             return 1
         write_json(folder / RESULT, result)

@@ -16,7 +16,7 @@ def frame(results: Any) -> Any:
 
     Results of `fill` have one row per candidate (text, mask, rank, word, probability), those of `evaluate` one per metric, and
     lists of neighbours one per neighbour, with the number of the word (`item`). Probabilities of labels become the columns
-    `probabilities.LABEL`.
+    `probabilities.LABEL`. Dictionaries, such as the rows of a comparison's `table()`, are rows as they are.
 
     Raises:
         UserError: pandas is not installed.
@@ -67,6 +67,8 @@ def _record(one: Any) -> Mapping[str, Any]:
         return one.record()
     if isinstance(one, Record):
         return one._asdict()
+    if isinstance(one, Mapping):
+        return one
     if is_dataclass(one) and not isinstance(one, type):
         return asdict(one)
     raise UserError(f"cloze.frame: {type(one).__name__} is no result of a model's method.")

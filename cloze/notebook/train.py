@@ -67,7 +67,7 @@ def pretrain(
     Raises:
         ClozeError: The run cannot start. Nothing has been trained.
     """
-    with _reporting(report) as stack:
+    with reporting(report) as stack:
         folder, temporary = stack.enter_context(_folder(out))
         kept = stack.enter_context(kept_in(folder))
 
@@ -79,7 +79,7 @@ def pretrain(
 
         bound = [f"{name}={path}" for name, value in (binds or {}).items() for path in _bound(name, value, given)]
         outcome = running.pretrain(
-            recipe, corpus=given("corpus", corpus), out=folder, budget=budget, size=size, overrides=_overrides(overrides),
+            recipe, corpus=given("corpus", corpus), out=folder, budget=budget, size=size, overrides=overrides_of(overrides),
             tokenizer=None if tokenizer is None else Path(tokenizer),
             held_out=None if held_out is None else given("held_out", held_out), init=_checkpoint(init),
             text_format=with_column(text_format, _column(corpus, text), None), binds=bound, seed=seed, device=device,
@@ -125,7 +125,7 @@ def finetune(
     values = [f"corpus.{kind}={json.dumps(name)}" for kind, name in (columns or {}).items()]
     if isinstance(dev, float):
         train, dev = _divided(train, dev, read, seeds[0])
-    with _reporting(report) as stack:
+    with reporting(report) as stack:
         folder, temporary = stack.enter_context(_folder(out))
         kept = stack.enter_context(kept_in(folder))
         parts = {"train": train, "dev": dev} | ({} if test is None else {"test": test})
@@ -136,7 +136,7 @@ def finetune(
         bound = [f"{name}={path}" for name, value in (binds or {}).items() for path in _bound(name, value, _only_paths)]
         tuned = tuning.finetune(
             source, task=task, train=[files["train"]], dev=[files["dev"]], out=folder, seeds=seeds, recipe=recipe,
-            overrides=[*values, *_overrides(overrides)], binds=bound, changes=changes,
+            overrides=[*values, *overrides_of(overrides)], binds=bound, changes=changes,
             auxiliary=None if auxiliary is None else str(auxiliary), device=device, extend=extend,
             from_scratch=from_scratch, with_files=[Path(file) for file in with_files], report=report or _nothing,
         )
@@ -152,7 +152,7 @@ def _column(corpus: Corpus, text: str) -> str | None:
 
 
 @contextmanager
-def _reporting(report: Say | None) -> Iterator[ExitStack]:
+def reporting(report: Say | None) -> Iterator[ExitStack]:
     """What is entered for the time of a run; where nothing is reported, the line of progress goes, too."""
     with ExitStack() as stack:
         if report is None:
@@ -181,7 +181,8 @@ def _trained(outcome: Outcome, folder: Path, temporary: Path | None, device: str
     return Model(load_checkpoint(folder, device), outcome=outcome, temporary=temporary)
 
 
-def _overrides(values: Values) -> list[str]:
+def overrides_of(values: Values) -> list[str]:
+    """Values by path as the command line has them, `PATH=VALUE`."""
     if isinstance(values, Mapping):
         return [f"{path}={json.dumps(value)}" for path, value in values.items()]
     return list(values)

@@ -35,7 +35,9 @@ def finding(*, failed: bool = True, qualities: dict[str, float] | None = None) -
             )  # fmt: skip
             (smaller if lost else systems).append(one)
     reason = "loss is not finite at step 120.\n  Take a lower rate: --set training.rate.linear.peak=…"
-    failures = [Failure("names-xlnet-base-20Mtokens-seed2", "finetune", reason, "COMPARE/cells/…/log.txt")] if failed else []
+    cell = "names-xlnet-base-20Mtokens-seed2"
+    failure = Failure(cell, "finetune", reason, "COMPARE/cells/…/log.txt", "python -m cloze.comparison.work COMPARE/cells/…")
+    failures = [failure] if failed else []
     return Answer(
         design, systems, smaller, pairs_of(systems, design, draws=1000), failures, 0, {"sentiment": 0.5, "names": 0.2},
         {"sentiment": 1821, "names": 400}, reached([*systems, *smaller], list(TASKS)),

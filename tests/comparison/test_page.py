@@ -13,6 +13,7 @@ import pytest
 from cloze.comparison.figures import Spread, spreads
 from cloze.comparison.page import render, write_page
 from cloze.comparison.sentence import as_csv, as_data, sentence, table
+from cloze.reports.figures import duration, plain
 from tests.pages import Outline
 
 from .made import finding
@@ -55,7 +56,20 @@ def test_the_table_counts_constant_runs_and_shows_the_usual_answer() -> None:
     assert re.search(r"2 of 6 ", next(line for line in lines if line.startswith("gpt2")))
     assert next(line for line in lines if line.startswith("usual answer")).split()[2:] == ["35.0", "50.0", "20.0"]
     constant = "note: 2 of 30 runs give one answer to every example: they have learned nothing"
-    assert lines[-4:-2] == [constant, "note: 1 cell failed"]
+    assert lines[-5:-3] == [constant, "note: 1 cell failed"]
+    assert [line.split(":")[0].strip() for line in lines[-2:]] == ["log", "again"]
+
+
+def test_several_budgets_show_what_each_system_spends_on_the_quality_that_all_reach() -> None:
+    answer = finding()
+    assert answer.reach is not None
+    lines = table(answer).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("cost of a mean score of "))
+    assert lines[first + 1 : first + 6] == [
+        f"  {name}: {plain(cost.tokens)} tokens, {plain(cost.flops)} FLOPs, {duration(cost.seconds)}"
+        for name in answer.reach.points if (cost := answer.reach.cost(name)) is not None
+    ]  # fmt: skip
+    assert as_data(answer)["reach"]["cost"].keys() == answer.reach.points.keys()
 
 
 def test_csv_has_a_row_for_every_run_of_every_budget() -> None:

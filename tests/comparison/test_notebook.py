@@ -1,0 +1,60 @@
+"""`cloze.compare`: the answers of the command line, as an object."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cloze
+from cloze.cli.main import main
+from cloze.errors import TaskError
+
+from .conftest import Here, stub
+
+
+@pytest.fixture
+def found(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> cloze.Comparison:
+    """Two recipes with one value varied, on two tasks."""
+    monkeypatch.chdir(files)
+    monkeypatch.setattr("cloze.notebook.compare.workers_on", lambda place, count: Here(stub))
+    monkeypatch.setattr("cloze.jobs.workers_on", lambda place, count: Here(stub))
+    three: Any = ("train.tsv", Path("dev.tsv"), "test.tsv")
+    return cloze.compare(
+        ["a.yaml", Path("b.yaml")], tasks={"mood": three, "back": ("sentence_classification", *three)}, out=tmp_path / "out",
+        corpus="text.txt", budget="4steps", seeds=2, vary={"training.batch": [4, 8]}, tuning={"back:training.epochs": 1},
+        reach=0.5, report=None,
+    )  # fmt: skip
+
+
+def test_it_finds_what_the_command_finds(
+    found: cloze.Comparison, files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = "train.tsv,dev.tsv,test.tsv"
+    typed = [
+        "compare", "a.yaml", "b.yaml", "--task", f"mood={task}", "--task", f"back=sentence_classification:{task}", "--corpus",
+        "text.txt", "--budget", "4steps", "--seeds", "2", "--vary", "training.batch=4,8", "--tune", "back:training.epochs=1",
+        "--reach", "0.5", "--out", str(tmp_path / "out"),
+    ]  # fmt: skip
+    assert main([*typed, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(found.data()))
+    assert main([*typed, "--csv"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + len(found.table()) == 1 + 4 * 2 * 2
+    assert main(typed) == 0
+    assert repr(found) == capsys.readouterr().out.rstrip("\n") + f"\n\nPage: {tmp_path / 'out' / 'compare.html'}"
+
+
+def test_its_table_becomes_a_data_frame_and_its_page_is_there(found: cloze.Comparison) -> None:
+    assert found.page.is_file() and found.sentence in repr(found) and found.failures == []
+    row = found.table()[0]
+    assert (row["task"], row["metric"], row["run"], row["score"], row["tokens"]) == ("mood", "accuracy", 1, 0.5, 64.0)
+    pytest.importorskip("pandas")
+    made = cloze.frame(found.table())
+    assert list(made.columns) == list(row) and len(made) == 16
+
+
+def test_a_task_with_too_few_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="tasks: 'mood' has 2 values. Expected the files"):
+        cloze.compare(["bert"], tasks={"mood": ("train.tsv", "dev.tsv")}, out=tmp_path / "out")
