@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ class Framed:
 
     `part` is 0 for tokens of the first text, 1 for those of the second and -1 for what the template inserts; `cut` counts
     the tokens that did not fit. `characters` (L, C) spell words that the vocabulary lacks, zeros elsewhere, for networks that
-    read characters.
+    read characters. `word` is the number of each token's word, -1 for what the template inserts; None if nobody asks.
     """
 
     ids: Ids
@@ -33,6 +33,7 @@ class Framed:
     part: Ids
     cut: int = 0
     characters: NDArray[np.int16] | None = None
+    word: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -55,7 +56,21 @@ class Framed:
     def take(self, columns: NDArray[np.int64]) -> Framed:
         """The row of some of its tokens, in that order; no token counts as cut."""
         spelled = None if self.characters is None else self.characters[columns]
-        return Framed(self.ids[columns], self.segments[columns], self.part[columns], 0, spelled)
+        word = None if self.word is None else self.word[columns]
+        return Framed(self.ids[columns], self.segments[columns], self.part[columns], 0, spelled, word)
+
+    def with_words(self, word_start: NDArray[np.bool_]) -> Framed:
+        """The same with the words of the first text; `word_start` tells for each of its tokens whether a word begins there."""
+        word = np.full(len(self), -1, np.int64)
+        word[self.part == 0] = np.cumsum(word_start)
+        return replace(self, word=word)
+
+    def rest_of_word(self, column: int) -> NDArray[np.int64]:
+        """The columns behind this one that belong to the same word; none if words are not known."""
+        if self.word is None:
+            return np.zeros(0, np.int64)
+        same = np.flatnonzero(self.word == self.word[column])
+        return same[same > column]
 
 
 def joined(rows: Sequence[Framed]) -> Framed:

@@ -92,6 +92,7 @@ def score(
     tokens: int = 8192,
     windows: Windows = Windows(),  # noqa: B008
     pointer: Pointer | None = None,
+    whole_words: bool = False,
     report: Callable[[int], None] = lambda done: None,
 ) -> list[Score]:
     """The score of every text. A text longer than the network reads is scored in overlapping `windows`, each token once.
@@ -101,6 +102,8 @@ def score(
     `pseudo_log_likelihood`: the sum of log P(token | all others), each token masked alone in a row of its own (Salazar et
     al., "Masked Language Model Scoring", 2020, §2). A network with a query stream predicts
     each token there, after all others (XLNet); a system that predicts one position to the left cannot predict the first token.
+    With `whole_words` the rest of the token's word is masked, too: the sum for a word is then the logarithm of P(word | all
+    other words), whatever its pieces (Kauf and Ivanova, "A Better Way to Do Masked Language Model Scoring", 2023).
     `originality`: the sum of a discriminator's log P(token is original), one pass over the unchanged text. It is no
     likelihood of the text, but ranks minimal pairs (Clark et al., "ELECTRA", 2020, §2 for the discriminator).
 
@@ -111,6 +114,9 @@ def score(
     if pointer is not None and method != "log_probability":
         raise UserError("a pointer to the words before needs a network that reads from left to right.")
     framed = [_behind_begin(reader, row, method) for row in reader.whole(texts)]
+    if whole_words:
+        words = [encoded.word_start for encoded in reader.tokenizer.encode_batch(list(texts))]
+        framed = [row.with_words(starts) for row, starts in zip(framed, words, strict=True)]
     first: dict[tuple[bytes, bytes], int] = {}
     same = [first.setdefault(_spelling(row), number) for number, row in enumerate(framed)]
     if pointer is not None:
@@ -247,14 +253,17 @@ def _original(reader: Reader, head: Any, parts: Sequence[Window], rows: int, tok
 def masked_each(
     reader: Reader, head: Any, framed: Sequence[Framed], columns: NDArray[np.int64]
 ) -> tuple[Batch, Tensor, Tensor]:
-    """Rows of which each has one token masked, at `columns`: what is read, the flat positions where is asked, and the tokens."""
+    """Rows of which each has one token masked, at `columns`, and the rest of its word if words are known: what is read, the flat
+    positions of the tokens at `columns`, and these tokens."""
     batch = reader.batch(framed)
     width = batch["tokens"].shape[1]
     flat = torch.from_numpy(np.arange(len(framed)) * width + columns).to(reader.device)
     targets = batch["tokens"].flatten()[flat]
-    shown = batch["tokens"].flatten().index_fill(0, flat, reader.tokenizer.role("[MASK]")).view_as(batch["tokens"])
+    rest = [row * width + framed[row].rest_of_word(column) for row, column in enumerate(columns.tolist())]
+    hidden = torch.cat([flat, torch.from_numpy(np.concatenate([*rest, np.zeros(0, np.int64)])).to(reader.device)])
+    shown = batch["tokens"].flatten().index_fill(0, hidden, reader.tokenizer.role("[MASK]")).view_as(batch["tokens"])
     if "characters" in batch:  # a hidden word is not spelled
-        unspelled = batch["characters"].flatten(0, 1).index_fill(0, flat, 0).view_as(batch["characters"])
+        unspelled = batch["characters"].flatten(0, 1).index_fill(0, hidden, 0).view_as(batch["characters"])
         batch = Batch({**batch, "characters": unspelled}, checked=True)
     read, at = reader.prediction_inputs(head, reader.showing(batch, shown), flat)
     return read, at, targets

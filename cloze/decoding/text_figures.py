@@ -19,8 +19,8 @@ BITS: Mapping[Method, str] = MappingProxyType({
     "log_probability": "bits per byte", "pseudo_log_likelihood": "pseudo-bits per byte",
 })  # fmt: skip
 PSEUDO = (
-    "Pseudo-bits per byte are those of the pseudo-likelihood: each token is masked alone and predicted from all others. That is "
-    "no probability of the text; compare it with other masked language models only."
+    "Pseudo-bits per byte are those of the pseudo-likelihood: each word is predicted from all others, its pieces from left to "
+    "right. That is no probability of the text; compare it with other masked language models only."
 )
 Documents = Sequence[Sequence[str]]
 
@@ -63,8 +63,9 @@ def figures_of(
     """The figures of documents, each a list of sentences.
 
     A network that reads from left to right scores whole documents, so that a sentence is predicted from those before it. A
-    masked language model scores sentence by sentence, because each token costs a pass over its text. A discriminator and a
-    network that answers give a text no probability. `report` gets the number of texts done.
+    masked language model scores sentence by sentence, because each token costs a pass over its text, and by whole words, because
+    the more pieces a word has, the easier it is to guess one from the others. A discriminator and a network that answers give a
+    text no probability. `report` gets the number of texts done.
     """
     sentences = [sentence for document in documents for sentence in document]
     fit = fit_of(loaded.tokenizer, sentences, counts_words=False)
@@ -76,8 +77,9 @@ def figures_of(
     if method is None or method == "originality":
         what = "scores answers to texts" if method is None else "judges tokens and predicts none"
         return TextFigures(**{**asdict(counted), "why": f"{loaded.folder}: this network {what}."})
-    texts = sentences if method == "pseudo_log_likelihood" else [" ".join(document) for document in documents]
-    found = Perplexity.of(texts, score(reader, head, texts, method=method, report=report))
+    masked = method == "pseudo_log_likelihood"
+    texts = sentences if masked else [" ".join(document) for document in documents]
+    found = Perplexity.of(texts, score(reader, head, texts, method=method, whole_words=masked, report=report))
     return TextFigures(**{**asdict(counted), "bits_per_byte": found.bits("byte"), "method": method})
 
 

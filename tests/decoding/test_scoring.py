@@ -54,6 +54,28 @@ def test_pseudo_log_likelihood_masks_one_token_at_a_time(checkpoint: Make) -> No
     assert one.score == pytest.approx(expected, abs=1e-4) and one.tokens == len(ids) - 2
 
 
+def test_by_whole_words_the_later_pieces_of_a_word_are_masked_too(checkpoint: Make) -> None:
+    loaded = checkpoint("bert")
+    text = "the gardens sleeps wakes"
+    t, encoded = loaded.tokenizer, loaded.tokenizer.encode(text)
+    starts = [*encoded.word_start.tolist(), True]
+    assert len(encoded.ids) > sum(encoded.word_start)  # a word of several pieces
+    ids = [t.role("[CLS]"), *encoded.ids.tolist(), t.role("[SEP]")]
+    expected = 0.0
+    for place in range(1, len(ids) - 1):
+        end = next(later for later in range(place + 1, len(ids)) if starts[later - 1])
+        shown = torch.tensor([ids])
+        shown[0, place:end] = t.role("[MASK]")
+        with torch.inference_mode():
+            hidden = loaded.network(want=frozenset({"hidden"}), tokens=shown)["hidden"][0, place]
+            expected += float(loaded.heads["mlm"].head(hidden[None])[0].log_softmax(-1)[ids[place]])
+    (one,), (pieces,) = scored(loaded, [text], whole_words=True), scored(loaded, [text])
+    assert one.score == pytest.approx(expected, abs=1e-4) and one.tokens == pieces.tokens
+    assert abs(one.score - pieces.score) > 1e-3
+    windows = scored(loaded, [text * 30], whole_words=True)  # longer than the network reads
+    assert windows[0].score < 0
+
+
 def test_a_discriminator_sums_its_belief_that_tokens_are_original(checkpoint: Make) -> None:
     loaded = checkpoint("electra")
     (one,) = scored(loaded, ["the cat sleeps"])

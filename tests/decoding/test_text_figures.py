@@ -19,7 +19,7 @@ BYTES = sum(len(sentence.encode()) for document in DOCUMENTS for sentence in doc
 
 def bits(loaded: Any, texts: list[str]) -> float:
     reader, head, method = to_score(loaded)
-    found = score(reader, head, texts, method=method)
+    found = score(reader, head, texts, method=method, whole_words=method == "pseudo_log_likelihood")
     return -sum(one.score for one in found) / log(2) / sum(len(text.encode()) for text in texts)
 
 
