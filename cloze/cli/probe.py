@@ -43,11 +43,13 @@ def command(
 ) -> None:
     """Measure what is inside networks, layer by layer, and write a page with figures.
 
-    geometry: how contextual the vectors of words are.
-    heads: how important each head is, and the loss or the accuracy as heads are closed, least important first.
-    layers: labels or senses of words, read from each layer by a linear map; with a control task.
-    edges: the relation of two words in CoNLL-U, in the same way. distance: the distances in its trees.
-    static: one vector per word, from the first component of its occurrences.
+    \b
+    geometry  how contextual the vectors of words are
+    heads     how important each head is; the loss or accuracy as heads are closed
+    layers    labels or senses of words, read from each layer; with a control task
+    edges     the relations of words in CoNLL-U, in the same way
+    distance  the distances of words in the trees of CoNLL-U
+    static    one vector per word: the first component of its occurrences
 
     Examples: cloze probe geometry BERT GPT2 --text sentences.txt --out DIR; cloze probe heads TUNED --task test.tsv --out DIR;
     cloze probe layers RUN --task upos=train.conllu,test.conllu --steps all --out DIR
@@ -139,7 +141,7 @@ def _opened(subjects: list[Subject], asked: Asked) -> Any:
     from cloze.assembly.build import load_checkpoint
 
     for one in subjects:
-        if sys.stderr.isatty():
+        if len(subjects) > 1 and sys.stderr.isatty():
             typer.echo(f"{one.name} …", err=True)
         yield one, load_checkpoint(one.folder, asked.device)
 

@@ -78,11 +78,17 @@ def subjects(folders: Sequence[Path], steps: str | None = None) -> list[Subject]
     return [Subject(f"step {step:,}", found[step], step) for step in wanted]
 
 
-def shown(value: Any, digits: int = 3) -> str:
-    """A cell of a table; NaN and None are a dash."""
-    if value is None or isinstance(value, float) and math.isnan(value):
-        return "–"
-    return f"{value:.{digits}f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+def shown(value: Any) -> str:
+    """A cell of a table: three decimals, or two digits of a smaller number; NaN and None are a dash.
+
+    >>> [shown(cell) for cell in (0.25, 0.00123, 0.0, float("nan"), 1234, "the")]
+    ['0.250', '0.0012', '0.000', '–', '1,234', 'the']
+    """
+    if isinstance(value, float):
+        if math.isnan(value):
+            return "–"
+        return f"{value:.2g}" if 0 < abs(value) < 0.0095 else f"{value:.3f}"
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def as_text(finding: Finding) -> str:

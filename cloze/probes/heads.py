@@ -146,7 +146,8 @@ def finding(subjects: Sequence[Subject], found: Mapping[str, Heads]) -> Finding:
         rows = [[f"{share:.0%}", *values] for share, *values in columns]
         tables.append(Table(
             f"{name}: {one.measure} as heads are closed", ["closed", "least important first", "random order", "±"], rows,
-            f"{one.closable:.0%} of the heads can be closed before the {one.measure} is a tenth worse.",
+            f"{one.closable:.0%} of the heads can be closed before the {one.measure} is a tenth worse." if one.closable < 1 else
+            f"Without any head the {one.measure} is not a tenth worse: here it hardly depends on attention.",
         ))  # fmt: skip
         for kind in one.families:
             for title, scores in (("importance", one.importance), (f"change of the {one.measure} without it", one.each)):
