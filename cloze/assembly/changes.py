@@ -105,7 +105,8 @@ def _read(item: Node, path: str, faults: Faults) -> Change | None:
     accepted = arguments_of_part("change", name)
     try:
         for key, value in arguments.items():
-            check_value(accepted[key].annotation, value)
+            if not (accepted[key].live and isinstance(value, Mapping)):  # a schedule, which building checks
+                check_value(accepted[key].annotation, value)
         made: Change = build(builder_of("change", name), arguments, {})
     except (KeyError, TypeError, ValueError):
         return None

@@ -98,8 +98,8 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
     yield peak
     faster = training.layerwise_rates
     argument = None if faster is None else class_of("layerwise", faster.name).times_argument
-    if faster is not None and argument is not None and peak.path not in kept:  # whatever the rate of the network
-        times = float(faster.arguments[argument])
+    times = 0.0 if faster is None or argument is None else float(faster.arguments[argument])
+    if faster is not None and times and peak.path not in kept:  # whatever the rate of the network
         here = max(1.0, float(f"{times * peak.published / peak.here:.2g}"))
         path = f"{at}training.layerwise_rates.{faster.name}.{argument}"
         yield Change(path, _plain(times), _plain(here), "new layers keep their rate")

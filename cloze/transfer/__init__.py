@@ -20,11 +20,12 @@ from cloze.transfer.keep_layers import KeepLayers, stacks_of
 from cloze.transfer.layerwise import Divide, Factors, Heads
 from cloze.transfer.lora import LoRA
 from cloze.transfer.prompt import SoftPrompt
+from cloze.transfer.replace_layers import ReplaceLayers
 from cloze.transfer.unfreezing import Alone, Chain, Gradual, Sequential
 from cloze.transfer.vocabulary import Vocabulary, matched_rows, transfer_rows
 
 __all__ = [
     "Adapters", "Alone", "Arguments", "Chain", "Change", "Divide", "DropSegments", "Factors", "Features", "Gradual", "Heads",
-    "KeepLayers", "LoRA", "PfeifferAdapters", "Sequential", "Shape", "SoftPrompt", "Transition", "Vocabulary",
-    "encoder_only", "expand_vocabulary", "linear_map", "matched_rows", "stacks_of", "transfer_rows",
+    "KeepLayers", "LoRA", "PfeifferAdapters", "ReplaceLayers", "Sequential", "Shape", "SoftPrompt", "Transition",
+    "Vocabulary", "encoder_only", "expand_vocabulary", "linear_map", "matched_rows", "stacks_of", "transfer_rows",
 ]

@@ -65,9 +65,9 @@ class Factors(LayerwiseRates):
 @register("layerwise", "heads")
 @dataclass(frozen=True)
 class Heads(LayerwiseRates):
-    """The network has the rate; the heads, which start at random, have `times` that rate."""
+    """The network has the rate; the heads, which start at random, have `times` that rate. With 0 they stay as they are."""
 
-    times: Positive
+    times: NonNegative
 
     times_argument: ClassVar[str | None] = "times"
 

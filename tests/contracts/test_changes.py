@@ -41,6 +41,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "keep_layers": {"layers": [1]},
     "lora": {"rank": 2},
     "pfeiffer_adapters": {"width": 2},
+    "replace_layers": {"group": 2},
     "prompt": {"tokens": 3},
     "prune_heads": {"heads": [[0, 0], [1, 1]]},
     "quantise": {"bits": 4},

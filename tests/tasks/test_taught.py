@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.load import taught_task_recipe_names
 from cloze.cli.main import main
+from cloze.transfer.replace_layers import Predecessors
 
 TOP = ("--set", "passes[1].objectives[2].layers=top")
 Folder = Callable[..., Path]
@@ -67,6 +70,35 @@ def test_a_teacher_without_a_head_is_refused(
 ) -> None:
     assert taught("pkd", tuned(), folder("roberta"), tables, tmp_path / "out") == 2
     assert "roberta" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def successor(tmp_path_factory: pytest.TempPathFactory, tuned: Folder, tables: Path) -> Path:
+    """A network of one layer that grew into a tuned one of two."""
+    out = tmp_path_factory.mktemp("taught") / "theseus"
+    files = ["--train", str(tables / "train.tsv"), "--dev", str(tables / "dev.tsv")]
+    assert main(["finetune", str(tuned()), "--recipe", "theseus", *files, *VALUES, "--out", str(out)]) == 0
+    return out
+
+
+def test_a_successor_is_an_ordinary_network_and_all_but_its_layers_is_the_predecessors(successor: Path, tuned: Folder) -> None:
+    made, old = load_checkpoint(successor, plain=True), load_checkpoint(tuned())
+    theirs, own = old.network.state_dict(), made.network.state_dict()
+    assert own.keys() == {name for name in theirs if not name.startswith("layers.1.")}
+    moved = {name for name in own if not torch.equal(own[name], theirs[name])}
+    assert moved and {name.split(".")[0] for name in moved} == {"layers"}
+    heads = [loaded.heads["classification"].state_dict() for loaded in (made, old)]
+    assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[1])
+    config = json.loads((successor / "config.json").read_text())
+    assert (config["architectures"], config["num_hidden_layers"]) == (["BertForSequenceClassification"], 1)
+
+
+def test_the_predecessors_layers_stay_bit_for_bit(successor: Path, tuned: Folder) -> None:
+    changed: Any = load_checkpoint(successor).network
+    (host,) = [module for module in changed.around if isinstance(module, Predecessors)]
+    for number, layer in enumerate(load_checkpoint(tuned()).network.layers):  # type: ignore[arg-type]
+        for name, tensor in layer.state_dict().items():
+            assert torch.equal(host.layers[number].state_dict()[name], tensor)
 
 
 @pytest.mark.parametrize("name", taught_task_recipe_names())

@@ -1,0 +1,128 @@
+"""`change: [replace_layers: {group: 2}]`: layers that step by step take the place of groups of layers (BERT-of-Theseus)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from cloze import rng
+from cloze.bounds import Count, Share
+from cloze.errors import CheckpointError
+from cloze.networks.blocks.around import Around
+from cloze.networks.blocks.layer import Layer
+from cloze.networks.blocks.selected import Selected
+from cloze.networks.clock import Clock
+from cloze.registry import Live, register
+from cloze.transfer.change import Change, Shape, Tensors, Transition
+from cloze.transfer.keep_layers import KeepLayers, stacks_of
+from cloze.transfer.maps import freeze
+
+
+class Predecessors(nn.Module, Around):
+    """The layers of the predecessor, `group` for each layer of the network, which stand in for it while training.
+
+    In each step every layer is replaced by its group or not, for the whole batch. Nothing of the group is trained, but gradients
+    pass through it. The output of the layer itself is then multiplied by zero, so that its parameters always have a gradient.
+    """
+
+    def __init__(self, layers: nn.ModuleList, group: int, odds: Any, clock: Clock) -> None:
+        super().__init__()
+        self.layers, self.group, self.odds, self.clock = layers, group, odds, clock
+        self._entered: tuple[Tensor, Any] | None = None
+
+    def takes_over(self, number: int) -> bool:
+        """Whether layer `number` of the network is used in this step: a function of the seed, the step and the layer."""
+        seed, step, _ = self.clock.numbers
+        odds = self.odds(float(self.clock.share)) if callable(self.odds) else self.odds
+        return rng.fold(seed, step, "replace_layers", number) / 2**64 < odds
+
+    def before(self, number: int, layer: Any, x: Tensor, given: Any) -> Any:
+        """Remembers what the layer reads."""
+        self._entered = (x, given) if self.training else None
+        return given
+
+    @torch.compiler.disable
+    def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
+        """The output of the layer, or in training that of the group."""
+        if self._entered is None or self.takes_over(number):
+            return x
+        (made, given), self._entered = self._entered, None
+        for layer in self.layers[number * self.group : (number + 1) * self.group]:
+            made = layer(made, given)
+        return made + 0.0 * x
+
+
+@register("change", "replace_layers")
+@dataclass(frozen=True)
+class ReplaceLayers(Change):
+    """A network with one layer for each `group` of the checkpoint's layers, which takes their place with the probability `odds`.
+
+    BERT-of-Theseus (Xu et al., 2020, §3): the layers start as the checkpoint's lowest, and only they are trained; embeddings
+    stay. Outside of training the network has the new layers alone. Exported is an ordinary network.
+
+    Differs: the authors draw a coin in every forward pass. Here a step has one for each layer, however many micro-batches it has.
+    """
+
+    group: Count = 2
+    odds: Live[Share] = 0.5
+
+    lasts: ClassVar[bool] = True
+
+    def shape(self, shape: Shape) -> Mapping[str, Any]:
+        """The checkpoint's arguments with a layer for each group."""
+        stacks = stacks_of(shape.part, shape.arguments)
+        if len(stacks) != 1 or (shape.arguments.get("attention") or {}).get("band") is not None:
+            raise CheckpointError(f"{shape.origin}: {self._refusal(shape.part)}")
+        ((name, layers),) = stacks.items()
+        if layers % self.group:
+            raise CheckpointError(
+                f"{shape.origin}: replace_layers: {layers} layers are not a multiple of the group, {self.group}."
+            )
+        return {**shape.arguments, name: layers // self.group}
+
+    def apply(self, network: Any) -> None:
+        """Freeze all but the layers, and add the predecessor's."""
+        layers = getattr(network, "layers", None)
+        plain = isinstance(layers, nn.ModuleList) and all(type(layer) is Layer and not layer.lends for layer in layers)
+        if not plain or getattr(network, "around", None) is None:
+            raise CheckpointError(self._refusal(type(network).__name__))
+        freeze(network)
+        for parameter in layers.parameters():
+            parameter.requires_grad_(True)
+        old = nn.ModuleList(copy.deepcopy(layer) for layer in layers for _ in range(self.group))
+        for module in old.modules():
+            for name, value in vars(module).items():
+                if isinstance(value, Clock):
+                    setattr(module, name, network.clock)
+        old.requires_grad_(False)
+        network.around.append(Predecessors(old, self.group, self.odds, network.clock))
+
+    def weights(self, state: Tensors, transition: Transition) -> Tensors:
+        """The lowest layers' tensors for the network, and all layers' for the predecessor."""
+        count = len(transition.here.layers)
+        found = dict(KeepLayers(tuple(range(count))).weights(state, transition))
+        for name, host in _hosts(transition.here):
+            for number in range(len(host.layers)):
+                start = f"layers.{number}."
+                own = {key.removeprefix(start): tensor for key, tensor in state.items() if key.startswith(start)}
+                found.update({f"{name}.{start}{key}": tensor for key, tensor in own.items()})
+        return found
+
+    def plain(self, network: Any) -> None:
+        """The layers alone."""
+        network.around = nn.ModuleList(each for each in network.around if not isinstance(each, Predecessors))
+
+    def _refusal(self, part: str) -> str:
+        return (
+            f"replace_layers: {part} is not one stack of equal layers of a Transformer, all of which see the same tokens.\n"
+            "  Leave the change out."
+        )
+
+
+def _hosts(network: nn.Module) -> Iterator[tuple[str, Predecessors]]:
+    return ((name, module) for name, module in network.named_modules() if isinstance(module, Predecessors))
