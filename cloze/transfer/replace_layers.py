@@ -14,10 +14,10 @@ from cloze import rng
 from cloze.bounds import Count, Share
 from cloze.errors import CheckpointError
 from cloze.networks.blocks.around import Around
-from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.clock import Clock
-from cloze.registry import Live, register
+from cloze.networks.transformer import Transformer
+from cloze.registry import Live, lookup, register
 from cloze.transfer.change import Change, Shape, Tensors, Transition
 from cloze.transfer.keep_layers import KeepLayers, stacks_of
 from cloze.transfer.maps import freeze
@@ -75,10 +75,10 @@ class ReplaceLayers(Change):
 
     def shape(self, shape: Shape) -> Mapping[str, Any]:
         """The checkpoint's arguments with a layer for each group."""
-        stacks = stacks_of(shape.part, shape.arguments)
-        if len(stacks) != 1 or (shape.arguments.get("attention") or {}).get("band") is not None:
-            raise CheckpointError(f"{shape.origin}: {self._refusal(shape.part)}")
-        ((name, layers),) = stacks.items()
+        made: Any = lookup("network", shape.part)
+        if not issubclass(made, Transformer) or (shape.arguments.get("attention") or {}).get("band") is not None:
+            raise CheckpointError(f"{shape.origin}: {_refusal(made.__name__)}")
+        ((name, layers),) = stacks_of(shape.part, shape.arguments).items()
         if layers % self.group:
             raise CheckpointError(
                 f"{shape.origin}: replace_layers: {layers} layers are not a multiple of the group, {self.group}."
@@ -87,10 +87,9 @@ class ReplaceLayers(Change):
 
     def apply(self, network: Any) -> None:
         """Freeze all but the layers, and add the predecessor's."""
-        layers = getattr(network, "layers", None)
-        plain = isinstance(layers, nn.ModuleList) and all(type(layer) is Layer and not layer.lends for layer in layers)
-        if not plain or getattr(network, "around", None) is None:
-            raise CheckpointError(self._refusal(type(network).__name__))
+        layers: Any = network.layers if isinstance(network, Transformer) else []
+        if not len(layers) or any(layer.lends for layer in layers):
+            raise CheckpointError(_refusal(type(network).__name__))
         freeze(network)
         for parameter in layers.parameters():
             parameter.requires_grad_(True)
@@ -117,11 +116,12 @@ class ReplaceLayers(Change):
         """The layers alone."""
         network.around = nn.ModuleList(each for each in network.around if not isinstance(each, Predecessors))
 
-    def _refusal(self, part: str) -> str:
-        return (
-            f"replace_layers: {part} is not one stack of equal layers of a Transformer, all of which see the same tokens.\n"
-            "  Leave the change out."
-        )
+
+def _refusal(kind: str) -> str:
+    return (
+        f"replace_layers: {kind} is not a Transformer whose layers have weights of their own and see the same tokens.\n"
+        "  Leave the change out."
+    )
 
 
 def _hosts(network: nn.Module) -> Iterator[tuple[str, Predecessors]]:

@@ -83,5 +83,5 @@ def test_layers_that_equal_their_group_make_the_loss_independent_of_coins() -> N
 
 def test_a_network_without_a_stack_of_plain_layers_is_refused() -> None:
     lstm = network_of("lstm", layers=2, width=8, vocab_size=9, clock=Clock())
-    with pytest.raises(CheckpointError, match="replace_layers: LSTM is not one stack of equal layers of a Transformer"):
+    with pytest.raises(CheckpointError, match="replace_layers: LSTM is not a Transformer whose layers have weights of their own"):
         ReplaceLayers().apply(lstm)
