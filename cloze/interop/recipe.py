@@ -46,7 +46,7 @@ def adapted_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> di
     arguments = dict(imported.model.arguments)
     if "networks" in recipe:
         parts = {"generator": _generator(arguments), "discriminator": arguments}
-        recipe["networks"] = {role: {"transformer": part} for role, part in parts.items()}
+        recipe["networks"] = {role: {imported.model.part: part} for role, part in parts.items()}
     else:
         recipe["network"] = {imported.model.part: arguments}
         _put_heads(recipe, imported.model.heads)

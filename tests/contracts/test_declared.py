@@ -89,23 +89,15 @@ def test_a_network_declares_what_it_carries_and_how_texts_are_classified_by_it(n
     assert made.writes is None or isinstance(made.writes, str)
 
 
-#: Files whose subject is one part, or which are tables keyed by names, each with the reason.
-TABLES = {
-    "renamed.py": "old names of parts",
-    "assembly/pages.py": "columns of generated pages",
-    "transfer/encoder.py": "the recipe cove: the encoder of one network",
-}
-
-
-def test_parts_are_not_recognised_by_their_names_outside_of_their_files_and_of_tables() -> None:
+def test_parts_are_not_recognised_by_their_names() -> None:
     kinds = ("edit", "order", "source", "objective", "network", "optimizer", "rate", "layerwise", "change")
     known = "|".join(sorted({name for kind in kinds for name in parts.names(kind)}))
     compared = re.compile(rf'\.(name|part)\b(\.(startswith|endswith)\(| (==|!=|in|not in) )\(*"({known})"')
     found = [
         f"{path}:{number}" for path in PACKAGE.rglob("*.py") for number, line in enumerate(path.read_text().splitlines(), start=1)
-        if compared.search(line) and not any(path.is_relative_to(PACKAGE / table) for table in TABLES)
+        if compared.search(line)
     ]
-    assert not found, "declare the member on the class of its kind, or give the reason in TABLES:\n" + "\n".join(found)
+    assert not found, "declare the member on the class of its kind:\n" + "\n".join(found)
 
 
 @pytest.mark.parametrize("name", parts.names("objective"))
