@@ -48,6 +48,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "analogy": Verb("analogy", "man is to king as woman is to …?"),
         "import": Verb("import_", "read a Hugging Face folder or a file of word vectors"),
         "compress": Verb("compress", "write a smaller checkpoint: fewer layers, heads, weights or bits"),
+        "speed": Verb("speed", "how large networks are and how long they take, measured"),
         "export": Verb("export", "write a folder to publish, or word vectors to a file"),
     },
     "Look": {

@@ -23,6 +23,9 @@ def test_the_page_on_compression_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     for name in ("train", "dev"):
         Path(f"{name}.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
     few = "--train train.tsv --dev dev.tsv"
-    run_page(PAGE, capsys, monkeypatch, {few: f"{few} --set training.epochs=1 --set length=16"})
+    smaller = {
+        few: f"{few} --set training.epochs=1 --set length=16", "--lengths 32,128 --batch 1,32": "--lengths 4 --batch 1 --rounds 2",
+    }
+    run_page(PAGE, capsys, monkeypatch, smaller)
     assert load_checkpoint("shallow-tuned").network_arguments["layers"] == 1
     assert len(load_checkpoint("four-bits", plain=True).network.layers[0].outer.weight.unique()) <= 2 * 15

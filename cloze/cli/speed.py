@@ -1,0 +1,94 @@
+"""`cloze speed`: how large networks are and how long they take, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cloze.cli.with_files import WithFiles
+
+
+def command(
+    checkpoints: Annotated[list[Path], typer.Argument(help="Run folders, fine-tuned folders or Hugging Face folders.")],
+    lengths: Annotated[str, typer.Option(help="Tokens of a text, with commas.")] = "32,128",
+    batch: Annotated[str, typer.Option(help="Texts of a batch, with commas.")] = "1,32",
+    formats: Annotated[str, typer.Option("--as", help="Number formats, with commas: fp32, bf16, int8.")] = "fp32",
+    rounds: Annotated[int, typer.Option(min=2, help="How often each is timed.")] = 20,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
+    out: Annotated[Path | None, typer.Option(help="A JSON file to write.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    with_files: WithFiles = None,
+) -> None:
+    """Measure checkpoints: parameters, bytes, floating-point operations and milliseconds of a forward pass.
+
+    Example: cloze speed BIG SMALL --lengths 32,128 --batch 1,32 --as fp32,bf16,int8
+
+    All of them are timed by turns, on random tokens without padding, heads not included. Shown are the median and the quartiles.
+    bf16 casts automatically; int8 is torch's dynamic quantisation of linear maps on a CPU. OMP_NUM_THREADS sets the threads.
+    """
+    import json
+
+    from cloze.errors import UserError
+    from cloze.whole import whole_file
+
+    sizes = {"--lengths": _numbers("--lengths", lengths), "--batch": _numbers("--batch", batch)}
+    chosen = [one.strip() for one in formats.split(",")]
+
+    from cloze.assembly.build import load_checkpoint
+    from cloze.compression.speed import FORMATS, Subject, measure
+    from cloze.errors import nearest
+    from cloze.training.hardware import environment
+    from cloze.training.precision import choose_device
+
+    for one in chosen:
+        if one not in FORMATS:
+            raise UserError(f"--as {formats}: unknown format {one!r}. {nearest(one, FORMATS)}")
+    place, subjects = choose_device(device), []
+    names = [folder.resolve().name for folder in checkpoints]
+    for folder, name in zip(checkpoints, names, strict=True):
+        loaded = load_checkpoint(folder, device)
+        subjects.append(Subject(name if names.count(name) == 1 else str(folder), loaded.network, loaded.order))
+    rows = measure(
+        subjects, lengths=sizes["--lengths"], batches=sizes["--batch"], formats=chosen, rounds=rounds, device=place,
+        report=lambda line: typer.echo(line, err=True),
+    )
+    found = {"rounds": rounds, "machine": environment(place, ",".join(chosen)), "rows": [row.record() for row in rows]}
+    text = json.dumps(found, ensure_ascii=False, indent=2)
+    if out is not None:
+        with whole_file(out) as fresh:
+            fresh.write_text(text + "\n", encoding="utf-8")
+    typer.echo(text if as_json else _table(found))
+
+
+def _numbers(option: str, given: str) -> list[int]:
+    from cloze.errors import UserError
+
+    found = [int(one) if one.strip().isdigit() else 0 for one in given.split(",")]
+    if min(found) < 1:
+        raise UserError(f"{option} {given}: expected whole numbers of 1 or more, with commas: 32,128.")
+    return found
+
+
+def _table(found: Mapping[str, Any]) -> str:
+    """The rows as a table, and what they were measured on."""
+    head = ["checkpoint", "as", "length", "batch", "parameters", "MB", "GFLOP", "ms", "quartiles"]
+    cells = [head]
+    for row in found["rows"]:
+        own = [row["checkpoint"], row["format"], str(row["length"]), str(row["batch"]), f"{row['parameters']:,}"]
+        if row["fault"]:
+            cells.append([*own, "–", "–", "–", row["fault"]])
+            continue
+        spread = f"{row['low']:.2f} – {row['high']:.2f}"
+        cells.append([*own, f"{row['bytes'] / 1e6:.2f}", f"{row['flops'] / 1e9:.3f}", f"{row['median']:.2f}", spread])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(w) if n < 2 or n == len(widths) - 1 else cell.rjust(w)
+                  for n, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip() for row in cells
+    ]
+    about = found["machine"]
+    versions = [f"{name} {version}" for name, version in about["packages"].items() if name in ("torch", "cloze", "numba")]
+    machine = ", ".join([about.get("gpu") or about["processor"], f"{about['threads']} threads", *versions])
+    return "\n".join([*lines, "", f"{found['rounds']} rounds by turns; {machine}"])

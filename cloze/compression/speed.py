@@ -1,0 +1,178 @@
+"""How long a network takes: forward passes of several networks and number formats, timed by turns.
+
+Only what was timed is reported: no factor is computed from bits or zeros.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from cloze.compression.int8 import in_int8, serialised_bytes, without_warnings
+from cloze.errors import ClozeError, UserError
+from cloze.networks.fast.switch import switched
+from cloze.networks.network import TokenSequence
+
+FORMATS = ("fp32", "bf16", "int8")
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One row of the result: the time of a forward pass in milliseconds, the median and the quartiles of all rounds.
+
+    `flops` are the floating-point operations of matrix products in that pass, as torch counts them; `bytes` is the size of the
+    network's state. `fault` says why nothing was timed.
+    """
+
+    checkpoint: str
+    format: str
+    length: int
+    batch: int
+    parameters: int
+    bytes: int
+    flops: int = 0
+    median: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    fault: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """The row as plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network to time, by name, with the order in which it reads."""
+
+    name: str
+    network: Any
+    order: str
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A network in one number format, ready to run; `fault` says why it is not."""
+
+    subject: Subject
+    format: str
+    network: Any
+    bytes: int
+    fault: str = ""
+
+    @classmethod
+    def of(cls, subject: Subject, format: str, device: torch.device) -> Variant:
+        """A network in a format. int8 is for CPUs and for networks whose linear maps are called."""
+        size = serialised_bytes(subject.network)
+        if format != "int8":
+            return cls(subject, format, subject.network, size)
+        try:
+            if device.type != "cpu":
+                raise UserError("int8 runs on a CPU only.")
+            made = in_int8(subject.network)
+            with torch.inference_mode(), without_warnings():
+                made(**inputs(subject, 2, 1, device))
+        except (ClozeError, RuntimeError, TypeError, AttributeError) as error:
+            said = str(error) if isinstance(error, ClozeError) else "its linear maps are read, not called"
+            return cls(subject, format, None, 0, f"not in int8: {said}")
+        return cls(subject, format, made, serialised_bytes(made))
+
+    def casting(self, device: torch.device) -> AbstractContextManager[object]:
+        """bf16 is automatic casting, as in training; weights stay fp32."""
+        return torch.autocast(device.type, dtype=torch.bfloat16) if self.format == "bf16" else nullcontext()
+
+
+def inputs(subject: Subject, length: int, batch: int, device: torch.device) -> dict[str, Any]:
+    """The arguments of a call on random tokens without padding; a decoder writes as many tokens as the encoder reads."""
+    network, generator = subject.network, torch.Generator().manual_seed(0)
+    size = int(network.vocab_size)
+    tokens = torch.randint(0, size, (batch, length), generator=generator).to(device)
+    given: dict[str, Any] = {"tokens": tokens, "order": subject.order, "want": frozenset({"hidden"})}
+    if network.writes is not None:
+        given |= {"decoder": TokenSequence(tokens), "want": frozenset({network.writes})}
+    return given
+
+
+def measure(
+    subjects: Sequence[Subject], *, lengths: Sequence[int], batches: Sequence[int], formats: Sequence[str], rounds: int = 20,
+    device: torch.device | None = None, report: Callable[[str], None] = lambda line: None,
+) -> list[Timed]:
+    """Time every network in every format at every length and batch.
+
+    In each of `rounds`, every variant runs once, so that a busy machine slows all of them alike. Two passes before are not
+    counted. A `UserError` if a length is more than a network reads, or a network reads no texts.
+    """
+    device = device or torch.device("cpu")
+    for subject in subjects:
+        _require(subject, lengths)
+    variants = [Variant.of(subject, format, device) for subject in subjects for format in formats]
+    made = []
+    for length in lengths:
+        for batch in batches:
+            report(f"length {length}, batch {batch} …")
+            made += _cell(variants, length, batch, rounds, device)
+    return made
+
+
+def _require(subject: Subject, lengths: Sequence[int]) -> None:
+    network = subject.network
+    if network.of_words:
+        raise UserError(f"{subject.name}: a table of word vectors has no forward pass to time.")
+    most = network.max_length
+    if most is not None and max(lengths) > most:
+        raise UserError(f"{subject.name}: reads at most {most} tokens; --lengths has {max(lengths)}.")
+
+
+def _cell(variants: Sequence[Variant], length: int, batch: int, rounds: int, device: torch.device) -> list[Timed]:
+    """The rows of one length and batch."""
+    given = {id(one): inputs(one.subject, length, batch, device) for one in variants}
+    running = [one for one in variants if not one.fault]
+    times: Mapping[int, list[float]] = {id(one): [] for one in running}
+    flops = {one.subject.name: _flops(one.subject, given[id(one)]) for one in variants}
+    for number in range(rounds + 2):
+        for one in running:
+            taken = _time(one, given[id(one)], device)
+            if number > 1:
+                times[id(one)].append(1000 * taken)
+    rows = []
+    for one in variants:
+        common = (one.subject.name, one.format, length, batch, _parameters(one.subject.network), one.bytes)
+        if one.fault:
+            rows.append(Timed(*common, fault=one.fault))
+            continue
+        found = times[id(one)]
+        low, _, high = statistics.quantiles(found, n=4) if len(found) > 1 else (found[0],) * 3
+        rows.append(Timed(*common, flops[one.subject.name], statistics.median(found), low, high))
+    return rows
+
+
+def _time(one: Variant, given: Mapping[str, Any], device: torch.device) -> float:
+    """Seconds of one forward pass."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    with torch.inference_mode(), one.casting(device):
+        one.network(**given)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def _flops(subject: Subject, given: Mapping[str, Any]) -> int:
+    """Floating-point operations of the matrix products in one pass."""
+    with torch.no_grad(), switched(False), FlopCounterMode(display=False) as counter:
+        subject.network(**given)
+    return int(counter.get_total_flops())
+
+
+def _parameters(network: nn.Module) -> int:
+    tensors: list[Tensor] = list(network.parameters())
+    return sum(tensor.numel() for tensor in tensors)

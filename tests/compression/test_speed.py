@@ -1,0 +1,94 @@
+"""`cloze speed`: sizes and operations are exact; times are those of passes that ran."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cloze.compression import speed
+from cloze.compression.int8 import in_int8
+from cloze.compression.speed import Subject, measure
+from cloze.networks import Clock
+from tests.making import network_of
+
+SHAPE: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "feed_forward.inner": 32, "positions.max_length": 16}
+
+
+def transformer(**changes: Any) -> Any:
+    torch.manual_seed(0)
+    return network_of("transformer", **{**SHAPE, **changes}, vocab_size=40, clock=Clock()).eval()
+
+
+def test_operations_are_those_of_the_matrix_products_of_one_pass() -> None:
+    (row,) = measure([Subject("x", transformer(), "open")], lengths=[8], batches=[3], formats=["fp32"], rounds=2)
+    products = 2 * (4 * 16 * 16 + 2 * 16 * 32)  # per token and layer
+    attention = 2 * 2 * 8 * 16
+    assert row.flops == 3 * 8 * 2 * (products + attention)
+    assert row.parameters == sum(p.numel() for p in transformer().parameters())
+    assert row.bytes > 4 * row.parameters and row.low <= row.median <= row.high and row.median > 0
+
+
+def test_every_variant_runs_once_in_every_round_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+
+    def timed(one: Any, given: Any, device: Any) -> float:
+        ran.append(f"{one.subject.name} {one.format}")
+        return [9.0, 9.0, 0.001, 0.002, 0.004][(len(ran) - 1) // 3]
+
+    monkeypatch.setattr(speed, "_time", timed)
+    subjects = [Subject("a", transformer(), "open")]
+    rows = measure(subjects, lengths=[4], batches=[1], formats=["fp32", "bf16", "int8"], rounds=3)
+    assert ran == ["a fp32", "a bf16", "a int8"] * 5
+    assert [row.median for row in rows] == [2.0] * 3  # the two passes before do not count
+
+
+@pytest.mark.parametrize("changes", [{}, {"share.weights": "all"}, {"norm": "pre", "positions": "rotary"}])
+def test_int8_computes_nearly_the_same_with_every_linear_map_in_int8(changes: dict[str, Any]) -> None:
+    network = transformer(**changes)
+    made, tokens = in_int8(network), torch.arange(12).view(2, 6)
+    given: dict[str, Any] = {"want": frozenset({"hidden"}), "order": "open", "tokens": tokens}
+    with torch.inference_mode():
+        exact, rounded = network(**given)["hidden"], made(**given)["hidden"]
+    error = float((exact - rounded).norm() / exact.norm())
+    assert 1e-5 < error < 0.03
+    assert not [m for m in made.modules() if type(m) is torch.nn.Linear] and type(network.layers[0].outer) is torch.nn.Linear
+    assert type(made.layers[1].outer) is not torch.nn.Linear  # also where layers share their maps
+
+
+def test_a_recurrent_network_is_timed_in_fp32_and_int8_says_why_it_is_not() -> None:
+    network = network_of("lstm", layers=1, width=8, inner=8, vocab_size=20, clock=Clock()).eval()
+    rows = measure([Subject("x", network, "left_to_right")], lengths=[4], batches=[2], formats=["fp32", "int8"], rounds=2)
+    assert rows[0].median > 0 and not rows[0].fault
+    assert rows[1].fault == "not in int8: its linear maps are read, not called" and rows[1].median == 0.0
+
+
+def test_the_command_prints_a_table_and_writes_json(
+    folder: Callable[..., Path], cloze: Callable[..., Any], tmp_path: Path
+) -> None:
+    args = ["--lengths", "4,8", "--batch", "2", "--as", "fp32,int8", "--rounds", "2"]
+    said = cloze("speed", folder("bert"), *args, "--out", tmp_path / "speed.json")
+    assert said.code == 0, said.err
+    lines = said.out.splitlines()
+    assert lines[0].split() == ["checkpoint", "as", "length", "batch", "parameters", "MB", "GFLOP", "ms", "quartiles"]
+    assert [line.split()[:4] for line in lines[1:5]] == [["bert", one, n, "2"] for n in ("4", "8") for one in ("fp32", "int8")]
+    assert lines[-1].startswith("2 rounds by turns; ") and "torch" in lines[-1]
+    found = json.loads((tmp_path / "speed.json").read_text())
+    assert [row["length"] for row in found["rows"]] == [4, 4, 8, 8] and found["machine"]["packages"]["torch"]
+    assert found["rows"][1]["bytes"] < found["rows"][0]["bytes"]
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    (["--lengths", "4,x"], "--lengths 4,x: expected whole numbers of 1 or more"),
+    (["--as", "fp8"], "unknown format 'fp8'. Did you mean 'fp32'"),
+    (["--lengths", "4096"], "reads at most 40 tokens; --lengths has 4096"),
+])  # fmt: skip
+def test_what_cannot_be_timed_is_refused(
+    folder: Callable[..., Path], cloze: Callable[..., Any], options: list[str], said: str
+) -> None:
+    refused = cloze("speed", folder("bert"), *options)
+    assert refused.code == 2 and said in refused.err
