@@ -14,7 +14,7 @@ def command(
     model: Annotated[Path, typer.Argument(help="A run, a fine-tuned folder, or a file of vectors to convert.")],
     out: Annotated[Path, typer.Argument(help="The new folder or file; a name ending in .gz is compressed.")],
     to: Annotated[str, typer.Option(
-        help="The format: huggingface, merged, peft or change; word2vec, word2vec-binary, glove or fasttext."
+        help="The format: huggingface, merged, peft, change or onnx; word2vec, word2vec-binary, glove or fasttext."
     )] = "word2vec",
     base: Annotated[Path | None, typer.Option(help="With --to peft or change: the network that the run began with.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
@@ -22,6 +22,7 @@ def command(
     licence: Annotated[str | None, typer.Option(help="For the model card: mit, apache-2.0, cc-by-4.0, …")] = None,
     task: Annotated[str | None, typer.Option(help="The task to export, if the folder has several.")] = None,
     data: Annotated[str | None, typer.Option(help="For the model card: the training text, in a sentence.")] = None,
+    int8: Annotated[bool, typer.Option("--int8", help="With --to onnx: linear maps multiply in int8.")] = False,
     with_files: WithFiles = None,
 ) -> None:
     """Write a folder to publish, or vectors as word2vec's text or binary file, GloVe's text, or fastText's .bin.
@@ -32,11 +33,16 @@ def command(
 
     After lora, --to merged writes the weights with the updates merged. After lora or prompt, --to peft writes what was trained,
     for peft. After any change that adds parameters, --to change writes only what was trained, with the heads and the SHA-256 of
-    the network that it belongs to.
+    the network that it belongs to. --to onnx writes a Transformer, with its classifier or labeller, for onnxruntime.
     """
     from cloze.cli.hints import suggest
     from cloze.errors import UserError
 
+    if int8 and to != "onnx":
+        raise UserError(f"--int8 is for --to onnx, not for --to {to}.")
+    if to == "onnx":
+        _write_onnx(model, out, int8=int8, task=task)
+        return
     if to in ("peft", "change"):
         _write_change(model, out, to, base)
         return
@@ -49,7 +55,7 @@ def command(
         from cloze.interop.vectors import FORMATS, write_vectors
 
         if to not in FORMATS:
-            known = ("huggingface", "merged", "peft", "change", *FORMATS)
+            known = ("huggingface", "merged", "peft", "change", "onnx", *FORMATS)
             raise UserError(f"unknown format {to!r}. {nearest(to, known)}")
         count, width, remarks = write_vectors(model, to, out, overwrite=overwrite)
         print(f"{out}: {count:,} vectors of width {width}")
@@ -83,3 +89,19 @@ def _write_change(model: Path, out: Path, to: str, base: Path | None) -> None:
     for remark in remarks:
         print(f"  {remark}")
     suggest("cloze", "show", out)
+
+
+def _write_onnx(model: Path, out: Path, *, int8: bool, task: str | None) -> None:
+    """Write the network and the head of its task for other runtimes."""
+    from cloze.assembly.onnx_file import write_onnx
+    from cloze.errors import UserError
+
+    if out.suffix != ".onnx" or out.exists():
+        raise UserError(f"{out}: expected a new file that ends in .onnx.")
+    if not out.parent.is_dir():
+        raise UserError(f"{out}: its folder does not exist. Make it first.")
+    written = write_onnx(model, out, int8=int8, task=task)
+    print(f"{out}: {', '.join(written.inputs)} → {', '.join(written.outputs)}, {out.stat().st_size / 1e6:,.2f} MB")
+    print(f"  opened by onnxruntime; largest difference from the network {written.difference:.1e}")
+    for remark in written.remarks:
+        print(f"  {remark}")
