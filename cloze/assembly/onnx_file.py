@@ -124,8 +124,9 @@ def example(loaded: Loaded, graph: Graph, batch: int, length: int) -> tuple[Tens
 
 def _require(loaded: Loaded) -> None:
     model = loaded.imported.model
-    read = "transformer" if model.part == "transformer" and not model.input_edits else ""
-    if not read or (model.flat.get("embedding.inputs") or {}) or "characters" in loaded.network.needs:
+    network: Any = loaded.network
+    reads = model.part == "transformer" and not model.input_edits
+    if not reads or model.flat.get("embedding.inputs") or "characters" in network.needs:
         raise CheckpointError(
             f"{loaded.folder}: --to onnx writes Transformers that read tokens alone, with a classifier or a labeller; this is "
             f"{model.part.replace('_', ' ')}{' with further inputs' if model.part == 'transformer' else ''}."
