@@ -11,6 +11,7 @@ import torch
 from cloze.assembly.beginning import load_origins
 from cloze.assembly.binding import open_stores
 from cloze.assembly.build import build_data, build_step, load_checkpoint, plain
+from cloze.assembly.given import build
 from cloze.assembly.load import distillation_recipe_names, load_recipe
 from cloze.assembly.publish import Publisher
 from cloze.assembly.recipe import Recipe
@@ -19,6 +20,7 @@ from cloze.batching import Cursor
 from cloze.cli.main import main
 from cloze.networks.clock import Clock
 from cloze.networks.transformer import Transformer
+from cloze.registry import lookup
 from cloze.training.step import Step
 from cloze.transfer import DropSegments, KeepLayers, Shape
 from tests.making import network_of
@@ -50,9 +52,8 @@ class Taught:
     def step(self, recipe: Recipe) -> tuple[Step, Batch]:
         """The step with the teacher's weights and without dropout, and its first batch."""
         step = build_step(recipe, vocab_size=self.tokenizer.size, seed=0, store=self.stores["main"], tokenizer=self.tokenizer)
-        load_origins(
-            step, recipe, dict.fromkeys(recipe.networks, self.folder), self.tokenizer, resumes=False, say=lambda line: None
-        )
+        folders = {name: self.folder for name, network in recipe.networks.items() if network.origin}
+        load_origins(step, recipe, folders, self.tokenizer, resumes=False, say=lambda line: None)
         step.eval()
         step.clock.set(seed=0, step=0, first_row=0, share=0.0)
         data = build_data(recipe, self.stores, step, self.tokenizer, seed=0)
@@ -64,13 +65,17 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
     return Taught(tmp_path_factory.mktemp("taught"))
 
 
+#: What makes the students of recipes small, and gives them as many heads as the teacher.
+OWN = {
+    "minilm": [f"networks.student.{name}" for name in ("layers=1", "width=32", "heads=2", "feed_forward.inner=64")],
+}
 ALL_LAYERS = "networks.student.change.keep_layers.layers=[0,1,2,3]"
 
 
 @pytest.mark.parametrize("name", distillation_recipe_names())
 def test_it_trains_from_a_bound_teacher(name: str, taught: Taught, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["pretrain", name, "--bind", f"teacher={taught.folder}", "--corpus", str(SAMPLE), "--budget", "4steps"]
-    arguments += [part for value in SMALL for part in ("--set", value)]
+    arguments += [part for value in [*SMALL, *OWN.get(name, [])] for part in ("--set", value)]
     assert main([*arguments, "--out", str(tmp_path / "run")]) == 0, capsys.readouterr().err
     student = load_checkpoint(tmp_path / "run")
     assert student.tokenizer.hash == taught.tokenizer.hash and student.imported.remarks == ()
@@ -131,3 +136,30 @@ def test_without_a_teacher_the_error_says_how_to_bind_one(tmp_path: Path, capsys
     assert main(["pretrain", "distilbert", "--corpus", str(SAMPLE), "--out", str(tmp_path / "run")]) == 2
     assert "A checkpoint is bound with --bind teacher=FOLDER." in capsys.readouterr().err
 
+
+
+def test_minilm_has_the_published_number_of_parameters_with_a_pooler() -> None:
+    part = load_recipe("minilm").networks["student"].part
+    assert part is not None
+    with torch.device("meta"):
+        made = build(lookup("network", part.name), plain(part.arguments), {"vocab_size": 30522, "clock": Clock()})
+    assert sum(parameter.numel() for parameter in made.parameters()) + 384 * 385 == 22_713_216
+
+
+def test_minilm_compares_the_top_layers_alone_whatever_the_width(taught: Taught) -> None:
+    step, batch = taught.step(taught.recipe("minilm", *OWN["minilm"]))
+    losses = step("main", batch)
+    assert losses.keys() == {"attention_of_top", "values_of_top"}
+    torch.stack([loss.total for loss in losses.values()]).sum().backward()
+    assert all(parameter.grad is None for parameter in step.networks["teacher"].parameters())
+    student: Any = step.networks["student"]
+    assert student.layers[0].attention.projections.weight.grad.abs().sum() > 0 and student.layers[0].outer.weight.grad is None
+
+
+def test_a_student_with_other_heads_than_its_teacher_is_refused_in_words(
+    taught: Taught, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["pretrain", "minilm", "--bind", f"teacher={taught.folder}", "--corpus", str(SAMPLE), "--budget", "2steps"]
+    values = [part for value in [*SMALL, *OWN["minilm"], "networks.student.heads=4"] for part in ("--set", value)]
+    assert main([*arguments, *values, "--out", str(tmp_path / "run")]) == 2
+    assert "match_attention: heads: the student has 4, the teacher 2" in capsys.readouterr().err
