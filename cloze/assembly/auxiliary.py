@@ -13,6 +13,7 @@ from cloze.errors import RecipeError
 VIEW = "auxiliary"  # the copy of the text in which tokens are masked, and the pass that reads it
 #: Devlin et al. (2019), §3.1: for checkpoints that come without a recipe.
 BERT: Sequence[Mapping[str, Any]] = ({"mask": {"rate": 0.15}}, {"corrupt": {}}, {"predict": "masked"})
+_OBJECTIVES = {"objectives", "passes", "mixture"}  # the keys that hold them
 _MASKING = {"split_words", "mask", "corrupt", "predict"}  # edits that belong to the prediction of masked tokens
 
 
@@ -34,8 +35,10 @@ def add_language_model(tree: Node, weight: str, origin: str, loaded: Loaded) -> 
     ]
     if not found:
         raise RecipeError(f"{where}: no network of this recipe comes from the checkpoint.")
-    for recipe in found:
-        name = next(name for name, network in networks_of(recipe) if begins_with(network, origin))
+    names = [next(name for name, network in networks_of(recipe) if begins_with(network, origin)) for recipe in found]
+    # Stages without objectives of their own share those of the whole recipe.
+    holders = [recipe if recipe.value.keys() & _OBJECTIVES else tree for recipe in found]
+    for name, recipe in {id(holder): (name, holder) for name, holder in zip(names, holders, strict=True)}.values():
         mixture = recipe.value.get("mixture")
         for entry in [recipe] if mixture is None else [one for _, one in mixture.items()]:
             if loaded.order == "left_to_right":
