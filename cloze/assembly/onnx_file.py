@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from cloze.assembly.build import Loaded, load_checkpoint
 from cloze.errors import CheckpointError, UserError
 from cloze.networks.fast.switch import switched
+from cloze.networks.transformer import Transformer
 from cloze.tasks.result import TASK_FILE, read_task
 from cloze.whole import whole_file
 
@@ -125,11 +126,11 @@ def example(loaded: Loaded, graph: Graph, batch: int, length: int) -> tuple[Tens
 def _require(loaded: Loaded) -> None:
     model = loaded.imported.model
     network: Any = loaded.network
-    reads = model.part == "transformer" and not model.input_edits
-    if not reads or model.flat.get("embedding.inputs") or "characters" in network.needs:
+    plain = type(network) is Transformer  # a subclass reads or computes more
+    if not plain or model.input_edits or model.flat.get("embedding.inputs") or "characters" in network.needs:
         raise CheckpointError(
             f"{loaded.folder}: --to onnx writes Transformers that read tokens alone, with a classifier or a labeller; this is "
-            f"{model.part.replace('_', ' ')}{' with further inputs' if model.part == 'transformer' else ''}."
+            f"{model.part.replace('_', ' ')}{' with further inputs' if plain else ''}."
         )
 
 
