@@ -226,13 +226,15 @@ def test_a_task_is_learned_and_its_folder_answers_as_in_training(
     assert_learned(recipe, system_, start, file, tmp_path / "out")
 
 
+#: Every kind of head on the layers of a frozen network.
+ON_LAYERS = [("retrieval", "bert"), ("text_to_text", "gpt2"), ("dependency_parsing", "elmo"), ("question_answering", "zen")]
+
+
 def on_layers() -> list[Any]:
-    """Every task on one system whose layers its head can read; the kinds of heads are in the default tier."""
-    quick = {"retrieval", "text_to_text", "dependency_parsing", "question_answering"}
-    return [
-        pytest.param(*pair, marks=[] if pair[0] in quick else [pytest.mark.slow])
-        for pair in covering() if pair not in UNTRAINED and not pair[0].startswith("frozen_")
-    ]
+    """These in the default tier, and every other task whose head has parameters of its own on one system."""
+    known = {task for task, _ in [*ON_LAYERS, *UNTRAINED]}
+    others = [pair for pair in covering() if pair[0] not in known and not pair[0].startswith("frozen_")]
+    return [*ON_LAYERS, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in others)]
 
 
 @pytest.mark.parametrize(("recipe", "system_"), on_layers())

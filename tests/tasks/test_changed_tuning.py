@@ -170,7 +170,7 @@ def test_what_cannot_be_written_alone_is_refused_with_the_way_out(
         assert refused.code == 2 and said in refused.err
 
 
-TASKS = ["sentence_classification", "pair_classification", "token_labelling", "regression", "multi_label"]
+TASKS = ["sentence_classification", "pair_classification", "token_labelling", "regression", "multi_label", "chain_thaw"]
 
 
 @pytest.mark.parametrize("task", TASKS)
