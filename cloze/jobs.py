@@ -127,7 +127,13 @@ class RayWorkers:
             raise MissingExtra("ray", "ray", f"--on {place}") from None
         self.count, self._ray = count, ray
         if not ray.is_initialized():
-            ray.init(**({"address": place} if "://" in place else {}), log_to_driver=False)
+            try:
+                ray.init(**({"address": place} if "://" in place else {}), log_to_driver=False)
+            except ConnectionError as error:
+                raise UserError(
+                    f"--on {place}: no Ray cluster answers there ({str(error).strip().splitlines()[0]}).\n"
+                    "  Start one with `ray start --head`, and give the port of its client server: ray://HOST:10001."
+                ) from None
         self._run = ray.remote(max_retries=0)(run_job)
         self._tasks: dict[Any, Job] = {}
 

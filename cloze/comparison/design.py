@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -18,7 +19,7 @@ from cloze.assembly.user_files import import_files
 from cloze.corpus import Store
 from cloze.corpus.readers.text_files import require_files
 from cloze.corpus.records import check_records
-from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, nearest
+from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, UserError, nearest
 from cloze.reports.page import unique_names
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
@@ -168,7 +169,9 @@ def transfers_of(given: str, *, with_files: Sequence[Path] = ()) -> list[Transfe
     known = (FULL, FROZEN, *names("change"))
     for one in found:
         name, _, value = one.name.partition("=")
-        if name not in known or (one.changes and not value):
+        if one.changes and name in known and not value:
+            raise RecipeError(f"--transfer {one.name}: expected a value for the first argument of {name}, such as {name}=8.")
+        if name not in known:
             raise RecipeError(
                 f"--transfer {one.name}: expected {FULL}, {FROZEN} or a change with its value, such as lora=8. "
                 f"{nearest(name, known)}"
@@ -244,11 +247,24 @@ def checked(design: Design) -> Design:
         holds = one.checkpoint is None or any((one.checkpoint / name).is_file() for name in ("config.json", "cloze/run.json"))
         if not holds:
             raise CheckpointError(f"{one.checkpoint}: holds no checkpoint. Candidates are recipes, their files, or checkpoints.")
+    with _tuned(""):
+        tuned = {task.name: load_recipe(task.type, overrides=design.tuning_of(task)) for task in design.tasks}
     for task in design.tasks:
-        _check_task(task, design)
-    tuned = {task.name: load_recipe(task.type, overrides=design.tuning_of(task)) for task in design.tasks}
+        with _tuned(f"{task.name}:"):
+            _check_task(task, design)
     metrics = {task.name: _metric(task.type, tuned[task.name]) for task in design.tasks}
     return replace(design, recipes=recipes, metrics=metrics, task_recipes=tuned)
+
+
+@contextmanager
+def _tuned(task: str) -> Iterator[None]:
+    """Errors about recipes of tasks name the option of `cloze compare` that sets their values, `--tune`, not `--set`."""
+    try:
+        yield
+    except UserError as error:
+        if "--set " not in str(error):
+            raise
+        raise type(error)(str(error).replace("--set ", f"--tune {task}")) from None
 
 
 def _metric(task: str, recipe: Recipe) -> Metric:
@@ -262,6 +278,9 @@ def _check_task(task: Labels, design: Design) -> None:
     """Refuse files that cannot be read, rows that cannot be used, and rows that the training set shares with another."""
     files = (task.train, task.dev, task.test)
     require_files(files)
+    if len(set(files)) < len(files) and not design.shared:
+        twice = next(file for file in files if files.count(file) > 1)
+        raise TaskError(f"--task {task.name}: {twice} is given twice. Training, dev and test sets must be different texts.")
     if any(Store.is_store(file) for file in files):
         return
     sources = load_sources(task.type, overrides=design.tuning_of(task))

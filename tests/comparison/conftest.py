@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,8 @@ def stub(folder: Path, *, score: Callable[[Any], float] = lambda request: 0.5) -
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with text.txt, a.yaml, b.yaml, and train.tsv, dev.tsv and test.tsv, which share no row."""
+    """A folder with text.txt, a.yaml, b.yaml, and train.tsv, dev.tsv and test.tsv, which share no row, and copy.tsv,
+    which is dev.tsv."""
     folder = tmp_path_factory.mktemp("compare")
     documents = [
         "\n".join(" ".join(WORDS[(d * s + i) % 13] for i in range(5 + (d + s) % 6)) + "." for s in range(1, 7))
@@ -99,6 +101,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for i in range(first, first + count)
         ]
         (folder / f"{part}.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    shutil.copy(folder / "dev.tsv", folder / "copy.tsv")
     return folder
 
 

@@ -174,8 +174,9 @@ def test_a_way_of_transferring_is_full_frozen_or_a_change() -> None:
     ]  # fmt: skip
     frozen = transfers_of("frozen")[0]
     assert (frozen.changes_for("token_labelling"), frozen.changes_for("regression")) == ([], ["features"])
-    for wrong in ("lora", "loar=8"):
-        with pytest.raises(RecipeError, match=f"--transfer {wrong}: expected full, frozen or a change with its value, such as"):
+    for wrong, said in (("lora", "expected a value for the first argument of lora, such as lora=8"),
+                        ("loar=8", "expected full, frozen or a change with its value, such as lora=8. Did you mean 'lora'")):
+        with pytest.raises(RecipeError, match=f"--transfer {wrong}: {said}"):
             transfers_of(f"full,{wrong}")
 
 
@@ -199,8 +200,10 @@ def test_tasks_are_named_after_their_type_or_name_it(files: Path, monkeypatch: p
     ({"tasks": ("mood=train.tsv,dev.tsv,tset.tsv",)}, UserError, "tset.tsv: no such file"),
     ({"tasks": ("mood=train.tsv,dev.tsv",)}, TaskError, "expected NAME=TRAIN,DEV,TEST or NAME=TYPE:TRAIN,DEV,TEST"),
     ({"tasks": ("mood=moods:a,b,c",)}, TaskError, "unknown task 'moods'"),
-    ({"tasks": ("mood=train.tsv,dev.tsv,train.tsv",)}, TaskError, "the splits share rows, so the test set would measure what"),
-    ({"tasks": ("mood=train.tsv,dev.tsv,dev.tsv",)}, TaskError, r"dev.tsv: 8 of 8 rows have texts that also occur in"),
+    ({"tasks": ("mood=train.tsv,dev.tsv,./train.tsv",)}, TaskError, r"--task mood: .*/train.tsv is given twice"),
+    ({"tasks": ("mood=train.tsv,dev.tsv,copy.tsv",)}, TaskError, "the splits share rows, so the test set would measure what"),
+    ({"tuning": ["training.epoch=2"]}, RecipeError, "--tune training.epoch=2: training.epoch: unknown argument"),
+    ({"tuning": ["corpus.text=words"]}, UserError, "no column 'words'(.|\n)*Choose with --tune mood:corpus.text=NAME"),
 ])  # fmt: skip
 def test_what_cannot_be_compared_is_refused_before_anything_is_written(
     change: dict[str, Any], error: type[UserError], said: str, design: Make, tmp_path: Path

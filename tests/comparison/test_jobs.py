@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +108,22 @@ def test_places_that_are_not_known_and_an_extra_that_is_missing_are_refused(monk
         workers_on("ray", 1)
 
 
+def test_a_cluster_that_does_not_answer_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ray:
+        @staticmethod
+        def is_initialized() -> bool:
+            return False
+
+        @staticmethod
+        def init(**given: Any) -> None:
+            assert given["address"] == "ray://nowhere:10001"
+            raise ConnectionError("ray client connection timeout")
+
+    monkeypatch.setitem(sys.modules, "ray", Ray)
+    with pytest.raises(UserError, match=r"ray://nowhere:10001: no Ray cluster answers there \(ray client"):
+        workers_on("ray://nowhere:10001", 1)
+
+
 def typed(files: Path, out: Path) -> list[str]:
     """The command line of the small comparison."""
     task = "mood=" + ",".join(str(files / f"{part}.tsv") for part in ("train", "dev", "test"))
@@ -138,6 +156,38 @@ def test_a_comparison_that_is_killed_twice_finds_what_one_without_a_break_finds(
         assert (broken / "cells" / name / "result.json").stat().st_mtime_ns == written
     first, second = (json.loads((out / "compare.json").read_text())["systems"] for out in (whole, broken))
     assert [(one["name"], one["tasks"]) for one in first] == [(one["name"], one["tasks"]) for one in second]
+
+
+@pytest.mark.slow
+def test_the_head_of_a_ray_cluster_finds_what_local_processes_find(design: Callable[..., Design], tmp_path: Path) -> None:
+    """`ray://HOST:PORT`: a head with two CPUs in processes of its own, which end with the one that started them."""
+    ray: Any = pytest.importorskip("ray")
+    pytest.importorskip("grpc")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    local, _ = finish(design(), tmp_path / "local", workers_on("local", 1))
+    head = subprocess.Popen(
+        [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port=0", "--num-cpus=2",
+         f"--ray-client-server-port={port}", "--include-dashboard=false", "--temp-dir", tempfile.mkdtemp(prefix="ray")],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        assert until(lambda: listens(port), 120)
+        other, _ = finish(design(), tmp_path / "ray", workers_on(f"ray://127.0.0.1:{port}", 2))
+    finally:
+        ray.shutdown()
+        head.terminate()
+        head.wait(60)
+    assert [(one.name, one.scores["mood"].runs) for one in local.systems] == [
+        (one.name, one.scores["mood"].runs) for one in other.systems
+    ]  # fmt: skip
+
+
+def listens(port: int) -> bool:
+    """Whether a server of this machine answers at a port."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.slow
