@@ -49,8 +49,6 @@ def take_over(network: Node, inherited: Sequence[Described], origin: str, path: 
 
     The lasting changes of the origin are put in front of the recipe's own.
     """
-    from cloze.transfer import Shape
-
     changes = network.value.get("change")
     items = changes.value if changes is not None and changes.is_list else []
     for index, item in enumerate(list(items)):
@@ -60,6 +58,8 @@ def take_over(network: Node, inherited: Sequence[Described], origin: str, path: 
         if change is None or not arguments.is_mapping:
             continue
         known = {str(key): node.plain() for key, node in arguments.items()}
+        from cloze.transfer import Shape  # imports torch, which listing recipes without changes does not need
+
         with faults.catching(item.where, f"{path}.change[{index}]"):
             for key, value in change.shape(Shape(origin, str(part), known)).items():
                 if key not in known or known[key] != value:
