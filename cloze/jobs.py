@@ -132,7 +132,8 @@ class RayWorkers:
             except ConnectionError as error:
                 raise UserError(
                     f"--on {place}: no Ray cluster answers there ({str(error).strip().splitlines()[0]}).\n"
-                    "  Start one with `ray start --head`, and give the port of its client server: ray://HOST:10001."
+                    "  Start one with `ray start --head`, and give the port of its client server: ray://HOST:10001.\n"
+                    "  A cluster that wants a token reads it from the environment: RAY_AUTH_MODE=token, RAY_AUTH_TOKEN=…"
                 ) from None
         self._run = ray.remote(max_retries=0)(run_job)
         self._tasks: dict[Any, Job] = {}

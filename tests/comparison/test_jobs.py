@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -159,14 +160,18 @@ def test_a_comparison_that_is_killed_twice_finds_what_one_without_a_break_finds(
 
 
 @pytest.mark.slow
-def test_the_head_of_a_ray_cluster_finds_what_local_processes_find(design: Callable[..., Design], tmp_path: Path) -> None:
+def test_the_head_of_a_ray_cluster_finds_what_local_processes_find(
+    design: Callable[..., Design], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`ray://HOST:PORT`: a head with two CPUs in processes of its own, which end with the one that started them."""
     ray: Any = pytest.importorskip("ray")
     pytest.importorskip("grpc")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    local, _ = finish(design(), tmp_path / "local", workers_on("local", 1))
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")  # the head listens at the machine's address
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    local, _ = finish(design(seeds=1), tmp_path / "local", workers_on("local", 1))
     head = subprocess.Popen(
         [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port=0", "--num-cpus=2",
          f"--ray-client-server-port={port}", "--include-dashboard=false", "--temp-dir", tempfile.mkdtemp(prefix="ray")],
@@ -174,7 +179,7 @@ def test_the_head_of_a_ray_cluster_finds_what_local_processes_find(design: Calla
     )  # fmt: skip
     try:
         assert until(lambda: listens(port), 120)
-        other, _ = finish(design(), tmp_path / "ray", workers_on(f"ray://127.0.0.1:{port}", 2))
+        other, _ = finish(design(seeds=1), tmp_path / "ray", workers_on(f"ray://127.0.0.1:{port}", 2))
     finally:
         ray.shutdown()
         head.terminate()
