@@ -6,9 +6,10 @@ Contracts: tests/contracts/test_changes.py (every change on every network); test
 the same; compressed folders open in transformers).
 """
 
+from cloze.compression.layer_dropout import LayerDropout
 from cloze.compression.maps import attentions, token_tables
 from cloze.compression.prune_heads import PruneHeads
 from cloze.compression.quantise import Quantise, round_weight
 from cloze.compression.sparsify import Sparsify
 
-__all__ = ["PruneHeads", "Quantise", "Sparsify", "attentions", "round_weight", "token_tables"]
+__all__ = ["LayerDropout", "PruneHeads", "Quantise", "Sparsify", "attentions", "round_weight", "token_tables"]

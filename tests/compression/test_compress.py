@@ -162,3 +162,17 @@ def test_scores_of_another_network_and_other_files_are_refused(
         path.write_text(json.dumps(data))
         refused = cloze("compress", folder("bert"), "--heads", "0.5", "--scores", path, "--out", tmp_path / "out")
         assert refused.code == 2 and said in refused.err and not (tmp_path / "out").exists()
+
+
+def test_a_scheduled_share_is_reached_while_a_task_is_learned_and_is_in_the_folder(
+    folder: Folder, tables: Path, tmp_path: Path
+) -> None:
+    finetune(
+        folder("bert"), train=[str(tables / "train.tsv")], dev=[str(tables / "dev.tsv")], out=tmp_path / "tuned",
+        changes=["sparsify={share: {linear: {start: 0.0, end: 0.5, until: 0.5}}, on: [outer]}"],
+        overrides=["training.epochs=2", "length=24", "training.batch=8", "training.rate.linear.peak=0.01", "task.keep=last"],
+        report=lambda line: None,
+    )
+    for plain in (False, True):
+        outer = load_checkpoint(tmp_path / "tuned", plain=plain).network.layers[1].outer
+        assert int((outer.weight == 0).sum()) == outer.weight.numel() // 2

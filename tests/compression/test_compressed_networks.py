@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.compression import PruneHeads, Quantise, Sparsify, attentions, round_weight
+from cloze.compression import LayerDropout, PruneHeads, Quantise, Sparsify, attentions, round_weight
 from cloze.compression.sparsify import Mask
 from cloze.errors import CheckpointError
 from cloze.networks import Clock, Transformer
@@ -173,3 +173,31 @@ def test_the_table_of_tokens_is_pruned_where_asked_and_the_tied_head_reads_the_z
     assert int((network.tables["tokens"].weight == 0).sum()) == table.weight.numel() // 2
     keep_computed(network)
     assert type(network.embeddings.tokens) is nn.Embedding and int((network.embeddings.tokens.weight == 0).sum()) == 80
+
+
+def test_layers_are_skipped_at_their_rate_in_training_alone_without_scaling() -> None:
+    network, plain = transformer(layers=8), transformer(layers=8)
+    LayerDropout(0.25).apply(network)
+    skips: Any = network.around[0]
+    assert torch.equal(hidden(network), hidden(plain)) and network.state_dict().keys() == plain.state_dict().keys()
+    network.train()
+    depths = []
+    for step in range(400):
+        skips.clock.set(step=step)
+        skipped = [skips.skips(number) for number in range(8)]
+        depths.append(8 - sum(skipped))
+        if step < 5:
+            x = plain.embeddings(TOKENS)
+            for layer, left_out in zip(plain.layers, skipped, strict=True):
+                x = x if left_out else _layer(plain, layer, x)
+            torch.testing.assert_close(hidden(network), x, atol=1e-5, rtol=0)
+    assert sum(depths) / 400 == pytest.approx(8 * 0.75, abs=4 * (8 * 0.25 * 0.75 / 400) ** 0.5)
+    assert len(set(depths)) > 4
+
+
+def _layer(network: Any, layer: Any, x: torch.Tensor) -> torch.Tensor:
+    from cloze.networks.blocks.attention import AttentionInputs
+    from cloze.networks.blocks.visibility import Visibility
+
+    made: torch.Tensor = layer(x, AttentionInputs(Visibility("all")))
+    return made

@@ -39,6 +39,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "features": {},
     "drop_segments": {},
     "keep_layers": {"layers": [1]},
+    "layer_dropout": {"rate": 0.2},
     "lora": {"rank": 2},
     "pfeiffer_adapters": {"width": 2},
     "replace_layers": {"group": 2},
@@ -66,6 +67,8 @@ REFUSED = (
         "replace_layers", "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove word2vec-cbow",
         r"replace_layers: \w+ is not a Transformer whose layers have weights of their own and see the same tokens",
     ),
+    ("layer_dropout", "lstm skip-thought nnlm elmo context2vec cove word2vec-cbow", r"\w+ has no layers that can be skipped"),
+    ("layer_dropout", "xlnet-base", r"TwoStream computes two streams in each layer"),
     ("prune_heads", "lstm skip-thought nnlm elmo context2vec cove word2vec-cbow", r"prune_heads: \w+ has no attention heads"),
     ("lora sparsify quantise", "word2vec-cbow", r"\w+ has no linear maps above its embeddings"),
 )

@@ -1,0 +1,76 @@
+"""`change: [layer_dropout: 0.2]`: whole layers are skipped at random in training, so that some can be cut afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cloze.bounds import BelowOne
+from cloze.errors import CheckpointError
+from cloze.networks import TwoStream
+from cloze.networks.blocks.around import Around
+from cloze.networks.blocks.dropout import uniform_by_row
+from cloze.networks.blocks.layer import Layer
+from cloze.networks.blocks.selected import Selected
+from cloze.networks.clock import Clock
+from cloze.registry import register
+from cloze.transfer.change import Change
+
+
+class Skips(nn.Module, Around):
+    """Replaces the output of a layer by its input with probability `rate`, in training; nothing is scaled.
+
+    A new number is drawn for each layer and call, from the step and the first row of the batch.
+    """
+
+    def __init__(self, rate: float, clock: Clock, name: str) -> None:
+        super().__init__()
+        self.rate, self.clock, self.name = rate, clock, name
+        self.entered: Tensor | None = None
+
+    def before(self, number: int, layer: Any, x: Tensor, given: Any) -> Any:
+        """Keeps x (B, L, D) until the layer is done."""
+        self.entered = x if self.training else None
+        return given
+
+    def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
+        """x, or what entered the layer."""
+        entered, self.entered = self.entered, None
+        return x if entered is None or not self.skips(number) else entered
+
+    def skips(self, number: int) -> bool:
+        """Whether a layer is skipped in this call."""
+        place = torch.tensor([0]), torch.tensor([number])
+        return bool(uniform_by_row(self.clock, self.name, *place) < self.rate)
+
+
+@register("change", "layer_dropout")
+@dataclass(frozen=True)
+class LayerDropout(Change):
+    """LayerDrop (Fan et al., 2020, §3.1): in training, each layer is skipped with probability `rate`.
+
+    Every call draws for each layer by itself; outputs are not scaled, and all layers run in evaluation. What is saved is an
+    ordinary network; `cloze compress --layers` cuts it to any depth. The authors advise `rate` 0.2, and skipping while
+    pre-training: skipping in fine-tuning alone does not make layers dispensable (README of their code).
+
+    Differs: a skipped layer is computed, and its output is left out; a step saves no time.
+    """
+
+    rate: BelowOne
+
+    def apply(self, network: Any) -> None:
+        """Put an object around the layers of every stack."""
+        stacks = {
+            name: module for name, module in network.named_modules()
+            if name.rpartition(".")[2] == "around" and isinstance(module, nn.ModuleList)
+        }
+        known = any(isinstance(module, Layer) for module in network.modules())
+        if not stacks or not known or isinstance(network, TwoStream):
+            why = "computes two streams in each layer" if isinstance(network, TwoStream) else "has no layers that can be skipped"
+            raise CheckpointError(f"layer_dropout: {type(network).__name__} {why}. Leave the change out.")
+        clock = next(module.attention.dropout.clock for module in network.modules() if isinstance(module, Layer))
+        for name, around in stacks.items():
+            around.append(Skips(self.rate, clock, f"layer_dropout {name}").train(network.training))
