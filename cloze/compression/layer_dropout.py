@@ -21,14 +21,14 @@ from cloze.transfer.change import Change
 
 
 class Skips(nn.Module, Around):
-    """Replaces the output of a layer by its input with probability `rate`, in training; nothing is scaled.
+    """Replaces the output of a layer by its input with probability `odds`, in training; nothing is scaled.
 
     A new number is drawn for each layer and call, from the step and the first row of the batch.
     """
 
-    def __init__(self, rate: float, clock: Clock, name: str) -> None:
+    def __init__(self, odds: float, clock: Clock, name: str) -> None:
         super().__init__()
-        self.rate, self.clock, self.name = rate, clock, name
+        self.odds, self.clock, self.name = odds, clock, name
         self.entered: Tensor | None = None
 
     def before(self, number: int, layer: Any, x: Tensor, given: Any) -> Any:
@@ -44,22 +44,22 @@ class Skips(nn.Module, Around):
     def skips(self, number: int) -> bool:
         """Whether a layer is skipped in this call."""
         place = torch.tensor([0]), torch.tensor([number])
-        return bool(uniform_by_row(self.clock, self.name, *place) < self.rate)
+        return bool(uniform_by_row(self.clock, self.name, *place) < self.odds)
 
 
 @register("change", "layer_dropout")
 @dataclass(frozen=True)
 class LayerDropout(Change):
-    """LayerDrop (Fan et al., 2020, §3.1): in training, each layer is skipped with probability `rate`.
+    """LayerDrop (Fan et al., 2020, §3.1): in training, each layer is skipped with probability `odds`.
 
     Every call draws for each layer by itself; outputs are not scaled, and all layers run in evaluation. What is saved is an
-    ordinary network; `cloze compress --layers` cuts it to any depth. The authors advise `rate` 0.2, and skipping while
+    ordinary network; `cloze compress --layers` cuts it to any depth. The authors advise 0.2, and skipping while
     pre-training: skipping in fine-tuning alone does not make layers dispensable (README of their code).
 
     Differs: a skipped layer is computed, and its output is left out; a step saves no time.
     """
 
-    rate: BelowOne
+    odds: BelowOne
 
     def apply(self, network: Any) -> None:
         """Put an object around the layers of every stack."""
@@ -73,4 +73,4 @@ class LayerDropout(Change):
             raise CheckpointError(f"layer_dropout: {type(network).__name__} {why}. Leave the change out.")
         clock = next(module.attention.dropout.clock for module in network.modules() if isinstance(module, Layer))
         for name, around in stacks.items():
-            around.append(Skips(self.rate, clock, f"layer_dropout {name}").train(network.training))
+            around.append(Skips(self.odds, clock, f"layer_dropout {name}").train(network.training))

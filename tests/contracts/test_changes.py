@@ -39,7 +39,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "features": {},
     "drop_segments": {},
     "keep_layers": {"layers": [1]},
-    "layer_dropout": {"rate": 0.2},
+    "layer_dropout": {"odds": 0.2},
     "lora": {"rank": 2},
     "pfeiffer_adapters": {"width": 2},
     "replace_layers": {"group": 2},
