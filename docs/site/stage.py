@@ -26,8 +26,12 @@ API: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Training and loading",
         "Functions that train a model, open one, forecast a run or write a report. "
         "[cloze from Python](../../python.md) shows them in use.",
-        ("cloze.pretrain", "cloze.finetune", "cloze.load", "cloze.plan", "cloze.load_recipe", "cloze.report", "cloze.frame"),
+        (
+            "cloze.pretrain", "cloze.finetune", "cloze.compare", "cloze.load", "cloze.plan", "cloze.load_recipe", "cloze.report",
+            "cloze.frame",
+        ),
     ),
+    "comparison": ("Comparisons", "What `cloze.compare` returns.", ("cloze.Comparison",)),
     "model": ("Models", "What `cloze.load`, `cloze.pretrain` and `cloze.finetune` return.", ("cloze.Model",)),
     "results": (
         "Results",
