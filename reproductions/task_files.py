@@ -87,6 +87,14 @@ def polarity(data: Path) -> Parts:
     ]}  # fmt: skip
 
 
+def subjectivity(data: Path) -> Parts:
+    """Sentences of plots and of reviews of films (Pang and Lee, 2004); no parts."""
+    return {"train": [
+        line(text=text.strip(), label=file.name.split(".")[0])
+        for file in sorted((data / "cls_en_subjectivity").glob("*.xz")) for text in lines_of(file, "latin-1")
+    ]}  # fmt: skip
+
+
 def clinc150(data: Path) -> Parts:
     """Requests with 150 intents (Larson et al., 2019), without those that have none."""
     whole = json.loads(unpacked(data / "cls_en_clinc150" / "data_full.json.xz"))
@@ -312,7 +320,8 @@ _GSD = treebank("tag_zh_ud_gsdsimp", "zh_gsdsimp-ud", train="dev", test="test")
 
 #: By name the ending of its files and what reads it.
 SETS: dict[str, tuple[str, Callable[[Path], Parts]]] = {
-    "polarity": ("jsonl", polarity), "clinc150": ("jsonl", clinc150), "chnsenticorp": ("jsonl", chnsenticorp),
+    "polarity": ("jsonl", polarity), "subjectivity": ("jsonl", subjectivity), "clinc150": ("jsonl", clinc150),
+    "chnsenticorp": ("jsonl", chnsenticorp),
     "rte": ("jsonl", rte), "pawsx_en": ("jsonl", pawsx("en")), "pawsx_zh": ("jsonl", pawsx("zh")),
     "stsb_en": ("jsonl", stsb("en")), "stsb_zh": ("jsonl", stsb("zh")), "supersenses": ("jsonl", supersenses),
     "weibo_several": ("jsonl", weibo_several), "copa": ("jsonl", copa), "wnut": ("conll", wnut), "weibo": ("conll", weibo),
