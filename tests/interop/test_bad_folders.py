@@ -72,7 +72,7 @@ def shrink(tensors: dict[str, torch.Tensor]) -> None:
 CASES: dict[str, tuple[Change, list[str]]] = {
     "unknown architecture": (
         set_config(model_type="bertt"),
-        ["config.json: model_type 'bertt'", "bart, bert, electra", "Did you mean 'bert'"],
+        ["config.json: model_type 'bertt'", "bart, bert, distilbert, electra", "Did you mean 'bert'"],
     ),
     "no model_type": (set_config(model_type=None), ["no model_type"]),
     "no weights": (
