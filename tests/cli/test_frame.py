@@ -142,7 +142,7 @@ def test_reporting_a_folder_that_is_no_run_is_wrong_input(tmp_path: Path, capsys
 def test_help_texts_name_what_an_option_does(capsys: pytest.CaptureFixture[str]) -> None:
     for verb, said in (
         ("finetune", ["Resume a finished run with more training.epochs.", "Labelled text that selects the best epoch."]),
-        ("score", ["--pointer: weight in the mixture; usually 0.1.", "--memory: distances above this count as this one."]),
+        ("score", ["--pointer: weight in the mixture; usually 0.1.", "--memory: the largest distance."]),
     ):
         assert frame.main([verb, "--help"]) == 0
         shown = " ".join(capsys.readouterr().out.split())
