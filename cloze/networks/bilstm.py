@@ -215,7 +215,7 @@ class BiLSTM(Network):
         for read, way in ways.items():
             for number, layer in enumerate(self.layers):
                 getattr(layer, read).count_operations(way, size.tokens)
-                count_around(way, self.around, number, size.tokens)
+                count_around(way, self.around, number, size)
         counted.join(*ways.values(), share=share)
 
 

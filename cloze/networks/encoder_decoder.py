@@ -284,7 +284,7 @@ class EncoderDecoder(Network):
 def _count_stack(counted: Operations, stack: Any, size: Shown, source: Source | None = None) -> None:
     for number, layer in enumerate(stack.layers):
         layer.count_operations(counted, size.tokens, size.length, source)
-        count_around(counted, stack.around, number, size.tokens)
+        count_around(counted, stack.around, number, size)
 
 
 def _inward(layer: Layer) -> list[Tensor]:

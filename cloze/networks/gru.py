@@ -150,4 +150,4 @@ class GRU(Network):
         for layer, own in zip(self.layers, layers, strict=True):
             layer.count_operations(own, size.tokens)
         counted.join(*layers)
-        count_around(counted, self.around, 0, size.tokens)
+        count_around(counted, self.around, 0, size)

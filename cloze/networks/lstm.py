@@ -219,5 +219,5 @@ class LSTM(Network):
         self.embeddings.count_operations(counted, fields["tokens"], fields.get("characters"))
         for number, layer in enumerate(self.layers):
             layer.count_operations(counted, size.tokens)
-            count_around(counted, self.around, number, size.tokens)
+            count_around(counted, self.around, number, size)
         counted.maps(size.tokens, self.down)

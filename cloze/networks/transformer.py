@@ -192,4 +192,4 @@ class Transformer(Network):
         for number, layer in enumerate(self.layers):
             layer.count_operations(counted, size.tokens, size.length)
             counted.constants(size.tokens * distances)  # vectors of distances, which are not trained
-            count_around(counted, [*self.around, *around], number, size.tokens)
+            count_around(counted, [*self.around, *around], number, size)

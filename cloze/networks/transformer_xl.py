@@ -223,7 +223,7 @@ class TransformerXL(RelativeTransformer):
         self.embeddings.count_operations(counted, fields["tokens"])
         for number, layer in enumerate(self.layers):
             count_relative(counted, layer, size, past=self.memory, far=far)
-            count_around(counted, self.around, number, size.tokens)
+            count_around(counted, self.around, number, size)
 
 
 def count_relative(

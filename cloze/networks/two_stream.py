@@ -197,4 +197,4 @@ class TwoStream(RelativeTransformer):
         for number, layer in enumerate(self.layers):
             content = not (bare and number == last)
             count_relative(counted, layer, size, past=self.memory, far=far, queries=queries, block=block, content=content)
-            count_around(counted, self.around, number, size.tokens)
+            count_around(counted, self.around, number, size)

@@ -21,7 +21,7 @@ from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, is_trained
+from cloze.networks.cost import Operations, Shown, is_trained
 from cloze.networks.transformer import Transformer
 from cloze.registry import Given, PartMark, register
 
@@ -50,7 +50,7 @@ class CountedNGrams(Around):
     def __init__(self, layers: Sequence[Any], items: int, length: int, *, live: bool) -> None:
         self.layers, self.items, self.length, self.live = layers, items, length, live
 
-    def count_operations(self, counted: Operations, number: int, tokens: int) -> None:
+    def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
         """The n-gram layer next to this layer, if there is one."""
         if number < len(self.layers):
             own = counted.branch(live=self.live)

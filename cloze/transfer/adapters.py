@@ -16,7 +16,7 @@ from cloze.networks.blocks.feed_forward import activate
 from cloze.networks.blocks.initial import draw
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.choices import Activation
-from cloze.networks.cost import Operations
+from cloze.networks.cost import Operations, Shown
 from cloze.registry import register
 from cloze.transfer.change import Change
 from cloze.transfer.maps import freeze
@@ -92,9 +92,9 @@ class AfterLayers(nn.Module, Around):
         made: Tensor = x + self.layers[number](x)
         return made
 
-    def count_operations(self, counted: Operations, number: int, tokens: int) -> None:
+    def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
         """The layer's adapter, for every token."""
-        counted.maps(tokens, self.layers[number])
+        counted.maps(size.tokens, self.layers[number])
 
 
 @register("change", "adapters")

@@ -16,6 +16,7 @@ from cloze.errors import CheckpointError
 from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.clock import Clock
+from cloze.networks.cost import Operations, Shown
 from cloze.networks.transformer import Transformer
 from cloze.registry import Live, lookup, register
 from cloze.transfer.change import Change, Shape, Tensors, Transition
@@ -55,6 +56,15 @@ class Predecessors(nn.Module, Around):
         for layer in self.layers[number * self.group : (number + 1) * self.group]:
             made = layer(made, given)
         return made + 0.0 * x
+
+    def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
+        """The group of layers, in a step that uses it; the first one reads embeddings, which need no gradient."""
+        if self.training and not self.takes_over(number):
+            group = counted.branch(live=number > 0)
+            layers: list[Any] = list(self.layers)[number * self.group : (number + 1) * self.group]
+            for layer in layers:
+                layer.count_operations(group, size.tokens, size.length)
+            counted.join(group)
 
 
 @register("change", "replace_layers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,9 +25,17 @@ RECIPES = ["bert", "elmo", "skip-thought", "t5-small", "xlnet-base", "zen"]
 SLOW = ["albert-base", "awd-lstm", "gpt2", "transformer-xl"]
 #: The changes that stay in a network, with their arguments.
 CHANGES: dict[str, dict[str, Any]] = {
-    "adapters": {"width": 6}, "pfeiffer_adapters": {"width": 6}, "lora": {"rank": 2}, "magnitude": {"share": 0.5},
-    "features": {}, "prompt": {"tokens": 3},
+    "adapters": {"width": 6}, "pfeiffer_adapters": {"width": 6}, "lora": {"rank": 2}, "sparsify": {"share": 0.5},
+    "features": {}, "prompt": {"tokens": 3}, "quantise": {"bits": 8}, "prune_heads": {"heads": ((0, 0),)}, "replace_layers": {},
 }
+#: The networks that a change is for, where it is not for all of them.
+FOR: dict[str, Callable[[Any], bool]] = {
+    "prompt": lambda network: type(network) in (Transformer, EncoderDecoder),
+    "prune_heads": lambda network: "attention" in network.gives and not any(
+        getattr(layer, "lends", False) for layer in network.modules()
+    ),
+    "replace_layers": lambda network: isinstance(network, Transformer),
+}  # fmt: skip
 WAYS = ["none", "embeddings", "0", "-1", *CHANGES, "lora on one map"]
 
 
@@ -57,7 +66,7 @@ def test_a_step_costs_the_products_that_it_needs(made: Any, way: str) -> None:
         return  # no head has parameters of its own: nothing would be trained
     step: Step = build()
     whole = step.flops(entry, batch)
-    if way == "prompt" and not all(type(network) in (Transformer, EncoderDecoder) for network in step.networks.values()):
+    if way in FOR and not all(map(FOR[way], step.networks.values())):
         pytest.raises(CheckpointError, change, step, way)
         return
     change(step, way)
@@ -67,7 +76,7 @@ def test_a_step_costs_the_products_that_it_needs(made: Any, way: str) -> None:
     step.clock.set(seed=0, step=0, first_row=0, share=0.0)
     found = step.flops(entry, batch)
     assert found == pytest.approx(counted(step, entry, batch), rel=TOLERANCE)
-    assert found < whole or way in ("magnitude", "lora")
+    assert found < whole or way in ("sparsify", "lora", "quantise", "prune_heads", "replace_layers")
 
 
 def change(step: Step, way: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.cost import Operations
+from cloze.networks.cost import Operations, Shown
 
 
 class Around:
@@ -34,8 +34,8 @@ class Around:
         """What replaces the layer's output x: (B, L, D), or (M, D), the states of the selected tokens."""
         return x
 
-    def count_operations(self, counted: Operations, number: int, tokens: int) -> None:
-        """Count the products of what it does around a layer of so many tokens."""
+    def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
+        """Count the products of what it does around a layer that reads a sequence of this size."""
 
 
 class Outside:
@@ -65,7 +65,7 @@ def after_layer(around: Iterable[Any], number: int, x: Tensor) -> Tensor:
     return x
 
 
-def count_around(counted: Operations, around: Iterable[Any], number: int, tokens: int) -> None:
-    """Count the products of every object around a layer of so many tokens."""
+def count_around(counted: Operations, around: Iterable[Any], number: int, size: Shown) -> None:
+    """Count the products of every object around a layer that reads a sequence of this size."""
     for each in around:
-        each.count_operations(counted, number, tokens)
+        each.count_operations(counted, number, size)
