@@ -20,10 +20,18 @@ def rename(tree: Node) -> None:
         elif key == "networks" and inner.is_mapping:
             for network in inner.value.values():
                 _rename_network(network)
+        elif key == "training" and inner.is_mapping:
+            _rename_training(inner)
         else:
             rename(inner)
     for one in tree.value if tree.is_list else ():
         rename(one)
+
+
+def _rename_training(node: Node) -> None:
+    divide = node.value.get("divide")
+    if divide is not None and divide.value == "answers":
+        node.put("divide", from_data("targets", divide.where))
 
 
 def _rename_objective(node: Node) -> None:

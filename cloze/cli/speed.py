@@ -90,5 +90,6 @@ def _table(found: Mapping[str, Any]) -> str:
     ]
     about = found["machine"]
     versions = [f"{name} {version}" for name, version in about["packages"].items() if name in ("torch", "cloze", "numba")]
-    machine = ", ".join([about.get("gpu") or about["processor"], f"{about['threads']} threads", *versions])
+    threads = f"{about['threads']} thread{'' if about['threads'] == 1 else 's'}"
+    machine = ", ".join([about.get("gpu") or about["processor"], threads, *versions])
     return "\n".join([*lines, "", f"{found['rounds']} rounds by turns; {machine}"])

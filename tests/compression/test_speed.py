@@ -12,8 +12,10 @@ import torch
 
 from cloze.compression import speed
 from cloze.compression.int8 import in_int8
+from cloze.compression.sparsify import Mask, Sparsify
 from cloze.compression.speed import Subject, measure
 from cloze.networks import Clock
+from cloze.networks.blocks.computed import ComputedLinear
 from tests.making import network_of
 
 SHAPE: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "feed_forward.inner": 32, "positions.max_length": 16}
@@ -58,6 +60,18 @@ def test_int8_computes_nearly_the_same_with_every_linear_map_in_int8(changes: di
     assert 1e-5 < error < 0.03
     assert not [m for m in made.modules() if type(m) is torch.nn.Linear] and type(network.layers[0].outer) is torch.nn.Linear
     assert type(made.layers[1].outer) is not torch.nn.Linear  # also where layers share their maps
+
+
+def test_weights_that_a_change_computes_are_in_int8_as_they_come_out() -> None:
+    network = transformer()
+    Sparsify(share=0.999).apply(network)
+    for module in network.modules():
+        if isinstance(module, Mask):
+            module.kept.zero_()
+    made = in_int8(network)
+    inner = made.layers[0].inner
+    assert type(inner) is type(in_int8(transformer()).layers[0].inner)
+    assert float(inner.weight().dequantize().abs().max()) == 0.0 and type(network.layers[0].inner) is ComputedLinear
 
 
 def test_a_recurrent_network_is_timed_in_fp32_and_int8_says_why_it_is_not() -> None:
