@@ -3,12 +3,12 @@
     python reproductions/together.py --data ../shared/data --model RUN --work runs/together
     python reproductions/together.py --table
 
-Tasks: the polarity of sentences on films (Pang and Lee, 2005) with 100 or 500 labels, beside 2,000 labels on whether such a
-sentence is subjective (Pang and Lee, 2004) and 1,500 requests with their intents (Larson et al., 2019). *Alone*: fine-tuning on
-one task. *At once*: one network with a head for each task (MT-DNN: Liu et al., 2019). *After subjectivity*: that task first,
-then the other (STILTs: Phang et al., 2018). `cloze finetune` fits rate, batch and epochs to each task and its rows. 300 dev
-rows choose the epoch, 1,000 test rows are read once. A finished run is a line in results/together.jsonl and is not repeated
-(ledger.py). What comes out is written to reproductions/tasks.md, whatever it is.
+Tasks: the polarity of sentences on films (Pang and Lee, 2005), with 100 or 500 labels; whether such a sentence is subjective
+(Pang and Lee, 2004), with 2,000 labels; the intents of 1,500 requests (Larson et al., 2019). *Alone*: fine-tuning on one task.
+*At once*: one network with a head for each task (MT-DNN: Liu et al., 2019). *After subjectivity*: that task first, then the
+other (STILTs: Phang et al., 2018). `cloze finetune` fits rate, batch and epochs to each task and its rows. 300 dev rows choose
+the epoch; 1,000 test rows are read once. A finished run is a line in results/together.jsonl and is not repeated (ledger.py).
+Results of any outcome are written to reproductions/tasks.md.
 """
 
 from __future__ import annotations

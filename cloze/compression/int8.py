@@ -18,9 +18,9 @@ from cloze.networks.blocks.computed import is_linear, keep_computed
 def in_int8(network: nn.Module) -> nn.Module:
     """A copy of a network with linear maps in int8: weights are rounded once, inputs at every call (dynamic quantisation).
 
-    Weights that a change computes (masks, LoRA) are rounded as they come out. Everything else stays fp32: tables, norms,
-    attention between queries, keys and values. Layers that share a map share its copy. A `CheckpointError` for a network whose
-    linear maps are not called but read, as in a recurrence.
+    Weights that a change computes (masks, LoRA) are computed first, and the result is rounded. Everything else stays fp32:
+    tables, norms, attention between queries, keys and values. Layers that share a map share its copy. A `CheckpointError` for
+    a network whose linear maps are not called but read, as in a recurrence.
     """
     made = copy.deepcopy(network).eval()
     keep_computed(made)

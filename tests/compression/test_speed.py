@@ -62,7 +62,7 @@ def test_int8_computes_nearly_the_same_with_every_linear_map_in_int8(changes: di
     assert type(made.layers[1].outer) is not torch.nn.Linear  # also where layers share their maps
 
 
-def test_weights_that_a_change_computes_are_in_int8_as_they_come_out() -> None:
+def test_weights_that_a_change_computes_are_computed_before_they_are_rounded_to_int8() -> None:
     network = transformer()
     Sparsify(share=0.999).apply(network)
     for module in network.modules():

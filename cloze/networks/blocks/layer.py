@@ -92,7 +92,7 @@ class Layer(nn.Module):
         counted.above(self.attention_norm if pre else None)
         counted.maps(tokens, *attention.projection_maps)
         counted.products(2 * tokens * keys * attention.inside)
-        counted.maps(tokens, attention.out, self.beside("attention"))
+        counted.maps(tokens, attention.out, self.residual_change("attention"))
         counted.above(self.attention_norm)
         if self.crossing is not None and source is not None:
             query, memory = self.crossing.projection_maps
@@ -102,17 +102,17 @@ class Layer(nn.Module):
             counted.maps(tokens, query)
             counted.join(read)
             counted.products(2 * tokens * source.keys * self.crossing.inside)
-            counted.maps(tokens, self.crossing.out, self.beside("crossing"))
+            counted.maps(tokens, self.crossing.out, self.residual_change("crossing"))
         self.count_feed_forward(counted, tokens)
 
     def count_feed_forward(self, counted: Operations, tokens: int) -> None:
         """The products of the layer's second half."""
         counted.above(self.inner_norm if self.place.pre else None)
-        counted.maps(tokens, *self.feed_forward_maps, self.beside("inner"))
+        counted.maps(tokens, *self.feed_forward_maps, self.residual_change("inner"))
         counted.above(self)
 
-    def beside(self, name: str) -> nn.Module | None:
-        """The module in `around` that stands at a residual connection."""
+    def residual_change(self, name: str) -> nn.Module | None:
+        """The module, such as an adapter, that changes what is added at a residual connection."""
         return self.around[name] if name in self.around else None  # noqa: SIM401  a ModuleDict has no `get`
 
     def forward(
