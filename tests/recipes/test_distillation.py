@@ -66,9 +66,8 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
 
 
 #: What makes the students of recipes small, and gives them as many heads as the teacher.
-OWN = {
-    "minilm": [f"networks.student.{name}" for name in ("layers=1", "width=32", "heads=2", "feed_forward.inner=64")],
-}
+NARROW = [f"networks.student.{name}" for name in ("layers=1", "width=32", "heads=2", "feed_forward.inner=64")]
+OWN = {"minilm": NARROW, "tinybert": [*NARROW, "passes[1].objectives.match_hidden.project=128"]}
 ALL_LAYERS = "networks.student.change.keep_layers.layers=[0,1,2,3]"
 
 
@@ -163,3 +162,28 @@ def test_a_student_with_other_heads_than_its_teacher_is_refused_in_words(
     values = [part for value in [*SMALL, *OWN["minilm"], "networks.student.heads=4"] for part in ("--set", value)]
     assert main([*arguments, *values, "--out", str(tmp_path / "run")]) == 2
     assert "match_attention: heads: the student has 4, the teacher 2" in capsys.readouterr().err
+
+
+def test_tinybert_has_the_published_number_of_parameters_with_a_pooler() -> None:
+    part = load_recipe("tinybert").networks["student"].part
+    assert part is not None
+    with torch.device("meta"):
+        made = build(lookup("network", part.name), plain(part.arguments), {"vocab_size": 30522, "clock": Clock()})
+    assert sum(parameter.numel() for parameter in made.parameters()) + 312 * 313 == 14_350_248
+
+
+def test_a_tinybert_of_its_teachers_layers_with_an_identity_for_the_map_has_no_loss_and_no_gradient(taught: Taught) -> None:
+    sizes = ("layers=4", "width=128", "heads=2", "feed_forward.inner=512", "positions.max_length=64")
+    whole = [f"networks.student.{size}" for size in sizes]
+    step, batch = taught.step(taught.recipe("tinybert", *whole, "passes[1].objectives.match_hidden.project=128"))
+    student = step.networks["student"]
+    student.load_state_dict(step.networks["teacher"].state_dict())
+    head: Any = step.objectives["match_hidden"].head
+    with torch.no_grad():
+        head.weight.copy_(torch.eye(128))
+        head.bias.zero_()
+    losses = step("main", batch)
+    assert losses.keys() == {"match_attention", "match_hidden"}
+    total = torch.stack([loss.total for loss in losses.values()]).sum()
+    gradients = torch.autograd.grad(total, [p for p in student.parameters() if p.requires_grad], allow_unused=True)
+    assert total.item() == 0.0 and all(g is None or not g.any() for g in gradients)

@@ -101,6 +101,19 @@ def test_the_predecessors_layers_stay_bit_for_bit(successor: Path, tuned: Folder
             assert torch.equal(host.layers[number].state_dict()[name], tensor)
 
 
+def test_tinybert_learns_layers_and_then_classes_from_its_teacher(tuned: Folder, tables: Path, tmp_path: Path) -> None:
+    out, learned = tmp_path / "out", "stages.intermediate.passes[1].objectives.match_hidden.project=16"
+    values = ["--set", learned, "--change", "keep_layers=[0]"]
+    assert taught("tinybert-task", tuned(), tuned(), tables, out, *values) == 0
+    made = load_checkpoint(out)
+    assert len(made.network.layers) == 1 and list(made.heads) == ["classification"]  # type: ignore[arg-type]
+    logs = [folder / "cloze" / "log.jsonl" for folder in (out / "cloze" / "stages" / "intermediate", out)]
+    events = [[json.loads(line) for line in log.read_text().splitlines()] for log in logs]
+    losses = [next(event["objectives"] for event in log if event["event"] == "train").keys() for log in events]
+    assert losses == [{"match_attention", "match_hidden"}, {"match_scores"}]
+    assert "accuracy" in json.loads((out / "cloze" / "task.json").read_text())["dev"]
+
+
 @pytest.mark.parametrize("name", taught_task_recipe_names())
 def test_a_recipe_is_legal_and_says_where_it_is_from(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", name]) == 0 and main(["show", name]) == 0
