@@ -54,18 +54,13 @@ def read_scores(path: Path, loaded: Loaded) -> Scores:
 
 def measured_scores(loaded: Loaded, *, task: str | None, text: str | None, most: int = 5000) -> tuple[Scores, list[str]]:
     """The importance of heads on labelled rows (`NAME=FILE`, or a file) or on texts, and remarks."""
-    from cloze.corpus.readers.text_files import require_files
     from cloze.decoding.texts import gather
     from cloze.probes.heads import importance
     from cloze.probes.losses import task_examples, text_examples
-    from cloze.tasks.result import load_tuned
 
     families(loaded.network)  # refuses a network without attention before anything is read
     if task is not None:
-        name, _, file = task.rpartition("=")
-        require_files([file])
-        learner = load_tuned(loaded, name=name or None)[0]
-        examples = task_examples(learner, learner.task.read(file))
+        examples = task_examples(loaded, task)
     else:
         examples = text_examples(loaded, [line for line in gather([], text) if line.strip()][:most])
     return importance(examples), list(examples.remarks)

@@ -29,7 +29,9 @@ def command(
     most: Annotated[
         int | None, typer.Option(min=2, help="Read at most this many sentences of each file; default: 500 to 50,000.")
     ] = None,
-    least: Annotated[int, typer.Option(min=2, help="geometry: measure words that occur at least so often.")] = 5,
+    least: Annotated[
+        int | None, typer.Option(min=2, help="geometry: measure words that occur at least this often; default: 5.")
+    ] = None,
     each: Annotated[bool, typer.Option("--each", help="heads: also close every head alone.")] = False,
     control: Annotated[bool, typer.Option(help="layers, edges: also train on random labels of words.")] = True,
     similarity: Annotated[list[str] | None, typer.Option(help="static: a file with two words and a score per line.")] = None,
@@ -62,10 +64,17 @@ def command(
         raise UserError(f"unknown probe {kind!r}. {nearest(kind, KINDS)}")
     if out is not None and out.exists() and not out.is_dir():
         raise UserError(f"--out {out}: a file; expected a folder.")
-    asked = Asked(
-        kind, text, task, most or MOST[kind], least, each, control, similarity or [], against or [], seed, length, batch, device
+    given = {
+        "--text": text, "--task": task, "--least": least, "--each": each, "--no-control": not control,
+        "--similarity": similarity, "--against": against,
+    }
+    if wrong := [option for option, value in given.items() if value and option not in TAKES[kind]]:
+        raise UserError(f"cloze probe {kind} does not use {wrong[0]}. Leave it out; it uses: {', '.join(TAKES[kind])}.")
+    options = Options(
+        kind, text, task, most or MOST[kind], least or 5, each, control, similarity or [], against or [], seed, length, batch,
+        device,
     )
-    found = KINDS[kind](subjects(checkpoints, steps), asked)
+    found = KINDS[kind](subjects(checkpoints, steps), options)
     if as_json:
         import json
 
@@ -79,7 +88,7 @@ def command(
 
 
 @dataclass(frozen=True)
-class Asked:
+class Options:
     """The options of a probe."""
 
     kind: str
@@ -97,144 +106,141 @@ class Asked:
     device: str
 
 
-def _geometry(subjects: list[Subject], asked: Asked) -> Finding:
+def _geometry(subjects: list[Subject], options: Options) -> Finding:
     from cloze.probes.geometry import Sampled, finding, geometry
 
-    texts = _texts(asked)
-    sampled = Sampled(least=asked.least, seed=asked.seed)
+    texts = _texts(options)
+    sampled = Sampled(least=options.least, seed=options.seed)
     return finding(subjects, {
-        one.name: geometry(loaded, texts, sampled, length=asked.length, size=asked.batch)
-        for one, loaded in _opened(subjects, asked)
+        one.name: geometry(loaded, texts, sampled, length=options.length, size=options.batch)
+        for one, loaded in _opened(subjects, options)
     })  # fmt: skip
 
 
-def _heads(subjects: list[Subject], asked: Asked) -> Finding:
+def _heads(subjects: list[Subject], options: Options) -> Finding:
+    from cloze.errors import UserError
     from cloze.probes.gates import families
     from cloze.probes.heads import finding, probe_heads
     from cloze.probes.losses import task_examples, text_examples
 
-    texts = _texts(asked, "or, for a fine-tuned folder, --task FILE: labelled text") if asked.task is None else []
+    if options.text is not None and options.task is not None:
+        raise UserError("cloze probe heads measures plain text (--text) or labelled text (--task). Give one of them.")
+    texts = _texts(options, "or, for a fine-tuned folder, --task FILE: labelled text") if options.task is None else []
     found = {}
-    for one, loaded in _opened(subjects, asked):
+    for one, loaded in _opened(subjects, options):
         families(loaded.network)  # refuses a network without attention before the texts are read
-        if asked.task is None:
-            examples = text_examples(loaded, texts, seed=asked.seed, length=asked.length)
+        if options.task is None:
+            examples = text_examples(loaded, texts, seed=options.seed, length=options.length)
         else:
-            examples = task_examples(*_labelled(loaded, asked.task))
-        found[one.name] = probe_heads(examples, seed=asked.seed, size=asked.batch, each=asked.each)
+            examples = task_examples(loaded, options.task)
+        found[one.name] = probe_heads(examples, seed=options.seed, size=options.batch, each=options.each)
     return finding(subjects, found)
 
 
-def _labelled(loaded: Any, task: str) -> tuple[Any, Any]:
-    """The learner of a fine-tuned folder, and the examples of a labelled file."""
-    from cloze.corpus.readers.text_files import require_files
-    from cloze.tasks.result import load_tuned
-
-    name, _, file = task.rpartition("=")
-    require_files([file])
-    learner = load_tuned(loaded, name=name or None)[0]
-    return learner, learner.task.read(file)
-
-
-def _opened(subjects: list[Subject], asked: Asked) -> Any:
+def _opened(subjects: list[Subject], options: Options) -> Any:
     """Every checkpoint, opened when its turn comes."""
     from cloze.assembly.build import load_checkpoint
 
     for one in subjects:
         if len(subjects) > 1 and sys.stderr.isatty():
             typer.echo(f"{one.name} …", err=True)
-        yield one, load_checkpoint(one.folder, asked.device)
+        yield one, load_checkpoint(one.folder, options.device)
 
 
-def _texts(asked: Asked, otherwise: str = "") -> list[str]:
+def _texts(options: Options, otherwise: str = "") -> list[str]:
     """The sentences of --text."""
     from cloze.decoding.texts import gather
     from cloze.errors import UserError
 
-    if asked.text is None:
+    if options.text is None:
         said = f", {otherwise}" if otherwise else ""
-        raise UserError(f"cloze probe {asked.kind} needs --text FILE: a file with a sentence per line{said}.")
-    return [text for text in gather([], asked.text) if text.strip()][: asked.most]
+        raise UserError(f"cloze probe {options.kind} needs --text FILE: a file with a sentence per line{said}.")
+    return [text for text in gather([], options.text) if text.strip()][: options.most]
 
 
-def _parts(asked: Asked, expected: str) -> tuple[str, str, str]:
+def _parts(options: Options, expected: str) -> tuple[str, str, str]:
     """The name and the two files of --task."""
     from cloze.corpus.readers.text_files import require_files
     from cloze.errors import UserError
 
-    name, _, files = (asked.task or "").rpartition("=")
+    name, _, files = (options.task or "").rpartition("=")
     paths = [path for path in files.split(",") if path]
     if len(paths) != 2 or bool(name) != ("=" in expected):
-        given = "nothing" if asked.task is None else repr(asked.task)
-        raise UserError(f"cloze probe {asked.kind}: expected --task {expected}, got {given}.")
+        given = "nothing" if options.task is None else repr(options.task)
+        raise UserError(f"cloze probe {options.kind}: expected --task {expected}, got {given}.")
     require_files(paths)
     return name, paths[0], paths[1]
 
 
-def _layers(subjects: list[Subject], asked: Asked) -> Finding:
+def _layers(subjects: list[Subject], options: Options) -> Finding:
     from cloze.probes.layers import finding, marked_spans, nearest_senses, split_of, tagged_words
     from cloze.probes.linear import probe_linear
 
-    name, *files = _parts(asked, "COLUMN=TRAIN,TEST or sense=TRAIN,TEST")
+    name, *files = _parts(options, "COLUMN=TRAIN,TEST or sense=TRAIN,TEST")
     if name == "sense":
-        train, test = (marked_spans(file, most=asked.most) for file in files)
+        train, test = (marked_spans(file, most=options.most) for file in files)
     else:
-        train, test = (tagged_words(file, name, most=asked.most) for file in files)
+        train, test = (tagged_words(file, name, most=options.most) for file in files)
     found, senses, remarks = {}, {}, []
-    for one, loaded in _opened(subjects, asked):
-        split, said = split_of(loaded, train, test, length=asked.length, size=asked.batch)
-        kind: Any = ("shuffled" if name == "sense" else "kinds") if asked.control else None
-        found[one.name] = probe_linear(split, seed=asked.seed, control=kind)
+    for one, loaded in _opened(subjects, options):
+        split, said = split_of(loaded, train, test, length=options.length, size=options.batch)
+        kind: Any = ("shuffled" if name == "sense" else "kinds") if options.control else None
+        found[one.name] = probe_linear(split, seed=options.seed, control=kind)
         remarks += [f"{one.name}: {remark}" for remark in said]
         if name == "sense":
             senses[one.name] = nearest_senses(split)
     return finding("layers", name, subjects, found, senses, remarks)
 
 
-def _edges(subjects: list[Subject], asked: Asked) -> Finding:
+def _edges(subjects: list[Subject], options: Options) -> Finding:
     from cloze.probes.layers import finding, related_words, split_of
     from cloze.probes.linear import probe_linear
 
-    _, *files = _parts(asked, "TRAIN,TEST")
-    train, test = (related_words(file, most=asked.most) for file in files)
+    _, *files = _parts(options, "TRAIN,TEST")
+    train, test = (related_words(file, most=options.most) for file in files)
     found, remarks = {}, []
-    for one, loaded in _opened(subjects, asked):
-        split, said = split_of(loaded, train, test, length=asked.length, size=asked.batch)
-        found[one.name] = probe_linear(split, seed=asked.seed, control="kinds" if asked.control else None)
+    for one, loaded in _opened(subjects, options):
+        split, said = split_of(loaded, train, test, length=options.length, size=options.batch)
+        found[one.name] = probe_linear(split, seed=options.seed, control="kinds" if options.control else None)
         remarks += [f"{one.name}: {remark}" for remark in said]
     return finding("edges", "relations of words to their heads", subjects, found, remarks=remarks)
 
 
-def _distance(subjects: list[Subject], asked: Asked) -> Finding:
+def _distance(subjects: list[Subject], options: Options) -> Finding:
     from cloze.probes.distance import finding, probe_distance, read_trees
 
-    _, *files = _parts(asked, "TRAIN,TEST")
-    train, test = (read_trees(file, most=asked.most) for file in files)
+    _, *files = _parts(options, "TRAIN,TEST")
+    train, test = (read_trees(file, most=options.most) for file in files)
     return finding(subjects, {
-        one.name: probe_distance(loaded, train, test, seed=asked.seed, size=asked.batch)
-        for one, loaded in _opened(subjects, asked)
+        one.name: probe_distance(loaded, train, test, seed=options.seed, length=options.length, size=options.batch)
+        for one, loaded in _opened(subjects, options)
     })  # fmt: skip
 
 
-def _static(subjects: list[Subject], asked: Asked) -> Finding:
+def _static(subjects: list[Subject], options: Options) -> Finding:
     from cloze.errors import UserError
     from cloze.interop.vectors import open_vectors
     from cloze.probes.static import compare, finding, static_vectors
     from cloze.tasks.similarity import read_pairs
 
-    texts = _texts(asked)
-    if not asked.similarity:
+    texts = _texts(options)
+    if not options.similarity:
         raise UserError("cloze probe static needs --similarity FILE: two words and a score per line; repeatable.")
-    sets = {Path(file).name.partition(".")[0]: read_pairs(file) for file in asked.similarity}
-    others = {path.name: open_vectors(path) for path in asked.against}
+    sets = {Path(file).name.partition(".")[0]: read_pairs(file) for file in options.similarity}
+    others = {path.name: open_vectors(path) for path in options.against}
     words = {word for pairs in sets.values() for pair in pairs for word in (pair.one, pair.two)}
     return finding(subjects, {
-        one.name: compare(static_vectors(loaded, texts, sorted(words), size=asked.batch), sets, others)
-        for one, loaded in _opened(subjects, asked)
+        one.name: compare(static_vectors(loaded, texts, sorted(words), length=options.length, size=options.batch), sets, others)
+        for one, loaded in _opened(subjects, options)
     })  # fmt: skip
 
 
-KINDS: dict[str, Callable[[list[Subject], Asked], Finding]] = {
+KINDS: dict[str, Callable[[list[Subject], Options], Finding]] = {
     "geometry": _geometry, "heads": _heads, "layers": _layers, "edges": _edges, "distance": _distance, "static": _static,
+}  # fmt: skip
+#: The options that only some probes have.
+TAKES: dict[str, tuple[str, ...]] = {
+    "geometry": ("--text", "--least"), "heads": ("--text", "--task", "--each"), "layers": ("--task", "--no-control"),
+    "edges": ("--task", "--no-control"), "distance": ("--task",), "static": ("--text", "--similarity", "--against"),
 }  # fmt: skip
 MOST = {"geometry": 5000, "heads": 500, "layers": 1500, "edges": 1500, "distance": 1000, "static": 50_000}

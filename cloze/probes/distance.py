@@ -18,7 +18,7 @@ from torch import Tensor
 from cloze.corpus.readers.trees import each_tree
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
-from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step
+from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step, layer_name
 from cloze.probes.words import joined, word_rows, word_states
 from cloze.tasks.similarity import spearman
 
@@ -56,6 +56,8 @@ def read_trees(path: Path | str, *, most: int) -> Trees:
             found.append((tree.words, tree.heads))
         if len(found) == most:
             break
+    if not found:
+        raise UserError(f"{path}: no sentence of 2 to {LONG} words: a distance needs two.")
     return Trees([words for words, _ in found], [heads for _, heads in found])
 
 
@@ -89,33 +91,33 @@ def spanning_tree(distances: NDArray[Any]) -> set[tuple[int, int]]:
 
 
 def probe_distance(
-    loaded: Checkpoint, train: Trees, test: Trees, *, rank: int = 64, epochs: int = 20, seed: int = 0, size: int = 32
+    loaded: Checkpoint, train: Trees, test: Trees, *, rank: int = 64, epochs: int = 20, seed: int = 0,
+    length: int | None = None, size: int = 32,
 ) -> Structural:
     """Train a map to `rank` dimensions for every layer, in which squared distances are those of the tree, and measure it."""
     reader = Reader.of(loaded)
-    (x, gold), (z, asked) = (_states(reader, part, size) for part in (train, test))
+    (x, gold), (z, test_gold) = (_states(reader, part, length, size) for part in (train, test))
     uuas, correlation = [], []
     for layer in range(len(x[0])):
         mean = np.concatenate([one[layer] for one in x]).mean(0)
         scale = float(np.concatenate([one[layer] - mean for one in x]).std()) or 1.0
         own, other = ([torch.from_numpy((one[layer] - mean) / scale) for one in part] for part in (x, z))
         found = _fit(own, gold, rank, epochs, seed)
-        shares, ranks = zip(*(_judged(_predicted(one, found).numpy(), truth) for one, truth in zip(other, asked, strict=True)),
-                            strict=True)
-        uuas.append(float(np.mean(shares)))
-        known = [one for one in ranks if one is not None]
+        judged = [_judged(_predicted(one, found).numpy(), truth) for one, truth in zip(other, test_gold, strict=True)]
+        uuas.append(float(np.mean([share for share, _ in judged])))
+        known = [rank for _, rank in judged if rank is not None]
         correlation.append(float(np.mean(known)) if known else float("nan"))
-    chain = float(np.mean([np.mean(np.diagonal(truth, 1) == 1) for truth in asked]))
+    chain = float(np.mean([np.mean(np.diagonal(truth, 1) == 1) for truth in test_gold]))
     return Structural(uuas, correlation, chain, len(x), len(z))
 
 
-def _states(reader: Reader, trees: Trees, size: int) -> tuple[list[NDArray[np.float32]], list[Distances]]:
+def _states(reader: Reader, trees: Trees, length: int | None, size: int) -> tuple[list[NDArray[np.float32]], list[Distances]]:
     """The words' vectors (N + 1, K, D) of the sentences that were read whole, and their distances."""
     running, spans = zip(*(joined(words) for words in trees.words), strict=True)
-    rows = word_rows(reader, running, spans)
+    rows = word_rows(reader, running, spans, length=length)
     whole = [n for n, row in enumerate(rows) if (row.columns[:, 0] >= 0).all()]
     if not whole:
-        raise UserError("no sentence was read whole by this network.")
+        raise UserError("this network cuts every sentence of the treebank. Give shorter sentences, or a larger --length.")
     made = dict(word_states(reader, [rows[n] for n in whole], size=size))
     return [made[n] for n in range(len(whole))], [tree_distances(trees.heads[n]) for n in whole]
 
@@ -161,7 +163,7 @@ def finding(subjects: Sequence[Subject], found: Mapping[str, Structural]) -> Fin
     tables = [
         Table(
             f"{name}: distances in the tree from each layer", ["layer", "edges found", "rank correlation"],
-            [[str(n) if n else "input", one.uuas[n], one.correlation[n]] for n in reversed(range(len(one.uuas)))],
+            [[layer_name(n), one.uuas[n], one.correlation[n]] for n in reversed(range(len(one.uuas)))],
             f"{one.train:,} training and {one.test:,} test sentences. A tree that links neighbouring words finds {one.chain:.3f} "
             "of the edges.",
         )

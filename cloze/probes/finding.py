@@ -78,10 +78,15 @@ def subjects(folders: Sequence[Path], steps: str | None = None) -> list[Subject]
     return [Subject(f"step {step:,}", found[step], step) for step in wanted]
 
 
-def shown(value: Any) -> str:
+def layer_name(number: int) -> str:
+    """A row of states (N + 1, …) in tables and figures: the first is the input of layer 1."""
+    return str(number) if number else "input"
+
+
+def cell_text(value: Any) -> str:
     """A cell of a table: three decimals, or two digits of a smaller number; NaN and None are a dash.
 
-    >>> [shown(cell) for cell in (0.25, 0.00123, 0.0, float("nan"), 1234, "the")]
+    >>> [cell_text(cell) for cell in (0.25, 0.00123, 0.0, float("nan"), 1234, "the")]
     ['0.250', '0.0012', '0.000', '–', '1,234', 'the']
     """
     if isinstance(value, float):
@@ -95,7 +100,7 @@ def as_text(finding: Finding) -> str:
     """The tables and the remarks, as the terminal shows them."""
     parts = []
     for table in finding.tables:
-        cells = [list(table.columns), *([shown(cell) for cell in row] for row in table.rows)]
+        cells = [list(table.columns), *([cell_text(cell) for cell in row] for row in table.rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [
             "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]).rstrip()

@@ -1,12 +1,11 @@
-"""Gates of heads: which a network has, closing some, and one for every head of every example, to differentiate by."""
+"""Gates of heads: which a network has, how to close some, and a gate for every head of every example, for gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from cloze.errors import UserError
@@ -36,14 +35,11 @@ def families(network: Any) -> list[Family]:
 
 
 @contextmanager
-def closed(network: Any, gates: Mapping[str, Tensor]) -> Iterator[None]:
-    """Every call of the network inside gets these gates, by argument; (N, H) with zeros where a head is closed."""
-
-    def give(module: Any, args: Any, fields: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        return args, {**fields, **{name: gate.to(like) for name, gate in gates.items()}}
-
-    like = next(network.parameters())
-    handle = network.register_forward_pre_hook(give, with_kwargs=True)
+def _gated(network: Any, gates_of: Callable[[Mapping[str, Any]], Mapping[str, Tensor]]) -> Iterator[None]:
+    """Every call of the network in this context also gets the gates that `gates_of` makes for its other arguments."""
+    handle = network.register_forward_pre_hook(
+        lambda module, args, fields: (args, {**fields, **gates_of(fields)}), with_kwargs=True
+    )
     try:
         yield
     finally:
@@ -51,22 +47,25 @@ def closed(network: Any, gates: Mapping[str, Tensor]) -> Iterator[None]:
 
 
 @contextmanager
+def closed(network: Any, gates: Mapping[str, Tensor]) -> Iterator[None]:
+    """Every call of the network in this context gets these gates, by argument; (N, H) with zeros where a head is closed."""
+    like = next(network.parameters())
+    moved = {argument: gate.to(like) for argument, gate in gates.items()}
+    with _gated(network, lambda fields: moved):
+        yield
+
+
+@contextmanager
 def each_gate(network: Any, kinds: Sequence[Family]) -> Iterator[list[dict[str, Tensor]]]:
-    """Every call of the network inside gets gates of ones (N, B, H) of its own, which need a gradient; the list collects them."""
+    """Every call of the network in this context gets gates of ones (N, B, H), which require gradients; the list collects them."""
     made: list[dict[str, Tensor]] = []
+    like = next(network.parameters())
 
-    def give(module: Any, args: Any, fields: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        tokens = fields["tokens"]
-        dtype = next(network.parameters()).dtype
+    def ones(fields: Mapping[str, Any]) -> Mapping[str, Tensor]:
         made.append({
-            kind.argument: torch.ones(
-                kind.layers, len(tokens), kind.heads, dtype=dtype, device=tokens.device, requires_grad=True
-            ) for kind in kinds
+            kind.argument: like.new_ones(kind.layers, len(fields["tokens"]), kind.heads, requires_grad=True) for kind in kinds
         })  # fmt: skip
-        return args, {**fields, **made[-1]}
+        return made[-1]
 
-    handle = network.register_forward_pre_hook(give, with_kwargs=True)
-    try:
+    with _gated(network, ones):
         yield made
-    finally:
-        handle.remove()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
-from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step
+from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step, layer_name
 from cloze.probes.measures import ESTIMATORS, Floats, explained, intra_sentence, self_similarity
 from cloze.probes.words import Places, WordRow, word_rows, word_states, words_of
 
@@ -172,16 +172,15 @@ def finding(subjects: Sequence[Subject], found: Mapping[str, Geometry]) -> Findi
     tables, plots = [], []
     columns = ("self-similarity", "baseline", "adjusted", "intra-sentence", "intra-sentence adjusted", "standardised adjusted")
     for name, one in found.items():
-        rows = [
-            [_layer(n), *(float(one.measures[c][n]) for c in columns)] for n in reversed(range(len(one.measures["baseline"])))
-        ]
+        layers = range(len(one.measures["baseline"]))[::-1]
+        rows = [[layer_name(n), *(float(one.measures[c][n]) for c in columns)] for n in layers]
         tables.append(Table(
             f"{name}: contextuality by layer", ["layer", *columns], rows,
             f"{len(one.words):,} words and {one.sentences:,} sentences; adjusted: minus the baseline, the mean cosine of random "
             "words.",
         ))  # fmt: skip
         shares = [f"{name}{end}" for name in ESTIMATORS for end in ("", " baseline")]
-        rows = [[_layer(n), *(float(one.measures[c][n]) for c in shares)] for n in reversed(range(len(one.measures["baseline"])))]
+        rows = [[layer_name(n), *(float(one.measures[c][n]) for c in shares)] for n in layers]
         tables.append(Table(
             f"{name}: variance explained by one direction", ["layer", *shares], rows,
             "Three estimators: uncentred is the paper's formula, centred is PCA, truncated is what early public code computed.",
@@ -200,8 +199,4 @@ def finding(subjects: Sequence[Subject], found: Mapping[str, Geometry]) -> Findi
         for name, one in found.items()
     }
     return Finding("geometry", "How contextual are the vectors of words?", tables, plots, data)
-
-
-def _layer(number: int) -> str:
-    return str(number) if number else "input"
 

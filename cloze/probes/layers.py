@@ -14,8 +14,9 @@ from cloze.corpus.readers.tagged import read_tagged
 from cloze.corpus.readers.trees import each_tree
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
-from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step
-from cloze.probes.linear import Accuracies, Split, most_frequent
+from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step, layer_name
+from cloze.probes.linear import Accuracies, Split, majority, share_equal
+from cloze.probes.measures import Floats, unit
 from cloze.probes.words import Places, joined, word_rows, word_states
 
 Report = Callable[[int], None]
@@ -115,9 +116,12 @@ class Senses:
 
 
 def nearest_senses(split: Split) -> Senses:
-    """Senses of words by their nearest neighbours of the same word in the training part, by cosine; the most frequent sense of
-    the training part for a word that is not there (Peters et al., "Deep contextualized word representations", 2018, §5.3)."""
-    usual = max(sorted(set(split.train_labels)), key=list(split.train_labels).count)
+    """Senses of words by their nearest neighbours of the same word in the training part, by cosine (Peters et al., "Deep
+    contextualized word representations", 2018, §5.3).
+
+    Differs: a word without training examples gets the most frequent sense of all, not the first sense of WordNet.
+    """
+    usual = majority(split.train_labels)
     by_kind: dict[str, list[int]] = {}
     for n, kind in enumerate(split.train_kinds):
         by_kind.setdefault(kind, []).append(n)
@@ -125,7 +129,7 @@ def nearest_senses(split: Split) -> Senses:
     mean: list[float] = []
     for train, test in zip(split.train, split.test, strict=True):
         guesses: tuple[list[str], list[str]] = ([], [])
-        x, z = _unit(train), _unit(test)
+        x, z = unit(train), unit(test)
         centres = {kind: _centres(x, own, split.train_labels) for kind, own in by_kind.items()}
         for n, kind in enumerate(split.test_kinds):
             own = by_kind.get(kind)
@@ -137,26 +141,14 @@ def nearest_senses(split: Split) -> Senses:
             names, vectors = centres[kind]
             guesses[1].append(names[int((vectors @ z[n]).argmax())])
         for made, each in zip((occurrence, mean), guesses, strict=True):
-            made.append(float(np.mean([a == b for a, b in zip(each, split.test_labels, strict=True)])))
+            made.append(share_equal(each, split.test_labels))
     return Senses(occurrence, mean)
 
 
-def first_sense(split: Split) -> float:
-    """The accuracy of the most frequent sense of every word."""
-    usual = most_frequent(split.train_kinds, split.train_labels)
-    majority = max(sorted(set(split.train_labels)), key=list(split.train_labels).count)
-    guess = [usual.get(kind, majority) for kind in split.test_kinds]
-    return float(np.mean([a == b for a, b in zip(guess, split.test_labels, strict=True)]))
-
-
-def _centres(x: Vectors, own: Sequence[int], labels: Sequence[str]) -> tuple[list[str], Vectors]:
+def _centres(x: Floats, own: Sequence[int], labels: Sequence[str]) -> tuple[list[str], Floats]:
+    """The senses of a word and the mean of each (S, D), of length 1."""
     names = sorted({labels[n] for n in own})
-    return names, _unit(np.stack([x[[n for n in own if labels[n] == name]].mean(0) for name in names]))
-
-
-def _unit(vectors: Vectors) -> Vectors:
-    made: Vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-    return made
+    return names, unit(np.stack([x[[n for n in own if labels[n] == name]].mean(0) for name in names]))
 
 
 def finding(
@@ -170,7 +162,7 @@ def finding(
         head = ["layer", "accuracy", "control", "selectivity", *(["nearest occurrence", "nearest sense"] if near else [])]
         rows = [
             [
-                str(n) if n else "input", one.accuracy[n], one.control[n], one.selectivity[n],
+                layer_name(n), one.accuracy[n], one.control[n], one.selectivity[n],
                 *([near.occurrence[n], near.mean[n]] if near else []),
             ]
             for n in reversed(range(len(one.accuracy)))

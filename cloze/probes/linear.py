@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -63,7 +63,7 @@ def probe_linear(
     names = sorted(set(split.train_labels))
     number = {name: n for n, name in enumerate(names)}
     truth = np.array([number[label] for label in split.train_labels], np.int64)
-    asked = np.array([number.get(label, -1) for label in split.test_labels], np.int64)
+    expected = np.array([number.get(label, -1) for label in split.test_labels], np.int64)
     kinds = [*split.train_kinds, *split.test_kinds]
     if control == "shuffled":
         random = np.random.default_rng(seed).choice(truth, len(kinds))
@@ -71,15 +71,15 @@ def probe_linear(
         random = control_labels(kinds, split.train_labels, seed)
     found, controls = [], []
     for train, test in zip(split.train, split.test, strict=True):
-        found.append(_accuracy(train, truth, test, asked, len(names), penalty))
+        found.append(_accuracy(train, truth, test, expected, len(names), penalty))
         if control is not None:
             own, other = random[: len(train)], random[len(train) :]
             controls.append(_accuracy(train, own, test, other, len(names), penalty))
-    majority = Counter(split.train_labels).most_common(1)[0][0]
-    usual = most_frequent(split.train_kinds, split.train_labels)
+    usual, by_kind = majority(split.train_labels), most_frequent(split.train_kinds, split.train_labels)
     return Accuracies(
-        found, controls or [float("nan")] * len(found), _share([majority] * len(split.test_labels), split.test_labels),
-        _share([usual.get(kind, majority) for kind in split.test_kinds], split.test_labels), len(names), len(truth), len(asked),
+        found, controls or [float("nan")] * len(found), share_equal([usual] * len(expected), split.test_labels),
+        share_equal([by_kind.get(kind, usual) for kind in split.test_kinds], split.test_labels),
+        len(names), len(truth), len(expected),
     )
 
 
@@ -100,12 +100,23 @@ def control_labels(kinds: Sequence[str], labels: Sequence[str], seed: int) -> Nu
     return np.minimum(made, len(counts) - 1)
 
 
+def majority(labels: Iterable[str]) -> str:
+    """The most frequent label; of equally frequent ones the first by name."""
+    counts = Counter(labels)
+    return min(counts, key=lambda label: (-counts[label], label))
+
+
 def most_frequent(kinds: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
-    """The most frequent label of every kind; of equal ones the first by name."""
-    counts: dict[str, Counter[str]] = {}
+    """The most frequent label of every kind."""
+    own: dict[str, list[str]] = {}
     for kind, label in zip(kinds, labels, strict=True):
-        counts.setdefault(kind, Counter())[label] += 1
-    return {kind: min(own, key=lambda label: (-own[label], label)) for kind, own in counts.items()}
+        own.setdefault(kind, []).append(label)
+    return {kind: majority(found) for kind, found in own.items()}
+
+
+def share_equal(guess: Sequence[str], truth: Sequence[str]) -> float:
+    """The accuracy of guessed labels."""
+    return float(np.mean([a == b for a, b in zip(guess, truth, strict=True)]))
 
 
 def fit(vectors: Any, labels: Numbers, classes: int, *, penalty: float = 1e-3, steps: int = 60) -> tuple[Any, Any]:
@@ -126,12 +137,8 @@ def fit(vectors: Any, labels: Numbers, classes: int, *, penalty: float = 1e-3, s
     return weight.detach(), bias.detach()
 
 
-def _accuracy(train: Vectors, truth: Numbers, test: Vectors, asked: Numbers, classes: int, penalty: float) -> float:
+def _accuracy(train: Vectors, truth: Numbers, test: Vectors, expected: Numbers, classes: int, penalty: float) -> float:
     mean, deviation = train.mean(0), np.maximum(train.std(0), 1e-6)
     weight, bias = fit((train - mean) / deviation, truth, classes, penalty=penalty)
     guess = (torch.from_numpy((test - mean) / deviation) @ weight + bias).argmax(1).numpy()
-    return float((guess == asked).mean())
-
-
-def _share(guess: Sequence[str], truth: Sequence[str]) -> float:
-    return float(np.mean([a == b for a, b in zip(guess, truth, strict=True)]))
+    return float((guess == expected).mean())

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from cloze.batch import Batch
+from cloze.corpus.readers.text_files import require_files
 from cloze.decoding.answer_scoring import split_pairs
 from cloze.decoding.forms import ByDecoder
 from cloze.decoding.layout import Framed, Ids
@@ -22,6 +23,7 @@ from cloze.errors import UserError
 from cloze.rng import Draw, row_keys
 from cloze.tasks.classifier import Classifier
 from cloze.tasks.labeller import WordLabeller
+from cloze.tasks.result import load_tuned
 from cloze.tasks.task import Learner
 from cloze.tasks.words import read_words
 
@@ -41,17 +43,19 @@ class Examples(ABC):
     def losses(self, index: Sequence[int]) -> Tensor:
         """The loss of some examples (B,), the mean over the answers of each, in one call of the network."""
 
-    @abstractmethod
+    @torch.inference_mode()
     def value(self, *, size: int) -> float:
-        """The measure over all examples."""
+        """The measure over all examples: their mean loss, unless a subclass has another."""
+        found = [self.losses(index).double().sum().item() for index in self.batches(size)]
+        return float(sum(found) / len(self.lengths))
 
     def batches(self, size: int) -> Any:
         """Numbers of examples of like length."""
         return by_length(self.lengths, rows=size)
 
 
-class _Asked(NamedTuple):
-    """Texts as they are read, the columns that are asked and the tokens that are right there."""
+class _TextRow(NamedTuple):
+    """A text as the network reads it, and the predictions: at which columns, and the right tokens."""
 
     row: Framed
     columns: Ids
@@ -69,23 +73,23 @@ class TextExamples(Examples):
         self.reader, self.network = Reader.of(loaded), loaded.network
         self.head = _head(loaded)
         self.rows = [
-            self._asked(row, number, seed) for number, row in enumerate(self.reader.encode(texts, max_length=length))
+            self._with_targets(row, number, seed) for number, row in enumerate(self.reader.encode(texts, max_length=length))
         ]
         self.rows = [row for row in self.rows if len(row.columns)]
         if not self.rows:
             raise UserError("no text has a token to predict: give longer ones.")
         self.lengths = [len(one.row) for one in self.rows]
 
-    def _asked(self, row: Framed, number: int, seed: int) -> _Asked:
+    def _with_targets(self, row: Framed, number: int, seed: int) -> _TextRow:
         own = np.flatnonzero(self.reader.predictable(row))
         if self.reader.order == "left_to_right":
             own = own[own > 0]
-            return _Asked(row, (own - 1).astype(np.int32), row.ids[own])
+            return _TextRow(row, (own - 1).astype(np.int32), row.ids[own])
         drawn = Draw(row_keys(seed, "probe", items=np.array([number], np.int64))).uniform("mask", len(row))[0]
         chosen = np.sort(own[np.argsort(drawn[own], kind="stable")[: int(np.ceil(RATE * len(own)))]])
         ids = row.ids.copy()
         ids[chosen] = self.reader.tokenizer.role("[MASK]")
-        return _Asked(row.with_ids(ids), chosen.astype(np.int32), row.ids[chosen])
+        return _TextRow(row.with_ids(ids), chosen.astype(np.int32), row.ids[chosen])
 
     def losses(self, index: Sequence[int]) -> Tensor:
         reader, some = self.reader, [self.rows[i] for i in index]
@@ -96,11 +100,6 @@ class TextExamples(Examples):
         shown, at = reader.prediction_inputs(self.head, batch, positions)
         scores = reader.token_scores(self.head, reader.states(shown, self.head.reads), shown, at)
         return _means(scores, [one.right for one in some])
-
-    @torch.inference_mode()
-    def value(self, *, size: int) -> float:
-        found = [self.losses(index).double().sum().item() for index in self.batches(size)]
-        return float(sum(found) / len(self.rows))
 
 
 class AnswerExamples(Examples):
@@ -121,11 +120,6 @@ class AnswerExamples(Examples):
         states = self.form.readings(self.head, batch)
         scores = self.reader.token_scores(self.head, states, batch, batch[f"positions/{self.head.set}"])
         return _means(scores, [one.target for one in some])
-
-    @torch.inference_mode()
-    def value(self, *, size: int) -> float:
-        found = [self.losses(index).double().sum().item() for index in self.batches(size)]
-        return float(sum(found) / len(self.rows))
 
 
 class _Pair(NamedTuple):
@@ -192,8 +186,16 @@ def text_examples(loaded: Checkpoint, texts: Sequence[str], *, seed: int = 0, le
     return TextExamples(loaded, texts, seed=seed, length=length)
 
 
-def task_examples(learner: Learner, examples: Any) -> Examples:
-    """The labelled examples of a fine-tuned checkpoint; a `UserError` for a task without a loss per example here."""
+def task_examples(loaded: Checkpoint, labelled: str) -> Examples:
+    """Labelled rows for a fine-tuned checkpoint: `FILE`, or `TASK=FILE` if it has several tasks."""
+    name, _, file = labelled.rpartition("=")
+    require_files([file])
+    learner = load_tuned(loaded, name=name or None)[0]
+    return learner_examples(learner, learner.task.read(file))
+
+
+def learner_examples(learner: Learner, examples: Any) -> Examples:
+    """Labelled examples with the loss of a learner; a `UserError` for a task without a loss per example here."""
     if isinstance(learner, Classifier):
         return ClassifiedExamples(learner, examples)
     if isinstance(learner, WordLabeller):

@@ -17,7 +17,7 @@ ESTIMATORS = ("uncentred", "centred", "truncated")
 
 def unit(vectors: Floats) -> Floats:
     """Vectors (…, D) divided by their lengths; zeros stay zeros."""
-    made: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-300)
+    made: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(vectors.dtype).tiny)
     return made
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import UserError
 from cloze.interop.vectors import Vectors
-from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step
+from cloze.probes.finding import Finding, Subject, Table, by_layer_and_step, layer_name
 from cloze.probes.measures import first_direction
 from cloze.probes.words import word_rows, word_states, words_of
 from cloze.tasks.similarity import Pair, similarity
@@ -36,7 +36,8 @@ class Static:
 
 
 def static_vectors(
-    loaded: Checkpoint, texts: Sequence[str], words: Sequence[str], *, occurrences: int = 50, size: int = 32
+    loaded: Checkpoint, texts: Sequence[str], words: Sequence[str], *, occurrences: int = 50, length: int | None = None,
+    size: int = 32,
 ) -> Static:
     """The vectors of the `words` that occur in the texts, in lower case, from up to so many occurrences of each.
 
@@ -52,7 +53,7 @@ def static_vectors(
             if word in wanted and len(found[word]) < occurrences:
                 found[word].append((number, place))
     needed = sorted({text for pairs in found.values() for text, _ in pairs})
-    rows = word_rows(reader, [texts[n] for n in needed], [spans[n] for n in needed])
+    rows = word_rows(reader, [texts[n] for n in needed], [spans[n] for n in needed], length=length)
     places: dict[int, list[tuple[str, int]]] = defaultdict(list)
     for word, pairs in found.items():
         for row, place in pairs:
@@ -118,9 +119,8 @@ def finding(subjects: Sequence[Subject], found: Mapping[str, Compared]) -> Findi
         sets = list(one.first)
         rows: list[list[Any]] = []
         for n in reversed(range(len(next(iter(one.first.values()))))):
-            layer = str(n) if n else "input"
-            rows += [[f"{layer}, first component", *(one.first[each][n] for each in sets)],
-                     [f"{layer}, mean", *(one.mean[each][n] for each in sets)]]
+            rows += [[f"{layer_name(n)}, first component", *(one.first[each][n] for each in sets)],
+                     [f"{layer_name(n)}, mean", *(one.mean[each][n] for each in sets)]]
         rows += [[title, *(own[each] for each in sets)] for title, own in one.against.items()]
         rows.append(["pairs", *(one.pairs[each] for each in sets)])
         tables.append(Table(

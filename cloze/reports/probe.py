@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from pathlib import Path
 
-from cloze.probes.finding import Finding, Plot, Table, plain, shown
+from cloze.probes.finding import Finding, Plot, Table, cell_text, plain
 from cloze.reports.figures import COLOURS, Line, chart
 from cloze.reports.page import fill_page
 from cloze.reports.sections import Figure
@@ -35,7 +35,7 @@ def _cells(table: Table) -> list[list[tuple[str, float]]]:
     sizes = [[abs(cell) if table.shaded and isinstance(cell, float) else 0.0 for cell in row] for row in table.rows]
     most = max((size for row in sizes for size in row), default=0.0) or 1.0
     return [
-        [(shown(cell), round(size / most, 3)) for cell, size in zip(row, own, strict=True)]
+        [(cell_text(cell), round(size / most, 3)) for cell, size in zip(row, own, strict=True)]
         for row, own in zip(table.rows, sizes, strict=True)
     ]
 

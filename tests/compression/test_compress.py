@@ -19,7 +19,6 @@ from cloze.decoding.reader import Reader
 from cloze.probes.gates import closed, families
 from cloze.probes.heads import Head, importance, without
 from cloze.probes.losses import task_examples
-from cloze.tasks.result import load_tuned
 from tests.interop.conftest import load_systems
 
 Folder = Callable[..., Path]
@@ -63,13 +62,13 @@ def test_heads_are_pruned_by_their_measured_importance_and_the_same_by_a_file_of
     assert cloze("compress", tuned(), "--heads", "0.5", "--scores", tmp_path / "probe", "--out", tmp_path / "two").code == 0
     assert torch.equal(states(tmp_path / "one"), states(tmp_path / "two"))
 
-    learner = load_tuned(load_checkpoint(tuned()))[0]
-    scores = importance(task_examples(learner, learner.task.read(train)))["gates"]
+    examples = task_examples(load_checkpoint(tuned()), str(train))
+    scores = importance(examples)["gates"]
     ranked = sorted((scores[n, h] / (scores[n] ** 2).sum() ** 0.5, n, h) for n in range(2) for h in range(2))
     pruned = sorted([n, h] for _, n, h in ranked[:2])
     (change,) = load_checkpoint(tmp_path / "one").imported.model.changes
     assert change == ("prune_heads", {"heads": pruned, "of": "attention"})
-    network: Any = learner.network
+    network = examples.network
     gates = without(families(network), [Head("gates", layer, head) for layer, head in pruned])
     with closed(network, gates):
         expected = Reader.of(load_checkpoint(tuned()))

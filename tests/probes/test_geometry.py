@@ -27,6 +27,11 @@ def drawn(n: int, width: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(n, width))
 
 
+def test_zeros_have_no_direction_in_any_precision() -> None:
+    for kind in (np.float32, np.float64):
+        assert unit(np.array([[0, 0], [3, 4]], kind)).tolist() == [[0, 0], pytest.approx([0.6, 0.8])]
+
+
 def test_self_similarity_is_the_mean_over_all_pairs() -> None:
     x = drawn(7, 5)
     u = x / np.linalg.norm(x, axis=1, keepdims=True)

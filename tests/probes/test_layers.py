@@ -16,7 +16,7 @@ from cloze.errors import UserError
 from cloze.interop.vectors import Vectors
 from cloze.probes.distance import Trees, probe_distance, read_trees, spanning_tree, tree_distances
 from cloze.probes.finding import Subject, as_text
-from cloze.probes.layers import finding, first_sense, marked_spans, nearest_senses, related_words, split_of, tagged_words
+from cloze.probes.layers import finding, marked_spans, nearest_senses, related_words, split_of, tagged_words
 from cloze.probes.linear import Split, control_labels, most_frequent, probe_linear
 from cloze.probes.static import compare, static_vectors
 from cloze.probes.static import finding as static_finding
@@ -105,7 +105,7 @@ def test_the_nearest_occurrence_of_what_was_seen_is_itself(tmp_path: Path, check
     ))  # fmt: skip
     marked = marked_spans(path, most=10)
     split, _ = split_of(checkpoint("bert"), marked, marked)
-    assert nearest_senses(split).occurrence[1:] == [1.0, 1.0] and first_sense(split) == 0.5
+    assert nearest_senses(split).occurrence[1:] == [1.0, 1.0] and probe_linear(split, control=None).by_kind == 0.5
     unseen = Split(split.train, split.test, split.train_labels, split.test_labels, split.train_kinds, ["other"] * 4)
     assert nearest_senses(unseen).mean == [0.5, 0.5, 0.5]
 
@@ -144,8 +144,16 @@ def test_the_structural_probe_learns_the_trees_that_it_was_trained_on(checkpoint
     found = probe_distance(checkpoint("bert"), read, read, rank=8, epochs=150)
     assert found.uuas[1] == 1.0 and found.correlation[1] > 0.8 and len(found.uuas) == 3
     assert found.chain == pytest.approx((3 / 3 + 3 / 5) / 2)
-    with pytest.raises(UserError, match="no sentence was read whole"):
+    with pytest.raises(UserError, match="this network cuts every sentence"):
         probe_distance(checkpoint("bert"), Trees([("cat",) * 45], [(0, *[1] * 44)]), read)
+    with pytest.raises(UserError, match="this network cuts every sentence"):
+        probe_distance(checkpoint("bert"), read, read, length=4)
+
+
+def test_a_treebank_of_single_words_has_no_distances(tmp_path: Path) -> None:
+    (tmp_path / "one.conllu").write_text("1\tdogs\tdog\tNOUN\tNN\t_\t0\troot\t_\t_\n\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"one\.conllu: no sentence of 2 to 50 words: a distance needs two\."):
+        read_trees(tmp_path / "one.conllu", most=5)
 
 
 def test_static_vectors_are_compared_over_the_pairs_that_all_have(checkpoint: Callable[..., Any]) -> None:
@@ -177,6 +185,9 @@ def test_a_finding_prints_the_control_beside_the_accuracy() -> None:
     (["layer", "X"], "unknown probe 'layer'. Did you mean 'layers'?"),
     (["layers", "X"], "expected --task COLUMN=TRAIN,TEST or sense=TRAIN,TEST, got nothing."),
     (["edges", "X", "--task", "a=b,c"], "expected --task TRAIN,TEST, got 'a=b,c'."),
+    (["distance", "X", "--text", "a"], "cloze probe distance does not use --text. Leave it out; it uses: --task."),
+    (["geometry", "X", "--no-control"], "geometry does not use --no-control. Leave it out; it uses: --text, --least."),
+    (["heads", "X", "--text", "a", "--task", "b"], "plain text (--text) or labelled text (--task). Give one of them."),
     (["geometry", "X"], "needs --text FILE: a file with a sentence per line."),
     (["heads", "X"], "a file with a sentence per line, or, for a fine-tuned folder, --task FILE: labelled text."),
 ])  # fmt: skip
