@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, Width
 from cloze.networks import choices
-from cloze.networks.blocks.around import Around, count_around
+from cloze.networks.blocks.around import count_around
 from cloze.networks.blocks.attention import Attention, AttentionInputs, Record
 from cloze.networks.blocks.buckets import Bias, Buckets
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
@@ -70,7 +70,7 @@ class Coder(nn.Module):
     def forward(
         self, vectors: Tensor, order: Tensor | str, block: Tensor | None, position_ids: Tensor | None, *, want: frozenset[str],
         prefix: str = "", cache: SequenceCache | None = None, source: AttentionInputs | None = None,
-        gates: tuple[Tensor | None, Tensor | None], around: Sequence[Around],
+        gates: tuple[Tensor | None, Tensor | None],
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Token vectors (B, L, D) to states (B, L, D), and of `layers` and the states of attention what is wanted.
 
@@ -89,7 +89,7 @@ class Coder(nn.Module):
         if source is not None:
             crossing = Record.of(want, "crossing_")
             across = each_layer([replace(source, rows=rows)] * number, caches=sources, gates=gates[1], record=crossing)
-        passed = Stack(self.layers, given, [*self.around, *around], across).run(x if rows is None else rows.take(x))
+        passed = Stack(self.layers, given, [*self.around], across).run(x if rows is None else rows.take(x))
         if rows is not None:
             passed = [rows.put_back(states) for states in (passed if f"{prefix}layers" in want else passed[-1:])]
         hidden = passed[-1] if self.norm is None else self.final_dropout(self.norm(passed[-1]))
@@ -226,7 +226,6 @@ class EncoderDecoder(Network):
         inputs: Mapping[str, Tensor] | None = None, vectors: Tensor | None = None, summaries: Tensor | None = None,
         cache: SequenceCache | None = None,
         gates: Tensor | None = None, decoder_gates: Tensor | None = None, crossing_gates: Tensor | None = None,
-        around: Sequence[Around] = (), decoder_around: Sequence[Around] = (),
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L) and those of the `decoder`, (B, T).
 
@@ -234,7 +233,7 @@ class EncoderDecoder(Network):
         decoder's (at padding all mean nothing), `decoder_layers` (N+1, B, T, D) its tokens and its layers, `summary` (B, D) the
         decoder's at its last token; without `decoder` it reads the encoder's tokens with the last one moved to the front (BART
         §3.1). The states of attention are those of `transformer`, of the decoder with `decoder_` before their names, of its
-        attention to the encoder with `crossing_`; so are the `gates` of heads, and the objects `around` the layers of a stack.
+        attention to the encoder with `crossing_`; so are the `gates` of heads.
 
         With `cache` the encoder runs once and the decoder's tokens continue those of earlier calls.
         """
@@ -242,12 +241,12 @@ class EncoderDecoder(Network):
         states: dict[str, Tensor] = {}
         if encoded is None:
             embedded = self.embeddings(tokens, vectors=vectors, inputs=inputs)
-            encoded, states = self.encoder(embedded, order, block, position_ids, want=want, gates=(gates, None), around=around)
+            encoded, states = self.encoder(embedded, order, block, position_ids, want=want, gates=(gates, None))
             if cache is not None:
                 cache.encoded = encoded
         if "hidden" in want:
             states["hidden"] = encoded
-        if not any(name == "summary" or name.startswith(("decoder_", "crossing_")) for name in want):
+        if not _reads_decoder(want):
             return states
         read = TokenSequence(rolled(tokens, block), block=block) if decoder is None else decoder
         kinds = None if inputs is None else {name: ids[:, :1] for name, ids in inputs.items()}
@@ -257,7 +256,7 @@ class EncoderDecoder(Network):
         )
         hidden, seen = self.decoder(
             self.embeddings(read.tokens, inputs=kinds), "left_to_right", read.block, read.position_ids, want=want,
-            prefix="decoder_", cache=cache, source=source, gates=(decoder_gates, crossing_gates), around=decoder_around,
+            prefix="decoder_", cache=cache, source=source, gates=(decoder_gates, crossing_gates),
         )
         states |= seen
         if "decoder_hidden" in want:
@@ -276,9 +275,14 @@ class EncoderDecoder(Network):
         begun = counted.branch(live=is_trained(self.embeddings))
         counted.above(self.embeddings)
         _count_stack(counted, self.encoder, source)
-        if want & {"decoder_hidden", "summary"}:
+        if _reads_decoder(want):
             _count_stack(begun, self.decoder, target, Source(source.tokens, source.length, counted.live))
             counted.join(begun)
+
+
+def _reads_decoder(want: frozenset[str]) -> bool:
+    """Whether some of the wanted states are the decoder's."""
+    return any(name == "summary" or name.startswith(("decoder_", "crossing_")) for name in want)
 
 
 def _count_stack(counted: Operations, stack: Any, size: Shown, source: Source | None = None) -> None:

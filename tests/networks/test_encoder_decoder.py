@@ -272,3 +272,11 @@ def test_a_mask_per_row_is_drawn_at_every_place_by_either_path(kind: str, monkey
     torch.testing.assert_close(gradient, expected, rtol=1e-3, atol=1e-4)
     free = network(kind, dropout=0.3)
     assert not torch.allclose(free(want=WANT, **given)["decoder_hidden"], plain)
+
+
+@pytest.mark.parametrize("state", ["decoder_layers", "decoder_attention", "crossing_attention"])
+def test_a_pass_that_reads_any_state_of_the_decoder_costs_the_decoder(state: str) -> None:
+    made, tokens = network("bart"), torch.zeros(2, 9, dtype=torch.long)
+    given = {"tokens": tokens, "decoder.tokens": tokens[:, :6]}
+    encoder, whole = (made.flops(given, want=frozenset({name})) for name in ("hidden", "decoder_hidden"))
+    assert encoder < whole == made.flops(given, want=frozenset({state}))
