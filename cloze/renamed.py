@@ -131,7 +131,10 @@ OBJECTIVES: Mapping[str, Mapping[str, Now]] = {
 PARTS: Mapping[str, Mapping[str, Mapping[str, Now]]] = {
     "network": RENAMED,
     "objective": OBJECTIVES,
-    "edit": {"answer": _MAX_LENGTH, "close": _MAX_LENGTH},
+    "edit": {
+        "answer": _MAX_LENGTH, "close": _MAX_LENGTH,
+        "mask": {"one_in": Now(None, "rate: 0.1667 and rounding: down for one token in 6")},
+    },
     "source": {"sentences": _MAX_LENGTH},
 }
 

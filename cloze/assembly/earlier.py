@@ -12,7 +12,7 @@ from cloze.renamed import RENAMED, current_head, translated
 
 
 def rename(tree: Node) -> None:
-    """Replace the old names of arguments of networks and objectives in place, at any depth: in passes, stages and tasks."""
+    """Replace the old names of arguments of networks, objectives and edits in place, at any depth: passes, stages, tasks."""
     for key, inner in tree.items():
         if key == "objectives" and inner.is_list:
             for objective in inner.value:
@@ -20,6 +20,9 @@ def rename(tree: Node) -> None:
         elif key == "networks" and inner.is_mapping:
             for network in inner.value.values():
                 _rename_network(network)
+        elif key == "exercise" and inner.is_list:
+            for edit in inner.value:
+                _rename_edit(edit)
         elif key == "training" and inner.is_mapping:
             _rename_training(inner)
         else:
@@ -32,6 +35,18 @@ def _rename_training(node: Node) -> None:
     divide = node.value.get("divide")
     if divide is not None and divide.value == "answers":
         node.put("divide", from_data("targets", divide.where))
+
+
+def _rename_edit(node: Node) -> None:
+    mask = node.value.get("mask") if node.is_mapping else None
+    if mask is None or not mask.is_mapping or "one_in" not in mask.value:
+        return
+    one_in = mask.value.pop("one_in").value
+    if one_in is not None:  # it replaced the rate, and the number was rounded down
+        rate = mask.value["rate"].value if "rate" in mask.value else None
+        if not isinstance(rate, float) or round(1 / rate) != one_in:
+            mask.put("rate", from_data(1 / one_in, mask.where))
+        mask.put("rounding", from_data("down", mask.where))
 
 
 def _rename_objective(node: Node) -> None:

@@ -29,7 +29,7 @@ UnitName = Literal["token", "whole_word", "ngram", "span", "spaced", "infill", "
 class Mask(Edit):
     """Mask a fraction `rate` of each row: gives `masked` (B, L), and for spans `layers/span`, their numbers from 1.
 
-    `unit`: `token`; `whole_word` (BERT-wwm); `ngram` (ALBERT); `span` (SpanBERT); `spaced`, one token in `one_in` (XLNet);
+    `unit`: `token`; `whole_word` (BERT-wwm); `ngram` (ALBERT); `span` (SpanBERT); `spaced`, one token in 1/`rate` (XLNet);
     `infill` (BART); `alternating`, spans of `mean` tokens (T5); `partition`, the row cut into spans (GPT-BERT); `fragment`,
     with the probabilities `start` of the first and the last position (MASS); or a list such as `[token, phrase, entity]`,
     units marked by annotation layers (ERNIE). Each is described in its file of `exercises/units`. `rate` may be a schedule: a
@@ -64,7 +64,6 @@ class Mask(Edit):
     lengths: LengthLaw | None = None
     words: bool = True
     count: Count | None = None
-    one_in: Count | None = None
     mean: Positive = 3.0
     start: dict[str, float] | None = None
     power: float = 0.0
@@ -76,7 +75,7 @@ class Mask(Edit):
         for rate in [self.rate(share) for share in (0.0, 0.5, 1.0)] if callable(self.rate) else [self.rate]:
             if not 0 < rate <= 1:
                 raise RecipeError(f"mask: rate must be above 0 and at most 1, got {rate}.")
-        for name in ("most", "count", "one_in"):
+        for name in ("most", "count"):
             value = vars(self)[name]
             if value is not None and value < 1:
                 raise RecipeError(f"mask: {name} must be at least 1, got {value}.")
@@ -98,8 +97,8 @@ class Mask(Edit):
         """Refuse arguments that the unit does not use."""
         users = {
             "lengths": (self.lengths is not None, self._unit.lengths), "words": (not self.words, self._unit.words),
-            "count": (self.count is not None, self.unit == "ngram"), "one_in": (self.one_in is not None, self.unit == "spaced"),
-            "mean": (self.mean != 3.0, self.unit == "alternating"), "start": (bool(self.start), self.unit == "fragment"),
+            "count": (self.count is not None, self.unit == "ngram"), "mean": (self.mean != 3.0, self.unit == "alternating"),
+            "start": (bool(self.start), self.unit == "fragment"),
             "power": (bool(self.power), self.unit == "token"), "of: words": (self.of == "words", self.unit == "whole_word"),
             "a scheduled rate, for which texts would have to be cut again": (self.changes, self.unit != "alternating"),
             "rounding: independent": (self.rounding == "independent", self._unit.independent),
@@ -167,9 +166,7 @@ class Mask(Edit):
 
     def _number(self, base: NDArray[Any], draw: Draw) -> Ints:
         wanted = self.rate * base
-        if self.one_in is not None:
-            number = np.maximum(base // self.one_in, 1)
-        elif self.rounding == "stochastic":
+        if self.rounding == "stochastic":
             number = np.floor(wanted + draw.uniform("mask.round"))
         elif self.rounding == "down":
             number = np.floor(wanted + 1e-9)

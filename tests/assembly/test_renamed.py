@@ -37,6 +37,27 @@ def test_an_old_name_of_a_source_or_an_objective_is_refused_with_the_new_one(rec
         load_recipe(recipe, overrides=[path])
 
 
+def test_one_in_of_mask_is_refused_with_the_rate_to_write() -> None:
+    with pytest.raises(RecipeError, match=r"It is gone: write rate: 0\.1667 and rounding: down for one token in 6\."):
+        load_recipe("xlnet-base", overrides=["exercise[2].mask.one_in=6"])
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ({"rate": 0.1667, "one_in": 6, "rounding": "nearest"}, {"rate": 0.1667, "rounding": "down"}),
+    ({"rate": 0.15, "one_in": 4, "rounding": "nearest"}, {"rate": 0.25, "rounding": "down"}),
+    ({"rate": 0.15, "one_in": None, "rounding": "nearest"}, {"rate": 0.15, "rounding": "nearest"}),
+])  # fmt: skip
+def test_one_in_in_the_recipe_of_an_earlier_run_becomes_a_rate(
+    tmp_path: Path, old: dict[str, Any], new: dict[str, Any]
+) -> None:
+    data = load_recipe("xlnet-base").canonical()
+    data["exercise"][2]["mask"] |= old
+    (tmp_path / "cloze").mkdir()
+    (tmp_path / "cloze" / "recipe.yaml").write_text(to_yaml(data))
+    found = load_recipe(tmp_path).canonical()["exercise"][2]["mask"]
+    assert {name: found[name] for name in new} == new
+
+
 def test_the_old_name_of_a_maximum_length_of_spans_is_refused_with_the_names_of_today() -> None:
     with pytest.raises(RecipeError, match="lengths.geometric: expected max_length, p, got longest, p"):
         odds_of({"geometric": {"p": 0.2, "longest": 10}})

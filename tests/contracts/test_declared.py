@@ -100,16 +100,16 @@ def test_parts_are_not_recognised_by_their_names() -> None:
     assert not found, "declare the member on the class of its kind:\n" + "\n".join(found)
 
 
-@pytest.mark.parametrize("name", parts.names("objective"))
-def test_no_objective_has_more_than_fifteen_parameters(name: str) -> None:
-    found = parameters(parts.builder_of("objective", name))
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in ("edit", "objective") for name in parts.names(kind)])
+def test_no_edit_or_objective_has_more_than_fifteen_parameters(kind: str, name: str) -> None:
+    found = parameters(parts.builder_of(kind, name))
     assert len(found) <= 15, "group those that belong together in a part or a section"
 
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "networks").rglob("*.py")), ids=lambda path: path.stem)
-def test_no_constructor_of_networks_has_more_than_fifteen_parameters_with_self(path: Path) -> None:
+def test_no_function_of_networks_has_more_than_fifteen_parameters_with_self(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+        if isinstance(node, ast.FunctionDef):
             assert len(node.args.args) + len(node.args.kwonlyargs) <= 15, f"{path.name}:{node.lineno}"
 
 

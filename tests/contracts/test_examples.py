@@ -65,11 +65,10 @@ def test_as_much_is_masked_as_the_recipe_says(name: str, system: Callable[..., A
                 print(f"{entry.name}: masks {mask.count} {mask.unit} a row and has no rate")
                 assert rows >= 2000 and units == mask.count * rows
                 continue
-            rate = mask.rate if mask.one_in is None else 1 / mask.one_in
             low, high = off(mask)
-            chance = 4 * (rate / of) ** 0.5
+            chance = 4 * (mask.rate / of) ** 0.5
             assert rows >= 2000
-            assert low * rows / of - chance <= units / of - rate <= high * rows / of + chance, (entry.name, rate)
+            assert low * rows / of - chance <= units / of - mask.rate <= high * rows / of + chance, (entry.name, mask.rate)
 
 
 #: By how many units a row may be off on average, for each rounding; no row here is longer than a window of a mask.
@@ -82,7 +81,7 @@ def off(mask: Mask) -> tuple[float, float]:
     GPT-BERT's spans are masked whole until the number is reached. With lengths S of 1, 2 or 3 the last exceeds it by
     Σ k · P(S > k) / E[S] = (1 · 2/3 + 2 · 1/3) / 2 = 2/3 of a token. BART's spans overlap: less is covered than was drawn.
     """
-    low, high = ROUNDED[mask.rounding if mask.one_in is None else "up"]
+    low, high = ROUNDED[mask.rounding]
     if mask.unit == "partition":
         assert mask.lengths == {"1": 1, "2": 1, "3": 1}
         return low + 2 / 3, high + 2 / 3

@@ -20,9 +20,10 @@ from cloze.rows import Rows
 SPANBERT = {"unit": "span", "rounding": "up"}
 UNITS = [
     SPANBERT, {"unit": "ngram"}, {"unit": "ngram", "words": False, "lengths": {"1": 0.8, "2": 0.1, "3": 0.1}},
-    {"unit": "spaced", "one_in": 6, "of": "all"}, {"unit": "infill", "rate": 0.3, "rounding": "up"}, {"unit": "alternating"},
+    {"unit": "spaced", "rate": 1 / 6, "rounding": "down", "of": "all"},
+    {"unit": "infill", "rate": 0.3, "rounding": "up"}, {"unit": "alternating"},
     {"unit": "fragment", "rate": 0.5}, {"unit": "fragment", "rate": 0.5, "window": 16},
-    {"unit": "spaced", "one_in": 6, "window": "half"}, {"unit": "token", "rounding": "independent"},
+    {"unit": "spaced", "rate": 1 / 6, "rounding": "down", "window": "half"}, {"unit": "token", "rounding": "independent"},
     {"unit": "whole_word", "rounding": "independent"}, {"unit": "partition", "rate": 0.3, "rounding": "stochastic"},
     {"unit": ["token", "phrase", "entity"]},
 ]
@@ -261,16 +262,16 @@ def test_ngrams_never_meet(draw):
 
 
 def test_xlnet_asks_for_exactly_85_of_512(draw):
-    out = Mask(unit="spaced", one_in=6, of="all")(text(400, 512), draw(400))
+    out = Mask(unit="spaced", rate=1 / 6, rounding="down", of="all")(text(400, 512), draw(400))
     assert (out["masked"].sum(1) == 85).all()
-    halves = Mask(unit="spaced", one_in=6)(text(50, 256), draw(50))["masked"].sum(1)
+    halves = Mask(unit="spaced", rate=1 / 6, rounding="down")(text(50, 256), draw(50))["masked"].sum(1)
     assert (halves == 42).all()
 
 
 def test_xlnet_halves_share_the_85(draw):
     rows = text(200, 512)
     rows = rows.having(special=np.isin(np.arange(512), [400, 510, 511])[None] & np.ones((200, 1), bool))
-    masked = Mask(unit="spaced", one_in=6, of="all", window="half")(rows, draw(200))["masked"]
+    masked = Mask(unit="spaced", rate=1 / 6, rounding="down", of="all", window="half")(rows, draw(200))["masked"]
     assert (masked[:, :256].sum(1) == 43).all() and (masked[:, 256:].sum(1) == 42).all()
 
 
@@ -281,7 +282,7 @@ def test_mass_may_take_one_fragment_of_every_stretch(draw):
 
 
 def test_xlnet_spans_have_its_lengths_and_are_spread_over_the_row(draw):
-    out = Mask(unit="spaced", one_in=6)(text(2000, 512), draw(2000))
+    out = Mask(unit="spaced", rate=1 / 6, rounding="down")(text(2000, 512), draw(2000))
     assert np.abs(out["masked"].mean(0).reshape(8, 64).mean(1) - 85 / 512).max() < 0.03
     sizes = np.concatenate([np.bincount(row)[1:] for row in out["layers/span"][:, :300]])
     share = np.bincount(sizes, minlength=6)[2:6] / (sizes > 1).sum()  # the remainder is filled up with single tokens
@@ -291,7 +292,7 @@ def test_xlnet_spans_have_its_lengths_and_are_spread_over_the_row(draw):
 def test_xlnet_spans_start_at_words_unless_they_fill_up(draw):
     rows = text(300, 512)
     rows = rows.having(word_start=rows["tokens"] % 3 == 0)
-    span = Mask(unit="spaced", one_in=6)(rows, draw(300))["layers/span"]
+    span = Mask(unit="spaced", rate=1 / 6, rounding="down")(rows, draw(300))["layers/span"]
     begins = (np.diff(span, axis=1, prepend=0) > 0) & (span > 0)
     longer = begins[:, :-1] & (span[:, 1:] == span[:, :-1])
     assert longer.sum() > 2000 and rows["word_start"][:, :-1][longer].all()

@@ -16,14 +16,14 @@ LENGTHS = {"inverse": 5.0}
 
 
 def choose(question: Question) -> dict[str, NDArray[Any]]:
-    """One token in `one_in`, exactly (XLNet, Yang et al., 2019, §2.3; zihangdai/xlnet `data_utils.py`, `_sample_mask`).
+    """One token in k, which is 1/`rate` rounded (XLNet, Yang et al., 2019, §2.3; zihangdai/xlnet `_sample_mask`).
 
-    From left to right: draw a length n, take the next n·one_in tokens, and mask n of them, beginning at the first start of a word
+    From left to right: draw a length n, take the next n·k tokens, and mask n of them, beginning at the first start of a word
     after a random offset. The remainder at the end is filled with random single tokens.
     """
     mask, draw, free = question.mask, question.draw, question.free
     odds = odds_of(mask.lengths or LENGTHS)
-    one_in = mask.one_in or max(round(1 / mask.rate), 1)
+    every = max(round(1 / mask.rate), 1)
     count, width = free.shape
     goal = question.number
     following = _next_start(question)
@@ -34,7 +34,7 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     while len(active):
         at = np.full(len(active), attempt)
         size = np.minimum(drawn(odds, draw.bits_at("mask.length", active, at)), goal[active] - chosen[active])
-        context = size * one_in
+        context = size * every
         offset = below(draw.bits_at("mask.offset", active, at), context)
         begin = following[active, np.minimum(cursor[active] + offset, width)]
         fits = begin + size < end[active]
