@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cloze.assembly.binding import check_binds, parse_binds
+from cloze.assembly.build import build_part
 from cloze.assembly.changes import type_of
 from cloze.assembly.check import check_recipe
 from cloze.assembly.held_texts import parse_measured
@@ -221,11 +222,14 @@ def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict
     known = {*found, *([recipe.export] if request.init is not None else [])}
     for label, network in recipe.networks.items():
         later = request.command_line.without_earlier  # its weights come from an earlier stage
-        if network.change and label not in known and not later:
-            raise RecipeError(
-                f"networks.{label}.change: {network.change[0].name} changes the weights of a checkpoint, but this network starts "
-                "at random.\n  Write `from:`, give a checkpoint with --init, or leave the change out."
-            )
+        if label in known or later:
+            continue
+        for change in network.change:
+            if build_part(change).needs_checkpoint:
+                raise RecipeError(
+                    f"networks.{label}.change: {change.name} changes the weights of a checkpoint, but this network starts at "
+                    "random.\n  Write `from:`, give a checkpoint with --init, or leave the change out."
+                )
     if recipe.export in found:
         if request.init is not None and not done:
             raise RecipeError(

@@ -14,7 +14,8 @@ from cloze.cli.with_files import WithFiles
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run, a fine-tuned folder or a Hugging Face folder.")],
     out: Annotated[Path, typer.Option(help="The new folder.")],
-    layers: Annotated[str | None, typer.Option(help="Keep only these layers, from 0: 0,2,4.")] = None,
+    layers: Annotated[str | None, typer.Option(help="Keep only these layers, from 0: 0,2,4; or every_other, or half.")] = None,
+    depth: Annotated[int | None, typer.Option(min=1, help="Keep so many layers, at equal distances.")] = None,
     heads: Annotated[float | None, typer.Option(help="Prune this share of the heads, the least important first.")] = None,
     scores: Annotated[Path | None, typer.Option(help="With --heads: a JSON file with the importance of each head.")] = None,
     task: Annotated[
@@ -40,13 +41,16 @@ def command(
     from cloze.cli.hints import suggest
     from cloze.errors import UserError
 
-    changes = described(layers, magnitude, bits, groups, asymmetric, embeddings)
+    changes = described(_kept(layers, depth), magnitude, bits, groups, asymmetric, embeddings)
     if heads is None and scores is None and task is None and text is None:
         if not changes:
-            raise UserError("nothing to do. Give one or more of --layers 0,2,4, --heads 0.4, --magnitude 0.5 and --bits 8.")
+            raise UserError(
+                "nothing to do. Give one or more of --layers 0,2,4, --depth 3, --heads 0.4, --magnitude 0.5 and --bits 8."
+            )
     else:
-        if layers is not None:
-            raise UserError("--layers and --heads: cut the layers first, then prune the heads of the folder that this writes.")
+        if layers is not None or depth is not None:
+            option = "--layers" if layers is not None else "--depth"
+            raise UserError(f"{option} and --heads: cut the layers first, then prune the heads of the folder that this writes.")
         changes = [*_heads(checkpoint, heads, scores, task, text), *changes]
 
     from cloze.assembly.compress import compress
@@ -60,17 +64,15 @@ def command(
 
 
 def described(
-    layers: str | None, magnitude: float | None, bits: int | None, groups: int, asymmetric: bool, embeddings: bool | None
+    layers: list[int] | int | str | None, magnitude: float | None, bits: int | None, groups: int, asymmetric: bool,
+    embeddings: bool | None,
 ) -> list[tuple[str, Mapping[str, Any]]]:
     """The changes that the options mean; a `UserError` for values that mean none."""
     from cloze.errors import UserError
 
     made: list[tuple[str, Mapping[str, Any]]] = []
     if layers is not None:
-        try:
-            made.append(("keep_layers", {"layers": [int(layer) for layer in layers.split(",")]}))
-        except ValueError:
-            raise UserError(f"--layers {layers}: expected numbers of layers, counted from 0, with commas: 0,2,4.") from None
+        made.append(("keep_layers", {"layers": layers}))
     if magnitude is not None:
         if not 0 < magnitude < 1:
             raise UserError(f"--magnitude {magnitude}: expected a share between 0 and 1: 0.5.")
@@ -83,6 +85,22 @@ def described(
     if embeddings is not None and magnitude is None and bits is None:
         raise UserError("--embeddings belongs to --magnitude or --bits. Add one of them.")
     return made
+
+
+def _kept(layers: str | None, depth: int | None) -> list[int] | int | str | None:
+    """Which layers --layers and --depth keep, as `keep_layers` has them."""
+    from cloze.errors import UserError
+
+    if layers is not None and depth is not None:
+        raise UserError("--layers says which layers are kept, --depth how many. Give one of them.")
+    if layers is None or layers in ("half", "every_other"):
+        return depth if layers is None else layers
+    try:
+        return [int(layer) for layer in layers.split(",")]
+    except ValueError:
+        raise UserError(
+            f"--layers {layers}: expected numbers of layers, counted from 0, with commas: 0,2,4; or every_other, or half."
+        ) from None
 
 
 def _heads(

@@ -23,7 +23,8 @@ from cloze.transfer.change import Change
 class Skips(nn.Module, Around):
     """Replaces the output of a layer by its input with probability `odds`, in training; nothing is scaled.
 
-    A new number is drawn for each layer and call, from the step and the first row of the batch.
+    A new number is drawn for each layer and call, from the step and the first row of the batch. The output of a skipped layer is
+    multiplied by zero, so that its parameters always have a gradient, which several ranks exchange.
     """
 
     def __init__(self, odds: float, clock: Clock, name: str) -> None:
@@ -39,7 +40,7 @@ class Skips(nn.Module, Around):
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
         """x, or what entered the layer."""
         entered, self.entered = self.entered, None
-        return x if entered is None or not self.skips(number) else entered
+        return x if entered is None or not self.skips(number) else entered + 0.0 * x
 
     def skips(self, number: int) -> bool:
         """Whether a layer is skipped in this call."""
@@ -53,13 +54,19 @@ class LayerDropout(Change):
     """LayerDrop (Fan et al., 2020, §3.1): in training, each layer is skipped with probability `odds`.
 
     Every call draws for each layer by itself; outputs are not scaled, and all layers run in evaluation. What is saved is an
-    ordinary network; `cloze compress --layers` cuts it to any depth. The authors advise 0.2, and skipping while
-    pre-training: skipping in fine-tuning alone does not make layers dispensable (README of their code).
+    ordinary network; `cloze compress --layers` cuts it to any depth. The authors advise 0.2, or 0.5 if half of the layers are to
+    be cut, and less of other dropout; and they advise skipping while pre-training: skipping in fine-tuning alone does not make
+    layers dispensable (README of their code, fairseq examples/layerdrop).
 
     Differs: a skipped layer is computed, and its output is left out; a step saves no time.
     """
 
     odds: BelowOne
+
+    @property
+    def needs_checkpoint(self) -> bool:
+        """A network may learn from the start without some layers."""
+        return False
 
     def apply(self, network: Any) -> None:
         """Put an object around the layers of every stack."""

@@ -105,6 +105,11 @@ class Quantise(Change):
 
     lasts: ClassVar[bool] = True
 
+    @property
+    def needs_checkpoint(self) -> bool:
+        """A network may learn from the start with few bits."""
+        return False
+
     def apply(self, network: Any) -> None:
         """Round every chosen map, and the table of tokens."""
         fewest = 2 if self.symmetric else 1

@@ -76,7 +76,8 @@ class Sparsify(Change):
     comparison). `on` names linear maps as in `lora`; with `embeddings`, the table of tokens is pruned, too. The checkpoint
     decides which weights are pruned; the others are trained. Export writes the zeros.
 
-    A share with a schedule grows while training: `{linear: {start: 0, end: 0.6, until: 0.1}}`. It needs a network with dropout.
+    A share with a schedule grows while training: `{cubic: {start: 0, end: 0.6, until: 0.5}}` (Zhu and Gupta, 2017, §3). It needs
+    a network with dropout, and may start at random.
     """
 
     share: Live[BelowOne]
@@ -85,6 +86,11 @@ class Sparsify(Change):
     by: By = "magnitude"
 
     lasts: ClassVar[bool] = True
+
+    @property
+    def needs_checkpoint(self) -> bool:
+        """Weights that start at random have no order yet; a share that grows finds one."""
+        return not callable(self.share)
 
     def apply(self, network: Any) -> None:
         """Put a mask on every chosen map; it prunes nothing yet."""

@@ -48,6 +48,24 @@ class LinearChange:
         return self.start + (self.end - self.start) * self.course(share)
 
 
+@register("schedule", "cubic")
+class CubicChange:
+    """From `start` to `end`, fast at first and ever slower, over the share `until`, then `end`; in `stairs` levels, or smoothly.
+
+    The share of pruned weights in Zhu and Gupta (2017, §3): end + (start - end) · (1 - t)³, where t grows from 0 to 1 (power 3 of
+    `PolynomialDecay` in tensorflow/model-optimization).
+
+    >>> [CubicChange(0.0, 0.8, until=0.5)(share) for share in (0.0, 0.25, 0.5, 1.0)]
+    [0.0, 0.7, 0.8, 0.8]
+    """
+
+    def __init__(self, start: float, end: float, *, until: Share = 1.0, stairs: Count | None = None) -> None:
+        self.start, self.end, self.course = start, end, Course(until, stairs)
+
+    def __call__(self, share: float) -> float:
+        return self.end + (self.start - self.end) * (1.0 - self.course(share)) ** 3
+
+
 @register("schedule", "exponential")
 class ExponentialChange:
     """From `start` to `end` by an equal factor in equal times, over the share `until`, then `end`.

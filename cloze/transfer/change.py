@@ -62,6 +62,11 @@ class Change:
     #: The tensors of a checkpoint with another vocabulary are made to fit.
     changes_vocabulary: ClassVar[bool] = False
 
+    @property
+    def needs_checkpoint(self) -> bool:
+        """Whether it would do nothing to a network that starts at random; such a recipe is refused."""
+        return True
+
     def shape(self, shape: Shape) -> Mapping[str, Any]:
         """The arguments of the changed network."""
         return shape.arguments

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from cloze.bounds import Depth, Natural, OptionalDepth
+from cloze.bounds import Count, Depth, Natural, OptionalDepth
 from cloze.errors import CheckpointError
 from cloze.interop.arguments import complete
 from cloze.networks.blocks.computed import is_added
@@ -24,12 +24,15 @@ from cloze.transfer.change import Change, Shape, Tensors, Transition
 class KeepLayers(Change):
     """Only these `layers` of the checkpoint are kept, counted from 0, in ascending order; embeddings and heads stay.
 
-    `half` keeps half of them, the first, the last and those at equal distances between them: of twelve 0, 2, 4, 7, 9 and 11, with
-    which DistilBERT begins (Sanh et al., 2019; the authors' `extract_distilbert.py`). The layers of an encoder-decoder are
-    counted through: those of the encoder first. The result is an ordinary network of that depth.
+    A number keeps so many: the first, the last and those at equal distances between them. `half` keeps half of them in this way:
+    of twelve 0, 2, 4, 7, 9 and 11, with which DistilBERT begins (Sanh et al., 2019; the authors' `extract_distilbert.py`).
+    `every_other` keeps 0, 2, 4, …, as LayerDrop's authors cut (Fan et al., 2020; README of fairseq's examples/layerdrop).
+
+    The layers of an encoder-decoder are counted through: those of the encoder first; a number or a word is for each of the two.
+    The result is an ordinary network of that depth.
     """
 
-    layers: tuple[Natural, ...] | Literal["half"]
+    layers: tuple[Natural, ...] | Count | Literal["half", "every_other"]
 
     def shape(self, shape: Shape) -> Mapping[str, Any]:
         """The checkpoint's arguments with the new number of layers."""
@@ -90,8 +93,8 @@ class KeepLayers(Change):
         depth = sum(stacks.values())
         if not depth:
             raise CheckpointError(f"{shape.origin}: keep_layers: {shape.part} has no stack of layers. Leave the change out.")
-        if self.layers == "half":
-            return half_of(list(stacks.values()))
+        if isinstance(self.layers, (int, str)):
+            return self._of_each(shape, stacks)
         layers = list(self.layers)
         if not layers or layers != sorted(set(layers)) or layers[-1] >= depth:
             raise CheckpointError(
@@ -99,19 +102,27 @@ class KeepLayers(Change):
             )
         return layers
 
+    def _of_each(self, shape: Shape, stacks: Mapping[str, int]) -> Sequence[int]:
+        """A number of layers, half of them or every other one, of each stack; counted through."""
+        found: list[int] = []
+        first = 0
+        for name, count in stacks.items():
+            kept = max(1, count // 2) if self.layers == "half" else self.layers
+            if isinstance(kept, int) and kept > count:
+                raise CheckpointError(f"{shape.origin}: keep_layers: {kept} layers. {shape.part} has {count} ({name}).")
+            own = spread(count, kept) if isinstance(kept, int) else range(0, count, 2)
+            found += [first + layer for layer in own]
+            first += count
+        return found
 
-def half_of(stacks: Sequence[int]) -> list[int]:
-    """Half of the layers of each stack, counted through: the first, the last, and those at equal distances between them.
 
-    >>> half_of([12]), half_of([5, 1])
-    ([0, 2, 4, 7, 9, 11], [0, 4, 5])
+def spread(count: int, kept: int) -> list[int]:
+    """So many of `count` layers: the first, the last, and those at equal distances between them; the first alone if it is one.
+
+    >>> spread(12, 6), spread(5, 2), spread(4, 4), spread(3, 1)
+    ([0, 2, 4, 7, 9, 11], [0, 4], [0, 1, 2, 3], [0])
     """
-    found, first = [], 0
-    for count in stacks:
-        kept = max(1, count // 2)
-        found += [first + (2 * place * (count - 1) + kept - 1) // (2 * max(1, kept - 1)) for place in range(kept)]
-        first += count
-    return found
+    return [(2 * place * (count - 1) + kept - 1) // (2 * max(1, kept - 1)) for place in range(kept)]
 
 
 def _band_of_kept(layers: Sequence[int], shape: Shape, full: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -84,10 +84,26 @@ def test_a_change_that_the_network_cannot_have_is_refused_with_its_place(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_change_of_a_network_that_starts_at_random_is_refused(write: Write, little_text: Path, tmp_path: Path) -> None:
-    recipe = write(*SMALL, ("layers: 2,", "layers: 2, change: [lora: {rank: 2}],"))
-    with pytest.raises(UserError, match="networks.main.change: lora changes the weights of a checkpoint, but"):
+@pytest.mark.parametrize("change", ["lora: {rank: 2}", "sparsify: {share: 0.5}", "keep_layers: [0]"])
+def test_a_change_of_weights_that_start_at_random_is_refused(
+    write: Write, little_text: Path, tmp_path: Path, change: str
+) -> None:
+    recipe = write(*SMALL, ("layers: 2,", f"layers: 2, change: [{change}],"))
+    name = change.partition(":")[0]
+    with pytest.raises(UserError, match=f"networks.main.change: {name} changes the weights of a checkpoint, but"):
         pretrain(recipe, corpus=little_text, out=tmp_path / "run", budget="2steps", report=lambda line: None)
+
+
+def test_layers_are_skipped_weights_pruned_and_rounded_from_the_first_step_of_a_network_that_starts_at_random(
+    write: Write, little_text: Path, start: Path, tmp_path: Path
+) -> None:
+    changes = "layer_dropout: 0.5, quantise: {bits: 4}, sparsify: {share: {cubic: {start: 0.0, end: 0.5, until: 0.5}}}"
+    recipe = write(*SMALL, ("layers: 2,", f"layers: 2, change: [{changes}],"))
+    out = tmp_path / "run"
+    run_ = pretrain(recipe, corpus=little_text, tokenizer=start, out=out, budget="3steps", report=lambda line: None)
+    assert run_.finished
+    outer = load_checkpoint(out, plain=True).network.layers[1].outer.weight
+    assert int((outer == 0).sum()) >= outer.numel() // 2 and len(outer.unique()) <= 2 * 7 + 1
 
 
 def test_lora_has_the_parameters_of_the_paper() -> None:

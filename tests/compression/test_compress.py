@@ -19,6 +19,8 @@ from cloze.decoding.reader import Reader
 from cloze.probes.gates import closed, families
 from cloze.probes.heads import Head, importance, without
 from cloze.probes.losses import task_examples
+from cloze.transfer import Shape
+from cloze.transfer.keep_layers import KeepLayers
 from tests.interop.conftest import load_systems
 
 Folder = Callable[..., Path]
@@ -51,6 +53,15 @@ def test_kept_layers_are_a_shallower_checkpoint_that_keeps_tokenizer_head_and_ta
     record = json.loads((tmp_path / "small" / "cloze" / "compression.json").read_text())
     assert record["after"]["parameters"] == after.parameters < record["before"]["parameters"] == before.parameters
     assert record["after"]["bytes"] < record["before"]["bytes"]
+
+
+@pytest.mark.parametrize(("asked", "kept"), [
+    ("every_other", [0, 2, 4, 6]), (2, [0, 6]), (4, [0, 2, 4, 6]), (7, [0, 1, 2, 3, 4, 5, 6]), ("half", [0, 3, 6]), (1, [0]),
+])  # fmt: skip
+def test_layers_are_chosen_by_a_number_or_by_a_word(asked: Any, kept: list[int]) -> None:
+    change, both = KeepLayers(asked), {"encoder_layers": 7, "decoder_layers": 7}
+    assert list(change._chosen(Shape("", "transformer", {}), {"layers": 7})) == kept
+    assert list(change._chosen(Shape("", "encoder_decoder", {}), both)) == [*kept, *(7 + layer for layer in kept)]
 
 
 def test_heads_are_pruned_by_their_measured_importance_and_the_same_by_a_file_of_scores(
@@ -132,6 +143,8 @@ def test_the_recipe_of_a_cut_run_describes_the_cut_network(tmp_path: Path) -> No
 @pytest.mark.parametrize(("name", "options", "said"), [
     ("bert", [], "nothing to do. Give one or more of --layers"),
     ("bert", ["--layers", "0,x"], "--layers 0,x: expected numbers of layers"),
+    ("bert", ["--layers", "0", "--depth", "1"], "--layers says which layers are kept, --depth how many"),
+    ("bert", ["--depth", "3"], "keep_layers: 3 layers. transformer has 2 (layers)"),
     ("bert", ["--layers", "5"], r"keep_layers: [5]. Expected layers from 0 to 1"),
     ("bert", ["--heads", "0.5"], "--heads needs the importance of heads. Give one of --scores FILE"),
     ("bert", ["--heads", "1.5", "--text", "F"], "--heads 1.5: expected a share between 0 and 1"),

@@ -193,6 +193,11 @@ def test_layers_are_skipped_at_their_rate_in_training_alone_without_scaling() ->
             torch.testing.assert_close(hidden(network), x, atol=1e-5, rtol=0)
     assert sum(depths) / 400 == pytest.approx(8 * 0.75, abs=4 * (8 * 0.25 * 0.75 / 400) ** 0.5)
     assert len(set(depths)) > 4
+    hidden(network).sum().backward()
+    assert skipped[0] or skipped[-1]  # a skipped layer gives zeros, so that ranks can exchange the gradients of all
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.layers.parameters())
+    own = [bool(layer.outer.weight.grad.any()) for layer in network.layers]
+    assert own == [not left_out for left_out in skipped]
 
 
 def _layer(network: Any, layer: Any, x: torch.Tensor) -> torch.Tensor:

@@ -90,6 +90,7 @@ Counted = Callable[[Checked], int]
         ("roberta-doc-sentences", None, fairseq, 124_697_433),
         ("roberta-segment-pair", None, fairseq, 124_697_433),
         ("roberta-sentence-pair", None, fairseq, 124_697_433),
+        ("roberta-layerdrop", None, fairseq, 124_697_433),
         ("gpt", None, network, 116_534_784),
         ("gpt2", None, with_heads, 124_439_808),
         ("gpt2-medium", None, with_heads, 354_823_168),

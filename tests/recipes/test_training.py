@@ -23,8 +23,8 @@ def optimizer(name: str, module: nn.Module) -> torch.optim.Optimizer:
 
 @pytest.mark.parametrize(
     "name",
-    ["roberta", "roberta-doc-sentences", "roberta-segment-pair", "roberta-sentence-pair", "camembert", "robbert", "spanbert",
-     "bart-base", "bart-large"],
+    ["roberta", "roberta-doc-sentences", "roberta-segment-pair", "roberta-sentence-pair", "roberta-layerdrop", "camembert",
+     "robbert", "spanbert", "bart-base", "bart-large"],
 )
 def test_what_was_trained_in_fairseq_decays_biases_and_norms_too(name: str) -> None:
     norm = nn.LayerNorm(2)

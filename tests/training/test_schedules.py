@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cloze.errors import RecipeError
 from cloze.training.rates import Linear, Plateau, SlantedTriangular, follows_losses, observe_losses
-from cloze.training.schedules import ExponentialChange, LinearChange
+from cloze.training.schedules import CubicChange, ExponentialChange, LinearChange
 
 SIATL = ExponentialChange(math.exp(-1.6), math.exp(-2.3), stairs=15)
 
@@ -48,6 +48,9 @@ def test_a_level_holds_until_the_next_stair() -> None:
 def test_without_stairs_a_schedule_is_smooth() -> None:
     assert ExponentialChange(1.0, 0.01)(0.5) == pytest.approx(0.1)
     assert LinearChange(0.0, 2.0)(0.25) == 0.5
+    cubic = CubicChange(0.1, 0.9, until=0.8)
+    assert [cubic(share) for share in (0.0, 0.4, 0.8, 1.0)] == pytest.approx([0.1, 0.9 - 0.8 / 8, 0.9, 0.9])
+    assert CubicChange(0.0, 1.0, stairs=3)(0.5) == 1 - 0.5**3
 
 
 @pytest.mark.parametrize("wrong", [(ExponentialChange, {}), (LinearChange, {"until": 0.0}), (LinearChange, {"stairs": 0})])
