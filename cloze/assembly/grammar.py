@@ -163,6 +163,7 @@ def _text(node: Node, path: str, faults: Faults) -> TextSpec | None:
 
 
 def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSpec | None:
+    _require_module_name(name, node, path, faults)
     if not node.is_mapping:
         return None
     way = node.value.get("train")
@@ -318,10 +319,20 @@ def _objectives(
         if found is None:
             continue
         part, reserved = found
+        _require_module_name(reserved["head"] or part.name, item, f"{path}[{index}].{part.name}.head", faults)
         name = _unused(part, reserved["head"], run, [objective.name for objective in named])
         made.append(ObjectiveSpec(part, name, _bindings(reserved["read"]), reserved["head"], reserved["weight"]))
         named.append(made[-1])
     return tuple(made)
+
+
+def _require_module_name(name: str, node: Node, path: str, faults: Faults) -> None:
+    """Add a fault if a network or a head has the name of an attribute of `ModuleDict`, which holds them in a `Step`."""
+    from torch.nn import ModuleDict
+
+    if hasattr(ModuleDict(), name):
+        faults.add(node.where, path, f"{name!r} is reserved: torch.nn.ModuleDict has an attribute of this name.",
+                   f"Choose another name, such as my_{name}.")
 
 
 def _unused(part: PartSpec, head: str | None, run: str, taken: list[str]) -> str:

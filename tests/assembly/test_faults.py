@@ -41,6 +41,11 @@ UNREAD = [  # (replacement, what the message says): found while reading
     (("name: mine", "name: [mine]"), 'mine.yaml:1: name: got ["mine"], expected text.'),
     (("text:", "texts: {main: {tokenizer: wordpiece}}\ntext:"), "text: text and texts are both written."),
     (("exercise:", "order: sideways\nexercise:"), 'order: got "sideways", expected one of open, left_to_right'),
+    (("gelu, tie: true", "gelu, tie: true, head: values"),
+     "objectives[0].token_prediction.head: 'values' is reserved: torch.nn.ModuleDict has an attribute of this name.\n"
+     "  Choose another name, such as my_values."),
+    (("network: {transformer: {layers: 2, width: 64, heads: 2}}",
+      "networks: {type: {transformer: {layers: 2, width: 64, heads: 2}}}"), "networks.type: 'type' is reserved"),
     (("network: {", "network: {frm: x, "), "expected one network, got the keys 'frm', 'transformer'."),
 ]
 UNSOUND = [  # found by looking at names and numbers together
