@@ -185,12 +185,19 @@ def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
         return text_of_named(given), given, False
     if path.is_dir():
         raise RecipeError(f"{given}: this folder holds no {IN_RUN.as_posix()}, so it is not a run of cloze.")
-    if path.suffix in (".yaml", ".yml") or path.parent != Path("."):
-        raise RecipeError(
-            f"{given}: there is no such file. {_similar_recipe(path.stem)}\n"
+    raise unknown_recipe(given)
+
+
+def unknown_recipe(given: str) -> RecipeError:
+    """The error about a file that does not exist, or a name that no recipe has."""
+    path = Path(given)
+    written = path.suffix in (".yaml", ".yml")
+    if written or path.parent != Path("."):
+        return RecipeError(
+            f"{given}: there is no such file{'' if written else ' or folder'}. {_similar_recipe(path.stem)}\n"
             "  `cloze list` shows the recipes that come with cloze; their names have no .yaml."
         )
-    raise RecipeError(
+    return RecipeError(
         f"unknown recipe {given!r}. {_similar_recipe(given)}\n  `cloze list` shows all recipes; a recipe file ends in .yaml."
     )
 

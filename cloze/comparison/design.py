@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from cloze.assembly.check import check_recipe
 from cloze.assembly.given import build
-from cloze.assembly.load import load_recipe, load_sources, recipe_names, task_recipe_names
+from cloze.assembly.load import load_recipe, load_sources, named_recipes, recipe_names, task_recipe_names, unknown_recipe
 from cloze.assembly.parts import builder_of, names
 from cloze.assembly.recipe import Recipe, plain
 from cloze.assembly.user_files import import_files
@@ -148,9 +148,11 @@ def known_recipe(name: str) -> str:
     family = [one for one in (f"{name}-base", f"{name}-small") if one in known]
     if name in known or family:
         return name if name in known else family[0]
-    if any(mark in name for mark in "/\\") or name.endswith((".yaml", ".yml")):
-        raise RecipeError(f"{name}: no such file or folder. Candidates are recipes (see `cloze list`), their files, checkpoints.")
-    raise RecipeError(f"unknown recipe {name!r}. {nearest(name, known)}\n  cloze list shows all recipes.")
+    if name in named_recipes():
+        raise RecipeError(
+            f"{name}: this recipe begins with a checkpoint. Candidates are checkpoints, and recipes that pre-train from scratch."
+        )
+    raise unknown_recipe(name)
 
 
 def _values(given: str) -> list[str]:

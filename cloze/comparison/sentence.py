@@ -50,12 +50,13 @@ def sentence(answer: Answer) -> str:
 
 
 def caveats(answer: Answer) -> list[str]:
-    """What to know about the answer: runs that learned nothing, cells that failed, cells that are not finished."""
+    """What to know about the answer: runs that learned nothing, cells that failed or are not finished, too few seeds."""
     scores = [one for system in answer.systems for one in system.scores.values()]
     constant, runs = sum(one.constant for one in scores), sum(len(one.runs) for one in scores)
     found = [f"{constant} of {runs} runs give one answer to every example: they have learned nothing"] if constant else []
     found += [f"{counted(len(answer.failures), 'cell')} failed"] if answer.failures else []
-    return found + ([f"{counted(answer.unfinished, 'cell')} not finished"] if answer.unfinished else [])
+    found += [f"{counted(answer.unfinished, 'cell')} not finished"] if answer.unfinished else []
+    return found + (["3 or more seeds can tell candidates apart; finished runs are kept"] if answer.design.seeds < 2 else [])
 
 
 def measure(answer: Answer) -> str:
@@ -82,9 +83,9 @@ def spoken(budget: str) -> str:
 
 
 def power(answer: Answer) -> str:
-    """What could have been told apart."""
+    """Which differences these seeds and examples can tell apart."""
     if answer.design.seeds < 2:
-        return "With one seed nothing is known about the spread over seeds: use --seeds 3 or more."
+        return "With one seed, the spread over seeds is unknown."
     least = answer.least
     if least is None or not math.isfinite(least):
         return ""

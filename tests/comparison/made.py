@@ -13,11 +13,11 @@ QUALITY = {"electra-base": 0.78, "bert": 0.74, "roberta": 0.73, "xlnet-base": 0.
 TASKS = {"sentiment": "accuracy", "names": "span_f1"}
 
 
-def finding(*, failed: bool = True, qualities: dict[str, float] | None = None) -> Answer:
+def finding(*, failed: bool = True, qualities: dict[str, float] | None = None, seeds: int = 3) -> Answer:
     """The finding; `qualities` are the mean scores of the systems at the larger budget."""
     generator, wanted = np.random.default_rng(0), QUALITY if qualities is None else qualities
     design = Design(
-        [], [Labels(name, "sentence_classification", "", "", "") for name in TASKS], seeds=3,
+        [], [Labels(name, "sentence_classification", "", "", "") for name in TASKS], seeds=seeds,
         budgets=[Budget.parse("5Mtokens"), Budget.parse("20Mtokens")],
         metrics={name: Metric(metric, True) for name, metric in TASKS.items()},
     )
@@ -27,7 +27,7 @@ def finding(*, failed: bool = True, qualities: dict[str, float] | None = None) -
             tokens = 2e7 if not lost else 5e6
             scores = {}
             for task in TASKS:
-                runs = np.clip(quality - lost + generator.normal(0, 0.008, (3, 1)) + generator.normal(0, 0.3, (3, 400)), 0, 1)
+                runs = np.clip(quality - lost + generator.normal(0, 0.008, (seeds, 1)) + generator.normal(0, 0.3, (seeds, 400)), 0, 1)
                 scores[task] = Scores(dict(enumerate(runs.mean(1).tolist(), 1)), int(name == "gpt2" and not lost), runs.mean(0))
             one = System(
                 name, budget, scores, Cost(tokens, tokens * 6e7 * (1 + number / 4), tokens / 8e3 * (1 + number / 3)),

@@ -50,6 +50,16 @@ def test_the_sentence_says_which_is_best_by_how_much_or_that_they_are_not_told_a
     )
 
 
+def test_with_one_seed_the_headline_has_the_uncertainty_and_a_note_the_advice() -> None:
+    answer = finding(qualities={"a": 0.8, "b": 0.4}, seeds=1, failed=False)
+    assert re.fullmatch(
+        r"Not told apart: a and b score \d\d\.\d to \d\d\.\d \(mean score over 2 tasks, 1 seed, 20M tokens each\)\. "
+        r"With one seed, the spread over seeds is unknown\.",
+        sentence(answer),
+    )
+    assert table(answer).splitlines()[-1] == "note: 3 or more seeds can tell candidates apart; finished runs are kept"
+
+
 def test_the_table_counts_constant_runs_and_shows_the_usual_answer() -> None:
     lines = table(finding()).splitlines()
     assert lines[0].split("  ")[-1].strip() == "time" and "constant" in lines[0]
