@@ -15,7 +15,8 @@ ClozeError                 anything cloze reports to a person; never shown as a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -116,3 +117,23 @@ def counted(number: int, noun: str) -> str:
     """
     ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
     return f"{number:,} {noun}{ending}"
+
+
+@contextmanager
+def naming_options(options: Mapping[str, str]) -> Iterator[None]:
+    """Replace options of another command in the message of a `UserError` by those of the command that runs.
+
+    >>> with naming_options({"--set ": "--tune "}):
+    ...     raise UserError("unknown key: --set training.epoch=2")
+    Traceback (most recent call last):
+    cloze.errors.UserError: unknown key: --tune training.epoch=2
+    """
+    try:
+        yield
+    except UserError as error:
+        message = str(error)
+        for theirs, ours in options.items():
+            message = message.replace(theirs, ours)
+        if message == str(error):
+            raise
+        raise type(error)(message) from None

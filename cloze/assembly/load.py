@@ -191,10 +191,9 @@ def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
 def unknown_recipe(given: str) -> RecipeError:
     """The error about a file that does not exist, or a name that no recipe has."""
     path = Path(given)
-    written = path.suffix in (".yaml", ".yml")
-    if written or path.parent != Path("."):
+    if path.suffix in (".yaml", ".yml") or path.parent != Path("."):
         return RecipeError(
-            f"{given}: there is no such file{'' if written else ' or folder'}. {_similar_recipe(path.stem)}\n"
+            f"{given}: there is no such file. {_similar_recipe(path.stem)}\n"
             "  `cloze list` shows the recipes that come with cloze; their names have no .yaml."
         )
     return RecipeError(

@@ -69,7 +69,7 @@ def command(
         "--similarity": similarity, "--against": against,
     }
     if wrong := [option for option, value in given.items() if value and option not in TAKES[kind]]:
-        raise UserError(f"cloze probe {kind} does not use {wrong[0]}. Leave it out; it uses: {', '.join(TAKES[kind])}.")
+        raise UserError(f"{kind} does not use {wrong[0]}. Leave it out; it uses: {', '.join(TAKES[kind])}.")
     options = Options(
         kind, text, task, most or MOST[kind], least or 5, each, control, similarity or [], against or [], seed, length, batch,
         device,
@@ -124,7 +124,7 @@ def _heads(subjects: list[Subject], options: Options) -> Finding:
     from cloze.probes.losses import task_examples, text_examples
 
     if options.text is not None and options.task is not None:
-        raise UserError("cloze probe heads measures plain text (--text) or labelled text (--task). Give one of them.")
+        raise UserError("heads measures plain text (--text) or labelled text (--task). Give one of them.")
     texts = _texts(options, "or, for a fine-tuned folder, --task FILE: labelled text") if options.task is None else []
     found = {}
     for one, loaded in _opened(subjects, options):
@@ -154,7 +154,7 @@ def _texts(options: Options, otherwise: str = "") -> list[str]:
 
     if options.text is None:
         said = f", {otherwise}" if otherwise else ""
-        raise UserError(f"cloze probe {options.kind} needs --text FILE: a file with a sentence per line{said}.")
+        raise UserError(f"{options.kind} needs --text FILE: a file with a sentence per line{said}.")
     return [text for text in gather([], options.text) if text.strip()][: options.most]
 
 
@@ -167,12 +167,13 @@ def _parts(options: Options, expected: str) -> tuple[str, str, str]:
     paths = [path for path in files.split(",") if path]
     if len(paths) != 2 or bool(name) != ("=" in expected):
         given = "nothing" if options.task is None else repr(options.task)
-        raise UserError(f"cloze probe {options.kind}: expected --task {expected}, got {given}.")
+        raise UserError(f"{options.kind}: expected --task {expected}, got {given}.")
     require_files(paths)
     return name, paths[0], paths[1]
 
 
 def _layers(subjects: list[Subject], options: Options) -> Finding:
+    from cloze.errors import naming_options
     from cloze.probes.layers import finding, marked_spans, nearest_senses, split_of, tagged_words
     from cloze.probes.linear import probe_linear
 
@@ -180,7 +181,9 @@ def _layers(subjects: list[Subject], options: Options) -> Finding:
     if name == "sense":
         train, test = (marked_spans(file, most=options.most) for file in files)
     else:
-        train, test = (tagged_words(file, name, most=options.most) for file in files)
+        columns = {"--text form --label upos": "--task upos=TRAIN,TEST", "--label NAME": "--task NAME=TRAIN,TEST"}
+        with naming_options(columns):
+            train, test = (tagged_words(file, name, most=options.most) for file in files)
     found, senses, remarks = {}, {}, []
     for one, loaded in _opened(subjects, options):
         split, said = split_of(loaded, train, test, length=options.length, size=options.batch)
@@ -225,7 +228,7 @@ def _static(subjects: list[Subject], options: Options) -> Finding:
 
     texts = _texts(options)
     if not options.similarity:
-        raise UserError("cloze probe static needs --similarity FILE: two words and a score per line; repeatable.")
+        raise UserError("static needs --similarity FILE: two words and a score per line; repeatable.")
     sets = {Path(file).name.partition(".")[0]: read_pairs(file) for file in options.similarity}
     others = {path.name: open_vectors(path) for path in options.against}
     words = {word for pairs in sets.values() for pair in pairs for word in (pair.one, pair.two)}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -19,7 +18,7 @@ from cloze.assembly.user_files import import_files
 from cloze.corpus import Store
 from cloze.corpus.readers.text_files import require_files
 from cloze.corpus.records import check_records
-from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, UserError, nearest
+from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, naming_options, nearest
 from cloze.reports.page import unique_names
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
@@ -249,24 +248,13 @@ def checked(design: Design) -> Design:
         holds = one.checkpoint is None or any((one.checkpoint / name).is_file() for name in ("config.json", "cloze/run.json"))
         if not holds:
             raise CheckpointError(f"{one.checkpoint}: holds no checkpoint. Candidates are recipes, their files, or checkpoints.")
-    with _tuned(""):
+    with naming_options({"--set ": "--tune "}):
         tuned = {task.name: load_recipe(task.type, overrides=design.tuning_of(task)) for task in design.tasks}
     for task in design.tasks:
-        with _tuned(f"{task.name}:"):
+        with naming_options({"--set ": f"--tune {task.name}:"}):
             _check_task(task, design)
     metrics = {task.name: _metric(task.type, tuned[task.name]) for task in design.tasks}
     return replace(design, recipes=recipes, metrics=metrics, task_recipes=tuned)
-
-
-@contextmanager
-def _tuned(task: str) -> Iterator[None]:
-    """Errors about recipes of tasks name the option of `cloze compare` that sets their values, `--tune`, not `--set`."""
-    try:
-        yield
-    except UserError as error:
-        if "--set " not in str(error):
-            raise
-        raise type(error)(str(error).replace("--set ", f"--tune {task}")) from None
 
 
 def _metric(task: str, recipe: Recipe) -> Metric:

@@ -220,7 +220,7 @@ def test_splits_that_share_rows_are_compared_if_that_is_allowed(design: Make) ->
 
 @pytest.mark.parametrize(("given", "said"), [
     ("brt", "unknown recipe 'brt'. Did you mean"), ("mine.yaml", "mine.yaml: there is no such file. "),
-    ("runs/bert", "runs/bert: there is no such file or folder. cloze has a recipe of this name: write bert."),
+    ("runs/bert", "runs/bert: there is no such file. cloze has a recipe of this name: write bert."),
     ("distilbert", "distilbert: this recipe begins with a checkpoint."),
 ])  # fmt: skip
 def test_an_unknown_candidate_names_the_way_out(given: str, said: str) -> None:

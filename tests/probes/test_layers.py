@@ -184,15 +184,23 @@ def test_a_finding_prints_the_control_beside_the_accuracy() -> None:
 @pytest.mark.parametrize(("arguments", "said"), [
     (["layer", "X"], "unknown probe 'layer'. Did you mean 'layers'?"),
     (["layers", "X"], "expected --task COLUMN=TRAIN,TEST or sense=TRAIN,TEST, got nothing."),
+    (["layers", "X", "--task", "tag=t.conllu,t.conllu"],
+     "t.conllu: no column 'tag'; it has: id, form, lemma, upos, xpos, feats, head, deprel, deps, misc.\n"
+     "  For CoNLL-U, choose words and labels, for example: --task upos=TRAIN,TEST"),
+    (["layers", "X", "--task", "tag=t.jsonl,t.jsonl"],
+     "t.jsonl:1: no field 'tag'. Known: label, text. Choose with --task NAME=TRAIN,TEST."),
     (["edges", "X", "--task", "a=b,c"], "expected --task TRAIN,TEST, got 'a=b,c'."),
-    (["distance", "X", "--text", "a"], "cloze probe distance does not use --text. Leave it out; it uses: --task."),
+    (["distance", "X", "--text", "a"], "cloze probe: distance does not use --text. Leave it out; it uses: --task."),
     (["geometry", "X", "--no-control"], "geometry does not use --no-control. Leave it out; it uses: --text, --least."),
     (["heads", "X", "--text", "a", "--task", "b"], "plain text (--text) or labelled text (--task). Give one of them."),
     (["geometry", "X"], "needs --text FILE: a file with a sentence per line."),
     (["heads", "X"], "a file with a sentence per line, or, for a fine-tuned folder, --task FILE: labelled text."),
 ])  # fmt: skip
 def test_what_is_missing_is_said_before_a_checkpoint_is_opened(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.conllu").write_text("1\tcats\tcat\tNOUN\t_\t_\t0\troot\t_\t_\n\n")
+    (tmp_path / "t.jsonl").write_text('{"text": ["cats"], "label": ["NOUN"]}\n')
     assert main(["probe", *arguments]) == 2
     assert said in capsys.readouterr().err
