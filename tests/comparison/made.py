@@ -27,7 +27,8 @@ def finding(*, failed: bool = True, qualities: dict[str, float] | None = None, s
             tokens = 2e7 if not lost else 5e6
             scores = {}
             for task in TASKS:
-                runs = np.clip(quality - lost + generator.normal(0, 0.008, (seeds, 1)) + generator.normal(0, 0.3, (seeds, 400)), 0, 1)
+                noise = generator.normal(0, 0.008, (seeds, 1)) + generator.normal(0, 0.3, (seeds, 400))
+                runs = np.clip(quality - lost + noise, 0, 1)
                 scores[task] = Scores(dict(enumerate(runs.mean(1).tolist(), 1)), int(name == "gpt2" and not lost), runs.mean(0))
             one = System(
                 name, budget, scores, Cost(tokens, tokens * 6e7 * (1 + number / 4), tokens / 8e3 * (1 + number / 3)),
