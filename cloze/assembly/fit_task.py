@@ -94,6 +94,8 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
             batch = small
             yield Change(f"{at}training.batch", training.batch, batch, f"{rows:,} rows: smaller batches, more updates")
         yield from _epochs(recipe, math.ceil(rows / batch), at, kept)
+    if recipe.exported.origin is None:
+        return  # a network that starts at random has the published rate
     peak = _peak(recipe, facts, batch, at)
     yield peak
     faster = training.layerwise_rates

@@ -20,6 +20,7 @@ HEADS: dict[str, dict[str, Any]] = {
     "mean": {"pool": "mean"},
     "max": {"pool": "max"},
     "last": {"pool": "last", "recurrent": 4},
+    "ends": {"pool": "ends", "hidden": 5, "dropout": 0.1},
 }
 
 
@@ -46,6 +47,17 @@ def test_concat_pooling_is_last_max_and_mean_of_real_tokens() -> None:
     states = torch.tensor([[[1.0, -3.0], [4.0, -1.0], [9.0, 9.0]], [[2.0, 2.0], [8.0, 8.0], [5.0, 5.0]]])
     real = torch.tensor([[True, True, False], [True, True, True]])
     assert pooled(states, real, "concat").tolist() == [[4, -1, 4, -1, 2.5, -2], [5, 5, 8, 8, 5, 5]]
+
+
+def test_the_ends_of_two_directions_are_what_torchs_lstm_returns_as_its_last_states() -> None:
+    torch.manual_seed(0)
+    lstm = torch.nn.LSTM(3, 2, batch_first=True, bidirectional=True)
+    rows, lengths = torch.randn(2, 5, 3), torch.tensor([5, 3])
+    packed = torch.nn.utils.rnn.pack_padded_sequence(rows, lengths, batch_first=True)
+    states, (last, _) = lstm(packed)
+    padded, _ = torch.nn.utils.rnn.pad_packed_sequence(states, batch_first=True, padding_value=9.0)
+    real = torch.arange(5) < lengths[:, None]
+    torch.testing.assert_close(pooled(padded, real, "ends"), last.transpose(0, 1).flatten(1))
 
 
 @pytest.mark.parametrize("name", HEADS)

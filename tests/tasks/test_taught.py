@@ -114,6 +114,19 @@ def test_tinybert_learns_layers_and_then_classes_from_its_teacher(tuned: Folder,
     assert "accuracy" in json.loads((out / "cloze" / "task.json").read_text())["dev"]
 
 
+def test_a_bilstm_that_starts_at_random_learns_the_scores_of_a_tuned_bert(tuned: Folder, tables: Path, tmp_path: Path) -> None:
+    files = ["--train", str(tables / "train.tsv"), "--dev", str(tables / "dev.tsv")]
+    sizes = [f"networks.student.{size}" for size in ("width=16", "embedding_width=8")]
+    sizes += ["training.log_every=1", "training.rate.peak=1e-2"]
+    more = [word for size in sizes for word in ("--set", size)]
+    assert main(["finetune", str(tuned()), "--recipe", "distilled-bilstm", *files, *VALUES, *more, "--out", str(tmp_path)]) == 0
+    made = load_checkpoint(tmp_path)
+    assert made.imported.model.part == "lstm_encoder_decoder" and list(made.heads) == ["classification"]
+    events = [json.loads(line) for line in (tmp_path / "cloze" / "log.jsonl").read_text().splitlines()]
+    losses = [event["objectives"]["match_scores"] for event in events if event["event"] == "train"]
+    assert sum(losses[4:]) < 0.8 * sum(losses[:4])
+
+
 @pytest.mark.parametrize("name", taught_task_recipe_names())
 def test_a_recipe_is_legal_and_says_where_it_is_from(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", name]) == 0 and main(["show", name]) == 0
