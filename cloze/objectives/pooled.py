@@ -25,8 +25,8 @@ Pool = Literal["concat", "attention", "mean", "max", "last", "ends"]
 def pooled(states: Tensor, real: Tensor, pool: Literal["concat", "mean", "max", "last", "ends"]) -> Tensor:
     """One vector (B, D) of the tokens (B, L, D) that are `real` (B, L); with `concat` [last; max; mean] (B, 3 D).
 
-    `ends` is for states of two directions side by side: the forward half at the last token, the backward half at the first. A text
-    without tokens gives zeros.
+    `ends` is for states of two directions side by side: the forward half at the last token, the backward half at the first. A
+    text without tokens gives zeros.
     """
     seen = real[..., None]
     if pool == "ends":
@@ -190,8 +190,8 @@ def pooled_classification(
 
     ULMFiT: `pool: concat`, the last state with maximum and mean, then `hidden: 50` with `norm`, `pooled_dropout: 0.4` and
     `dropout: 0.1` (Howard and Ruder, 2018, §3.3; fastai `lm_rnn.py`). SiATL: a new LSTM of 100 (`recurrent`), `pool: attention`
-    and `energy_dropout: 0.3` (Chronopoulou et al., 2019; alexandra-chron/siatl `modules.py`). A distilled BiLSTM: `pool: ends`, the
-    last state of each direction, and `hidden: 200` (Tang et al., 2019, §3.1). Parameters: `head.output.*`, and where present
+    and `energy_dropout: 0.3` (Chronopoulou et al., 2019; alexandra-chron/siatl `modules.py`). A distilled BiLSTM: `pool: ends`,
+    the last state of each direction, and `hidden: 200` (Tang et al., 2019, §3.1). Parameters: `head.output.*`, and where present
     `head.recurrent.*`, `head.attention.*`, `head.dense.*`, `head.first_norm.*`, `head.norm.*`.
 
     Differs: ULMFiT's code pools over padding too, so that a prediction depends on the other texts of the batch.
