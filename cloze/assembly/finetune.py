@@ -108,8 +108,8 @@ def recipe_onto(
 def count_rows(recipe: Recipe, files: Mapping[str, Labelled]) -> dict[str, int]:
     """How many rows the training files of every source have, up to `COUNTED`."""
     found = {}
-    for whole in _wholes(recipe):
-        for name, spec in whole.sources.items():
+    for stage in _stage_recipes(recipe):
+        for name, spec in stage.sources.items():
             source: Any = build_part(spec, {})
             stores = [file for file in files[name].train if Store.is_store(file)]
             rows = (row for file in files[name].train if file not in stores for row in source.answer.read(file, source.columns))
@@ -119,8 +119,8 @@ def count_rows(recipe: Recipe, files: Mapping[str, Labelled]) -> dict[str, int]:
 
 def require_readable(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: Tokenizer) -> None:
     """Read the dev files of every source of all stages; a row that cannot be used is a `TaskError`, as is an unknown label."""
-    for whole in _wholes(recipe):
-        for name, spec in whole.sources.items():
+    for stage in _stage_recipes(recipe):
+        for name, spec in stage.sources.items():
             source: Any = build_part(spec, {})
             classes = _classes(source, files[name].train)
             encode = source.answer.encoder(tokenizer, classes)
@@ -135,8 +135,8 @@ def require_readable(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: T
 def _require_same_classes(recipe: Recipe, files: Mapping[str, Labelled], bound: Mapping[str, Path]) -> None:
     """Raise a `TaskError` if a bound checkpoint was tuned to other classes than those of the training files: its scores would be
     learned for the wrong ones."""
-    for whole in _wholes(recipe):
-        for name, spec in whole.sources.items():
+    for stage in _stage_recipes(recipe):
+        for name, spec in stage.sources.items():
             classes = _classes(build_part(spec, {}), files[name].train)
             for teacher, folder in bound.items():
                 described = folder / "cloze" / "task.json"
@@ -217,7 +217,7 @@ def learn(
     _require_same_classes(made, files, assignment.checkpoints)
     made = make_recipe(rows=rows, report=report or (lambda line: None))
     made = _from_scratch(made) if from_scratch else made
-    from_scratch = START not in {n.origin for whole in _wholes(made) for n in whole.networks.values()}
+    from_scratch = START not in {n.origin for stage in _stage_recipes(made) for n in stage.networks.values()}
     check_recipe(made)
     checkpoints = bound_checkpoints(made, bound)
     check_binds(made, {name: given for name, given in bound.items() if name != START}, checkpoint_names(made))
@@ -236,24 +236,24 @@ def learn(
             outcomes[seed] = _run(made, request, folder)
             if not outcomes[seed].finished:
                 break
-    return _whole(_published(outcomes, out, made, from_scratch=from_scratch), made, files)
+    return _with_costly_metrics(_published(outcomes, out, made, from_scratch=from_scratch), made, files)
 
 
 def _check_metrics(recipe: Recipe) -> None:
     """Raise a `TaskError` for an unknown task or metric, before any file is read."""
-    for whole in _wholes(recipe):
-        for spec in whole.tasks.values() or ([] if whole.task is None else [whole.task]):
+    for stage in _stage_recipes(recipe):
+        for spec in stage.tasks.values() or ([] if stage.task is None else [stage.task]):
             if spec.type is not None:
                 chosen_metric(make_task(spec.type), spec.metric)
 
 
-def _whole(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled]) -> Tuned:
+def _with_costly_metrics(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled]) -> Tuned:
     """Add the costly dev metrics, which were not needed to select a checkpoint, for the result."""
     if not tuned.described:
         return tuned
     dev = tuned.described["dev"]
     lacking = {}
-    for name, one in measuring.task_heads(_wholes(made)[-1]).items():
+    for name, one in measuring.task_heads(_stage_recipes(made)[-1]).items():
         prefix = f"{name}/" if name else ""
         if any(prefix + metric not in dev for metric in task_of(tuned.folder, name or None).metrics):
             lacking[name] = prefix, files[one.source].dev
@@ -295,8 +295,8 @@ def recipe_maker(assignment: Assignment, loaded: Loaded) -> Callable[..., Recipe
     )
 
 
-def _wholes(made: Recipe) -> list[Recipe]:
-    """The recipes of all stages."""
+def _stage_recipes(made: Recipe) -> list[Recipe]:
+    """The recipes of all stages; a recipe without stages is its own only one."""
     return [stage.recipe for stage in made.stages] or [made]
 
 
@@ -314,7 +314,7 @@ def _files(made: Recipe, assignment: Assignment) -> dict[str, Labelled]:
 
 
 def _sources(made: Recipe) -> list[str]:
-    return list(dict.fromkeys(name for whole in _wholes(made) for name in whole.sources))
+    return list(dict.fromkeys(name for stage in _stage_recipes(made) for name in stage.sources))
 
 
 def rows_of(made: Recipe, assignment: Assignment) -> dict[str, int] | None:

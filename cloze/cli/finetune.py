@@ -77,7 +77,7 @@ def command(
     from cloze.assembly.several import parse_files
     from cloze.cli.tuning import run_recipe, show_recipe
 
-    task, several = _asked(tasks or [], train=train, dev=dev, test=test, shows=print_recipe)
+    task, several = _tasks_of(tasks or [], train=train, dev=dev, test=test, shows=print_recipe)
     before = None if first is None else parse_files(first, option="--first ")
     assignment = Assignment(
         task, [train] if train else [], [dev] if dev else [], several, before, recipe, overrides or [], binds or [],
@@ -92,7 +92,7 @@ def command(
     )
 
 
-def _asked(
+def _tasks_of(
     tasks: list[str], *, train: str | None, dev: str | None, test: str | None, shows: bool
 ) -> tuple[str, dict[str, Any]]:
     """The type of the task, or several tasks by name with their files; --train and --dev belong to one."""

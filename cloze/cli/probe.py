@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -68,13 +68,13 @@ def command(
         "--text": text, "--task": task, "--least": least, "--each": each, "--no-control": not control,
         "--similarity": similarity, "--against": against,
     }
-    if wrong := [option for option, value in given.items() if value and option not in TAKES[kind]]:
-        raise UserError(f"{kind} does not use {wrong[0]}. Leave it out; it uses: {', '.join(TAKES[kind])}.")
+    if wrong := [option for option, value in given.items() if value and option not in KINDS[kind].takes]:
+        raise UserError(f"{kind} does not use {wrong[0]}. Leave it out; it uses: {', '.join(KINDS[kind].takes)}.")
     options = Options(
-        kind, text, task, most or MOST[kind], least or 5, each, control, similarity or [], against or [], seed, length, batch,
-        device,
+        kind, text, task, most or KINDS[kind].most, least or 5, each, control, similarity or [], against or [], seed, length,
+        batch, device,
     )
-    found = KINDS[kind](subjects(checkpoints, steps), options)
+    found = KINDS[kind].measure(subjects(checkpoints, steps), options)
     if as_json:
         import json
 
@@ -238,12 +238,19 @@ def _static(subjects: list[Subject], options: Options) -> Finding:
     })  # fmt: skip
 
 
-KINDS: dict[str, Callable[[list[Subject], Options], Finding]] = {
-    "geometry": _geometry, "heads": _heads, "layers": _layers, "edges": _edges, "distance": _distance, "static": _static,
-}  # fmt: skip
-#: The options that only some probes have.
-TAKES: dict[str, tuple[str, ...]] = {
-    "geometry": ("--text", "--least"), "heads": ("--text", "--task", "--each"), "layers": ("--task", "--no-control"),
-    "edges": ("--task", "--no-control"), "distance": ("--task",), "static": ("--text", "--similarity", "--against"),
-}  # fmt: skip
-MOST = {"geometry": 5000, "heads": 500, "layers": 1500, "edges": 1500, "distance": 1000, "static": 50_000}
+class Kind(NamedTuple):
+    """A probe: what measures, the options that not every probe has, and how many sentences of a file it reads by default."""
+
+    measure: Callable[[list[Subject], Options], Finding]
+    takes: tuple[str, ...]
+    most: int
+
+
+KINDS: dict[str, Kind] = {
+    "geometry": Kind(_geometry, ("--text", "--least"), 5000),
+    "heads": Kind(_heads, ("--text", "--task", "--each"), 500),
+    "layers": Kind(_layers, ("--task", "--no-control"), 1500),
+    "edges": Kind(_edges, ("--task", "--no-control"), 1500),
+    "distance": Kind(_distance, ("--task",), 1000),
+    "static": Kind(_static, ("--text", "--similarity", "--against"), 50_000),
+}
