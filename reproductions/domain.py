@@ -10,8 +10,8 @@ trained alone for a fifth of the budget. layers: names of WNUT17 from the layers
 thaw: the polarity of reviews at 100, 500 and 2,000 labels, by ways of unfreezing. auxiliary: the same with the masked language
 model trained along, and what it still knows of Wikipedia. `--model` is a run of `quick` that has learned: a held-out loss at
 least 1.5 nats below that of single tokens, which is checked. Bits per byte are those of the pseudo-likelihood. Every figure has
-five seeds. A finished cell is a line in results/domain.jsonl and is not repeated (ledger.py). What comes out is written to
-reproductions/domain.md, whatever it is.
+five seeds. A finished cell is a line in results/domain.jsonl and is not repeated (ledger.py). Results of any outcome are
+written to reproductions/domain.md.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 import task_files
+from cells import share, shown, tuned
 from ledger import RESULTS, Ledger
 
 SEEDS = (1, 2, 3, 4, 5)
@@ -67,6 +65,10 @@ class Choice:
     work: Path
     model: Path
     ledger: Ledger
+
+    def out(self, name: str) -> Path:
+        """The folder of a cell's run, which is deleted in the end."""
+        return self.work / f"out-{name}"
 
     def run(self, experiment: str, variant: str, number: int, seed: int) -> dict[str, Any]:
         """What a cell is known by in the ledger; `number` is how many labels or tokens it reads."""
@@ -140,7 +142,7 @@ def continued(chosen: Choice, name: str, seed: int, recipe: Path, tokenizer: Pat
     """The folder of a run that reads the domain's text."""
     from cloze.assembly.run import pretrain
 
-    out = chosen.work / f"out-{name}"
+    out = chosen.out(name)
     shutil.rmtree(out, ignore_errors=True)
     outcome = pretrain(
         recipe, corpus=abstracts(chosen, "train"), binds=[f"start={chosen.model}"], tokenizer=tokenizer, out=out,
@@ -189,7 +191,7 @@ def read_layers(chosen: Choice, variant: str, number: int, seed: int, name: str)
         changes = [f"features={{use: {read[0]}, combine: {read[1]}}}"]
         values = ["training.epochs=4", "training.batch=16", "training.rate.peak=3e-3"]
     return tuned(
-        chosen, name, task_files.minilm(), (train, dev, test), seed, task="token_labelling", changes=changes,
+        task_files.minilm(), (train, dev, test), seed, chosen.out(name), task="token_labelling", changes=changes,
         overrides=[*values, "task.patience=0"],
     )
 
@@ -209,33 +211,16 @@ def thaw(chosen: Choice, variant: str, number: int, seed: int, name: str) -> dic
         made.pop(key, None)
     recipe = chosen.work / f"{name}.yaml"
     recipe.write_text(to_yaml(made), encoding="utf-8")
-    return tuned(chosen, name, chosen.model, polarity(chosen, number), seed, recipe=recipe)
+    return tuned(chosen.model, polarity(chosen, number), seed, chosen.out(name), recipe=recipe)
 
 
 def auxiliary(chosen: Choice, variant: str, number: int, seed: int, name: str) -> dict[str, Any]:
     """Accuracy with the masked language model trained along, and its bits per byte afterwards."""
     return tuned(
-        chosen, name, chosen.model, polarity(chosen, number), seed, task="sentence_classification",
+        chosen.model, polarity(chosen, number), seed, chosen.out(name), task="sentence_classification",
         auxiliary=AUXILIARY[variant], overrides=["training.epochs=10", "task.patience=0"],
         more=lambda folder: {"bits": bits(chosen, folder)},
     )
-
-
-def tuned(
-    chosen: Choice, name: str, start: Path, files: tuple[str, str, str], seed: int, *,
-    more: Callable[[Path], dict[str, Any]] = lambda folder: {}, **options: Any,
-) -> dict[str, Any]:
-    """Fine-tune, and the metrics on the test rows of the epoch that is best on the dev rows."""
-    from cloze.assembly.finetune import finetune, measured_on
-
-    train, dev, test = files
-    out = chosen.work / f"out-{name}"
-    shutil.rmtree(out, ignore_errors=True)
-    made = finetune(start, train=[train], dev=[dev], out=out, seeds=(seed,), device="cpu", report=lambda line: None, **options)
-    if not made.described:
-        raise SystemExit(f"{out}: stopped by a signal. Run the same command again.")
-    told = measured_on(made, [test], "test").described
-    return {"dev": told["dev"], "test": told["test"], "epoch": told["epoch"], **more(made.folder)}
 
 
 EXPERIMENTS: Mapping[str, Callable[[Choice, str, int, int, str], dict[str, Any]]] = {
@@ -250,7 +235,7 @@ def one(chosen: Choice, experiment: str, variant: str, number: int, seed: int) -
     found = EXPERIMENTS[experiment](chosen, variant, number, seed, name)
     seconds = round(time.process_time() - started)
     chosen.ledger.add(chosen.run(experiment, variant, number, seed), {**found, "processor_seconds": seconds})
-    for made in (chosen.work / f"out-{name}", chosen.work / f"{name}.yaml"):
+    for made in (chosen.out(name), chosen.work / f"{name}.yaml"):
         shutil.rmtree(made) if made.is_dir() else made.unlink(missing_ok=True)
     print(experiment, variant, number, seed, json.dumps(found), f"{seconds} s", flush=True)
 
@@ -267,12 +252,6 @@ def require_learned(model: Path) -> None:
 
 
 # ---- tables -------------------------------------------------------------------------------------------------------------
-
-
-def shown(values: Sequence[float], digits: int = 3) -> str:
-    """Mean ± standard deviation, and how many seeds if they are not all."""
-    spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{mean(values):.{digits}f}{spread}" + (f" ({len(values)})" if len(values) < len(SEEDS) else "")
 
 
 def tables(ledger: Ledger) -> Iterator[str]:
@@ -306,12 +285,12 @@ def row_of(ledger: Ledger, experiment: str, variant: str, numbers: Sequence[int]
         if experiment in ("continue", "words"):
             both = [("domain", "before"), ("domain", "after"), ("general", "before"), ("general", "after")]
             wanted = both if experiment == "continue" else [both[0], both[1], both[3], ("domain_tokens_per_word", "after")]
-            yield from (shown([run[when][text] for run in runs]) for text, when in wanted)
+            yield from (shown([run[when][text] for run in runs], len(SEEDS)) for text, when in wanted)
             continue
         metric = "span_f1" if experiment == "layers" else "accuracy"
-        yield shown([100 * run["test"][metric] for run in runs], 1) if runs else "–"
+        yield shown([100 * run["test"][metric] for run in runs], len(SEEDS), 1)
         if experiment == "auxiliary":
-            yield shown([run["bits"]["general"] for run in runs]) if runs else "–"
+            yield shown([run["bits"]["general"] for run in runs], len(SEEDS))
 
 
 def main() -> None:
@@ -348,20 +327,6 @@ def main() -> None:
         ]  # fmt: skip
         share(missing, said.jobs)
     print("\n\n".join(tables(ledger)))
-
-
-def share(waiting: list[str], jobs: int) -> None:
-    """Each cell in a process of its own, so many at once; a cell that fails does not stop the others."""
-    running: list[subprocess.Popen[bytes]] = []
-    failed = 0
-    while waiting or running:
-        failed += sum(job.poll() not in (None, 0) for job in running)
-        running = [job for job in running if job.poll() is None]
-        while waiting and len(running) < jobs:
-            running.append(subprocess.Popen([sys.executable, *sys.argv, "--only", waiting.pop(0)]))
-        time.sleep(0.2)
-    if failed:
-        print(f"{failed} cells failed: see above. Run the same command again for them.", file=sys.stderr)
 
 
 if __name__ == "__main__":

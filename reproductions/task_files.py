@@ -46,11 +46,21 @@ def write(name: str, rows: tuple[int, int, int], data: Path, work: Path) -> list
         random.Random(0).shuffle(some)
     taken: set[str] = set()
     for part, number, path in zip(PARTS, rows, paths, strict=True):
-        chosen = list(islice(dict.fromkeys(row for row in parts.get(part, parts["train"]) if row not in taken), number))
+        distinct: dict[str, str] = {}
+        for row in parts.get(part, parts["train"]):
+            distinct.setdefault(text_of(row), row)
+        chosen = dict(islice(((text, row) for text, row in distinct.items() if text not in taken), number))
         taken |= set(chosen)
-        path.write_text("".join(chosen), encoding="utf-8")
+        path.write_text("".join(chosen.values()), encoding="utf-8")
     sizes.write_text(str(rows))
     return paths
+
+
+def text_of(row: str) -> str:
+    """What makes two rows the same: the words of a CoNLL-U sentence without its comments, or the whole row."""
+    if not re.search(r"^# text = ", row, re.MULTILINE):
+        return row
+    return " ".join(text.split("\t")[1] for text in row.splitlines() if text.strip() and not text.startswith("#"))
 
 
 def line(**fields: Any) -> str:

@@ -1,0 +1,55 @@
+"""What the scripts with many cells share: fine-tuning a cell, means with their spread, and cells in processes of their own."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+Files = tuple[str, str, str]  # of training, dev and test rows
+
+
+def tuned(
+    start: Path, files: Files, seed: int, out: Path, *, more: Callable[[Path], Mapping[str, Any]] = lambda folder: {},
+    **options: Any,
+) -> dict[str, Any]:
+    """Fine-tune in the new folder `out`, and measure the epoch that is best on the dev rows on the test rows.
+
+    `more` measures the folder in another way. `options` are those of `finetune`.
+    """
+    from cloze.assembly.finetune import finetune, measured_on
+
+    train, dev, test = files
+    shutil.rmtree(out, ignore_errors=True)
+    made = finetune(start, train=[train], dev=[dev], out=out, seeds=(seed,), device="cpu", report=lambda line: None, **options)
+    if not made.described:
+        raise SystemExit(f"{out}: stopped by a signal. Run the same command again.")
+    found = measured_on(made, [test], "test").described
+    return {"dev": found["dev"], "test": found["test"], "epoch": found["epoch"], **more(made.folder)}
+
+
+def shown(values: Sequence[float], seeds: int, digits: int = 3) -> str:
+    """Mean ± standard deviation, and the number of seeds if some are missing."""
+    if not values:
+        return "–"
+    spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{mean(values):.{digits}f}{spread}" + (f" ({len(values)})" if len(values) < seeds else "")
+
+
+def share(waiting: list[str], jobs: int) -> None:
+    """Run every cell in a process of its own, `jobs` at once. A cell that fails does not stop the others."""
+    running: list[subprocess.Popen[bytes]] = []
+    failed = 0
+    while waiting or running:
+        failed += sum(job.poll() not in (None, 0) for job in running)
+        running = [job for job in running if job.poll() is None]
+        while waiting and len(running) < jobs:
+            running.append(subprocess.Popen([sys.executable, *sys.argv, "--only", waiting.pop(0)]))
+        time.sleep(0.2)
+    if failed:
+        print(f"{failed} cells failed: see above. Run the same command again for them.", file=sys.stderr)

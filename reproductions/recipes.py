@@ -1,0 +1,104 @@
+"""Which recipe is best at one budget: six recipes on English text and four tasks, three on Chinese text and two tasks.
+
+    python reproductions/recipes.py en --data ../shared/data --work runs/recipes [--jobs 2]
+    python reproductions/recipes.py zh --data ../shared/data --work runs/recipes
+    python reproductions/recipes.py en --table
+
+Each call writes the files of the tasks and starts `cloze compare`, which resumes where it was stopped. Its finding is kept as
+results/recipes-en.json and results/recipes-zh.json, from which `--table` prints the tables of reproductions/recipes.md.
+Labels are few, so that pre-training matters. Dev rows choose the epoch; test rows are read once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import task_files
+from ledger import RESULTS
+
+BYTES = 25_000_000  # of text
+BUDGET, SIZE, SEEDS = "20Mtokens", "tiny", 3
+
+
+@dataclass(frozen=True)
+class Language:
+    """What is compared on one language; a task is its type and its rows for training, dev and test."""
+
+    text: str
+    recipes: Sequence[str]
+    tasks: dict[str, tuple[str, tuple[int, int, int]]]
+
+
+_CLASSES, _WORDS = "sentence_classification", "token_labelling"
+LANGUAGES = {
+    "en": Language(
+        "text_en_wiki",
+        ("bert", "roberta", "electra", "gpt2", "xlnet", "modern"),
+        {
+            "polarity": (_CLASSES, (1000, 300, 1000)),
+            "subjectivity": (_CLASSES, (1000, 300, 1000)),
+            "clinc150": (_CLASSES, (1500, 300, 1000)),
+            "ewt": (_WORDS, (600, 150, 300)),
+        },
+    ),
+    "zh": Language(
+        "text_zh_wiki",
+        ("bert", "roberta", "modern"),
+        {"chnsenticorp": (_CLASSES, (1000, 300, 1000)), "gsd": (_WORDS, (600, 150, 300))},
+    ),
+}
+
+
+def main() -> None:
+    """Run the comparison of a language, or print its tables."""
+    parser = argparse.ArgumentParser(description="Which recipe is best at one budget.")
+    parser.add_argument("language", choices=list(LANGUAGES))
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--work", type=Path)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--table", action="store_true", help="print the tables and do nothing else")
+    chosen = parser.parse_args()
+    kept = RESULTS / f"recipes-{chosen.language}.json"
+    if not chosen.table:
+        found = compare(chosen.language, chosen.data, chosen.work, chosen.jobs)
+        shutil.copy(found, kept)
+    print("\n".join(tables(json.loads(kept.read_text(encoding="utf-8")))))
+
+
+def compare(name: str, data: Path, work: Path, jobs: int) -> Path:
+    """Start `cloze compare`, or resume it; returns the file of its finding."""
+    language = LANGUAGES[name]
+    text = work / f"{language.text}.txt"
+    if not text.exists():
+        work.mkdir(parents=True, exist_ok=True)
+        with lzma.open(data / language.text / "train.txt.xz") as packed:
+            text.write_text(packed.read(BYTES).decode("utf-8", errors="ignore"), encoding="utf-8")
+    command = [sys.executable, "-m", "cloze", "compare", *language.recipes, "--corpus", str(text), "--budget", BUDGET]
+    command += ["--size", SIZE, "--seeds", str(SEEDS), "--jobs", str(jobs), "--device", "cpu", "--out", str(work / name)]
+    for task, (kind, rows) in language.tasks.items():
+        files = task_files.write(task, rows, data, work / "tasks")
+        command += ["--task", f"{task}={kind}:{','.join(map(str, files))}"]
+        if kind == _WORDS:
+            command += ["--tune", f"{task}:corpus.text=form", "--tune", f"{task}:corpus.label=upos"]
+    if subprocess.run(command, env={**os.environ, "PYTHONUNBUFFERED": "1"}, check=False).returncode not in (0, 1):
+        raise SystemExit(f"{work / name}: stopped. The same command resumes it.")
+    return work / name / "compare.json"
+
+
+def tables(found: dict[str, Any]) -> Iterator[str]:
+    """The finding in words, then a row for each recipe."""
+    yield json.dumps(found, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+"""Smaller models of one tuned network: distilled, replaced, rounded and pruned, on three tasks.
+
+    python reproductions/smaller.py --data ../shared/data --work runs/smaller [--jobs 2]
+    python reproductions/smaller.py --table
+
+The teacher is MiniLM (6 layers) tuned on the task with the same seed. Tasks: the polarity of sentences on films (500 labels),
+150 intents (1,500) and parts of speech in UD-EWT (300 sentences). Students have 3 layers, every second one of MiniLM, and learn
+from labels (`tune`), also from the teacher's scores (`scores`), also from its states (`states`), also from 2,000 texts that the
+teacher has labelled (`unlabelled`). `states, random` starts from random weights and `states, teacher's layers` from every second
+layer of the teacher. BERT-of-Theseus grows 3 layers inside the teacher by two schedules, and `cut` tunes every second layer of
+the teacher with labels. Rounding and pruning keep all 6 layers: after tuning (`4 bits`), or while tuning (`4 bits, tuned`); by
+magnitude or at random. 300 dev rows (150 sentences for tags) choose the epoch, the test rows are read once. A finished cell is a
+line in results/smaller.jsonl and is not repeated (ledger.py). Results of any outcome are in reproductions/smaller.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import task_files
+from cells import Files, share, shown, tuned
+from ledger import RESULTS, Ledger
+
+SEEDS = (1, 2, 3, 4, 5)
+EXTRA = 2000  # rows that only the teacher labels
+KEPT = [0, 2, 4]  # layers of a student
+
+#: Tasks: the type and the rows of training, dev and test.
+TASKS: Mapping[str, tuple[str, tuple[int, int, int]]] = {
+    "polarity": ("sentence_classification", (500, 300, 1000)),
+    "clinc150": ("sentence_classification", (1500, 300, 1000)),
+    "ewt": ("token_labelling", (300, 150, 300)),
+}
+DISTILLED = ("scores", "states", "unlabelled", "states, random", "states, teacher's layers")
+#: What is done to a tuned network without training, and what it is tuned with.
+AFTER: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "8 bits": ("quantise", {"bits": 8}), "4 bits": ("quantise", {"bits": 4}),
+    **{f"magnitude {share}": ("sparsify", {"share": share}) for share in (0.3, 0.5, 0.7, 0.9)},
+    **{f"random {share}": ("sparsify", {"share": share, "by": "random"}) for share in (0.1, 0.3, 0.5)},
+}  # fmt: skip
+WHILE: Mapping[str, str] = {"8 bits, tuned": "quantise={bits: 8}", "4 bits, tuned": "quantise={bits: 4}"}
+VARIANTS = ("teacher", "tune", *DISTILLED, "theseus", "theseus-constant", "cut", *AFTER, *WHILE)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the command line says of a run."""
+
+    data: Path
+    work: Path
+    ledger: Ledger
+
+    def run(self, task: str, variant: str, seed: int) -> dict[str, Any]:
+        """What a cell is known by in the ledger."""
+        return {"task": task, "variant": variant, "rows": TASKS[task][1][0], "seed": seed}
+
+
+# ---- rows ---------------------------------------------------------------------------------------------------------------
+
+
+def files_of(chosen: Choice, task: str) -> Files:
+    """Files of training, dev and test rows; sentences with tags as JSON lines of words and labels."""
+    _, rows = TASKS[task]
+    _cut(chosen, task, rows)
+    return tuple(str(chosen.work / f"{task}-{part}.jsonl") for part in task_files.PARTS)  # type: ignore[return-value]
+
+
+def _cut(chosen: Choice, task: str, rows: tuple[int, int, int]) -> None:
+    """Write the rows of all parts, and `TASK-extra.jsonl`: those that only the teacher labels."""
+    if (chosen.work / f"{task}-extra.jsonl").exists():
+        return
+    whole = task_files.write(task, (rows[0] + EXTRA, *rows[1:]), chosen.data, chosen.work / "rows")
+    for part, path in zip(task_files.PARTS, whole, strict=True):
+        text = path.read_text(encoding="utf-8")
+        blocks = [block for block in text.split("\n\n") if block.strip()]
+        found = [_words(block) for block in blocks] if path.suffix == ".conllu" else text.splitlines()
+        kept = found[: rows[0]] if part == "train" else found
+        (chosen.work / f"{task}-{part}.jsonl").write_text("\n".join(kept) + "\n", encoding="utf-8")
+        if part == "train":
+            extra = found[rows[0] :]
+    (chosen.work / f"{task}-extra.jsonl").write_text("\n".join(extra) + "\n", encoding="utf-8")
+
+
+def _words(block: str) -> str:
+    """A sentence of CoNLL-U as a row of JSON lines."""
+    cells = [line.split("\t") for line in block.splitlines() if line and line[0].isdigit()]
+    words = [cell for cell in cells if cell[0].isdigit()]  # neither "1-2" nor "1.1"
+    return json.dumps({"text": [cell[1] for cell in words], "label": [cell[3] for cell in words]}, ensure_ascii=False)
+
+
+def labelled_by_teacher(chosen: Choice, task: str, teacher: Path, name: str) -> str:
+    """The training rows, and the extra rows with the labels that the teacher predicts."""
+    import cloze
+
+    model = cloze.load(str(teacher))
+    train = (chosen.work / f"{task}-train.jsonl").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in (chosen.work / f"{task}-extra.jsonl").read_text(encoding="utf-8").splitlines()]
+    found = model.predict([{"text": row["text"]} for row in rows])
+    named = [one.label if TASKS[task][0] == "sentence_classification" else [*one.labels] for one in found]
+    both = [json.dumps({"text": row["text"], "label": label}, ensure_ascii=False) for row, label in zip(rows, named, strict=True)]
+    path = chosen.work / f"{name}-train.jsonl"
+    path.write_text(train + "\n".join(both) + "\n", encoding="utf-8")
+    return str(path)
+
+
+# ---- recipes ------------------------------------------------------------------------------------------------------------
+
+#: A student: labels, the teacher's scores, and, unless left out, its states at every second layer.
+RECIPE = """
+name: student
+corpus: {{records: {{text: text, label: label, answer: {answer}, length: 128}}}}
+networks:
+  teacher: {{from: teacher, train: none}}
+  student: {{from: start, train: all}}
+exercise: [label: {{set: label, of: {of}}}, frame: reading]
+passes:
+  - network: teacher
+    grad: false
+    objectives: [{head}: {{set: label, head: teaching, weight: 0}}]
+  - network: student
+    objectives:
+      - {head}: {{set: label, dropout: 0.1, head: classification, weight: 0.5}}
+      - match_scores: {{read: {{student: classification, teacher: teacher.teaching}}, set: label, temperature: 4.0, weight: 0.5}}
+      {states}
+training: {training}
+task: {{type: {type}, metric: accuracy, keep: best, patience: 0}}
+export: student
+"""
+STATES = "- match_hidden: {read: {student: layers, teacher: teacher.layers}, layers: every, weight: 1.0}"
+#: BERT-of-Theseus for any kind of labels: `odds` are those of the recipe of this name.
+THESEUS = """
+name: theseus
+corpus: {{records: {{text: text, label: label, answer: {answer}, length: 128}}}}
+network: {{from: start, change: [replace_layers: {{group: 2, odds: {odds}}}]}}
+exercise: [label: {{set: label, of: {of}}}, frame: reading]
+objectives: [{head}: {{set: label, dropout: 0.1, head: classification}}]
+training: {training}
+task: {{type: {type}, metric: accuracy, keep: best, patience: 0}}
+"""
+ODDS = {
+    "theseus": "{linear: {start: 0.3, end: 1.0, until: 0.6}}",
+    "theseus-constant": "{linear: {start: 0.5, end: 1.0, stairs: 2}}",
+}
+EPOCHS: Mapping[str, int] = {"polarity": 5, "clinc150": 8, "ewt": 8}
+PEAK = 2e-4  # of MiniLM and everything that is cut from it
+
+
+def training(task: str, *, epochs: float, peak: float = PEAK, heads: float = 1.0) -> str:
+    """The section `training` of a recipe, equal for all variants but for what is given here."""
+    return json.dumps({
+        "optimizer": {"adamw": {"weight_decay": 0.01}}, "rate": {"linear": {"peak": peak, "warmup": 0.1}},
+        "layerwise_rates": {"heads": heads * (20 if task == "ewt" else 1)}, "batch": 32, "epochs": epochs, "clip": 1.0,
+        "held_out": 0.0, "evaluate_every": "epoch",
+    })  # fmt: skip
+
+
+def recipe(chosen: Choice, template: str, task: str, name: str, **given: Any) -> Path:
+    """A recipe file from a template."""
+    kind = TASKS[task][0]
+    words = kind == "token_labelling"
+    values = {
+        "answer": "words" if words else "class", "of": "words" if words else "row", "type": kind,
+        "head": "word_labelling" if words else "text_classification",
+    }  # fmt: skip
+    path = chosen.work / f"{name}.yaml"
+    path.write_text(template.format(**values, **given), encoding="utf-8")
+    return path
+
+
+# ---- cells --------------------------------------------------------------------------------------------------------------
+
+
+def teacher_of(chosen: Choice, task: str, seed: int) -> Path:
+    """The folder of MiniLM tuned on a task, which is made once and kept."""
+    out = chosen.work / f"teacher-{task}-{seed}"
+    if not (out / "cloze" / "task.json").exists():
+        plain(chosen, task, seed, task_files.minilm(), out)
+    return out
+
+
+def plain(chosen: Choice, task: str, seed: int, start: Path, out: Path, *, changes: Sequence[str] = ()) -> dict[str, Any]:
+    """Tune a network on labels alone."""
+    overrides = [f"training.epochs={EPOCHS[task]}", f"training.rate.peak={PEAK}", "training.batch=32", "task.patience=0"]
+    return tuned(
+        start, files_of(chosen, task), seed, out, task=TASKS[task][0], overrides=[*overrides, "task.metric=accuracy"],
+        changes=changes,
+    )
+
+
+def shallow(source: Path, out: Path) -> Path:
+    """Every second layer of a network."""
+    from cloze.assembly.compress import compress
+
+    shutil.rmtree(out, ignore_errors=True)
+    compress(source, out, [("keep_layers", {"layers": KEPT})])
+    return out
+
+
+def measured(folder: Path, files: Files) -> dict[str, Any]:
+    """The metrics of a folder on the test rows."""
+    from cloze.assembly.build import load_checkpoint
+    from cloze.tasks import load_tuned
+    from cloze.tasks.evaluation import evaluate
+
+    learner, described = load_tuned(load_checkpoint(folder, "cpu"))
+    return {"test": dict(evaluate(learner, learner.task.read(files[2]), always=described.get("usual")).metrics)}
+
+
+def cell(chosen: Choice, task: str, variant: str, seed: int, name: str, out: Path) -> dict[str, Any]:
+    """Make one smaller network, and measure it."""
+    files = files_of(chosen, task)
+    if variant == "teacher":
+        return measured(teacher_of(chosen, task, seed), files)
+    if variant == "tune":
+        return plain(chosen, task, seed, shallow(task_files.minilm(), chosen.work / f"start-{name}"), out)
+    teacher = teacher_of(chosen, task, seed)
+    if variant == "cut":
+        return plain(chosen, task, seed, shallow(teacher, chosen.work / f"start-{name}"), out)
+    if variant in WHILE:
+        return plain(chosen, task, seed, teacher, out, changes=[WHILE[variant]])
+    if variant in AFTER:
+        from cloze.assembly.compress import compress
+
+        shutil.rmtree(out, ignore_errors=True)
+        compress(teacher, out, [AFTER[variant]])
+        return measured(out, files)
+    if variant in ODDS:
+        given = {"odds": ODDS[variant], "training": training(task, epochs=EPOCHS[task], heads=0.0)}
+        return tuned(teacher, files, seed, out, task=TASKS[task][0], recipe=recipe(chosen, THESEUS, task, name, **given))
+    return distilled(chosen, task, variant, seed, name, out)
+
+
+def distilled(chosen: Choice, task: str, variant: str, seed: int, name: str, out: Path) -> dict[str, Any]:
+    """A student of 3 layers that learns from the teacher."""
+    teacher, files, epochs = teacher_of(chosen, task, seed), files_of(chosen, task), float(EPOCHS[task])
+    start = shallow(teacher if "layers" in variant else task_files.minilm(), chosen.work / f"start-{name}")
+    if variant == "unlabelled":
+        files = (labelled_by_teacher(chosen, task, teacher, name), *files[1:])
+        epochs /= 4
+    random = "random" in variant
+    given = {
+        "states": "" if variant == "scores" else STATES,
+        "training": training(task, epochs=epochs, peak=5e-4 if random else PEAK),
+    }
+    return tuned(
+        start, files, seed, out, task=TASKS[task][0], recipe=recipe(chosen, RECIPE, task, name, **given),
+        binds=[f"teacher={teacher}"], from_scratch=random,
+    )
+
+
+def one(chosen: Choice, task: str, variant: str, seed: int) -> None:
+    """One cell, into the ledger."""
+    name = f"{task}-{variant.replace(' ', '-').replace(',', '').replace(chr(39), '')}-{seed}"
+    started, out = time.process_time(), chosen.work / f"out-{name}"
+    found = cell(chosen, task, variant, seed, name, out)
+    found["processor_seconds"] = round(time.process_time() - started)
+    chosen.ledger.add(chosen.run(task, variant, seed), found)
+    for made in (out, chosen.work / f"start-{name}"):
+        shutil.rmtree(made, ignore_errors=True)
+    for file in (chosen.work / f"{name}.yaml", chosen.work / f"{name}-train.jsonl"):
+        file.unlink(missing_ok=True)
+    print(task, variant, seed, json.dumps(found), flush=True)
+
+
+# ---- tables -------------------------------------------------------------------------------------------------------------
+
+
+def tables(ledger: Ledger) -> Iterator[str]:
+    """Accuracy on the test rows, in percent, of every variant that has a finished cell."""
+    yield f"| network | {' | '.join(TASKS)} |"
+    yield "|---" * (len(TASKS) + 1) + "|"
+    for variant in VARIANTS:
+        found = {task: ledger.results(task=task, variant=variant) for task in TASKS}
+        if any(found.values()):
+            scores = [shown([100 * run["test"]["accuracy"] for run in runs], len(SEEDS), 1) for runs in found.values()]
+            yield f"| {variant} | {' | '.join(scores)} |"
+
+
+def main() -> None:
+    """Run what the ledger lacks, then print the tables."""
+    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    options.add_argument("--data", type=Path, default=Path("../shared/data"))
+    options.add_argument("--work", type=Path, default=Path("runs/smaller"))
+    options.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
+    options.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
+    options.add_argument("--seeds", type=int, default=len(SEEDS))
+    options.add_argument("--jobs", type=int, default=1)
+    options.add_argument("--only", default="", help="TASK:VARIANT:SEED, as the jobs are started")
+    options.add_argument("--table", action="store_true", help="run nothing")
+    given = options.parse_args()
+    ledger = Ledger(RESULTS / "smaller.jsonl")
+    if not given.table:
+        given.work.mkdir(parents=True, exist_ok=True)
+        chosen = Choice(given.data, given.work, ledger)
+        if given.only:
+            task, variant, seed = given.only.split(":")
+            one(chosen, task, variant, int(seed))
+            return
+        cells = [(task, variant, seed) for seed in SEEDS[: given.seeds] for task in given.tasks for variant in given.variants]
+        share([":".join(map(str, one)) for one in cells if not ledger.has(chosen.run(*one))], given.jobs)
+    print("\n".join(tables(ledger)))
+
+
+if __name__ == "__main__":
+    main()
