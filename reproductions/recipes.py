@@ -96,8 +96,25 @@ def compare(name: str, data: Path, work: Path, jobs: int) -> Path:
 
 
 def tables(found: dict[str, Any]) -> Iterator[str]:
-    """The finding in words, then a row for each recipe."""
-    yield json.dumps(found, indent=1)
+    """The finding in a sentence, then a row for each recipe: test scores in percent, mean ± standard deviation over seeds."""
+    tasks = [one["name"] for one in found["tasks"]]
+    yield from (found["answer"], "")
+    yield f"| recipe | mean | {' | '.join(tasks)} | held-out loss | minutes |"
+    yield "|---" * (len(tasks) + 4) + "|"
+    for system in found["systems"]:
+        held = "–" if system["held_out"] is None else f"{system['held_out']:.2f}"
+        scores = [system["overall"], *(system["tasks"].get(task) for task in tasks)]
+        minutes = "–" if system["cost"] is None else f"{system['cost']['seconds'] / 60:.0f}"
+        yield f"| {system['name']} | {' | '.join(map(percent, scores))} | {held} | {minutes} |"
+    constant = [f"{100 * one['constant_answer']:.1f}" if one["constant_answer"] is not None else "–" for one in found["tasks"]]
+    yield f"| one answer for all | – | {' | '.join(constant)} | – | – |"
+
+
+def percent(score: dict[str, Any] | None) -> str:
+    """Mean ± standard deviation."""
+    if score is None:
+        return "–"
+    return f"{100 * score['mean']:.1f}" + (f" ± {100 * score['deviation']:.1f}" if score["deviation"] is not None else "")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import pytest
 def domain(script: Callable[[str], ModuleType]) -> Iterator[ModuleType]:
     """The script, with those that it imports by name."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("task_files", "ledger"):
+        for name in ("task_files", "cells", "ledger"):
             patch.setitem(sys.modules, name, script(name))
         patch.setitem(sys.modules, "domain", ModuleType("domain"))  # where dataclasses look for the names of their annotations
         yield script("domain")
