@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from cloze.errors import CheckpointError
+
 _AT_CWD = -100
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux and RENAME_SWAP of macOS have the same value
 
@@ -155,3 +157,9 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def require_new(out: Path) -> None:
+    """Raise a `CheckpointError` if `out` is a file or a folder that is not empty."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise CheckpointError(f"{out}: is {'not empty' if out.is_dir() else 'a file'}. Choose a new or empty folder.")

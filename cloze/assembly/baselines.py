@@ -36,15 +36,15 @@ def baselines(recipe: Recipe, data: Data, store: Store, step: Step) -> dict[str,
     text: Entropy | None = None
     found: dict[str, Baseline] = {}
     for name, entry in recipe.step_entries.items():
-        asked = [
+        wanted = [
             (run, objective) for run in entry.passes for objective in run.objectives
             if objective.set is not None and objective.weight != 0
         ]
         most = _ROWS if recipe.task is None else min(_ROWS, data.items(name))
         fields = partial(step.fields, name)
-        counted = _counted(_training(data, name, most), asked, fields)
-        measured = _counted(data.held_out(name), asked, fields)
-        for run, objective in asked:
+        counted = _counted(_training(data, name, most), wanted, fields)
+        measured = _counted(data.held_out(name), wanted, fields)
+        for run, objective in wanted:
             counts = counted.get((run.name, objective.name))
             if counts is None or not counts.sum():
                 continue
@@ -78,13 +78,13 @@ def _training(data: Data, entry: str, most: int) -> Iterator[MicroBatch]:
 
 
 def _counted(
-    micros: Iterator[MicroBatch], asked: list[tuple[PassSpec, ObjectiveSpec]], fields: Callable[[str, Batch], Batch]
+    micros: Iterator[MicroBatch], wanted: list[tuple[PassSpec, ObjectiveSpec]], fields: Callable[[str, Batch], Batch]
 ) -> dict[tuple[str, str], Counts]:
     """How often each target of each objective occurs; counting stops when every objective has enough targets. `fields` are those
     that the pass of a name reads."""
     counts: dict[tuple[str, str], Counts] = {}
     for micro in micros:
-        for run, objective in asked:
+        for run, objective in wanted:
             given, key = fields(run.name, micro.batch), f"targets/{objective.set}"
             if key in given:
                 seen = np.bincount(given[key].numpy().ravel())
@@ -105,7 +105,7 @@ def _cross_entropy(counts: Counts, prior: Counts, answers: Counts, *, as_much: b
     """Nats per target under the counted frequencies combined with the prior: with equal weight if `as_much` (there are too few
     targets for rare ids), else with hardly any."""
     size = max(len(counts), len(prior), len(answers))
-    seen, before, asked = (np.pad(array, (0, size - len(array))).astype(float) for array in (counts, prior + 1, answers))
+    seen, before, target = (np.pad(array, (0, size - len(array))).astype(float) for array in (counts, prior + 1, answers))
     shares = seen + before * (seen.sum() / before.sum() if as_much else 1.0)
     shares /= shares.sum()
-    return float(-(asked[asked > 0] * np.log(shares[asked > 0])).sum() / asked.sum())
+    return float(-(target[target > 0] * np.log(shares[target > 0])).sum() / target.sum())

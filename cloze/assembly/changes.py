@@ -10,7 +10,7 @@ from cloze.assembly.faults import Faults
 from cloze.assembly.given import build
 from cloze.assembly.parts import builder_of, names
 from cloze.assembly.paths import NEXT_TO_PART
-from cloze.assembly.schema import arguments_of_part, check_value, expand_arguments, expand_part
+from cloze.assembly.schema import arguments_of_part, check_value, expand_arguments, expand_part, read_part
 from cloze.errors import RecipeError, nearest
 
 if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
@@ -19,18 +19,27 @@ if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
 Described = tuple[str, Mapping[str, Any]]  # a change as `cloze/network.json` has it: the registered part and its arguments
 
 
-def parse_change(given: str) -> Node:
+def parse_change(given: str, *, option: str = "--change") -> Node:
     """A change as the command line has it, `lora=8` or `lora={rank: 8, on: [query, value]}`, as a recipe has it.
 
     A single value is the first argument of the change. An unknown change is a `RecipeError`.
     """
     name, equals, text = given.partition("=")
-    where = Where(f"--change {given}")
+    where = Where(f"{option} {given}")
     known = names("change")
     if name not in known:
-        raise RecipeError(f"--change {given}: unknown change {name!r}. {nearest(name, known)}\n  Expected NAME=VALUE: lora=8.")
+        raise RecipeError(f"{where}: unknown change {name!r}. {nearest(name, known)}\n  Expected NAME=VALUE: lora=8.")
     value = read_yaml(f"x: {text}", str(where)).value["x"].plain() if equals else {}
     return from_data({name: value}, where)
+
+
+def check_change(given: str, *, option: str) -> None:
+    """Raise a `RecipeError` if `given`, a change as the command line has it, lacks an argument or has a wrong one."""
+    item, faults = parse_change(given, option=option), Faults()
+    expand_part("change", item, "change", faults)
+    if not len(faults):
+        read_part(item, "change", faults)
+    faults.raise_if_any()
 
 
 def type_of(name: str) -> type[Change]:

@@ -20,7 +20,7 @@ from cloze.assembly.given import build
 from cloze.assembly.load import load_recipe
 from cloze.assembly.parts import load_kind
 from cloze.assembly.plain_form import in_plain_form
-from cloze.assembly.share import card_of, require_new, write_copy
+from cloze.assembly.share import card_of, write_copy
 from cloze.compression.quantise import Quantise
 from cloze.interop import Imported
 from cloze.interop.export import OWN_CHANGED
@@ -31,6 +31,7 @@ from cloze.networks.clock import Clock
 from cloze.registry import lookup
 from cloze.tasks.result import TASK_FILE, contents_of
 from cloze.transfer import Change, Shape, Transition
+from cloze.whole import require_new
 
 RECORD = Path("cloze") / "compression.json"
 MASKS = ("sparsify", "prune_heads")  # changes that leave what they have computed as it is, and stay with the network

@@ -30,7 +30,7 @@ def repeat_stages(root: Node, groups: Sequence[str | int] = ("embeddings",)) -> 
     for name, stage in stages.items():
         each = stage.value.get(EACH) if stage.is_mapping else None
         if each is not None and each.value != GROUP:
-            raise RecipeError(f"{each.where}: stages.{name}.each: {each.value!r}. Expected {GROUP}.")
+            raise RecipeError(f"{each.where}: stages.{name}.each: got {each.value!r}, expected {GROUP}.")
         for group in [None] if each is None else groups:
             before = next(reversed(made), None)
             named = {} if before is None else {PREVIOUS: before}
@@ -39,7 +39,10 @@ def repeat_stages(root: Node, groups: Sequence[str | int] = ("embeddings",)) -> 
                 del repeated.value[EACH]
                 repeated = _put(repeated, None, {GROUP: group})
             if before is None and _names(stage, PREVIOUS):
-                raise RecipeError(f"{stage.where}: stages.{name}: is the first stage; {PREVIOUS} means none. Name a checkpoint.")
+                raise RecipeError(
+                    f"{stage.where}: stages.{name}: is the first stage, so `from: {PREVIOUS}` has no stage to begin with. "
+                    "Name a checkpoint."
+                )
             made[name if group is None else f"{name}_{group}"] = repeated
     whole = root.copy()
     whole.value["stages"] = Node(made, stages.where, dict.fromkeys(made, stages.where))

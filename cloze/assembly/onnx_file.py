@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.assembly.build import Loaded, load_checkpoint
-from cloze.errors import CheckpointError, UserError
+from cloze.errors import CheckpointError, MissingExtra
 from cloze.networks.fast.switch import switched
 from cloze.networks.transformer import Transformer
 from cloze.tasks.result import TASK_FILE, read_task
@@ -78,8 +78,8 @@ class Graph(nn.Module):
 def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None = None) -> Written:
     """Write the network of a checkpoint, with the head of its task if it has one, to a new file.
 
-    With `int8`, linear maps multiply in int8 (onnxruntime's dynamic quantisation). Raises a `UserError` without the packages, and
-    a `CheckpointError` for a network that the format cannot hold; `out` appears whole or not at all.
+    With `int8`, linear maps multiply in int8 (onnxruntime's dynamic quantisation). Raises a `MissingExtra` without the packages,
+    and a `CheckpointError` for a network that the format cannot hold; `out` appears whole or not at all.
     """
     onnx, runtime = _packages()
     loaded = load_checkpoint(source)
@@ -186,7 +186,7 @@ def _packages() -> tuple[Any, Any]:
         import onnx
         import onnxruntime
     except ImportError as error:
-        raise UserError(f"--to onnx needs the package {error.name}: pip install 'cloze[onnx]'") from None
+        raise MissingExtra(error.name or "onnx", "onnx", "--to onnx") from None
     return onnx, onnxruntime
 
 

@@ -24,6 +24,7 @@ from cloze.interop.export import DESCRIPTION, OWN_CHANGED, OWN_HEADS
 from cloze.interop.files import read_json, read_tensors, staged, write_json, write_tensors
 from cloze.interop.own import own_description
 from cloze.reading import Reading
+from cloze.whole import require_new
 
 BASE = Path("cloze") / "base.json"
 _KEPT = ("recipe.yaml", "task.json")
@@ -45,8 +46,7 @@ def write_change(source: Path, out: Path, *, base: Path | None = None, peft: boo
     folder also has the files of peft, which can open it on the base. Raises `CheckpointError` for a network without changes, a
     missing or different base, or a folder that is not empty; with `peft`, for changes that peft lacks.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CheckpointError(f"{out}: is not empty. Choose a new or empty folder.")
+    require_new(out)
     imported = open_folder(source)
     if not imported.model.changes:
         raise CheckpointError(

@@ -22,6 +22,7 @@ from cloze.errors import CheckpointError, UserError
 from cloze.interop import Card, Imported, export_folder, import_folder
 from cloze.interop.files import read_json, write_json
 from cloze.tasks.result import TASK_FILE, contents_of, read_task
+from cloze.whole import require_new
 
 _KEPT = ("recipe.yaml", "task.json")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
@@ -114,12 +115,6 @@ def _write_others(source: Path, stage: Path, description: Mapping[str, Any] | No
 def _towers(description: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The networks and heads of a task that compares vectors of two networks or heads."""
     return list(description.get("towers", {}).values())
-
-
-def require_new(out: Path) -> None:
-    """A `CheckpointError` if `out` holds something already."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CheckpointError(f"{out}: is not empty. Choose a new or empty folder.")
 
 
 def _check(languages: Sequence[str], licence: str | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -50,6 +49,7 @@ def command(
     Example: cloze compare bert gpt2 --corpus TEXT --budget 20Mtokens --task mood=train.tsv,dev.tsv,test.tsv --out DIR
 
     Exit code: 0 if every cell finished, 1 if one failed (the others are finished all the same), 130 or 143 after a signal."""
+    from cloze.cli.hints import typed
     from cloze.comparison.compare import Interrupted, finish
     from cloze.comparison.design import Design, budgets_of, candidates_of, checked, tasks_of, transfers_of
     from cloze.comparison.grid import Grid
@@ -67,10 +67,9 @@ def command(
         return
     if out is None:
         raise UserError("--out is missing: name the folder of the comparison, such as --out COMPARE. (--plan needs none.)")
-    typed = shlex.join(["cloze", *sys.argv[1:]]) if Path(sys.argv[0]).name == "cloze" else ""
     try:
         answer, page = finish(
-            design, out, workers_on(on, jobs), command=typed, reach=reach, say=lambda line: typer.echo(line, err=True)
+            design, out, workers_on(on, jobs), command=typed(), reach=reach, say=lambda line: typer.echo(line, err=True)
         )
     except Interrupted as stopped:
         typer.echo(f"Stopped. Finished cells are kept in {out}; the same command resumes.", err=True)

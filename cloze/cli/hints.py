@@ -1,9 +1,11 @@
-"""The last line of a command: what to do next, on standard error so that standard output holds the result alone."""
+"""The last line of a command: what to do next, on standard error so that standard output holds the result alone; and the command
+that was typed."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import sys
 from pathlib import Path
 
 import typer
@@ -20,3 +22,8 @@ def hint(run: Path) -> None:
 def suggest(*words: object) -> None:
     """Print a command that makes sense next, its words quoted for the shell."""
     typer.echo(f"Next: {shlex.join(map(str, words))}", err=True)
+
+
+def typed() -> str:
+    """The command as the user typed it, for a page; empty if cloze was called from Python."""
+    return shlex.join(["cloze", *sys.argv[1:]]) if Path(sys.argv[0]).name == "cloze" else ""

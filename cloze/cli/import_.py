@@ -30,11 +30,10 @@ def command(
     cloze import SKIP-THOUGHT --words GoogleNews.bin --out LARGER. Of the recipe cove, --encoder keeps what classifiers read.
     """
     from cloze.cli.hints import suggest
-    from cloze.errors import CheckpointError
     from cloze.interop import import_folder
+    from cloze.whole import require_new
 
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CheckpointError(f"{out}: is not empty. Choose a new or empty folder with --out.")
+    require_new(out)
     if source.is_file():
         from cloze.interop.vectors.importing import import_vectors
 

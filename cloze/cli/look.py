@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +30,7 @@ def command(
     The page is one file and needs no network. Attention is shown by head and layer; each token's predictions are those of the
     network's own head, read from every layer; neighbours are the nearest tokens of the text and words of the vocabulary.
     """
+    from cloze.cli.hints import typed
     from cloze.errors import UserError
 
     if out.suffix.lower() not in (".html", ".htm") or out.is_dir():
@@ -44,8 +44,7 @@ def command(
 
     loaded = load_checkpoint(checkpoint, device)
     seen = look(loaded, text, other, length=length, top=top)
-    typed = shlex.join(["cloze", *sys.argv[1:]]) if Path(sys.argv[0]).name == "cloze" else ""
-    page = write_page(seen, out, name=str(checkpoint), about=about(loaded), command=typed)
+    page = write_page(seen, out, name=str(checkpoint), about=about(loaded), command=typed())
     for remark in seen.remarks:
         typer.echo(remark, err=True)
     typer.echo(f"{page}: {sum(map(len, seen.sequences.values()))} tokens, {page.stat().st_size / 1e6:.1f} MB")

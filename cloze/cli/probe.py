@@ -56,6 +56,7 @@ def command(
     Examples: cloze probe geometry BERT GPT2 --text sentences.txt --out DIR; cloze probe heads TUNED --task test.tsv --out DIR;
     cloze probe layers RUN --task upos=train.conllu,test.conllu --steps all --out DIR
     """
+    from cloze.cli.hints import typed
     from cloze.errors import UserError, nearest
     from cloze.probes.finding import as_text, plain, subjects
     from cloze.reports.probe import write_finding
@@ -82,8 +83,7 @@ def command(
     else:
         typer.echo(as_text(found))
     if out is not None:
-        typed = shlex.join(["cloze", *sys.argv[1:]]) if Path(sys.argv[0]).name == "cloze" else ""
-        page = write_finding(found, out, command=typed)
+        page = write_finding(found, out, command=typed())
         typer.echo(f"Next: open {shlex.quote(str(page))} in a browser", err=True)
 
 

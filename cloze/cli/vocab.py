@@ -66,10 +66,11 @@ def candidates(
     from cloze.errors import CorpusError
     from cloze.text import Tokenizer
     from cloze.text.vocabulary import extended, fit_of
+    from cloze.whole import require_new
 
     tokenizer = Tokenizer.load(checkpoint)
-    if out is not None and out.exists() and any(out.iterdir()):
-        raise CorpusError(f"{out}: is not empty. Choose a new or empty folder.")
+    if out is not None:
+        require_new(out)
     before = fit_of(tokenizer, _texts(corpus, text_format))
     found = before.candidates(min_count=min_count)[:add]
     if not found:

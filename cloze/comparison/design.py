@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cloze.assembly.changes import check_change
 from cloze.assembly.check import check_recipe
 from cloze.assembly.given import build
 from cloze.assembly.load import load_recipe, load_sources, named_recipes, recipe_names, task_recipe_names, unknown_recipe
@@ -177,6 +178,8 @@ def transfers_of(given: str, *, with_files: Sequence[Path] = ()) -> list[Transfe
                 f"--transfer {one.name}: expected {FULL}, {FROZEN} or a change with its value, such as lora=8. "
                 f"{nearest(name, known)}"
             )
+        if one.changes:
+            check_change(one.name, option="--transfer")
     if len({one.name for one in found}) < len(found):
         raise RecipeError(f"--transfer {given}: a way of fine-tuning is named twice.")
     return found

@@ -28,7 +28,7 @@ def test_a_stage_stands_for_every_depth_group_and_each_begins_with_the_one_befor
 
 
 @pytest.mark.parametrize(("stages", "said"), [
-    ("{a: {each: layer}}", r"stages.a.each: 'layer'. Expected depth_group"),
+    ("{a: {each: layer}}", r"stages.a.each: got 'layer', expected depth_group"),
     ("{a: {network: {from: previous}}}", r"stages.a: is the first stage"),
 ])  # fmt: skip
 def test_a_stage_that_cannot_be_repeated_is_refused(stages: str, said: str) -> None:

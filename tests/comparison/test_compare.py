@@ -174,7 +174,8 @@ def test_a_way_of_transferring_is_full_frozen_or_a_change() -> None:
     ]  # fmt: skip
     frozen = transfers_of("frozen")[0]
     assert (frozen.changes_for("token_labelling"), frozen.changes_for("regression")) == ([], ["features"])
-    for wrong, said in (("lora", "expected a value for the first argument of lora, such as lora=8"),
+    for wrong, said in (("lora=x", 'change.lora.rank: got "x", expected a whole number'),
+                        ("lora", "expected a value for the first argument of lora, such as lora=8"),
                         ("loar=8", "expected full, frozen or a change with its value, such as lora=8. Did you mean 'lora'")):
         with pytest.raises(RecipeError, match=f"--transfer {wrong}: {said}"):
             transfers_of(f"full,{wrong}")
