@@ -145,11 +145,10 @@ class MatchScores(Match):
         """The loss, a number."""
         student, teacher = readings["student"], self.teacher(readings)
         weights = batch.get(self.weights)
-        if isinstance(student, Product) != isinstance(teacher, Product) or student.shape != teacher.shape:
-            _alike(tuple(student.shape), tuple(teacher.shape), "match_scores: (targets, classes)", _SAME)
-        if isinstance(student, Product):
+        _alike(tuple(student.shape), tuple(teacher.shape), "match_scores: (targets, classes)", _SAME)
+        if isinstance(student, Product) and isinstance(teacher, Product):
             return distance_in_blocks(student, teacher, weights, self.distance)
-        distances = self.distance(student, teacher)
+        distances = self.distance(*(one.scores() if isinstance(one, Product) else one for one in (student, teacher)))
         return (distances if weights is None else distances * weights).sum()
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:

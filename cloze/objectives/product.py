@@ -31,6 +31,10 @@ class Product(NamedTuple):
         """That of the scores: rows and classes."""
         return len(self.rows), len(self.table)
 
+    def scores(self) -> Tensor:
+        """The scores (M, V)."""
+        return F.linear(self.rows, self.table, self.bias)
+
     def constant(self, dtype: torch.dtype | None = None) -> Product:
         """The same without gradient, and in another dtype."""
         rows, table = (tensor.detach().to(dtype or tensor.dtype) for tensor in (self.rows, self.table))
@@ -66,8 +70,8 @@ class _Distance(torch.autograd.Function):
             held = max(1, _SCORES_HELD // max(1, len(table)))
             for start in range(0, len(rows), held):
                 part = slice(start, start + held)
-                there = F.linear(theirs.rows[part], theirs.table, theirs.bias)
-                here = F.linear(own.rows[part], own.table, own.bias)
+                there = theirs._replace(rows=theirs.rows[part]).scores()
+                here = own._replace(rows=own.rows[part]).scores()
                 with torch.enable_grad():
                     here.requires_grad_(wanted)
                     distances = distance(here, there)

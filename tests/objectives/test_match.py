@@ -367,3 +367,13 @@ def test_states_that_agree_give_no_loss_and_no_gradient(objective: Any) -> None:
     total = objective(given, TEXTS).total
     assert float(total.detach()) == pytest.approx(0.0, abs=1e-12)
     assert torch.autograd.grad(total, student)[0].abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("whole", ["student", "teacher"])
+def test_scores_in_blocks_meet_scores_that_another_part_needed_whole(whole: str) -> None:
+    made = {name: Product(numbers(ROWS, 3, seed=seed), numbers(CLASSES, 3, seed=seed + 1), None) for name, seed in
+            (("student", 0), ("teacher", 2))}  # fmt: skip
+    computed = {name: one.rows @ one.table.T for name, one in made.items()}
+    readings: dict[str, Any] = {**made, whole: computed[whole]}
+    found = MatchScores()(readings, LABELS).total
+    torch.testing.assert_close(found, MatchScores()(computed, LABELS).total)
