@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.build import build_step, load_checkpoint
 from cloze.assembly.compress import compress
-from cloze.assembly.load import load_recipe
-from cloze.assembly.publish import Publisher
-from cloze.networks.network import TokenSequence
+
+from .conftest import publish_start, read_by_cloze, read_by_transformers
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
@@ -31,21 +29,10 @@ SPARSE = [("sparsify", {"share": 0.5, "embeddings": True}), ("quantise", {"bits"
 def test_a_compressed_network_opens_in_transformers_with_the_same_states(
     systems: ModuleType, tmp_path: Path, name: str, kind: str, cls: str, changes: list[Any]
 ) -> None:
-    pieces, recipe = systems.tokenizer(kind), load_recipe(name, size="tiny")
-    Publisher(recipe, pieces)(tmp_path / "run", build_step(recipe, vocab_size=pieces.size).state_dict(), 0)
-    compress(tmp_path / "run", tmp_path / "small", changes)
-    loaded = load_checkpoint(tmp_path / "small")
+    start = publish_start(tmp_path / "run", name, systems.tokenizer(kind))
+    compress(start, tmp_path / "small", changes)
     model, info = getattr(transformers, cls).from_pretrained(tmp_path / "small", output_loading_info=True)
     assert not [key for key in info["missing_keys"] if "pooler" not in key] and not info["mismatched_keys"]
-    tokens = torch.arange(5, 17)[None]
-    further = {"decoder": TokenSequence(tokens[:, :4])} if name == "t5-small" else {}
-    theirs_further = {"decoder_input_ids": tokens[:, :4]} if further else {}
-    state = "decoder_hidden" if further else "hidden"
-    with torch.no_grad():
-        ours = loaded.network(want=frozenset({state}), order=loaded.order, tokens=tokens, **further)[state]
-        theirs = model.eval()(input_ids=tokens, **theirs_further).last_hidden_state
-        before = load_checkpoint(tmp_path / "run").network(
-            want=frozenset({state}), order=loaded.order, tokens=tokens, **further
-        )[state]
-    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
-    assert not torch.allclose(ours, before, atol=1e-3)
+    ours = read_by_cloze(tmp_path / "small")
+    torch.testing.assert_close(ours, read_by_transformers(model), atol=1e-5, rtol=0)
+    assert not torch.allclose(ours, read_by_cloze(start), atol=1e-3)
