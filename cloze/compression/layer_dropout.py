@@ -15,7 +15,7 @@ from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.dropout import uniform_by_row
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.clock import Clock
+from cloze.networks.clock import Clock, clock_of
 from cloze.registry import register
 from cloze.transfer.change import Change
 
@@ -78,6 +78,6 @@ class LayerDropout(Change):
         if not stacks or not known or isinstance(network, TwoStream):
             why = "computes two streams in each layer" if isinstance(network, TwoStream) else "has no layers that can be skipped"
             raise CheckpointError(f"layer_dropout: {type(network).__name__} {why}. Leave the change out.")
-        clock = next(module.attention.dropout.clock for module in network.modules() if isinstance(module, Layer))
+        clock: Any = clock_of(network)  # a `Layer` has dropout, which reads it
         for name, around in stacks.items():
             around.append(Skips(self.odds, clock, f"layer_dropout {name}").train(network.training))

@@ -18,7 +18,7 @@ from cloze.transfer.maps import STACKED, chosen_maps
 
 
 class Rounded(NamedTuple):
-    """A rounded weight: `integers` (out, in), and for each row the `step` (out, 1) and the number `zero` that is 0 (out, 1)."""
+    """A rounded weight: `integers` (out, in), the `step` of each row (out, 1), and `zero` (out, 1), for which 0 stands."""
 
     integers: Tensor
     step: Tensor

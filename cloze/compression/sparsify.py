@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne
 from cloze.compression.maps import token_tables
+from cloze.errors import CheckpointError
 from cloze.networks.blocks.computed import compute_weight
-from cloze.networks.blocks.dropout import Dropout
-from cloze.networks.clock import Clock
+from cloze.networks.clock import Clock, clock_of
 from cloze.registry import Live, register
 from cloze.transfer.change import Change, Tensors, Transition
 from cloze.transfer.maps import chosen_maps
@@ -26,7 +26,7 @@ STAIRS = 100  # the masks of a scheduled share are computed again after every hu
 class Mask(nn.Module):
     """W ⊙ M: `kept` is M (out, in), false where a weight is pruned. `rows` are those of W that are pruned.
 
-    `share` is a number, or a function of the share of the budget spent, which the `clock` tells. In training, the mask is
+    `share` is a number, or a function of the share of the budget spent, which is that of the `clock`. In training, the mask is
     computed from the weights whenever another hundredth of the budget is spent; `stair` is the last one. Pruned weights stay
     pruned, because they count as zeros.
     """
@@ -76,8 +76,8 @@ class Sparsify(Change):
     comparison). `on` names linear maps as in `lora`; with `embeddings`, the table of tokens is pruned, too. The checkpoint
     decides which weights are pruned; the others are trained. Export writes the zeros.
 
-    A share with a schedule grows while training: `{cubic: {start: 0, end: 0.6, until: 0.5}}` (Zhu and Gupta, 2017, §3). It needs
-    a network with dropout, and may start at random.
+    A share with a schedule grows while training: `{cubic: {start: 0, end: 0.6, until: 0.5}}` (Zhu and Gupta, 2017, §3). Such a
+    network may start at random.
     """
 
     share: Live[BelowOne]
@@ -95,8 +95,13 @@ class Sparsify(Change):
     def apply(self, network: Any) -> None:
         """Put a mask on every chosen map; it prunes nothing yet."""
         share: Any = self.share
-        clock = next((module.clock for module in network.modules() if isinstance(module, Dropout)), None)
         chosen: list[tuple[Any, slice]] = list(chosen_maps(network, self.on, of="sparsify"))
+        clock = clock_of(network)
+        if callable(share) and clock is None:
+            raise CheckpointError(
+                f"sparsify: {type(network).__name__} has no clock, so the share cannot follow a schedule.\n"
+                "  Write a number, such as share: 0.5."
+            )
         chosen += [(table, slice(None)) for table in token_tables(network)] if self.embeddings else []
         for number, (owner, rows) in enumerate(chosen):
             seed = zlib.crc32(f"sparsify {number}".encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 
 class Clock:
@@ -35,3 +36,8 @@ class Clock:
         self.seed, self.step = self.seed.to(device), self.step.to(device)
         self.first_row, self.share = self.first_row.to(device), self.share.to(device)
         return self
+
+
+def clock_of(network: nn.Module) -> Clock | None:
+    """The clock that the modules of a network read; None if they read none."""
+    return next((value for module in network.modules() for value in vars(module).values() if isinstance(value, Clock)), None)

@@ -49,8 +49,8 @@ class Change:
        heads. Not called when a run resumes.
     4. `plain`, on export: undoes `apply` so that the network computes the same without it.
 
-    By default nothing happens at any moment. A change with `apply` must set `lasts`. What cannot be done is refused with a
-    `CheckpointError`.
+    By default nothing happens at any moment. A change with `apply` must set `lasts`, unless it acts in training alone. What
+    cannot be done is refused with a `CheckpointError`.
     """
 
     #: The network keeps something of its own: `cloze/network.json` describes the change, and opening a checkpoint applies it.

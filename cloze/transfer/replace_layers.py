@@ -103,13 +103,10 @@ class ReplaceLayers(Change):
         freeze(network)
         for parameter in layers.parameters():
             parameter.requires_grad_(True)
-        old = nn.ModuleList(copy.deepcopy(layer) for layer in layers for _ in range(self.group))
-        for module in old.modules():
-            for name, value in vars(module).items():
-                if isinstance(value, Clock):
-                    setattr(module, name, network.clock)
+        clock = network.clock  # the one thing that copies share with the network
+        old = nn.ModuleList(copy.deepcopy(layer, {id(clock): clock}) for layer in layers for _ in range(self.group))
         old.requires_grad_(False)
-        network.around.append(Predecessors(old, self.group, self.odds, network.clock))
+        network.around.append(Predecessors(old, self.group, self.odds, clock))
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The lowest layers' tensors for the network, and all layers' for the predecessor."""

@@ -11,7 +11,7 @@ from torch import nn
 from cloze.compression import LayerDropout, PruneHeads, Quantise, Sparsify, attentions, round_weight
 from cloze.compression.sparsify import Mask
 from cloze.errors import CheckpointError
-from cloze.networks import Clock, Transformer
+from cloze.networks import GRU, Clock, Transformer
 from cloze.networks.blocks.computed import keep_computed
 from cloze.training.schedules import LinearChange
 from tests.making import network_of
@@ -150,6 +150,24 @@ def test_a_scheduled_share_grows_and_what_is_pruned_stays_pruned() -> None:
     network.eval()
     clock.set(share=0.0)
     assert int((outer.weight == 0).sum()) == count // 2
+
+
+def test_a_scheduled_share_grows_in_a_network_without_dropout() -> None:
+    clock = Clock()
+    network = GRU(width=8, vocab_size=9, clock=clock).train()
+    Sparsify(LinearChange(0.0, 0.5)).apply(network)  # type: ignore[arg-type]
+    clock.set(share=1.0)
+    weight = network.layers[0].input.weight
+    assert int((weight == 0).sum()) == weight.numel() // 2
+
+
+def test_a_scheduled_share_is_refused_where_no_clock_runs() -> None:
+    class Mine(nn.Sequential):
+        def depth_groups(self) -> list[nn.Module]:
+            return [self[0], self[1]]
+
+    with pytest.raises(CheckpointError, match=r"Mine has no clock.*\n  Write a number, such as share: 0\.5\."):
+        Sparsify(LinearChange(0.0, 0.5)).apply(Mine(nn.Embedding(9, 8), nn.Linear(8, 8)))  # type: ignore[arg-type]
 
 
 def test_masks_are_of_the_order_of_magnitudes_alone_nested_and_random_where_asked() -> None:
