@@ -58,8 +58,8 @@ class Workers(Protocol):
     def start(self, job: Job) -> None:
         """Start a job; the caller keeps to `count`."""
 
-    def wait(self) -> Ended:
-        """The next job to end."""
+    def wait(self, seconds: float) -> Ended | None:
+        """The next job to end; None if none ends within these seconds."""
 
     def stop(self) -> None:
         """End all running jobs; each may first write a checkpoint."""
@@ -95,14 +95,17 @@ class LocalWorkers:
         """Start a process."""
         self._processes[_started(job, share_of_cores(self.count))] = job
 
-    def wait(self) -> Ended:
-        """The next process to end."""
+    def wait(self, seconds: float) -> Ended | None:
+        """The next process to end; None if none ends within these seconds."""
+        until = time.monotonic() + seconds
         while True:
             for process, job in self._processes.items():
                 if (code := process.poll()) is not None:
                     del self._processes[process]
                     _close(process)
                     return Ended(job, code)
+            if time.monotonic() > until:
+                return None
             time.sleep(_POLL)
 
     def stop(self) -> None:
@@ -147,9 +150,12 @@ class RayWorkers:
         """Submit a task."""
         self._tasks[self._run.remote(job, share_of_cores(self.count))] = job
 
-    def wait(self) -> Ended:
-        """The next task to end; one whose machine was lost counts as killed."""
-        (task, *_), _ = self._ray.wait(list(self._tasks), num_returns=1)
+    def wait(self, seconds: float) -> Ended | None:
+        """The next task to end, None if none ends within these seconds; one whose machine was lost counts as killed."""
+        found, _ = self._ray.wait(list(self._tasks), num_returns=1, timeout=seconds)
+        if not found:
+            return None
+        (task,) = found
         job = self._tasks.pop(task)
         try:
             return Ended(job, self._ray.get(task))

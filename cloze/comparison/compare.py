@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
 
 from cloze.comparison.answer import Answer, answer_of
 from cloze.comparison.cell import FAILED, LOG, Cell, failure_of, write_json
 from cloze.comparison.design import Design, checked
 from cloze.comparison.grid import Grid
 from cloze.comparison.page import write_page
+from cloze.comparison.progress import REFRESH, Progress
 from cloze.comparison.sentence import as_data
 from cloze.corpus.readers.not_text import require_apart
 from cloze.errors import CheckpointError
 from cloze.jobs import Ended, Job, Workers
-from cloze.training.log import duration
 
 _STOPPED = {128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGTERM, -signal.SIGINT}
-_REFRESH = 20.0  # seconds between lines where the output is no terminal
 
 
 class Interrupted(Exception):
@@ -100,7 +95,9 @@ def _fill(grid: Grid, workers: Workers, progress: Progress) -> None:
         progress.show()
         if not workers.running:
             return
-        ended = workers.wait()
+        ended = workers.wait(REFRESH)
+        if ended is None:
+            continue
         cell = at_work.pop(ended.job.name)
         if grid.result(cell) is None:
             grid.failed[cell.key] = _reason(cell.folder(grid.out), ended)
@@ -126,59 +123,3 @@ def _reason(folder: Path, ended: Ended) -> str:
 
 def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt(number)
-
-
-class Progress:
-    """Cells done of all, and the time left: a line that rewrites itself on a terminal, else one from time to time."""
-
-    def __init__(self, grid: Grid, count: int, *, say: Callable[[str], None], stream: TextIO | None = None) -> None:
-        self.grid, self.count, self.say, self.stream = grid, count, say, stream or sys.stderr
-        self.total = Counter(grid.counts())
-        done = {cell.key: cell.kind for cell in grid.cells() if grid.result(cell) is not None}
-        self.done: Counter[str] = Counter(done.values())
-        self.since: dict[str, float] = {}  # when cells were started
-        self.took: dict[str, list[float]] = {}  # by kind, the seconds of the cells that this process has seen
-        self.shown, self.width = -float("inf"), 0
-
-    def started(self, cell: Cell) -> None:
-        """A cell was started."""
-        self.since[cell.key] = time.monotonic()
-
-    def ended(self, cell: Cell, failure: str | None) -> None:
-        """A cell ended; a failure is told at once."""
-        seconds = time.monotonic() - self.since.pop(cell.key)
-        if failure is None:
-            self.done[cell.kind] += 1
-            self.took.setdefault(cell.kind, []).append(seconds)
-        else:
-            self.close()
-            self.say(f"failed: {cell.label} ({cell.kind}): {failure.splitlines()[0]}")
-
-    @property
-    def left(self) -> float | None:
-        """The seconds that are left, from the mean of each kind of cell; a kind that is not known yet takes as long as the
-        slowest that is."""
-        means = {kind: sum(own) / len(own) for kind, own in self.took.items()}
-        if not means:
-            return None
-        left = self.total - self.done
-        return sum(number * means.get(kind, max(means.values())) for kind, number in left.items()) / self.count
-
-    def show(self) -> None:
-        """Show how far it is."""
-        now, live = time.monotonic(), self.stream.isatty()
-        if not live and now - self.shown < _REFRESH:
-            return
-        self.shown = now
-        left = "" if self.left is None else f", about {duration(self.left)} left"
-        failed = f", {len(self.grid.failed)} failed" if self.grid.failed else ""
-        line = f"{self.done.total()} of {self.total.total()} cells done{failed}, {len(self.since)} running{left}"
-        self.stream.write("\r" + line.ljust(self.width) if live else line + "\n")
-        self.stream.flush()
-        self.width = len(line)
-
-    def close(self) -> None:
-        """End the rewritten line."""
-        if self.stream.isatty() and self.width:
-            self.stream.write("\n")
-            self.width = 0

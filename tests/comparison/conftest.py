@@ -56,7 +56,7 @@ class Here:
         self.started.append(folder.name)
         self._ended.append(Ended(job, self.run(folder)))
 
-    def wait(self) -> Ended:
+    def wait(self, seconds: float) -> Ended:
         return self._ended.pop(0)
 
     def stop(self) -> None:

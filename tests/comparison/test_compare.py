@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from cloze.comparison.cell import read_json
 from cloze.comparison.compare import finish, run
 from cloze.comparison.design import Design, budgets_of, candidates_of, checked, tasks_of, transfers_of
 from cloze.comparison.grid import Grid
+from cloze.comparison.progress import Progress
 from cloze.comparison.sentence import as_csv, table
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, TaskError, UserError
 
@@ -250,8 +253,8 @@ def test_progress_counts_cells_and_estimates_the_time_left_by_kind(
 ) -> None:
     """A store takes 2 s, a run of pre-training 30 s, one of fine-tuning 10 s."""
     now, seconds = [0.0], {"corpus": 2.0, "pretrain": 30.0, "finetune": 10.0}
-    monkeypatch.setattr("cloze.comparison.compare.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("cloze.comparison.compare._REFRESH", 0.0)
+    monkeypatch.setattr("cloze.comparison.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("cloze.comparison.progress.REFRESH", 0.0)
 
     def work(folder: Path) -> int:
         now[0] += seconds[folder.name.split("-")[0]]
@@ -262,9 +265,32 @@ def test_progress_counts_cells_and_estimates_the_time_left_by_kind(
     run(design(), tmp_path, Here(work))
     lines = shown.getvalue().splitlines()
     assert lines[0] == "0 of 9 cells done, 1 running"
-    assert lines[1] == "1 of 9 cells done, 1 running, about 16 s left"
-    assert "5 of 9 cells done, 1 running, about 2 min 00 s left" in lines
+    assert lines[1] == "1 of 9 cells done, 1 running"
+    assert "2 of 9 cells done, 1 running, more than 1 min 30 s left" in lines
+    assert "6 of 9 cells done, 1 running, about 30 s left" in lines
     assert lines[-1] == "9 of 9 cells done, 0 running, about 0 s left"
+
+
+def test_progress_reads_how_far_running_cells_are(design: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 4 runs of pre-training, one has done a quarter in 10 s: 30 s of it are left, and 40 s for each of the others."""
+    run(design(), tmp_path, Here(lambda folder: stub(folder) if folder.name.startswith("corpus") else 1))
+    grid, now, shown = Grid(checked(design()), tmp_path), [0.0], io.StringIO()
+    monkeypatch.setattr("cloze.comparison.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("cloze.comparison.progress.REFRESH", 0.0)
+    cell = next(one for one in grid.ready() if one.kind == "pretrain")
+    log = cell.write(tmp_path) / "log.txt"
+    log.write_text("nothing yet\n")
+    progress = Progress(grid, 1, say=lambda line: None, stream=shown)
+    progress.started(cell)
+    now[0] = 10.0
+    progress.show()
+    log.write_text("step 9   24%  loss 5.0\nstep 1,000   25%  loss 4.0  30 s left\n")
+    os.utime(log, (time.time() + 60, time.time() + 60))
+    progress.show()
+    assert shown.getvalue().splitlines() == [
+        "1 of 9 cells done, 1 running",
+        "1 of 9 cells done, 1 running (25%), more than 2 min 30 s left",
+    ]
 
 
 def test_values_for_one_task_do_not_concern_the_others(design: Make, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_job_ends_with_its_exit_code_and_prints_into_its_log(tmp_path: Path) -
     for name, word in (("good", "--version"), ("bad", "nothing")):
         workers.start(Job(name, "cloze", (word,), tmp_path / f"{name}.log"))
     assert workers.running == 2
-    codes = {ended.job.name: ended.code for ended in (workers.wait(), workers.wait())}
+    codes = {ended.job.name: ended.code for ended in (workers.wait(60.0), workers.wait(60.0)) if ended}
     assert codes == {"good": 0, "bad": 2} and workers.running == 0
     assert (tmp_path / "good.log").read_text().startswith("cloze ")
     assert "unknown verb 'nothing'" in (tmp_path / "bad.log").read_text()

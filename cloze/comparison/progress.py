@@ -1,0 +1,112 @@
+"""How far a comparison is: cells done of all, how far the running ones are, and the time left."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TextIO
+
+from cloze.comparison.cell import LOG, Cell
+from cloze.comparison.grid import Grid
+from cloze.training.log import duration
+
+REFRESH = 20.0  # seconds between lines where the output is no terminal
+_TAIL = 600  # bytes of a log, enough for its last line
+_LEAST = 0.02  # of a run: what is done of less says little about its time
+
+
+class Progress:
+    """A line that rewrites itself on a terminal, else one from time to time.
+
+    The time left is that of the cells of each kind: the mean of those that this process has seen, and of those that run, as far
+    as their logs say. If cells of some kind have not been seen yet, the line says "more than".
+    """
+
+    def __init__(self, grid: Grid, count: int, *, say: Callable[[str], None], stream: TextIO | None = None) -> None:
+        self.grid, self.count, self.say, self.stream = grid, count, say, stream or sys.stderr
+        self.total = Counter(grid.counts())
+        done = {cell.key: cell.kind for cell in grid.cells() if grid.result(cell) is not None}
+        self.done: Counter[str] = Counter(done.values())
+        self.running: dict[str, tuple[Cell, float]] = {}  # and when they were started
+        self.begun: dict[str, float] = {}  # the part of a run that an earlier process has done
+        self.took: dict[str, list[float]] = {}  # by kind, the seconds of the cells that this process has seen
+        self.shown, self.width = -float("inf"), 0
+
+    def started(self, cell: Cell) -> None:
+        """A cell was started."""
+        self.running[cell.key] = cell, time.monotonic()
+        self.begun[cell.key] = part_done(cell.folder(self.grid.out) / LOG, 0.0) or 0.0
+
+    def ended(self, cell: Cell, failure: str | None) -> None:
+        """A cell ended; a failure is reported at once."""
+        seconds = time.monotonic() - self.running.pop(cell.key)[1]
+        if failure is None:
+            self.done[cell.kind] += 1
+            self.took.setdefault(cell.kind, []).append(seconds)
+        else:
+            self.close()
+            self.say(f"failed: {cell.label} ({cell.kind}): {failure.splitlines()[0]}")
+
+    def show(self) -> None:
+        """Show how far it is."""
+        now, live = time.monotonic(), self.stream.isatty()
+        if not live and now - self.shown < REFRESH:
+            return
+        self.shown = now
+        parts = {cell.key: part_done(cell.folder(self.grid.out) / LOG, began) for cell, began in self._clocks()}
+        known = [part for part in parts.values() if part is not None]
+        running = f"{len(self.running)} running" + (f" ({', '.join(f'{part:.0%}' for part in known)})" if known else "")
+        failed = f", {len(self.grid.failed)} failed" if self.grid.failed else ""
+        line = f"{self.done.total()} of {self.total.total()} cells done{failed}, {running}{self._left(parts, now)}"
+        self.stream.write("\r" + line.ljust(self.width) if live else line + "\n")
+        self.stream.flush()
+        self.width = len(line)
+
+    def _clocks(self) -> Iterable[tuple[Cell, float]]:
+        """The running cells, and when they were started by the clock of files."""
+        behind = time.time() - time.monotonic()
+        return [(cell, since + behind) for cell, since in self.running.values()]
+
+    def _left(self, parts: dict[str, float | None], now: float) -> str:
+        """The time left in words; nothing where nothing is known."""
+        took = {kind: list(seconds) for kind, seconds in self.took.items()}
+        spent = 0.0
+        for cell, since in self.running.values():
+            part = (parts[cell.key] or 0.0) - self.begun[cell.key]
+            if part > _LEAST:
+                took.setdefault(cell.kind, []).append((now - since) / part)
+                spent += now - since
+        if not took:
+            return ""
+        left = {kind: number for kind, number in (self.total - self.done).items() if number}
+        seconds = sum(number * sum(took[kind]) / len(took[kind]) for kind, number in left.items() if kind in took) - spent
+        known = all(kind in took for kind in left)
+        if not known and seconds <= 0:
+            return ""
+        about = "about" if known else "more than"
+        return f", {about} {duration(max(seconds, 0.0) / self.count)} left"
+
+    def close(self) -> None:
+        """End the rewritten line."""
+        if self.stream.isatty() and self.width:
+            self.stream.write("\n")
+            self.width = 0
+
+
+def part_done(log: Path, since: float) -> float | None:
+    """How much of its run a cell has done, by the last progress line of its log; None without one that is newer than `since`."""
+    try:
+        with log.open("rb") as file:
+            if os.fstat(file.fileno()).st_mtime < since:
+                return None
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - _TAIL))
+            found = re.findall(rb"^step [\d,]+ +(\d+)%", file.read(), re.MULTILINE)
+    except FileNotFoundError:
+        return None
+    return int(found[-1]) / 100 if found else None
