@@ -17,15 +17,15 @@ def command(
     layers: Annotated[str | None, typer.Option(help="Keep only these layers, from 0: 0,2,4; or every_other, or half.")] = None,
     depth: Annotated[int | None, typer.Option(min=1, help="Keep so many layers, at equal distances.")] = None,
     heads: Annotated[float | None, typer.Option(help="Prune this share of the heads, the least important first.")] = None,
-    scores: Annotated[Path | None, typer.Option(help="With --heads: a JSON file with the importance of each head.")] = None,
+    scores: Annotated[Path | None, typer.Option(help="With --heads: what cloze probe heads --out wrote.")] = None,
     task: Annotated[
         str | None, typer.Option(help="With --heads: labelled rows that measure the importance of heads: FILE or NAME=FILE.")
     ] = None,
-    text: Annotated[str | None, typer.Option(help="With --heads: the same, by a file with a sentence per line.")] = None,
+    text: Annotated[str | None, typer.Option(help="With --heads: plain text that measures it, a sentence per line.")] = None,
     magnitude: Annotated[float | None, typer.Option(help="Set this share of each matrix to zero, the smallest first.")] = None,
     bits: Annotated[int | None, typer.Option(help="Round weights to this many bits.")] = None,
-    groups: Annotated[int, typer.Option(min=1, help="With --bits: ranges of their own for this many groups of rows.")] = 1,
-    asymmetric: Annotated[bool, typer.Option("--asymmetric", help="With --bits: from the least to the largest.")] = False,
+    groups: Annotated[int, typer.Option(min=1, help="With --bits: groups of rows, each with its own range.")] = 1,
+    asymmetric: Annotated[bool, typer.Option("--asymmetric", help="With --bits: a range not centred on 0.")] = False,
     embeddings: Annotated[
         bool | None, typer.Option("--embeddings/--no-embeddings", help="Also the table of tokens (--bits: on; --magnitude: off).")
     ] = None,
