@@ -149,7 +149,7 @@ def _cell(variants: Sequence[Variant], length: int, batch: int, rounds: int, dev
             rows.append(Timed(*common, fault=one.fault))
             continue
         found = times[id(one)]
-        low, _, high = statistics.quantiles(found, n=4) if len(found) > 1 else (found[0],) * 3
+        low, _, high = statistics.quantiles(found, n=4, method="inclusive") if len(found) > 1 else (found[0],) * 3
         rows.append(Timed(*common, flops[one.subject.name], statistics.median(found), low, high))
     return rows
 

@@ -47,6 +47,7 @@ def test_every_variant_runs_once_in_every_round_by_turns(monkeypatch: pytest.Mon
     rows = measure(subjects, lengths=[4], batches=[1], formats=["fp32", "bf16", "int8"], rounds=3)
     assert ran == ["a fp32", "a bf16", "a int8"] * 5
     assert [row.median for row in rows] == [2.0] * 3  # the two passes before do not count
+    assert [(row.low, row.high) for row in rows] == [(1.5, 3.0)] * 3
 
 
 @pytest.mark.parametrize("changes", [{}, {"share.weights": "all"}, {"norm": "pre", "positions": "rotary"}])
