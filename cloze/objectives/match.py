@@ -11,7 +11,7 @@ agree, except the cross-entropy, whose minimum is the teacher's entropy.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.batch import Batch, sequence
-from cloze.bounds import Depth, Positive, Width
+from cloze.bounds import Count, Depth, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.cost import Operations, shown
@@ -71,6 +71,16 @@ def _require(fits: bool, reason: str, layers: Any) -> None:
         )
 
 
+def ensemble_scores(teachers: Sequence[Tensor], *, loss: ScoreLoss, temperature: float) -> Tensor:
+    """What several teachers say together, from the scores (…, C) of each: the mean of the scores for a squared difference, else
+    scores whose softmax at the `temperature` is the mean of their probabilities."""
+    given = torch.stack([wide(scores) for scores in teachers])
+    if loss == "squared" or len(given) == 1:
+        return given.mean(0)
+    shares = torch.log_softmax(given / temperature, dim=-1)
+    return temperature * (torch.logsumexp(shares, dim=0) - math.log(len(given)))
+
+
 def score_distance(
     student: Tensor, teacher: Tensor, *, loss: ScoreLoss, temperature: float, rescale: bool, over: Over
 ) -> Tensor:
@@ -117,17 +127,33 @@ class MatchScores(Match):
 
     `rescale` multiplies the first two by T², so that their gradients are as large as at T = 1. `over: mean` divides by the number
     of classes. A vocabulary is visited in blocks, so the scores of all tokens never exist at once.
+
+    With `teachers: 3` the readings are `student`, `teacher_1`, `teacher_2` and `teacher_3`. The student learns the mean of their
+    probabilities, or with `squared` the mean of their scores. A vocabulary cannot have several teachers.
     """
 
     def __init__(
         self, *, loss: ScoreLoss = "kl_divergence", temperature: Positive = 1.0, rescale: bool = True, over: Over = "sum",
-        set: str = "main",
+        teachers: Count = 1, set: str = "main",
     ) -> None:
         super().__init__()
+        if teachers > 1:
+            self.reads = ("student", *(f"teacher_{number}" for number in range(1, teachers + 1)))
         self.kind_of_loss, self.temperature, self.rescale, self.over, self.set = loss, temperature, rescale, over, set
         self.target_positions, self.weights = f"positions/{set}", f"weights/{set}"
         self.takes, self.optional = frozenset({self.target_positions}), frozenset({self.weights})
-        self.factored = frozenset(self.reads)
+        self.factored = frozenset(self.reads if teachers == 1 else ())
+
+    def teacher(self, readings: Mapping[str, Any]) -> Any:
+        """What the teacher gives, or several together."""
+        if "teacher" in self.reads:
+            return super().teacher(readings)
+        given = [readings[name].detach() for name in self.reads[1:]]
+        if shapes := {tuple(one.shape) for one in given[1:]} - {tuple(given[0].shape)}:
+            raise RecipeError(
+                f"match_scores: (targets, classes): one teacher has {tuple(given[0].shape)}, another {shapes.pop()}.\n  {_SAME}"
+            )
+        return ensemble_scores(given, loss=self.kind_of_loss, temperature=self.temperature)
 
     def count(self, batch: Batch) -> Tensor:
         """The sum of weights; without weights, the number of targets."""

@@ -258,6 +258,15 @@ def test_three_kinds_of_tasks_are_learned_by_mt_dnn(
         found = evaluate(learner, learner.task.read(one.dev[0]), always=told["usual"])
         own = {f"{name}/{key}": value for key, value in found.metrics.items()}
         assert {key: standing[key] for key in own} == pytest.approx(own, abs=1e-6)
+    binds = [f"teacher_{number}={tmp_path / 'out'}" for number in (1, 2, 3)]
+    taught, small = tmp_path / "taught", [*values, "length=8"]
+    finetune(folder("bert"), recipe="mt-dnn-kd", tasks=three, out=taught, overrides=small, binds=binds, report=quiet)
+    assert set(load_checkpoint(taught).heads) == set(three)
+    events = [json.loads(line) for line in (taught / "cloze" / "log.jsonl").read_text().splitlines()]
+    losses = {name for event in events if event["event"] == "train" for name in event["objectives"]}
+    assert {"sentence/sentence_teachers", "pair/pair_teachers"} <= losses <= {
+        "sentence/sentence", "sentence/sentence_teachers", "pair/pair", "pair/pair_teachers", "similarity/similarity"
+    }  # fmt: skip
 
 
 def test_the_recipe_of_several_tasks_is_legal_and_reads_back_equal(

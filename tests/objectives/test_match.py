@@ -137,6 +137,28 @@ def test_weights_multiply_the_loss_of_their_row() -> None:
     assert float(objective.count(batch)) == 2.0
 
 
+def test_several_teachers_are_the_mean_of_their_probabilities_and_equal_ones_are_one() -> None:
+    student, first, second = (numbers(ROWS, CLASSES, seed=seed) for seed in (1, 2, 3))
+    three = MatchScores(loss="cross_entropy", temperature=2.0, rescale=False, teachers=3)
+    assert three.reads == ("student", "teacher_1", "teacher_2", "teacher_3")
+    found = three({"student": student, "teacher_1": first, "teacher_2": second, "teacher_3": second}, LABELS).total
+    mean = (F.softmax(first / 2, 1) + 2 * F.softmax(second / 2, 1)) / 3
+    torch.testing.assert_close(found, -(mean * F.log_softmax(student / 2, 1)).sum())
+    of_scores = -(F.softmax((first + 2 * second) / 6, 1) * F.log_softmax(student / 2, 1)).sum()
+    assert abs(float(found - of_scores)) > 0.01  # the mean of scores is another target
+    alone = MatchScores(loss="cross_entropy", temperature=2.0, rescale=False)({"student": student, "teacher": first}, LABELS)
+    same = three({"student": student, "teacher_1": first, "teacher_2": first, "teacher_3": first}, LABELS)
+    torch.testing.assert_close(same.total, alone.total)
+    squared = MatchScores(loss="squared", teachers=2)({"student": student, "teacher_1": first, "teacher_2": second}, LABELS)
+    torch.testing.assert_close(squared.total, (student - (first + second) / 2).square().sum())
+
+
+def test_teachers_of_other_classes_than_the_first_are_refused() -> None:
+    readings = {"student": numbers(6, 5), "teacher_1": numbers(6, 5), "teacher_2": numbers(6, 4)}
+    with pytest.raises(RecipeError, match=r"one teacher has \(6, 5\), another \(6, 4\)"):
+        MatchScores(teachers=2)(readings, LABELS)
+
+
 # ---- a vocabulary in blocks --------------------------------------------------------------------------------------------
 
 

@@ -114,6 +114,17 @@ def test_tinybert_learns_layers_and_then_classes_from_its_teacher(tuned: Folder,
     assert "accuracy" in json.loads((out / "cloze" / "task.json").read_text())["dev"]
 
 
+def test_a_student_learns_from_labels_and_from_three_teachers_at_once(tuned: Folder, tables: Path, tmp_path: Path) -> None:
+    files = ["--train", str(tables / "train.tsv"), "--dev", str(tables / "dev.tsv")]
+    binds = [word for number in (1, 2, 3) for word in ("--bind", f"teacher_{number}={tuned(seed=number)}")]
+    assert main(["finetune", str(tuned()), "--recipe", "ensemble", *binds, *files, *VALUES, "--out", str(tmp_path)]) == 0
+    assert list(load_checkpoint(tmp_path).heads) == ["classification"]
+    references = [json.loads((tmp_path / "cloze" / "networks" / f"teacher_{n}.json").read_text())["folder"] for n in (1, 2, 3)]
+    assert references == [str(tuned(seed=number).resolve()) for number in (1, 2, 3)]
+    events = [json.loads(line) for line in (tmp_path / "cloze" / "log.jsonl").read_text().splitlines()]
+    assert next(e["objectives"] for e in events if e["event"] == "train").keys() == {"classification", "match_scores"}
+
+
 def test_a_bilstm_that_starts_at_random_learns_the_scores_of_a_tuned_bert(tuned: Folder, tables: Path, tmp_path: Path) -> None:
     files = ["--train", str(tables / "train.tsv"), "--dev", str(tables / "dev.tsv")]
     sizes = [f"networks.student.{size}" for size in ("width=16", "embedding_width=8")]
