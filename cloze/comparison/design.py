@@ -31,7 +31,7 @@ FROZEN_RECIPES = {"sentence_classification": "frozen_features", "token_labelling
 
 
 class Candidate(NamedTuple):
-    """A recipe that is pre-trained with some values set, or a checkpoint that stands already."""
+    """A recipe that is pre-trained with some values set, or an existing checkpoint."""
 
     name: str
     recipe: str | None = None

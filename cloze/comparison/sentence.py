@@ -56,7 +56,8 @@ def caveats(answer: Answer) -> list[str]:
     found = [f"{constant} of {runs} runs give one answer to every example: they have learned nothing"] if constant else []
     found += [f"{counted(len(answer.failures), 'cell')} failed"] if answer.failures else []
     found += [f"{counted(answer.unfinished, 'cell')} not finished"] if answer.unfinished else []
-    return found + (["3 or more seeds can tell candidates apart; finished runs are kept"] if answer.design.seeds < 2 else [])
+    alone = answer.design.seeds < 2 and len(answer.systems) > 1
+    return found + (["3 or more seeds can tell candidates apart; finished runs are kept"] if alone else [])
 
 
 def measure(answer: Answer) -> str:
