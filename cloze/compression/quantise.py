@@ -64,6 +64,12 @@ class _Through(torch.autograd.Function):
         return gradients[0], None
 
 
+def pass_gradient(x: Tensor, rounded: Tensor) -> Tensor:
+    """The values of `rounded` with the gradient of x, as if nothing were rounded."""
+    made: Tensor = _Through.apply(x, rounded)
+    return made
+
+
 class Rounding(nn.Module):
     """A weight with the values of `bits` bits; its gradient passes unchanged. See `round_weight`."""
 
@@ -79,8 +85,7 @@ class Rounding(nn.Module):
         """(out, in) to (out, in)."""
         if weight.is_meta:
             return weight
-        made: Tensor = _Through.apply(weight, self.rounded(weight).floats.to(weight.dtype))
-        return made
+        return pass_gradient(weight, self.rounded(weight).floats.to(weight.dtype))
 
 
 @register("change", "quantise")

@@ -47,6 +47,11 @@ class Ranks:
         """The smallest value of any rank."""
         return self._reduce([number], dist.ReduceOp.MIN)[0] if self.world > 1 else number
 
+    def most(self, numbers: torch.Tensor) -> list[float]:
+        """The largest value of each number (N) on any rank."""
+        found = cast(list[float], numbers.tolist())
+        return self._reduce(found, dist.ReduceOp.MAX) if self.world > 1 else found
+
     def gather(self, rows: torch.Tensor) -> list[torch.Tensor]:
         """The rows (N, …) of every rank, in the order of the ranks; ranks may have different numbers of rows."""
         if self.world == 1:

@@ -17,6 +17,7 @@ from cloze.batching import Cursor, MicroBatch
 from cloze.batching.deck import Deck
 from cloze.errors import RunError
 from cloze.networks.blocks.dropout import set_dropouts
+from cloze.networks.blocks.observer import Observer
 from cloze.training.averaged import averaged, averages, observe_loss
 from cloze.training.baselines import not_learning, with_measured
 from cloze.training.carry import Carries, Carry
@@ -72,6 +73,9 @@ class Session:
         _compile(self.model, run.training.compile, ranks.device)
         self.module = ranks.wrap(self.model)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.observers = [module for module in self.model.modules() if isinstance(module, Observer)]
+        for one in self.observers:
+            one.seen.zero_()  # what trials before the run have seen
         self.optimizer = run.optimizer.build(self.model.named_parameters())
         self.freezing = Freezing(
             self.model, dict(self.model.networks), train=run.train, layerwise=run.layerwise, wrapped=ranks.sharded
@@ -266,6 +270,7 @@ class Session:
 
     def after_update(self, before: float, share: float, settle: Callable[[], None] = lambda: None) -> None:
         """Do what is due after a step. `settle` first brings the parameters up to date if an engine holds newer ones."""
+        self._observe()
         if self.due_log(before, share):
             self.write_log()
         evaluating, saving = self.due_evaluation(before, share), self.due_checkpoint(before, share)
@@ -276,6 +281,15 @@ class Session:
             self._warn(share)
         if saving:
             self.checkpoint()
+
+    def _observe(self) -> None:
+        """Give every observer the largest number that it or its copies on other ranks have seen in this step."""
+        if not self.observers:
+            return
+        for one, largest in zip(self.observers, self.ranks.most(torch.stack([o.seen for o in self.observers])), strict=True):
+            if largest > 0:
+                one.learn(largest)
+            one.seen.zero_()
 
     def _warn(self, share: float) -> None:
         """Say once, after a third of the budget, if nothing has been learned."""

@@ -8,7 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.compression import LayerDropout, PruneHeads, Quantise, Sparsify, attentions, round_weight
+from cloze.compression import (
+    LayerDropout,
+    PruneHeads,
+    Quantise,
+    QuantiseActivations,
+    Sparsify,
+    attentions,
+    round_weight,
+)
+from cloze.compression.quantise_activations import ActivationRounding
 from cloze.compression.sparsify import Mask
 from cloze.errors import CheckpointError
 from cloze.networks import GRU, Clock, Transformer
@@ -79,6 +88,8 @@ def test_the_heads_of_both_stacks_of_an_encoder_decoder_are_found_by_kind() -> N
     (Quantise(1), {}, "1 bits. Expected 2 to 16"),
     (Quantise(4, groups=99), {}, r"99 groups are more than the rows of projections \(24\)"),
     (Quantise(4, on=("query",)), {}, "on: names whole maps"),
+    (QuantiseActivations(1), {}, "1 bits. Expected 2 to 16"),
+    (QuantiseActivations(on=("out",)), {}, "outputs: no chosen map is called key, query"),
 ])  # fmt: skip
 def test_what_cannot_be_compressed_is_refused(change: Any, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(CheckpointError, match=said):
@@ -130,6 +141,65 @@ def test_rounding_lets_gradients_pass_and_reaches_every_map_and_the_table() -> N
     own = next(iter(network.layers[1].outer.parameters()))
     network.layers[1].outer.weight.mul(3.0).sum().backward()
     assert torch.equal(own.grad, torch.full_like(own, 3.0))
+
+
+def rounding(bits: int = 8, largest: float = 0.0, average: float = 0.9) -> ActivationRounding:
+    made = ActivationRounding(bits=bits, average=average)
+    made.range.fill_(largest)
+    return made
+
+
+def test_rounded_activations_are_known_integers_odd_idempotent_and_off_by_half_a_step() -> None:
+    scaled = rounding(largest=63.5)  # a step of one half
+    assert scaled(torch.tensor([10.0, -10.0, 0.24, 0.26, 70.0])).tolist() == [10.0, -10.0, 0.0, 0.5, 63.5]
+    x = torch.randn(5, 40, generator=torch.Generator().manual_seed(0))
+    worst = []
+    for bits in (3, 4, 8):
+        own = rounding(bits, float(x.abs().max()))
+        step = float(own.range) / (2 ** (bits - 1) - 1)
+        assert torch.equal(own(-x), -own(x)) and torch.equal(own(own(x)), own(x))
+        worst.append(float((own(x) - x).abs().max()))
+        assert worst[-1] <= step / 2 * (1 + 1e-5)
+    assert worst[0] > 1.7 * worst[1] > 17 * worst[2]
+
+
+def test_the_range_of_activations_is_an_exponential_average_and_rounds_nothing_before_it_is_known() -> None:
+    own, x = rounding(average=0.75), torch.tensor([[0.3, -2.0]], requires_grad=True)
+    assert torch.equal(own.train()(x), x) and float(own.seen) == 2.0
+    own(torch.tensor([[-5.0]]))
+    assert float(own.seen) == 5.0  # the largest of all micro-batches
+    for largest, expected in ((5.0, 5.0), (1.0, 4.0), (8.0, 5.0)):
+        own.learn(largest)
+        assert float(own.range) == expected
+    seen = float(own.seen)
+    made = own.eval()(7.0 * x)
+    assert float(made.detach().min()) == -5.0 and float(own.seen) == seen
+    made.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [[7.0, 7.0]]  # also where the value is clamped
+
+
+def test_a_map_with_rounded_weights_and_activations_computes_a_product_of_integers() -> None:
+    network = transformer()
+    Quantise(8).apply(network)
+    QuantiseActivations(8).apply(network)
+    network.train()
+    hidden(network)
+    outer: Any = network.layers[0].outer
+    for module in network.modules():
+        if isinstance(module, ActivationRounding):
+            assert float(module.seen) > 0
+            module.learn(float(module.seen))
+    network.eval()
+    around, x = outer.around["quantise_activations"], torch.randn(6, outer.in_features)
+    own = next(iter(outer.parameters()))
+    w, step = round_weight(own.detach(), bits=8), around.input.range / 127
+    read = (x / step).round().clamp(-127, 127)
+    expected = (read.int() @ w.integers.int().T).float() * step * w.step[0] + outer.bias
+    torch.testing.assert_close(outer(x), expected, rtol=1e-6, atol=1e-6)
+    projections: Any = network.layers[1].attention.projections
+    made = projections(torch.randn(64, 8)).unflatten(-1, (3, 8))
+    assert len(made[:, 0].unique()) <= 255 and len(made[:, 1].unique()) <= 255 < len(made[:, 2].unique())
+    assert hidden(network).isfinite().all()
 
 
 def test_a_scheduled_share_grows_and_what_is_pruned_stays_pruned() -> None:

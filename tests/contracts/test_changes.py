@@ -46,6 +46,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "prompt": {"tokens": 3},
     "prune_heads": {"heads": [[0, 0], [1, 1]]},
     "quantise": {"bits": 4},
+    "quantise_activations": {"bits": 12, "outputs": []},
     "sparsify": {"share": 0.5},
     "vocabulary": {},
 }
@@ -70,10 +71,13 @@ REFUSED = (
     ("layer_dropout", "lstm skip-thought nnlm elmo context2vec cove word2vec-cbow", r"\w+ has no layers that can be skipped"),
     ("layer_dropout", "xlnet-base", r"TwoStream computes two streams in each layer"),
     ("prune_heads", "lstm skip-thought nnlm elmo context2vec cove word2vec-cbow", r"prune_heads: \w+ has no attention heads"),
-    ("lora sparsify quantise", "word2vec-cbow", r"\w+ has no linear maps above its embeddings"),
+    ("quantise_activations", "lstm skip-thought nnlm elmo context2vec cove", r"\w+ is not built of Transformer layers. Use"),
+    ("lora sparsify quantise quantise_activations", "word2vec-cbow", r"\w+ has no linear maps above its embeddings"),
 )
 #: Changes that have no plain form, and what is said.
 UNMERGED = dict.fromkeys(("adapters", "features", "pfeiffer_adapters", "prompt"), "cannot be merged into weights")
+#: Changes whose plain form computes about the same, and the relative difference of losses.
+ROUGH = {"quantise_activations": 0.01}
 #: Changes of states that the recipes of these systems do not train on.
 UNREAD = {
     "features": "t5-small xlnet-base skip-thought nnlm elmo context2vec cove word2vec-cbow",
@@ -162,6 +166,8 @@ def test_a_changed_network_computes_the_same_by_fast_functions_by_plain_modules_
     for module in network.modules():
         if hasattr(module, "kept"):
             module.kept[::2] = False
+        if hasattr(module, "range"):
+            module.range.fill_(12.0)
     changed = losses(own, step)
     with switched(False):
         assert [loss.item() for loss in losses(own, step)] == pytest.approx([loss.item() for loss in changed], rel=1e-5)
@@ -181,7 +187,8 @@ def test_a_changed_network_computes_the_same_by_fast_functions_by_plain_modules_
         return
     part.plain(network)
     assert not any(isinstance(module, ComputedLinear) for module in network.modules())
-    assert [loss.item() for loss in losses(own, step)] == pytest.approx([loss.item() for loss in changed], rel=1e-5)
+    expected = pytest.approx([loss.item() for loss in changed], rel=ROUGH.get(change, 1e-5))
+    assert [loss.item() for loss in losses(own, step)] == expected
 
 
 def assert_survives(change: str, name: str, system: Callable[..., Any], start: Callable[[str], Path], out: Path) -> None:
@@ -227,7 +234,7 @@ def assert_survives(change: str, name: str, system: Callable[..., Any], start: C
     [("arguments", "bert"), ("keep_layers", "t5-small"), ("keep_layers", "elmo"), ("adapters", "t5-small"),
      ("pfeiffer_adapters", "elmo"), ("lora", "bert"), ("lora", "lstm"),
      ("features", "bert"), ("features", "lstm"), ("prompt", "t5-small"), ("sparsify", "xlnet-base"), ("vocabulary", "bert"),
-     ("prune_heads", "t5-small"), ("quantise", "lstm"),
+     ("prune_heads", "t5-small"), ("quantise", "lstm"), ("quantise_activations", "t5-small"),
      ("replace_layers", "bert"),
      *((changes.split()[0], ones.split()[0]) for changes, ones, _ in REFUSED)],
 )  # fmt: skip

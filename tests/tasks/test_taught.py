@@ -13,6 +13,7 @@ import torch
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.load import taught_task_recipe_names
 from cloze.cli.main import main
+from cloze.compression.quantise_activations import ActivationRounding
 from cloze.transfer.replace_layers import Predecessors
 
 TOP = ("--set", "passes[1].objectives[2].layers=top")
@@ -99,6 +100,25 @@ def test_the_predecessors_layers_stay_bit_for_bit(successor: Path, tuned: Folder
     for number, layer in enumerate(load_checkpoint(tuned()).network.layers):  # type: ignore[arg-type]
         for name, tensor in layer.state_dict().items():
             assert torch.equal(host.layers[number].state_dict()[name], tensor)
+
+
+def test_q8bert_learns_ranges_that_its_folder_computes_with_and_exports_rounded_weights(
+    tuned: Folder, tables: Path, tmp_path: Path
+) -> None:
+    files = ["--train", str(tables / "train.tsv"), "--dev", str(tables / "dev.tsv")]
+    assert main(["finetune", str(tuned()), "--recipe", "q8bert", *files, *VALUES, "--out", str(tmp_path / "out")]) == 0
+    made, plain = load_checkpoint(tmp_path / "out"), load_checkpoint(tmp_path / "out", plain=True)
+    ranges = [m.range for m in made.network.modules() if isinstance(m, ActivationRounding)]
+    assert len(ranges) == 2 * (4 + 2) and all(float(one) > 0 for one in ranges)
+    weight = plain.network.layers[1].outer.weight
+    assert len(weight.unique()) <= 255 and torch.equal(made.network.layers[1].outer.weight, weight)
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["architectures"] == ["BertForSequenceClassification"]
+    tokens = torch.arange(5, 11)[None]
+    with torch.no_grad():
+        own, theirs = (
+            loaded.network(want=frozenset({"hidden"}), order="open", tokens=tokens)["hidden"] for loaded in (made, plain)
+        )
+    assert 0 < (own - theirs).abs().max() < 0.3
 
 
 def test_tinybert_learns_layers_and_then_classes_from_its_teacher(tuned: Folder, tables: Path, tmp_path: Path) -> None:

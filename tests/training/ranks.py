@@ -12,12 +12,22 @@ import torch
 from lanes import Lanes, recurrent
 from tiny import Numbers, bert, electra, tiny_run
 
+from cloze.compression import QuantiseActivations
 from cloze.training.loop import train
 from cloze.training.step import Step
+
+
+def rounded() -> Step:
+    """A network that learns the ranges of its activations."""
+    step = bert()
+    QuantiseActivations(bits=16, average=0.5).apply(step.networks["main"])
+    return step
+
 
 SCENARIOS: dict[str, tuple[Callable[[], Step], str]] = {
     "ddp-bert": (bert, "ddp"),
     "ddp-electra": (electra, "ddp"),
+    "ddp-rounded": (rounded, "ddp"),
     "fsdp-bert": (bert, "fsdp"),
     "fsdp-electra": (electra, "fsdp"),
 }

@@ -1,6 +1,9 @@
-"""Linear maps and tables whose weight is computed, where low-rank updates, masks and rounding act, and maps used in part."""
+"""Linear maps and tables whose weight is computed, where low-rank updates, masks and rounding act, maps whose inputs are changed,
+and maps used in part."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +37,25 @@ class ComputedTable(_Computed, nn.Embedding):  # type: ignore[override]
     """A table of vectors whose weight is computed in the same way; a head that is tied to it reads the computed rows."""
 
 
+class SurroundedLinear(ComputedLinear):
+    """A linear map whose input and output pass through the modules in `around`, each by its methods `read` and `give`.
+
+    Only a call of the map computes that, so fast functions leave it to the plain modules.
+    """
+
+    around: nn.ModuleDict
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, in) to (…, out)."""
+        around: list[Any] = list(self.around.values())
+        for each in around:
+            x = each.read(x)
+        made = F.linear(x, self.weight, self.bias)
+        for each in around:
+            made = each.give(made)
+        return made
+
+
 _COMPUTED: dict[type, type] = {nn.Linear: ComputedLinear, nn.Embedding: ComputedTable}
 
 
@@ -42,22 +64,41 @@ def compute_weight(owner: nn.Linear | nn.Embedding, name: str, change: nn.Module
 
     Layers that share the map share the change. The change gets a number if the map already has one of that `name`.
     """
-    if type(owner) in _COMPUTED:
-        owner.__class__ = _COMPUTED[type(owner)]
-        owner.changes = nn.ModuleDict()
+    _make_computed(owner)
     assert isinstance(owner, _Computed)  # no network has maps of other kinds
     number = sum(name in (known, known.rpartition("_")[0]) for known in owner.changes)
     owner.changes[name if not number else f"{name}_{number + 1}"] = change
 
 
+def surround(owner: nn.Linear, name: str, module: nn.Module) -> None:
+    """Pass the input of a linear map through `module.read`, its output through `module.give`; shapes stay. In place.
+
+    Layers that share the map share the module.
+    """
+    _make_computed(owner)
+    if not isinstance(owner, SurroundedLinear):
+        owner.__class__ = SurroundedLinear
+        owner.around = nn.ModuleDict()
+    owner.around[name] = module
+
+
+def _make_computed(owner: nn.Module) -> None:
+    if type(owner) in _COMPUTED:
+        owner.__class__ = _COMPUTED[type(owner)]
+        owner.changes = nn.ModuleDict()
+
+
 @torch.no_grad()
 def keep_computed(root: nn.Module) -> None:
-    """Make every computed weight below `root` the own weight of its map, and the map an ordinary one again."""
-    for module in root.modules():
+    """Make every computed weight below `root` the own weight of its map, and the map an ordinary one again, with nothing around
+    it."""
+    for module in list(root.modules()):
         if isinstance(module, _Computed):
             made = module.weight.detach().clone()
             del module.changes
-            module.__class__ = next(plain for plain, computed in _COMPUTED.items() if type(module) is computed)
+            if isinstance(module, SurroundedLinear):
+                del module.around
+            module.__class__ = next(plain for plain, computed in _COMPUTED.items() if isinstance(module, computed))
             module.weight.copy_(made)
 
 
@@ -73,8 +114,8 @@ def bake_computed(root: nn.Module) -> None:
 
 
 def is_added(name: str) -> bool:
-    """Whether a name in a network belongs to something that a change added: to a map (`changes`), around layers (`around`) or
-    around the whole network (`outside`)."""
+    """Whether a name in a network belongs to something that a change added: to a map (`changes`), around a map or layers
+    (`around`), or around the whole network (`outside`)."""
     return not {"changes", "around", "outside"}.isdisjoint(name.split(".")[:-1])
 
 
