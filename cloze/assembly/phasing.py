@@ -35,7 +35,7 @@ def unfreezing(recipe: Recipe, label: str) -> Unfreezing:
         in_turn = phase_recipes(recipe)
     given = [one.networks[label].train for one in in_turn]
     ways = [unfreezing_of(build_part(train) if isinstance(train, PartSpec) else train) for train in given]
-    return ways[0] if len(ways) == 1 else ByPhase(tuple(phase.until for phase in phases_of(recipe)), tuple(ways))
+    return ways[0] if len(ways) == 1 else ByPhase(phases_of(recipe), tuple(ways))
 
 
 def with_dropouts(phases: tuple[Phase, ...], recipe: Recipe, step: Step, **given: Any) -> tuple[Phase, ...]:

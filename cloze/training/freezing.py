@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from cloze.errors import RecipeError
+from cloze.training.phases import Phase, phase_at
 
 
 class Unfreezing(Protocol):
@@ -76,15 +77,14 @@ class Only:
 
 @dataclass(frozen=True)
 class ByPhase:
-    """One way after another, each until a share of the budget is spent (`until`, increasing; the last is 1)."""
+    """One of `ways` in each phase of the schedule."""
 
-    until: tuple[float, ...]
+    phases: tuple[Phase, ...]
     ways: tuple[Unfreezing, ...]
 
     def trainable(self, groups: int, *, epochs: float, share: float) -> frozenset[int]:
         """The groups of the phase that a step with this share belongs to."""
-        phase = next((number for number, end in enumerate(self.until) if share < end), len(self.ways) - 1)
-        return self.ways[phase].trainable(groups, epochs=epochs, share=share)
+        return self.ways[phase_at(self.phases, share)].trainable(groups, epochs=epochs, share=share)
 
 
 def unfreezing_of(value: Any) -> Unfreezing:

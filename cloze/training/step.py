@@ -229,8 +229,8 @@ class Step(nn.Module):
                 if runs and each.makes and not any(each.makes & run.want for run in runs):
                     read = ", ".join(sorted({state for run in runs for state in run.want}))
                     raise RecipeError(
-                        f"networks.{name}: a change makes {' and '.join(sorted(each.makes))} of this network, and the recipe "
-                        f"reads {read} alone.\n  Use another change, such as lora, or train the network."
+                        f"networks.{name}: a change replaces {' and '.join(sorted(each.makes))} of this network, but the recipe "
+                        f"reads only {read}.\n  Use another change, such as lora, or train the network."
                     )
         if not any(parameter.requires_grad for parameter in self.parameters()):
             raise RecipeError(

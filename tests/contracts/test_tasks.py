@@ -59,7 +59,8 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
 #: What is refused on the layers of a frozen network, with what is said.
 UNTRAINED = {
     ("dpr", "context2vec"): "nothing is trained: the network is frozen, and no head has parameters of its own",
-    ("text_to_text", "t5-small"): "a change makes hidden and summary of this network, and the recipe reads decoder_hidden alone",
+    ("text_to_text", "t5-small"):
+        "a change replaces hidden and summary of this network, but the recipe reads only decoder_hidden",
 }  # fmt: skip
 
 TEXTS = ("the cat saw the rain", "the dog saw the night and the river", "rain on the mat", "a garden in the river")
