@@ -165,9 +165,9 @@ def _values(given: str) -> list[str]:
 
 
 def transfers_of(given: str, *, with_files: Sequence[Path] = ()) -> list[Transfer]:
-    """Ways of fine-tuning from `full,frozen,lora=8`; the files may register changes."""
+    """Ways of fine-tuning from `full,frozen,lora=8,keep_layers=[0,2]`; the files may register changes."""
     import_files(with_files)
-    found = [Transfer(one.strip()) for one in given.split(",")]
+    found = [Transfer(one.strip()) for one in _split(given)]
     known = (FULL, FROZEN, *names("change"))
     for one in found:
         name, _, value = one.name.partition("=")
@@ -183,6 +183,18 @@ def transfers_of(given: str, *, with_files: Sequence[Path] = ()) -> list[Transfe
     if len({one.name for one in found}) < len(found):
         raise RecipeError(f"--transfer {given}: a way of fine-tuning is named twice.")
     return found
+
+
+def _split(given: str) -> list[str]:
+    """What commas separate; those within brackets belong to a value."""
+    parts, depth = [""], 0
+    for letter in given:
+        depth += (letter in "[{") - (letter in "]}")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
 
 
 def tasks_of(given: Sequence[str]) -> list[Labels]:

@@ -175,6 +175,9 @@ def test_a_way_of_transferring_is_full_frozen_or_a_change() -> None:
     assert [(one.name, one.changes) for one in transfers_of("full, lora=8,frozen")] == [
         ("full", []), ("lora=8", ["lora=8"]), ("frozen", [])
     ]  # fmt: skip
+    assert [one.name for one in transfers_of("keep_layers=[0,2],lora={rank: 4, on: [query, value]}")] == [
+        "keep_layers=[0,2]", "lora={rank: 4, on: [query, value]}"
+    ]  # fmt: skip
     frozen = transfers_of("frozen")[0]
     assert (frozen.changes_for("token_labelling"), frozen.changes_for("regression")) == ([], ["features"])
     for wrong, said in (("lora=x", 'change.lora.rank: got "x", expected a whole number'),
