@@ -41,6 +41,7 @@ from cloze.reading import Reading
 from cloze.registry import lookup
 from cloze.rng import fold
 from cloze.text import Tokenizer
+from cloze.training.average_network import Average
 from cloze.training.step import Pass, Rewrite, Step, Weighted, tie
 
 
@@ -112,7 +113,10 @@ def build_step(
             name: [_pass(recipe, entry, run, objectives, rewriters) for run in entry.passes]
             for name, entry in recipe.step_entries.items()
         }
-        step = Step(networks=networks, objectives=objectives, rewriters=rewriters, entries=entries, clock=clock)
+        step = Step(
+            networks=networks, objectives=objectives, rewriters=rewriters, entries=entries, clock=clock,
+            averages=_averages(recipe, networks, objectives),
+        )
     name_dropouts(step)
     if str(device) not in ("cpu", "meta"):
         step.to(device)
@@ -157,6 +161,32 @@ def _add_objective(
     if key != head and head in objectives:
         made.head = objectives[head].head
     objectives[key] = made
+
+
+def _averages(recipe: Recipe, networks: Mapping[str, nn.Module], objectives: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
+    """What keeps the networks that average others, and their heads, up to date.
+
+    A head averages that of the other network with the same part and set; without one it is a `RecipeError`.
+    """
+    found: dict[str, nn.Module] = {}
+    for name, spec in recipe.networks.items():
+        if spec.average is None:
+            continue
+        pairs = {name: (networks[name], networks[spec.average.of])}
+        for entry in recipe.entries.values():
+            heads = [(run.network, objective_key(recipe, run, o), (o.part.name, o.set), o) for run, o in entry.objectives()]
+            trained = {which: key for network, key, which, _ in heads if network == spec.average.of}
+            for network, key, which, objective in heads:
+                if network != name or not list(objectives[key].parameters()):
+                    continue
+                if which not in trained:
+                    raise RecipeError(
+                        f"networks.{name}: its head {objective.state!r} averages that of {spec.average.of}, which has no "
+                        f"{objective.part.name} of the set {objective.set!r}.\n  Give {spec.average.of} such an objective."
+                    )
+                pairs[key] = (objectives[key], objectives[trained[which]])
+        found[name] = Average(list(pairs.values()), decay=spec.average.decay, last=spec.average.last)
+    return found
 
 
 def _pass(

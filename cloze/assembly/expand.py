@@ -1,7 +1,7 @@
 """A recipe as written → the same tree with every short form written out.
 
-Keys become plural, parts become `{name: {argument: value}}`, and a network's `from`, `change`, `train` and `architecture` move
-from its arguments to the level of its name. `--set` is applied to this form, before `grammar.py` reads it, so a value path does
+Keys become plural, parts become `{name: {argument: value}}`, and a network's `from`, `change`, `train`, … move from its arguments
+to the level of its name. `--set` is applied to this form, before `grammar.py` reads it, so a value path does
 not depend on the form that the author chose.
 """
 
@@ -117,7 +117,7 @@ def _text(text: Node, path: str, faults: Faults) -> None:
 
 
 def _network(network: Node, path: str, faults: Faults) -> None:
-    if network.is_mapping and set(network.value) <= NEXT_TO_PART and "from" in network.value:
+    if network.is_mapping and set(network.value) <= NEXT_TO_PART and not network.value.keys().isdisjoint({"from", "average"}):
         named = None
     else:
         for key, inner in list(network.items()):

@@ -5,6 +5,7 @@ Arguments of parts are read by `schema.read_part`."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from cloze.assembly.document import Node
@@ -12,6 +13,7 @@ from cloze.assembly.expand import NEXT_TO_PART
 from cloze.assembly.faults import Faults
 from cloze.assembly.recipe import (
     OWN,
+    AverageSpec,
     EditSpec,
     EntrySpec,
     EntryTaskSpec,
@@ -82,6 +84,7 @@ def read(root: Node, faults: Faults) -> Recipe | None:
     networks = {
         name: _network_spec(name, node, f"networks.{name}", faults) for name, node in _section(root, "networks", faults)
     }
+    networks = {name: _averaged(spec, networks) for name, spec in networks.items()}
     own = begins and "reading" not in root.value
     reading = Reading(OWN, OWN) if own else _read_section(Reading, root, "reading", faults)
     training = _read_section(TrainingSpec, root, "training", faults)
@@ -166,6 +169,8 @@ def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSp
     _require_module_name(name, node, path, faults)
     if not node.is_mapping:
         return None
+    if "average" in node.value:
+        return _average(name, node, path, faults)
     way = node.value.get("train")
     unfreezing = _part(way, f"{path}.train", faults) if way is not None and way.part is not None else None
     plain = {key: argument for key, argument in _network.items() if unfreezing is None or key != "train"}
@@ -179,6 +184,29 @@ def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSp
     train = tuple(written) if isinstance(written, list) else written
     changed = tuple(c for c in change if c is not None)
     return NetworkSpec(name, part, reserved["from"], changed, train, reserved["architecture"])
+
+
+def _average(name: str, node: Node, path: str, faults: Faults) -> NetworkSpec | None:
+    """A network that averages another: nothing else is written of it."""
+    for key in sorted(set(map(str, node.value)) - {"average"}):
+        faults.add(node.place(key), f"{path}.{key}", "an average has the shape of the network that it averages.",
+                   f"Leave {key} out.")
+    given = read_arguments("average", arguments_of(AverageSpec), node.value["average"], f"{path}.average", faults)
+    if given is None:
+        return None
+    if (given["decay"] is None) == (given["last"] is None):
+        faults.add(node.place("average"), f"{path}.average", "needs either a decay or the number of the last updates.",
+                   "For example `{of: student, decay: 0.999}` or `{of: student, last: 5}`.")
+        return None
+    return NetworkSpec(name, None, train="none", average=AverageSpec(**given))
+
+
+def _averaged(spec: NetworkSpec | None, networks: Mapping[str, NetworkSpec | None]) -> NetworkSpec | None:
+    """The network with the part and the changes of the one that it averages."""
+    of = None if spec is None or spec.average is None else networks.get(spec.average.of)
+    if spec is None or of is None or of.average is not None:  # structure.py reports an unknown name
+        return spec
+    return replace(spec, part=of.part, change=of.change, architecture=of.architecture)
 
 
 def _read_section(cls: Any, root: Node, key: str, faults: Faults) -> Any:

@@ -61,11 +61,22 @@ class TextSpec:
 
 
 @dataclass(frozen=True)
+class AverageSpec:
+    """The network that another averages, and how: with this `decay`, or over the `last` updates. The signature is the schema of
+    `average:`."""
+
+    of: str
+    decay: BelowOne | None = None
+    last: Count | None = None
+
+
+@dataclass(frozen=True)
 class NetworkSpec:
     """A network: a part, the earlier stage it comes `from` (`origin`), its changes, and when each depth group is trained.
 
     `train` is `all`, `none`, names of depth groups, or a way to unfreeze them. `architecture` is the one of transformers that its
-    folder is written for where several fit, by its `model_type`.
+    folder is written for where several fit, by its `model_type`. A network that is the `average` of another has the part and
+    the changes of that one.
     """
 
     name: str
@@ -74,6 +85,7 @@ class NetworkSpec:
     change: tuple[PartSpec, ...] = ()
     train: str | tuple[str | int, ...] | PartSpec = "all"
     architecture: str | None = None
+    average: AverageSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -401,6 +413,8 @@ def _part(part: PartSpec, **reserved: Any) -> dict[str, Any]:
 
 
 def _network(network: NetworkSpec) -> dict[str, Any]:
+    if network.average is not None:
+        return {"average": dataclasses.asdict(network.average)}
     made: dict[str, Any] = {} if network.part is None else _part(network.part)
     if network.origin is not None:
         made["from"] = network.origin

@@ -34,7 +34,7 @@ def rescale(root: Node, recipe: Recipe, size: str, *, kept: frozenset[str] = fro
     if size not in sizes:
         raise RecipeError(f"--size {size}: {exported.part.name} has no such size. {nearest(size, sizes)}")
     for name, network in recipe.networks.items():
-        if network.part is None or name in kept:
+        if network.part is None or network.average is not None or name in kept:
             continue
         own = network.part.arguments
         numbers = (

@@ -27,6 +27,7 @@ def check_structure(recipe: Recipe, at: At, faults: Faults) -> None:
     if not any(entry.odds for entry in recipe.entries.values()):
         faults.add(at("mixture"), "mixture", "every entry has odds of 0, so nothing would ever be trained.")
     _check_architectures(recipe, at, faults)
+    _check_averages(recipe, at, faults)
     _check_mixing(recipe, at, faults)
     _check_tasks(recipe, at, faults)
     _check_lanes(recipe, at, faults)
@@ -53,6 +54,22 @@ def _check_architectures(recipe: Recipe, at: At, faults: Faults) -> None:
             path = f"networks.{name}.architecture"
             kin = architectures(None if network.part is None else network.part.name)
             _known(path, network.architecture, kin, "architecture", at(path), faults)
+
+
+def _check_averages(recipe: Recipe, at: At, faults: Faults) -> None:
+    """Check that an average is of a network that is trained, and only runs without gradient."""
+    trained = [name for name, network in recipe.networks.items() if network.average is None]
+    for name, network in recipe.networks.items():
+        if network.average is None:
+            continue
+        path = f"networks.{name}.average"
+        _known(f"{path}.of", network.average.of, trained, "network that is trained", at(path), faults)
+        if name == recipe.export:
+            faults.add(at("export"), "export", f"{name} is an average.", f"Export {network.average.of}.")
+        for entry in recipe.entries.values():
+            if any(run.network == name and run.grad for run in entry.passes):
+                faults.add(at(path), path, f"a pass of {name} has a gradient, but an average is never trained.",
+                           "Write `grad: false` in that pass.")
 
 
 def _check_passes(recipe: Recipe, entry: EntrySpec, prefix: str, at: At, faults: Faults) -> None:

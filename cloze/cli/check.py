@@ -80,7 +80,9 @@ def _print(checked: Checked) -> None:
     typer.echo("")
     for name, count in checked.networks.items():
         exported = " (exported)" if name == recipe.export and len(checked.networks) > 1 else ""
-        shown = f"{count:>13,} parameters" if count else f"from a checkpoint: --bind {recipe.networks[name].origin}=FOLDER"
+        spec = recipe.networks[name]
+        shown = f"{count:>13,} parameters" if count else f"from a checkpoint: --bind {spec.origin}=FOLDER"
+        shown = shown if spec.average is None else f"average of {spec.average.of}"
         typer.echo(f"network {name:<20} {shown}{exported}")
     for name, count in checked.heads.items():
         typer.echo(f"head    {name:<20} {count:>13,} parameters of its own")

@@ -101,7 +101,7 @@ class Match(Objective):
 
     likelihood = False
     in_training_alone = True
-    reads = ("student", "teacher")
+    reads: tuple[str, ...] = ("student", "teacher")
 
     def teacher(self, readings: Mapping[str, Any]) -> Any:
         """What the teacher gives."""

@@ -163,5 +163,6 @@ def _update(session: Session, share: float) -> torch.Tensor:
     session.learning_rate = run.rate(share, run.training.nominal_steps)
     set_rate(session.optimizer, session.learning_rate)
     session.optimizer.step()
+    session.model.follow()
     session.optimizer.zero_grad(set_to_none=True)
     return norm

@@ -92,7 +92,9 @@ class Session:
         self._epochs_before = 0.0
         self.carries = Carries()
         self.learning_rate = 0.0
-        if saved is not None:
+        if saved is None:
+            self.model.begin_averages()
+        else:
             self._restore(*saved)
         self._odds: dict[str, float] = {}
         self._set_phase(self.progress.phase)

@@ -43,7 +43,7 @@ def load_parameters(
     _compare({n: tuple(t.shape) for n, t in own.items()}, {n: tuple(t.shape) for n, t in state.items()}, where)
     with torch.no_grad():
         for name, tensor in own.items():
-            _put(tensor, state[name])
+            put_whole(tensor, state[name])
 
 
 def gather_optimizer(optimizer: torch.optim.Optimizer, module: nn.Module) -> dict[str, Tensor]:
@@ -74,7 +74,7 @@ def load_optimizer(
                 own[key] = value.clone().to(parameter.device)
                 continue
             own[key] = torch.zeros_like(parameter, requires_grad=False)
-            _put(own[key], value)
+            put_whole(own[key], value)
 
 
 def _fits(value: Tensor, parameter: nn.Parameter) -> bool:
@@ -98,7 +98,7 @@ def _kept(tensor: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _put(target: Tensor, given: Tensor) -> None:
+def put_whole(target: Tensor, given: Tensor) -> None:
     """Copy a whole tensor into one that may be sharded: every rank takes its own part."""
     if not is_sharded(target):
         target.copy_(given)

@@ -6,7 +6,7 @@ order. Each pass reads one view of the batch, runs its network (`_run_network`),
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -84,6 +84,8 @@ class _ResolvedPass(NamedTuple):
 class Step(nn.Module):
     """Networks, heads and rewriters, and the passes of every mixture entry.
 
+    `averages` keep networks equal to averages of others (`average_network.py`), by the name of the network.
+
     `forward(entry, batch)` gives the sums of losses by objective name. Parameters that are shared (ties) appear once.
     """
 
@@ -95,15 +97,31 @@ class Step(nn.Module):
         entries: Mapping[str, Sequence[Pass]],
         clock: Clock,
         rewriters: Mapping[str, nn.Module] | None = None,
+        averages: Mapping[str, nn.Module] | None = None,
     ) -> None:
         super().__init__()
         self.networks = nn.ModuleDict(networks)
         self.objectives = nn.ModuleDict(objectives)
         self.rewriters = nn.ModuleDict(rewriters or {})
+        self.averages = nn.ModuleDict(averages or {})
         self.entries = {name: tuple(passes) for name, passes in entries.items()}
         self.clock = clock
         self._resolved_passes = {name: self._wire(passes) for name, passes in self.entries.items()}
         self._freeze()
+
+    def begin_averages(self) -> None:
+        """Give the networks that average others the weights of those; at the beginning of a run, before the first step."""
+        for average in self._averages:
+            average.begin()
+
+    def follow(self) -> None:
+        """Bring the networks that average others up to date, after an update."""
+        for average in self._averages:
+            average.follow()
+
+    @property
+    def _averages(self) -> Iterable[Any]:
+        return self.averages.values()
 
     @property
     def carries(self) -> bool:

@@ -145,6 +145,18 @@ def test_a_student_learns_from_labels_and_from_three_teachers_at_once(tuned: Fol
     assert next(e["objectives"] for e in events if e["event"] == "train").keys() == {"classification", "match_scores"}
 
 
+def test_a_network_that_teaches_itself_keeps_the_mean_of_its_last_weights(tuned: Folder, tables: Path, tmp_path: Path) -> None:
+    files = ["--train", str(tables / "train.tsv"), "--dev", str(tables / "dev.tsv")]
+    last = ["--set", "networks.teacher.average.last=1"]  # the mean of one is the network itself
+    assert main(["finetune", str(tuned()), "--recipe", "self-distillation", *files, *VALUES, *last, "--out", str(tmp_path)]) == 0
+    own, theirs = load_checkpoint(tmp_path), load_checkpoint(tmp_path / "cloze" / "networks" / "teacher")
+    start = load_checkpoint(tuned()).network.state_dict()
+    assert all(torch.equal(theirs.network.state_dict()[name], tensor) for name, tensor in own.network.state_dict().items())
+    heads = [theirs.heads["teaching"].state_dict(), own.heads["classification"].state_dict()]
+    assert all(torch.equal(tensor, heads[1][name]) for name, tensor in heads[0].items())
+    assert any(not torch.equal(start[name], tensor) for name, tensor in own.network.state_dict().items())
+
+
 def test_a_bilstm_that_starts_at_random_learns_the_scores_of_a_tuned_bert(tuned: Folder, tables: Path, tmp_path: Path) -> None:
     files = ["--train", str(tables / "train.tsv"), "--dev", str(tables / "dev.tsv")]
     sizes = [f"networks.student.{size}" for size in ("width=16", "embedding_width=8")]
