@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cloze.errors import CheckpointError
+from cloze.errors import CheckpointError, UserError
 
 _AT_CWD = -100
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux and RENAME_SWAP of macOS have the same value
@@ -157,6 +157,12 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def require_parent(path: Path) -> None:
+    """Raise a `UserError` if the folder of a file to write does not exist."""
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: its folder does not exist. Make it first, or choose another name.")
 
 
 def require_new(out: Path) -> None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from cloze.assembly import parts
-from cloze.assembly.load import load_recipe, pretraining_recipe_names
+from cloze.assembly.load import load_recipe, named_recipes
 from cloze.assembly.recipe import parts_in
 from cloze.assembly.schema import Argument, arguments_of_part, describe
 from cloze.errors import RecipeError, nearest
@@ -72,7 +72,7 @@ def _default(argument: Argument) -> str:
 def _users() -> dict[tuple[str, str], tuple[str, ...]]:
     """The recipes that have each part."""
     found: dict[tuple[str, str], dict[str, None]] = {}
-    for recipe in pretraining_recipe_names():
+    for recipe in sorted(named_recipes()):
         for part in parts_in(load_recipe(recipe)):
             found.setdefault((part.kind, part.name), {})[recipe] = None
     return {part: tuple(recipes) for part, recipes in found.items()}

@@ -37,10 +37,11 @@ def command(
     """
     from cloze.decoding.texts import gather
     from cloze.errors import UserError
+    from cloze.whole import require_parent
 
     given = gather(texts or [], file, field=field, json_input=json_input or None)
-    if out is not None and not out.parent.is_dir():
-        raise UserError(f"{out}: its folder does not exist. Make it first, or choose another --out.")
+    if out is not None:
+        require_parent(out)
     if layers is not None and out is None:
         raise UserError("--layers gives many vectors for each text: name a file for them with --out F.npz.")
 

@@ -95,11 +95,11 @@ def _write_onnx(model: Path, out: Path, *, int8: bool, task: str | None) -> None
     """Write the network and the head of its task for other runtimes."""
     from cloze.assembly.onnx_file import write_onnx
     from cloze.errors import UserError
+    from cloze.whole import require_parent
 
     if out.suffix != ".onnx" or out.exists():
         raise UserError(f"{out}: expected a new file that ends in .onnx.")
-    if not out.parent.is_dir():
-        raise UserError(f"{out}: its folder does not exist. Make it first.")
+    require_parent(out)
     written = write_onnx(model, out, int8=int8, task=task)
     print(f"{out}: {', '.join(written.inputs)} → {', '.join(written.outputs)}, {out.stat().st_size / 1e6:,.2f} MB")
     print(f"  opened by onnxruntime; largest difference from the network {written.difference:.1e}")

@@ -32,11 +32,11 @@ def command(
     """
     from cloze.cli.hints import typed
     from cloze.errors import UserError
+    from cloze.whole import require_parent
 
     if out.suffix.lower() not in (".html", ".htm") or out.is_dir():
         raise UserError(f"--out {out}: expected an HTML file, such as page.html.")
-    if not out.parent.is_dir():
-        raise UserError(f"{out}: its folder does not exist. Make it first, or choose another --out.")
+    require_parent(out)
 
     from cloze.assembly.build import load_checkpoint
     from cloze.probes.look import look

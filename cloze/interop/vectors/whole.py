@@ -16,8 +16,7 @@ from cloze.errors import UserError
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write; it appears under its name, by one rename, only when it is on disk. It is compressed if its name ends in
     .gz."""
-    if not path.parent.is_dir():
-        raise UserError(f"{path}: its folder does not exist. Make it first, or choose another name.")
+    whole.require_parent(path)
     if path.is_dir():
         raise UserError(f"{path}: is a folder; expected the name of a file to write.")
     with whole.whole_file(path) as stage, stage.open("wb") as file:
