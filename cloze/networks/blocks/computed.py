@@ -76,10 +76,11 @@ def surround(owner: nn.Linear, name: str, module: nn.Module) -> None:
     Layers that share the map share the module.
     """
     _make_computed(owner)
+    surrounded: Any = owner  # its class changes below
     if not isinstance(owner, SurroundedLinear):
-        owner.__class__ = SurroundedLinear
-        owner.around = nn.ModuleDict()
-    owner.around[name] = module
+        surrounded.__class__ = SurroundedLinear
+        surrounded.around = nn.ModuleDict()
+    surrounded.around[name] = module
 
 
 def _make_computed(owner: nn.Module) -> None:
