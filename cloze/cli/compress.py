@@ -10,6 +10,8 @@ import typer
 
 from cloze.cli.with_files import WithFiles
 
+TABLE = 8  # bits of the table of tokens where layers have different ones
+
 
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run, a fine-tuned folder or a Hugging Face folder.")],
@@ -17,13 +19,19 @@ def command(
     layers: Annotated[str | None, typer.Option(help="Keep only these layers, from 0: 0,2,4; or every_other, or half.")] = None,
     depth: Annotated[int | None, typer.Option(min=1, help="Keep so many layers, at equal distances.")] = None,
     heads: Annotated[float | None, typer.Option(help="Prune this share of the heads, the least important first.")] = None,
-    scores: Annotated[Path | None, typer.Option(help="With --heads: what cloze probe heads --out wrote.")] = None,
+    scores: Annotated[Path | None, typer.Option(
+        help="With --heads or --bits 2,4: what cloze probe heads or curvature --out wrote."
+    )] = None,
     task: Annotated[
-        str | None, typer.Option(help="With --heads: labelled rows that measure the importance of heads: FILE or NAME=FILE.")
+        str | None, typer.Option(
+            help="With --heads or --bits 2,4: labelled rows that measure heads or layers: FILE or NAME=FILE."
+        )
     ] = None,
-    text: Annotated[str | None, typer.Option(help="With --heads: plain text that measures it, a sentence per line.")] = None,
+    text: Annotated[str | None, typer.Option(help="The same by plain text, a sentence per line.")] = None,
     magnitude: Annotated[float | None, typer.Option(help="Set this share of each matrix to zero, the smallest first.")] = None,
-    bits: Annotated[int | None, typer.Option(help="Round weights to this many bits.")] = None,
+    bits: Annotated[str | None, typer.Option(
+        help="Round weights to this many bits; 2,4: more for layers that are more sensitive."
+    )] = None,
     groups: Annotated[int, typer.Option(min=1, help="With --bits: groups of rows, each with its own range.")] = 1,
     asymmetric: Annotated[bool, typer.Option("--asymmetric", help="With --bits: a range not centred on 0.")] = False,
     embeddings: Annotated[
@@ -34,24 +42,28 @@ def command(
     """Write a smaller, sparser or coarser checkpoint: fewer layers, pruned heads or weights, weights of few bits.
 
     Examples: cloze compress RUN --layers 0,2,4 --out SMALL; cloze compress TUNED --heads 0.4 --task TRAIN.tsv --out SMALL;
-    cloze compress TUNED --magnitude 0.5 --bits 8 --out SMALL. The folder opens in transformers: a shallower class, or zeros and
-    rounded numbers in its weights. Zeros make nothing faster, and rounded weights are still stored as floats:
-    cloze speed measures. Pruned weights stay zero when you train further.
+    cloze compress TUNED --magnitude 0.5 --bits 8 --out SMALL; cloze compress TUNED --bits 2,4 --groups 12 --task TRAIN.tsv --out
+    SMALL. The folder opens in transformers: a shallower class, or zeros and rounded numbers in its weights. Zeros make nothing
+    faster, and rounded weights are still stored as floats: cloze speed measures. Pruned weights stay zero when you train further.
     """
     from cloze.cli.hints import suggest
     from cloze.errors import UserError
 
-    changes = described(_kept(layers, depth), magnitude, bits, groups, asymmetric, embeddings)
-    if heads is None and scores is None and task is None and text is None:
-        if not changes:
-            raise UserError(
-                "nothing to do. Give one or more of --layers 0,2,4, --depth 3, --heads 0.4, --magnitude 0.5 and --bits 8."
-            )
+    kept, levels = _kept(layers, depth), _levels(bits)
+    measured = _measured(heads, levels, scores, task, text)
+    if measured and kept is not None:
+        option = "--layers" if layers is not None else "--depth"
+        raise UserError(f"{option} and {measured}: cut the layers first, then measure the folder that this writes.")
+    if heads is not None:
+        before = _heads(checkpoint, heads, scores, task, text)
+    elif len(levels) > 1:
+        before, levels = [], _mixed(checkpoint, levels, scores, task, text)
     else:
-        if layers is not None or depth is not None:
-            option = "--layers" if layers is not None else "--depth"
-            raise UserError(f"{option} and --heads: cut the layers first, then prune the heads of the folder that this writes.")
-        changes = [*_heads(checkpoint, heads, scores, task, text), *changes]
+        before = []
+    changes = [*before, *described(kept, magnitude, levels, groups, asymmetric, embeddings)]
+    if not changes:
+        some = "--layers 0,2,4, --depth 3, --heads 0.4, --magnitude 0.5 and --bits 8"
+        raise UserError(f"nothing to do. Give one or more of {some}.")
 
     from cloze.assembly.compress import compress
 
@@ -64,10 +76,10 @@ def command(
 
 
 def described(
-    layers: list[int] | int | str | None, magnitude: float | None, bits: int | None, groups: int, asymmetric: bool,
+    layers: list[int] | int | str | None, magnitude: float | None, bits: list[int], groups: int, asymmetric: bool,
     embeddings: bool | None,
 ) -> list[tuple[str, Mapping[str, Any]]]:
-    """The changes that the options mean; a `UserError` for values that mean none."""
+    """The changes that the options mean; a `UserError` for values that mean none. `bits`: none, one, or one for each layer."""
     from cloze.errors import UserError
 
     made: list[tuple[str, Mapping[str, Any]]] = []
@@ -77,12 +89,14 @@ def described(
         if not 0 < magnitude < 1:
             raise UserError(f"--magnitude {magnitude}: expected a share between 0 and 1: 0.5.")
         made.append(("sparsify", {"share": magnitude, "embeddings": bool(embeddings)}))
-    if bits is None and (groups != 1 or asymmetric):
+    if not bits and (groups != 1 or asymmetric):
         raise UserError("--groups and --asymmetric say how weights are rounded. Add --bits.")
-    if bits is not None:
-        table = embeddings if embeddings is not None else True
-        made.append(("quantise", {"bits": bits, "groups": groups, "symmetric": not asymmetric, "embeddings": table}))
-    if embeddings is not None and magnitude is None and bits is None:
+    if bits:
+        table: bool | int = embeddings if embeddings is not None else True
+        table = TABLE if table and len(bits) > 1 else table
+        of_layers: list[int] | int = bits if len(bits) > 1 else bits[0]
+        made.append(("quantise", {"bits": of_layers, "groups": groups, "symmetric": not asymmetric, "embeddings": table}))
+    if embeddings is not None and magnitude is None and not bits:
         raise UserError("--embeddings belongs to --magnitude or --bits. Add one of them.")
     return made
 
@@ -103,16 +117,48 @@ def _kept(layers: str | None, depth: int | None) -> list[int] | int | str | None
         ) from None
 
 
+def _levels(bits: str | None) -> list[int]:
+    """The numbers of --bits; empty if it is not given."""
+    from cloze.errors import UserError
+
+    try:
+        found = [] if bits is None else [int(level) for level in bits.split(",")]
+    except ValueError:
+        found = [0, 0]
+    if len(set(found)) < len(found):
+        raise UserError(f"--bits {bits}: expected a number of bits, 8, or several different ones for different layers: 2,4.")
+    return found
+
+
+def _measured(
+    heads: float | None, levels: list[int], scores: Path | None, task: str | None, text: str | None
+) -> str | None:
+    """The option that needs a measurement, which exactly one option gives; None if none does."""
+    from cloze.errors import UserError
+
+    given = [name for name, value in (("--scores", scores), ("--task", task), ("--text", text)) if value is not None]
+    wanted = [name for name, asked in (("--heads", heads is not None), ("--bits with several numbers", len(levels) > 1)) if asked]
+    if not wanted:
+        if given:
+            what = "which heads are pruned, or which layers get more bits"
+            raise UserError(f"{given[0]} says {what}. Add --heads SHARE or --bits 2,4.")
+        return None
+    if heads is not None and not 0 < heads < 1:
+        raise UserError(f"--heads {heads}: expected a share between 0 and 1: 0.4.")
+    if len(wanted) > 1:
+        raise UserError("--heads and --bits with several numbers: prune the heads first, then round the folder that this writes.")
+    if len(given) != 1:
+        what = "importance of heads" if heads is not None else "sensitivity of layers"
+        raise UserError(f"{wanted[0]} needs the {what}. Give one of --scores FILE, --task ROWS and --text FILE.")
+    return wanted[0]
+
+
 def _heads(
-    checkpoint: Path, share: float | None, scores: Path | None, task: str | None, text: str | None
+    checkpoint: Path, share: float, scores: Path | None, task: str | None, text: str | None
 ) -> list[tuple[str, Mapping[str, Any]]]:
     """The changes that prune heads by the scores in a file, or by those measured on rows or texts."""
-    from cloze.assembly.head_scores import head_changes, measured_scores, read_scores, require_choice
-
-    require_choice(share, scores, task, text)
-    assert share is not None  # as just required
-
     from cloze.assembly.build import load_checkpoint
+    from cloze.assembly.head_scores import head_changes, measured_scores, read_scores
 
     loaded = load_checkpoint(checkpoint)
     if scores is not None:
@@ -121,3 +167,17 @@ def _heads(
     for remark in remarks:
         typer.echo(remark, err=True)
     return head_changes(loaded, share, found)
+
+
+def _mixed(checkpoint: Path, levels: list[int], scores: Path | None, task: str | None, text: str | None) -> list[int]:
+    """A number of bits for each layer, by its sensitivity in a file, or measured on rows or texts."""
+    from cloze.assembly.bit_levels import bits_by_layer, measured_sensitivity, read_sensitivity
+    from cloze.assembly.build import load_checkpoint
+
+    loaded = load_checkpoint(checkpoint)
+    if scores is not None:
+        return bits_by_layer(read_sensitivity(scores, loaded), levels)
+    found, remarks = measured_sensitivity(loaded, task=task, text=text)
+    for remark in remarks:
+        typer.echo(remark, err=True)
+    return bits_by_layer(found, levels)

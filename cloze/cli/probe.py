@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -15,19 +15,21 @@ from cloze.cli.with_files import WithFiles
 
 if TYPE_CHECKING:
     from cloze.probes.finding import Finding, Subject
+    from cloze.probes.losses import Examples
 
 
 def command(
-    kind: Annotated[str, typer.Argument(help="geometry, heads, layers, edges, distance or static.")],
+    kind: Annotated[str, typer.Argument(help="geometry, heads, layers, edges, distance, static or curvature.")],
     checkpoints: Annotated[list[Path], typer.Argument(help="Run folders or Hugging Face folders.")],
     out: Annotated[Path | None, typer.Option(help="A folder for probe.json and probe.html.")] = None,
-    text: Annotated[str | None, typer.Option(help="geometry, heads, static: a file with a sentence per line.")] = None,
+    text: Annotated[str | None, typer.Option(help="geometry, heads, static, curvature: a file with a sentence per line.")] = None,
     task: Annotated[str | None, typer.Option(
-        help="layers: COLUMN=TRAIN,TEST or sense=TRAIN,TEST; edges, distance: TRAIN,TEST; heads of a tuned folder: [NAME=]FILE."
+        help="layers: COLUMN=TRAIN,TEST or sense=TRAIN,TEST; edges, distance: TRAIN,TEST; heads, curvature of a tuned folder: "
+        "[NAME=]FILE."
     )] = None,
     steps: Annotated[str | None, typer.Option(help="Saved steps of one run: all, or 100,1000 (see training.keep_steps).")] = None,
     most: Annotated[
-        int | None, typer.Option(min=2, help="Read at most this many sentences of each file; default: 500 to 50,000.")
+        int | None, typer.Option(min=2, help="Read at most this many sentences of each file; default: 200 to 50,000.")
     ] = None,
     least: Annotated[
         int | None, typer.Option(min=2, help="geometry: measure words that occur at least this often; default: 5.")
@@ -52,6 +54,7 @@ def command(
     edges     the relations of words in CoNLL-U, in the same way
     distance  the distances of words in the trees of CoNLL-U
     static    one vector per word: the first component of its occurrences
+    curvature how sharply the loss bends in the weights of each layer
 
     Examples: cloze probe geometry BERT GPT2 --text sentences.txt --out DIR; cloze probe heads TUNED --task test.tsv --out DIR;
     cloze probe layers RUN --task upos=train.conllu,test.conllu --steps all --out DIR
@@ -118,23 +121,40 @@ def _geometry(subjects: list[Subject], options: Options) -> Finding:
 
 
 def _heads(subjects: list[Subject], options: Options) -> Finding:
-    from cloze.errors import UserError
     from cloze.probes.gates import families
     from cloze.probes.heads import finding, probe_heads
+
+    return finding(subjects, {
+        name: probe_heads(examples, seed=options.seed, size=options.batch, each=options.each)
+        for name, examples in _examples(subjects, options, families)
+    })  # fmt: skip
+
+
+def _curvature(subjects: list[Subject], options: Options) -> Finding:
+    from cloze.probes.curvature import curvature, finding, layer_weights
+
+    return finding(subjects, {
+        name: curvature(examples, most=options.most, seed=options.seed, size=options.batch)
+        for name, examples in _examples(subjects, options, layer_weights)
+    })  # fmt: skip
+
+
+def _examples(
+    subjects: list[Subject], options: Options, require: Callable[[Any], Any]
+) -> Iterator[tuple[str, Examples]]:
+    """The sentences of --text or the rows of --task, with a loss each, for every checkpoint whose network `require` allows."""
+    from cloze.errors import UserError
     from cloze.probes.losses import task_examples, text_examples
 
     if options.text is not None and options.task is not None:
-        raise UserError("heads measures plain text (--text) or labelled text (--task). Give one of them.")
+        raise UserError(f"{options.kind} measures plain text (--text) or labelled text (--task). Give one of them.")
     texts = _texts(options, "or, for a fine-tuned folder, --task FILE: labelled text") if options.task is None else []
-    found = {}
     for one, loaded in _opened(subjects, options):
-        families(loaded.network)  # refuses a network without attention before the texts are read
+        require(loaded.network)
         if options.task is None:
-            examples = text_examples(loaded, texts, seed=options.seed, length=options.length)
+            yield one.name, text_examples(loaded, texts, seed=options.seed, length=options.length)
         else:
-            examples = task_examples(loaded, options.task)
-        found[one.name] = probe_heads(examples, seed=options.seed, size=options.batch, each=options.each)
-    return finding(subjects, found)
+            yield one.name, task_examples(loaded, options.task)
 
 
 def _opened(subjects: list[Subject], options: Options) -> Any:
@@ -253,4 +273,5 @@ KINDS: dict[str, Kind] = {
     "edges": Kind(_edges, ("--task", "--no-control"), 1500),
     "distance": Kind(_distance, ("--task",), 1000),
     "static": Kind(_static, ("--text", "--similarity", "--against"), 50_000),
+    "curvature": Kind(_curvature, ("--text", "--task"), 200),
 }

@@ -98,14 +98,17 @@ class Quantise(Change):
     in each of queries, keys and values. `on` names linear maps as in `lora`. In training the own weights stay exact, the network
     computes with the rounded ones, and gradients pass unchanged. Export writes the rounded weights as floats.
 
+    `bits` may also be a list with a number for each layer, in the order of the network; maps outside of layers get the largest.
+    `cloze compress --bits 2,4` chooses it by the curvature of the loss. `embeddings` may be a number of bits for the table alone.
+
     Differs: in Q-BERT, no gradient passes where a weight is out of range; the ranges here are those of the weights themselves, so
     no weight is. A group without a range keeps its value.
     """
 
-    bits: Count = 8
+    bits: Count | tuple[Count, ...] = 8
     groups: Count = 1
     symmetric: bool = True
-    embeddings: bool = True
+    embeddings: bool | Count = True
     on: tuple[str, ...] | None = None
 
     lasts: ClassVar[bool] = True
@@ -117,19 +120,34 @@ class Quantise(Change):
 
     def apply(self, network: Any) -> None:
         """Round every chosen map, and the table of tokens."""
-        fewest = 2 if self.symmetric else 1
-        if not fewest <= self.bits <= 16:
-            raise CheckpointError(f"quantise: {self.bits} bits. Expected {fewest} to 16.")
+        of_maps, largest = self._bits_of_maps(network)
         names = {id(module): name.rpartition(".")[2] for name, module in network.named_modules()}
         for linear, rows in chosen_maps(network, self.on, of="quantise"):
             if rows != slice(None):
                 raise CheckpointError("quantise: on: names whole maps, not parts of stacked projections: write `projections`.")
-            self._round(linear, self.groups * len(STACKED.get(names[id(linear)], "1")), names[id(linear)])
+            groups = self.groups * len(STACKED.get(names[id(linear)], "1"))
+            self._round(linear, of_maps.get(id(linear), largest), groups, names[id(linear)])
         for table in token_tables(network) if self.embeddings else ():
-            self._round(table, 1, "the table of tokens")
+            self._round(table, largest if self.embeddings is True else self.embeddings, 1, "the table of tokens")
 
-    def _round(self, owner: Any, groups: int, name: str) -> None:
+    def _bits_of_maps(self, network: Any) -> tuple[dict[int, int], int]:
+        """The bits of the maps of each layer, by identity, and the largest number."""
+        layers = network.depth_groups()[1:]
+        levels = [self.bits] * max(len(layers), 1) if isinstance(self.bits, int) else list(self.bits)
+        fewest = 2 if self.symmetric else 1
+        own = [] if isinstance(self.embeddings, bool) else [self.embeddings]
+        if wrong := [bits for bits in (*levels, *own) if not fewest <= bits <= 16]:
+            raise CheckpointError(f"quantise: {wrong[0]} bits. Expected {fewest} to 16.")
+        if not isinstance(self.bits, int) and len(levels) != len(layers):
+            raise CheckpointError(
+                f"quantise: bits for {len(levels)} layers; {type(network).__name__} has {len(layers)}. Write one number for each "
+                "of them, or one for all."
+            )
+        of_maps = {id(one): bits for bits, layer in zip(levels, layers, strict=False) for one in layer.modules()}
+        return of_maps, max(levels, default=0)
+
+    def _round(self, owner: Any, bits: int, groups: int, name: str) -> None:
         height = len(next(owner.parameters()))
         if groups > height:
             raise CheckpointError(f"quantise: {self.groups} groups are more than the rows of {name} ({height}). Write fewer.")
-        compute_weight(owner, "quantise", Rounding(bits=self.bits, groups=groups, symmetric=self.symmetric))
+        compute_weight(owner, "quantise", Rounding(bits=bits, groups=groups, symmetric=self.symmetric))

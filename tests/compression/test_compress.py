@@ -118,6 +118,26 @@ def test_pruned_and_rounded_weights_are_written_and_stay_zero_when_the_folder_is
     assert torch.equal(states(tmp_path / "merged"), states(tmp_path / "small"))
 
 
+def test_layers_get_bits_by_their_measured_sensitivity_and_the_same_by_a_file_of_it(
+    tuned: Folder, tables: Path, tmp_path: Path, cloze: Callable[..., Any]
+) -> None:
+    train, rounded = tmp_path / "rows.tsv", ["--bits", "4,2", "--groups", "2", "--asymmetric"]
+    train.write_text("".join((tables / "train.tsv").read_text().splitlines(keepends=True)[:4]))
+    assert cloze("probe", "curvature", tuned(), "--task", train, "--out", tmp_path / "probe").code == 0
+    one = cloze("compress", tuned(), *rounded, "--task", train, "--out", tmp_path / "one")
+    two = cloze("compress", tuned(), *rounded, "--scores", tmp_path / "probe", "--out", tmp_path / "two")
+    assert (one.code, two.code) == (0, 0), one.err + two.err
+    assert torch.equal(states(tmp_path / "one"), states(tmp_path / "two"))
+    data = json.loads((tmp_path / "probe" / "probe.json").read_text())["checkpoints"]
+    ((_, found),) = data.items()
+    first, second = found["sensitivity"]
+    record = json.loads((tmp_path / "one" / "cloze" / "compression.json").read_text())
+    bits = record["changes"][0]["quantise"]["bits"]
+    assert bits == ([4, 2] if first > second else [2, 4]) and len(found["eigenvalues"]) == 3
+    network: Any = load_checkpoint(tmp_path / "one").network
+    assert [len(layer.outer.weight[:8].unique()) <= 2**own for layer, own in zip(network.layers, bits, strict=True)] == [True] * 2
+
+
 def test_a_folder_can_be_compressed_again(folder: Folder, tmp_path: Path) -> None:
     compress(folder("bert"), tmp_path / "one", [("prune_heads", {"heads": [[0, 1]]})])
     compress(tmp_path / "one", tmp_path / "two", [("sparsify", {"share": 0.25})])
@@ -148,11 +168,14 @@ def test_the_recipe_of_a_cut_run_describes_the_cut_network(tmp_path: Path) -> No
     ("bert", ["--layers", "5"], r"keep_layers: [5]. Expected layers from 0 to 1"),
     ("bert", ["--heads", "0.5"], "--heads needs the importance of heads. Give one of --scores FILE"),
     ("bert", ["--heads", "1.5", "--text", "F"], "--heads 1.5: expected a share between 0 and 1"),
-    ("bert", ["--task", "F"], "--task says which heads are pruned. Add --heads SHARE."),
+    ("bert", ["--task", "F"], "--task says which heads are pruned, or which layers get more bits. Add"),
     ("bert", ["--layers", "0", "--heads", "0.5", "--text", "F"], "cut the layers first"),
     ("bert", ["--groups", "4"], "Add --bits."),
     ("bert", ["--embeddings"], "--embeddings belongs to --magnitude or --bits"),
     ("bert", ["--magnitude", "1"], "--magnitude 1.0: expected a share between 0 and 1"),
+    ("bert", ["--bits", "2,4"], "--bits with several numbers needs the sensitivity of layers. Give one of"),
+    ("bert", ["--bits", "2,x"], "--bits 2,x: expected a number of bits, 8, or several different ones"),
+    ("bert", ["--bits", "2,4", "--heads", "0.5", "--text", "F"], "prune the heads first, then round the folder"),
     ("bert", ["--bits", "1"], "quantise: 1 bits. Expected 2 to 16."),
 ])  # fmt: skip
 def test_what_is_asked_wrongly_is_refused_in_words_and_nothing_is_written(

@@ -88,6 +88,9 @@ def test_the_heads_of_both_stacks_of_an_encoder_decoder_are_found_by_kind() -> N
     (Quantise(1), {}, "1 bits. Expected 2 to 16"),
     (Quantise(4, groups=99), {}, r"99 groups are more than the rows of projections \(24\)"),
     (Quantise(4, on=("query",)), {}, "on: names whole maps"),
+    (Quantise((2, 4, 8)), {}, "bits for 3 layers; Transformer has 2"),
+    (Quantise((2, 1)), {}, "1 bits. Expected 2 to 16"),
+    (Quantise(8, embeddings=17), {}, "17 bits. Expected 2 to 16"),
     (QuantiseActivations(1), {}, "1 bits. Expected 2 to 16"),
     (QuantiseActivations(on=("out",)), {}, "outputs: no chosen map is called key, query"),
 ])  # fmt: skip
@@ -141,6 +144,19 @@ def test_rounding_lets_gradients_pass_and_reaches_every_map_and_the_table() -> N
     own = next(iter(network.layers[1].outer.parameters()))
     network.layers[1].outer.weight.mul(3.0).sum().backward()
     assert torch.equal(own.grad, torch.full_like(own, 3.0))
+
+
+def test_layers_and_the_table_of_tokens_may_have_different_bits_and_more_groups_are_at_least_as_exact() -> None:
+    network, plain = transformer(), transformer()
+    Quantise((2, 3), embeddings=4).apply(network)
+    assert [len(layer.outer.weight.unique()) for layer in network.layers] == [3, 7]
+    assert 7 < len(network.embeddings.tokens.weight.unique()) <= 15
+    weight, bound = plain.layers[0].inner.weight, []
+    for groups in (1, 2, 4, 16):
+        found = round_weight(weight, bits=2, groups=groups, symmetric=False)
+        bound.append(found.step.expand(-1, 8) / 2)
+        assert bool(((weight - found.floats).abs() <= bound[-1] * (1 + 1e-5)).all())
+    assert all(bool((b <= a).all()) for a, b in zip(bound, bound[1:], strict=False))  # nested groups
 
 
 def rounding(bits: int = 8, largest: float = 0.0, average: float = 0.9) -> ActivationRounding:
