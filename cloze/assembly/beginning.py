@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from cloze.assembly.new_heads import start_head
 from cloze.assembly.origins import borrowed, frozen_heads
 from cloze.assembly.recipe import ObjectiveSpec, PartSpec, Recipe
 from cloze.errors import CheckpointError
+from cloze.exercises.retokenize import OtherReading
 from cloze.interop import Model
 from cloze.networks.blocks.computed import is_added
 from cloze.text import Tokenizer
@@ -164,10 +166,16 @@ def borrowed_parts(recipe: Recipe) -> frozenset[str]:
 
 
 def load_origins(
-    step: Step, recipe: Recipe, origins: Mapping[str, Path], tokenizer: Tokenizer, *, resumes: bool, say: Say
+    step: Step, recipe: Recipe, origins: Mapping[str, Path], tokenizer: Tokenizer, *, resumes: bool, say: Say,
+    tables: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Load every network that comes from a checkpoint; if the run resumes, only those that its own checkpoints do not hold."""
+    """Load every network that comes from a checkpoint; if the run resumes, only those that its own checkpoints do not hold.
+
+    Among the `tables` are the readings of networks that have a tokenizer of their own.
+    """
+    readings = {name: table for name, table in tables.items() if isinstance(table, OtherReading)}
     never = borrowed(recipe)
     for label, folder in origins.items():
         if not resumes or label in never:
-            begin_with(step, recipe, label, folder, tokenizer, say=(lambda text: None) if resumes else say)
+            own = readings[label].tokenizer if label in readings else tokenizer
+            begin_with(step, recipe, label, folder, own, say=(lambda text: None) if resumes else say)

@@ -8,12 +8,14 @@ from typing import Any
 
 from cloze.assembly.corpora import open_corpus
 from cloze.assembly.given import build, restored
+from cloze.assembly.origins import read_by_export
 from cloze.assembly.parts import builder_of
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.watching import reading_corpus
 from cloze.corpus import Store
 from cloze.corpus.readers.files import require_paths
-from cloze.errors import CorpusError, RecipeError, nearest
+from cloze.errors import CheckpointError, CorpusError, RecipeError, nearest
+from cloze.exercises.retokenize import OtherReading
 from cloze.text import Tokenizer
 
 Say = Callable[[str], None]
@@ -81,7 +83,7 @@ def open_stores(
 
 def make_tables(recipe: Recipe, stores: Mapping[str, Store], begin: Mapping[str, Path] | None = None) -> dict[str, Any]:
     """The recipe's look-up tables by name: from the checkpoints that its networks start from, else built for the first source's
-    store."""
+    store. `other_readings` are among them."""
     from cloze.interop import import_folder
     from cloze.interop.vectors import open_vectors
 
@@ -89,11 +91,31 @@ def make_tables(recipe: Recipe, stores: Mapping[str, Store], begin: Mapping[str,
     known: dict[str, Any] = {}
     for folder in (begin or {}).values() if recipe.tables else ():
         known |= restored(import_folder(folder).model.tables)
-    made: dict[str, Any] = {}
+    made: dict[str, Any] = other_readings(recipe, store, begin or {})
     for name, spec in recipe.tables.items():
         if name in known:
             made[name] = known[name]
             continue
         table = build(builder_of(spec.kind, spec.name), spec.arguments, {})
         made[name] = table.bind(store, *([] if table.opens is None else [open_vectors(table.opens)]))
+    return made
+
+
+def other_readings(recipe: Recipe, store: Store, begin: Mapping[str, Path]) -> dict[str, OtherReading]:
+    """How each network whose states the exported one reads (`fuse`) reads the texts of a store itself, by its name."""
+    from cloze.assembly.saved_change import open_folder
+
+    made: dict[str, OtherReading] = {}
+    for name in read_by_export(recipe):
+        if name not in begin:
+            continue
+        found = open_folder(begin[name])
+        orders = {str(entry.order) for entry in recipe.entries.values()}
+        if orders != {found.model.order}:
+            raise CheckpointError(
+                f"{found.folder}: networks.{name} reads {found.model.order}, and the recipe reads {', '.join(sorted(orders))}.\n"
+                "  Bind a checkpoint that reads texts in the order of the recipe, such as bert."
+            )
+        limit = found.model.flat.get("positions.max_length")
+        made[name] = OtherReading(store.tokenizer(), found.tokenizer, found.reading.single, limit, found.vocab_size)
     return made

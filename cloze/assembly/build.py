@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -33,6 +34,7 @@ from cloze.errors import CheckpointError, RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.exercise import Placed
 from cloze.exercises.order import CONSTANT, Order
+from cloze.exercises.retokenize import OtherReading
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.blocks.initial import Undrawn
 from cloze.networks.clock import Clock
@@ -80,9 +82,9 @@ def build_step(
 ) -> Step:
     """Networks, ties, heads and rewriters of a recipe, freshly initialised by `seed`, as one module.
 
-    The networks `filled` stay at zero, because their weights are loaded next. `tables` are the recipe's look-up tables; without
-    them networks that read one get a placeholder of a thousand items. Parts that need how often an id occurs, or how it is
-    spelled, get it from `store` and `tokenizer`.
+    The networks `filled` stay at zero, because their weights are loaded next. `tables` are the recipe's look-up tables, and the
+    readings of networks with a vocabulary of their own; without them networks that read a table get one of a thousand items.
+    Parts that need how often an id occurs, or how it is spelled, get it from `store` and `tokenizer`.
     """
     clock = Clock(seed)
     meta = str(device) == "meta"
@@ -145,7 +147,9 @@ def _network(recipe: Recipe, name: str, available: Mapping[str, Any]) -> nn.Modu
     spec = recipe.networks[name]
     if spec.part is None:
         raise RecipeError(f"networks.{name}: names no part to build; write its builder, such as `transformer`.")
-    network: nn.Module = build_part(spec.part, {**available, "tables": tables_for(spec.origin, available["tables"])})
+    tables = available["tables"]
+    own = {"vocab_size": tables[name].vocab_size} if isinstance(tables.get(name), OtherReading) else {}
+    network: nn.Module = build_part(spec.part, {**available, **own, "tables": tables_for(spec.origin, tables)})
     return network
 
 
@@ -440,7 +444,7 @@ def _opened(imported: Any, place: torch.device, *, plain: bool) -> Loaded:
         input_edits=tuple(
             _build_described("edit", part, arguments, available, imported.folder) for part, arguments in model.input_edits
         ),
-        tables=tables, languages=model.languages, others=lambda name: _further(imported.folder, name, str(place)),
+        tables=tables, languages=model.languages, others=cache(lambda name: _further(imported.folder, name, str(place))),
     )
 
 

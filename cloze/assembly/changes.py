@@ -14,6 +14,7 @@ from cloze.assembly.schema import arguments_of_part, check_value, expand_argumen
 from cloze.errors import RecipeError, nearest
 
 if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
+    from cloze.interop import Model
     from cloze.transfer import Change
 
 Described = tuple[str, Mapping[str, Any]]  # a change as `cloze/network.json` has it: the registered part and its arguments
@@ -53,6 +54,11 @@ def lasts(name: str) -> bool:
     return type_of(name).lasts
 
 
+def read_by(model: Model) -> set[str]:
+    """The names of the networks whose states a model reads because of its changes."""
+    return {name for part, arguments in model.changes for name in build(builder_of("change", part), arguments, {}).reads}
+
+
 def take_over(network: Node, inherited: Sequence[Described], origin: str, path: str, faults: Faults) -> None:
     """Apply the changes of a network that is taken over whole from `origin`, a folder or a stage, to its written part, in place.
 
@@ -79,6 +85,18 @@ def take_over(network: Node, inherited: Sequence[Described], origin: str, path: 
     if inherited:
         first = [from_data({name: dict(arguments)}, network.where) for name, arguments in inherited]
         network.put("change", Node([*first, *items], network.where if changes is None else changes.where))
+
+
+def complete_among(networks: Mapping[str, Node], prefix: str, faults: Faults) -> None:
+    """Complete, in place, the changes of a recipe's networks by what follows from its other networks."""
+    parts = {label: next((n for key, n in node.items() if key not in NEXT_TO_PART), None) for label, node in networks.items()}
+    known = {label: part.plain() for label, part in parts.items() if part is not None and part.is_mapping}
+    for label, network in networks.items():
+        changes = network.value.get("change") if network.is_mapping else None
+        for index, item in enumerate(changes.value if changes is not None and changes.is_list else ()):
+            change = _read(item, f"{prefix}networks.{label}.change[{index}]", faults)
+            for key, value in {} if change is None else change.among(known).items():
+                next(iter(item.value.values())).put(key, from_data(value, item.where))
 
 
 def inherited_by(network: Node) -> list[Described]:

@@ -7,7 +7,9 @@ of the metrics of all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +20,9 @@ from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
 from cloze.corpus import RecordStore, Store
 from cloze.errors import RecipeError, TaskError
+from cloze.exercises.retokenize import OtherReading
 from cloze.networks.blocks.dropout import name_dropouts
+from cloze.reading import Reading
 from cloze.registry import lookup, parameters
 from cloze.tasks import Task
 from cloze.tasks.task import chosen_metric, together
@@ -183,7 +187,7 @@ def _dev(recipe: Recipe, name: str, one: TaskHead, dev: Mapping[str, Store]) -> 
 
 def selection_of(
     recipe: Recipe, step: Step, tokenizer: Tokenizer, stores: Mapping[str, Store], dev: Mapping[str, Store],
-    description: Mapping[str, Any], folder: Path,
+    description: Mapping[str, Any], folder: Path, *, tables: Mapping[str, Any] = MappingProxyType({}),
 ) -> Selection:
     """How a recipe with a `task:` is measured: by the learners that `predict` uses, on all examples of the dev sets.
 
@@ -199,7 +203,7 @@ def selection_of(
         task = task_of(recipe, one, stores[one.source])
         metric = chosen_metric(task, one.spec.metric)
         counts[name] = metric, task.metrics[metric]
-        loaded = as_loaded(recipe, step, tokenizer, one.entry, recipe.export, folder)
+        loaded = as_loaded(recipe, step, tokenizer, one.entry, recipe.export, folder, tables=tables)
         own = _dev(recipe, name, one, dev)
         measures[name] = _measure(task, loaded, of_task(description, name), own, recipe.training.batch, metric)
     name_dropouts(step)  # the learners have renamed the dropouts of their parts
@@ -234,8 +238,14 @@ def _measure(
     return measure
 
 
-def as_loaded(recipe: Recipe, step: Step, tokenizer: Tokenizer, entry: EntrySpec, name: str, folder: Path) -> Loaded:
-    """A network of a step with the heads of an entry, as if they had been loaded from a folder."""
+def as_loaded(
+    recipe: Recipe, step: Step, tokenizer: Tokenizer, entry: EntrySpec, name: str, folder: Path, *,
+    tables: Mapping[str, Any] = MappingProxyType({}),
+) -> Loaded:
+    """A network of a step with the heads of an entry, as if they had been loaded from a folder.
+
+    Among the `tables` are the readings of networks that have a tokenizer of their own.
+    """
     part = recipe.networks[name].part
     assert part is not None  # the recipe is built
     network: Any = step.networks[name]
@@ -249,5 +259,12 @@ def as_loaded(recipe: Recipe, step: Step, tokenizer: Tokenizer, entry: EntrySpec
     return Loaded(
         recipe=None, network=network, heads=heads, tokenizer=tokenizer, reading=recipe.reading, order=str(entry.order),
         folder=folder, network_arguments=part.arguments, clock=step.clock, imported=None, reads=reads,
-        others=lambda other: as_loaded(recipe, step, tokenizer, entry, other, folder),
+        others=lambda other: _in_its_own_words(as_loaded(recipe, step, tokenizer, entry, other, folder), tables.get(other)),
     )
+
+
+def _in_its_own_words(loaded: Loaded, reading: OtherReading | None) -> Loaded:
+    """A network with the tokenizer and the template of its checkpoint; None: those of the run."""
+    if reading is None:
+        return loaded
+    return replace(loaded, tokenizer=reading.tokenizer, reading=Reading(reading.template))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloze.assembly.changes import Described, inherited_by, parse_change, require_unwritten, take_over
+from cloze.assembly.changes import Described, complete_among, inherited_by, parse_change, require_unwritten, take_over
 from cloze.assembly.document import Node, from_data
 from cloze.assembly.faults import Faults
 from cloze.assembly.paths import NEXT_TO_PART
@@ -71,6 +71,7 @@ def take_up(
             network.put(part, from_data(dict(arguments), network.where))
             network.value = {part: network.value.pop(part), **network.value}  # a value path means the first mapping
             take_over(network, changes, str(checkpoints[name]), path, faults)
+    complete_among(dict(networks_of(tree)), prefix, faults)
     return Written(tree, frozenset(kept))
 
 
@@ -213,6 +214,13 @@ def frozen_heads(recipe: Recipe) -> frozenset[str]:
     """The names of the heads that are never trained: only passes without gradient use them."""
     used = [(recipe.head_name(run, o), run.grad) for entry in recipe.entries.values() for run, o in entry.objectives()]
     return frozenset(name for name, _ in used) - {name for name, grad in used if grad}
+
+
+def read_by_export(recipe: Recipe) -> tuple[str, ...]:
+    """The networks whose states the exported one reads because of a change: it needs them to read a text, too."""
+    from cloze.assembly.build import build_part  # which imports torch; a recipe is read without
+
+    return tuple(name for change in recipe.exported.change for name in build_part(change).reads)
 
 
 def reference_to(origin: Path, run: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from cloze.assembly.corpora import open_held_out, open_records
 from cloze.assembly.fitted import Fitted
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
 from cloze.assembly.measuring import counted, described, selection_of
-from cloze.assembly.origins import borrowed, reference_to
+from cloze.assembly.origins import borrowed, read_by_export, reference_to
 from cloze.assembly.parts import engines
 from cloze.assembly.phasing import phases_of, unfreezing, with_dropouts
 from cloze.assembly.plan import Plan, prospects_of, ways_out
@@ -80,7 +80,9 @@ def prepare(
     rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     require_one_process(loaded, step, ranks)
     phases = with_dropouts(phases, loaded, step, vocab_size=chosen.size, **given)
-    load_origins(step, loaded, begin, chosen, resumes=bool(Checkpoints(out).steps()), say=say)
+    load_origins(
+        step, loaded, begin, chosen, resumes=bool(Checkpoints(out).steps()), say=say, tables=tables
+    )
     data = build_data(
         loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled, tables=tables
     )
@@ -95,13 +97,14 @@ def prepare(
         description = counted(loaded, description, stores, aside, rooms)
     selection = None
     if description is not None and aside:
-        selection = selection_of(loaded, step, chosen, stores, aside, description, out)
+        selection = selection_of(loaded, step, chosen, stores, aside, description, out, tables=tables)
     run = Run(
         folder=out, step=step, data=data, budget=spend,
         export=Publisher(
             loaded, chosen, tables, languages_of(stores), out.resolve().name,
-            {label: reference_to(begin[label], out) for label in borrowed(loaded) - {loaded.export}},
+            {label: reference_to(begin[label], out) for label in borrowed(loaded) - {loaded.export, *read_by_export(loaded)}},
             description, None if description is None else description.get("labels"), code,
+            {label: begin[label] for label in read_by_export(loaded) if label in borrowed(loaded)}, out,
         ),
         borrowed=borrowed_parts(loaded),
         optimizer=build_part(loaded.training.optimizer), rate=build_part(loaded.training.rate),

@@ -20,11 +20,13 @@ from cloze.assembly.origins import NETWORKS, write_reference
 from cloze.assembly.parts import class_of
 from cloze.assembly.plain_form import in_plain_form
 from cloze.assembly.recipe import PartSpec, Recipe
+from cloze.assembly.share import share
 from cloze.assembly.user_files import UserFile, write_copies
 from cloze.interop import Card, Head, Model, Table, complete, export_folder
 from cloze.interop.choice import Choice, choose
 from cloze.registry import lookup
 from cloze.text import Tokenizer
+from cloze.training.checkpoint import publish
 from cloze.training.step import part_state
 
 ADVICE = (
@@ -36,7 +38,9 @@ ADVICE = (
 @dataclass(frozen=True)
 class Publisher:
     """Writes checkpoint folders of one recipe. `tables` are its look-up tables, `languages` the names of the languages of its
-    text, `run` is the name of the run's folder, and `references` point to borrowed networks. For a recipe on labelled text,
+    text, `run` is the name of the run's folder, and `references` point to borrowed networks. `needed` are the folders of borrowed
+    networks whose states the exported one reads: the folder holds them, too; in a run, all checkpoints link to one copy in
+    `home`. For a recipe on labelled text,
     `task` is the contents of `cloze/task.json` and `labels` are the classes. `code` are
     the files of users that registered parts."""
 
@@ -49,6 +53,8 @@ class Publisher:
     task: Mapping[str, Any] | None = None
     labels: tuple[str, ...] | None = None
     code: Mapping[str, UserFile] = field(default_factory=dict)
+    needed: Mapping[str, Path] = field(default_factory=dict)
+    home: Path = Path()
 
     def __call__(self, folder: Path, state: Mapping[str, Tensor], step: int) -> list[str]:
         """Write `folder` from a step's full state; returns the remarks on the exported network."""
@@ -56,6 +62,8 @@ class Publisher:
         for name in self.recipe.networks:
             if name in self.references:
                 write_reference(folder / NETWORKS / f"{name}.json", self.references[name])
+            elif name in self.needed:
+                self._write_needed(folder / NETWORKS / name, name)
             elif name != self.recipe.export:
                 self._write(folder / NETWORKS / name, name, state, step)
         (folder / "cloze").mkdir(parents=True, exist_ok=True)
@@ -65,6 +73,13 @@ class Publisher:
             text = json.dumps(self.task, indent=2, ensure_ascii=False) + "\n"
             (folder / "cloze" / "task.json").write_text(text, encoding="utf-8")
         return remarks
+
+    def _write_needed(self, folder: Path, name: str) -> None:
+        """A borrowed network: linked to the run's copy, or copied from where it comes from if the run has none yet."""
+        if (self.home / NETWORKS / name).is_dir():
+            publish(self.home / NETWORKS / name, folder)
+        else:
+            share(self.needed[name], folder)
 
     def _write(self, folder: Path, name: str, state: Mapping[str, Tensor], step: int) -> list[str]:
         card = Card(

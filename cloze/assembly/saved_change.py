@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from cloze.assembly.changes import read_by
 from cloze.assembly.inputs import digests
 from cloze.assembly.peft import CONFIG, read_peft, write_peft
 from cloze.assembly.plain_form import in_plain_form
@@ -52,6 +53,12 @@ def write_change(source: Path, out: Path, *, base: Path | None = None, peft: boo
         raise CheckpointError(
             f"{source}: its network has no change, such as lora or adapters, that could be saved alone.\n"
             "  Export it whole: --to huggingface."
+        )
+    others = sorted(read_by(imported.model))
+    if others:
+        raise CheckpointError(
+            f"{source}: its network reads the states of {', '.join(others)}, which a change saved alone would lack.\n"
+            "  Export the folder whole: --to huggingface."
         )
     base = _base_of(source) if base is None else base
     changed = _changed(imported, base)

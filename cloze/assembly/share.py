@@ -15,11 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cloze.assembly.changes import read_by
 from cloze.assembly.origins import NETWORKS, network_folder
 from cloze.assembly.saved_change import open_folder
 from cloze.assembly.user_files import FOLDER, copies_in, naming_files
 from cloze.errors import CheckpointError, UserError
-from cloze.interop import Card, Imported, export_folder, import_folder
+from cloze.interop import Card, Imported, Model, export_folder, import_folder
 from cloze.interop.files import read_json, write_json
 from cloze.tasks.result import TASK_FILE, contents_of, read_task
 from cloze.whole import require_new
@@ -71,7 +72,7 @@ def write_copy(
             stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
             architecture=imported.architecture, labels=imported.labels or None,
         )  # fmt: skip
-        _write_others(source, stage, description, card)
+        _write_others(source, stage, description, imported.model, card)
         for name in _KEPT:
             if (source / "cloze" / name).is_file():
                 shutil.copyfile(source / "cloze" / name, stage / "cloze" / name)
@@ -95,15 +96,18 @@ def require_merged(source: Path) -> None:
     if not model.changes:
         raise CheckpointError(f"{source}: its network has no change to merge. Export it as it is: --to huggingface.")
     if model.no_plain_form:
-        raise CheckpointError(f"{source}: {model.no_plain_form}\n  For cloze: --to change, or --to huggingface.")
+        ways = "--to huggingface" if read_by(model) else "--to change, or --to huggingface"
+        raise CheckpointError(f"{source}: {model.no_plain_form}\n  For cloze: {ways}.")
 
 
-def _write_others(source: Path, stage: Path, description: Mapping[str, Any] | None, card: Card) -> None:
-    """Write the further networks that the tasks of a folder need, each with its heads."""
+def _write_others(
+    source: Path, stage: Path, description: Mapping[str, Any] | None, model: Model, card: Card
+) -> None:
+    """Write the further networks that the tasks of a folder need, and those whose states the model reads, each with its heads."""
     if description is None:
         description = contents_of(source) if (source / TASK_FILE).is_file() else {}
     described = [description, *description.get("tasks", {}).values()]
-    needed = {tower["network"] for one in described for tower in _towers(one)} - {None}
+    needed = {tower["network"] for one in described for tower in _towers(one)} - {None} | read_by(model)
     for name in sorted(needed):
         other = import_folder(network_folder(source, name))
         export_folder(

@@ -140,7 +140,7 @@ class ByDecoder(_AtOnce):
         for index in by_length([len(row) for row in sources], rows=manner.rows):
             with torch.inference_mode():
                 batch = reader.batch([sources[i] for i in index])
-                kept = [name for name in batch if name in ("tokens", "block") or name.startswith("inputs/")]
+                kept = [name for name in batch if name in ("tokens", "block") or name.startswith("inputs/") or "." in name]
                 first = torch.full((len(index), 1), start, dtype=torch.int64, device=reader.device)
                 writer = Answering(reader, head, Batch({name: batch[name] for name in kept}, checked=True))
                 found = write(writer, first, index, room, end, manner)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from cloze import fields
 from cloze.batch import Batch
 from cloze.decoding.characters import padded_characters, spelled
 from cloze.decoding.layout import Framed, Ids, Layout
@@ -24,6 +26,7 @@ from cloze.objectives.objective import Kind
 from cloze.reading import Reading
 from cloze.rng import Draw
 from cloze.rows import Rows
+from cloze.text import retokenized
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,8 @@ class Reader:
     """Reads texts with a network: tokenises, lays out, pads, runs. The network keeps its mode.
 
     `input_edits` are edits that compute further inputs from the tokens (ZEN's n-grams). `inputs` is one id for all tokens in each
-    further table of embeddings (XLM's language).
+    further table of embeddings (XLM's language). `others` are the readers of other networks whose states this one reads, by the
+    view in which it finds them (BERT-fused translation).
     """
 
     network: Any
@@ -124,6 +128,7 @@ class Reader:
     precision: torch.dtype | None = None
     input_edits: tuple[Any, ...] = ()
     inputs: Mapping[str, int] = field(default_factory=dict)
+    others: Mapping[str, Reader] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -136,6 +141,7 @@ class Reader:
         return cls(
             loaded.network, loaded.tokenizer, loaded.reading, order or loaded.order, precision,
             loaded.input_edits, {} if language is None else {"language": language_id(loaded, language)},
+            {each.view: cls.of(loaded.other(each.reads), precision=precision) for each in loaded.network.outside if each.reads},
         )
 
     @cached_property
@@ -214,7 +220,21 @@ class Reader:
             made["characters"] = padded_characters(rows, width)
         made.update({f"inputs/{name}": np.full_like(tokens, number) for name, number in self.inputs.items()})
         made.update(self._computed_inputs(tokens, lengths))
-        return Batch({name: torch.from_numpy(array) for name, array in made.items()}).to(self.device)
+        batch = Batch({name: torch.from_numpy(array) for name, array in made.items()}).to(self.device)
+        for view, other in self.others.items():
+            batch = Batch({**batch, **other.states_of(rows, self.tokenizer, view)}, checked=True)
+        return batch
+
+    @torch.no_grad()
+    def states_of(self, rows: Sequence[Framed], tokenizer: Any, view: str) -> dict[str, Tensor]:
+        """The fields of a view for another network: its own tokens of the texts of `rows`, which are ids of another `tokenizer`,
+        and as `vectors` the top states."""
+        ids = [retokenized(row.ids[row.part >= 0], tokenizer, self.tokenizer) for row in rows]
+        batch = self.batch([self.single([each], max_length=self.max_length) for each in ids])
+        with evaluating(self.network):
+            vectors = self.states(batch, ("hidden",))["hidden"]
+        kept = {name: batch[name] for name in ("tokens", "block") if name in batch}
+        return {fields.join(view, name): value for name, value in {**kept, "vectors": vectors}.items()}
 
     def showing(self, batch: Batch, tokens: Tensor) -> Batch:
         """The batch with other tokens, and with the further inputs for these."""
@@ -396,3 +416,14 @@ def require_order(loaded: Checkpoint, *orders: str, verb: str, instead: str) -> 
         f"{loaded.folder}: cloze {verb} needs a network of order {' or '.join(sorted(orders))}, this one is "
         f"{' and '.join(own)}.\n  {instead}"
     )
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Eval mode inside the block; afterwards the previous mode."""
+    training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(training)

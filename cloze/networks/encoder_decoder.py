@@ -70,12 +70,12 @@ class Coder(nn.Module):
     def forward(
         self, vectors: Tensor, order: Tensor | str, block: Tensor | None, position_ids: Tensor | None, *, want: frozenset[str],
         prefix: str = "", cache: SequenceCache | None = None, source: AttentionInputs | None = None,
-        gates: tuple[Tensor | None, Tensor | None],
+        gates: tuple[Tensor | None, Tensor | None], further: AttentionInputs | None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Token vectors (B, L, D) to states (B, L, D), and of `layers` and the states of attention what is wanted.
 
         `source`: what attention to another sequence is given. `gates` are those of both attentions. `prefix` stands before the
-        names of the states of attention to the own sequence.
+        names of the states of attention to the own sequence. `further`: see `AttentionInputs`.
         """
         past, length = (0 if cache is None else cache.length), vectors.shape[1]
         x = add_positions(vectors, self.positions, position_ids, past)
@@ -85,10 +85,12 @@ class Coder(nn.Module):
         rows, own, crossing = _real(block, x, cache), Record.of(want, prefix), None
         caches, sources = (None, None) if cache is None else (cache.layers, cache.source)
         number, across = len(self.layers), None
-        given = each_layer([AttentionInputs(seen, relation, rows=rows)] * number, caches=caches, gates=gates[0], record=own)
+        inputs = AttentionInputs(seen, relation, rows=rows, further=further)
+        given = each_layer([inputs] * number, caches=caches, gates=gates[0], record=own)
         if source is not None:
             crossing = Record.of(want, "crossing_")
-            across = each_layer([replace(source, rows=rows)] * number, caches=sources, gates=gates[1], record=crossing)
+            inputs = replace(source, rows=rows, further=further)
+            across = each_layer([inputs] * number, caches=sources, gates=gates[1], record=crossing)
         passed = Stack(self.layers, given, [*self.around], across).run(x if rows is None else rows.take(x))
         if rows is not None:
             passed = [rows.put_back(states) for states in (passed if f"{prefix}layers" in want else passed[-1:])]
@@ -226,6 +228,7 @@ class EncoderDecoder(Network):
         inputs: Mapping[str, Tensor] | None = None, vectors: Tensor | None = None, summaries: Tensor | None = None,
         cache: SequenceCache | None = None,
         gates: Tensor | None = None, decoder_gates: Tensor | None = None, crossing_gates: Tensor | None = None,
+        further: AttentionInputs | None = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L) and those of the `decoder`, (B, T).
 
@@ -233,7 +236,8 @@ class EncoderDecoder(Network):
         decoder's (at padding all mean nothing), `decoder_layers` (N+1, B, T, D) its tokens and its layers, `summary` (B, D) the
         decoder's at its last token; without `decoder` it reads the encoder's tokens with the last one moved to the front (BART
         §3.1). The states of attention are those of `transformer`, of the decoder with `decoder_` before their names, of its
-        attention to the encoder with `crossing_`; so are the `gates` of heads.
+        attention to the encoder with `crossing_`; so are the `gates` of heads. `further` is for attentions that a change has
+        added to the layers (`fuse`).
 
         With `cache` the encoder runs once and the decoder's tokens continue those of earlier calls.
         """
@@ -241,7 +245,7 @@ class EncoderDecoder(Network):
         states: dict[str, Tensor] = {}
         if encoded is None:
             embedded = self.embeddings(tokens, vectors=vectors, inputs=inputs)
-            encoded, states = self.encoder(embedded, order, block, position_ids, want=want, gates=(gates, None))
+            encoded, states = self.encoder(embedded, order, block, position_ids, want=want, gates=(gates, None), further=further)
             if cache is not None:
                 cache.encoded = encoded
         if "hidden" in want:
@@ -256,7 +260,7 @@ class EncoderDecoder(Network):
         )
         hidden, seen = self.decoder(
             self.embeddings(read.tokens, inputs=kinds), "left_to_right", read.block, read.position_ids, want=want,
-            prefix="decoder_", cache=cache, source=source, gates=(decoder_gates, crossing_gates),
+            prefix="decoder_", cache=cache, source=source, gates=(decoder_gates, crossing_gates), further=further,
         )
         states |= seen
         if "decoder_hidden" in want:

@@ -20,11 +20,15 @@ Summary = Literal["first", "last", "mean"]
 
 
 class TokenSequence(NamedTuple):
-    """A further sequence that a network reads, such as the decoder's: the fields of one view, (B, T) each."""
+    """A further sequence that a network reads, such as the decoder's: the fields of one view, (B, T) each.
+
+    `vectors` (B, T, W) are the states of another network that has read it.
+    """
 
     tokens: Tensor
     position_ids: Tensor | None = None
     block: Tensor | None = None
+    vectors: Tensor | None = None
 
 
 class StateKind(NamedTuple):

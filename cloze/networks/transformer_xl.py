@@ -251,7 +251,8 @@ def count_relative(
     for way, tokens, cells in ways:
         way.products(2 * cells * inside * keys)  # scores by content, and values
         (way.products if is_trained(distances) else way.constants)(cells * inside * far)  # scores by distance
-        way.maps(tokens, attention.out, layer.residual_change("attention"))
+        way.maps(tokens, attention.out)
+        layer.place_of("attention").count_operations(way, tokens)
         layer.count_feed_forward(way, tokens)
     if queries is not None:
         counted.join(second)

@@ -12,13 +12,13 @@ import torch
 from cloze.decoding.forms import Form, form_of
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
-from cloze.decoding.reader import Checkpoint, Reader, bound, orders_of
+from cloze.decoding.reader import Checkpoint, Reader, bound, evaluating, orders_of
 from cloze.decoding.sampling import Sampling
 from cloze.decoding.sequence import Manner, answer_text, end_role, has_decoder
 from cloze.errors import CheckpointError, TaskError
 from cloze.tasks.chrf import Counts, chrf_counts, chrf_of
 from cloze.tasks.overlap import NAMES, TOKENIZATION, figures
-from cloze.tasks.task import Evaluation, Learner, Report, cut_remark, evaluating
+from cloze.tasks.task import Evaluation, Learner, Report, cut_remark
 
 GREEDY = Sampling(temperature=0.0)
 USUAL_LENGTH = 64  # tokens that are written where a folder does not say

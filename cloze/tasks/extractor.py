@@ -16,11 +16,11 @@ from cloze.corpus.readers.questions import QuestionRecord, Questions
 from cloze.corpus.records.windows import windows
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
-from cloze.decoding.reader import Reader
+from cloze.decoding.reader import Reader, evaluating
 from cloze.errors import TaskError
 from cloze.tasks.answers import QuestionScores, means, question_scores, real_answers, scoring_of
 from cloze.tasks.extraction import best_positions, best_span, best_threshold
-from cloze.tasks.task import Evaluation, Learner, Prediction, Report, evaluating
+from cloze.tasks.task import Evaluation, Learner, Prediction, Report
 
 Int64 = NDArray[np.int64]
 

@@ -15,13 +15,13 @@ from torch import nn
 
 from cloze.corpus.readers.tagged import Tagged
 from cloze.decoding.lengths import by_length
-from cloze.decoding.reader import Reader
+from cloze.decoding.reader import Reader, evaluating
 from cloze.schemes import Repair, breaks, closes
 from cloze.tasks.entities import LabelsOfWords, entities_of
 from cloze.tasks.metrics import METRICS, confusion
 from cloze.tasks.spans import Counts, f1_of, span_counts
 from cloze.tasks.spans import report as span_report
-from cloze.tasks.task import Evaluation, Learner, Report, evaluating
+from cloze.tasks.task import Evaluation, Learner, Report
 from cloze.tasks.words import Positions, WordWindow, read_words, word_windows
 from cloze.text.matching import Span
 from cloze.text.running import as_text, word_spans

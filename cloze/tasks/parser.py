@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from cloze.decoding.lengths import by_length
-from cloze.decoding.reader import Reader
+from cloze.decoding.reader import Reader, evaluating
 from cloze.objectives.chain import chains_of
 from cloze.tasks.conllu import GENERATOR, Trees, as_conllu
-from cloze.tasks.task import Evaluation, Learner, Prediction, Report, evaluating
+from cloze.tasks.task import Evaluation, Learner, Prediction, Report
 from cloze.tasks.trees import best_tree
 from cloze.tasks.words import WordWindow, read_words, word_windows
 from cloze.text.matching import Span

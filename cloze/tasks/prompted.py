@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from cloze.corpus.records.answer import label_names
 from cloze.decoding.prompting import Candidate, Prompting, prompting_of
 from cloze.decoding.prompts import Template, verbalisers
-from cloze.decoding.reader import Checkpoint
+from cloze.decoding.reader import Checkpoint, evaluating
 from cloze.errors import TaskError, counted
 from cloze.rng import permutation
 from cloze.tasks.classification import Classification
 from cloze.tasks.classifier import Choice, choices, scored
 from cloze.tasks.labels import Examples, label_ids
 from cloze.tasks.metrics import measure
-from cloze.tasks.task import Evaluation, Learner, Report, cut_remark, evaluating
+from cloze.tasks.task import Evaluation, Learner, Report, cut_remark
 
 AMONG = "among the labels that have an answer"
 

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import Table
 from cloze.decoding.lengths import by_length
-from cloze.decoding.reader import Checkpoint, Reader
+from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.errors import TaskError
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.objectives.embedding import Embedding
 from cloze.registry import register
 from cloze.tasks.ranking import METRICS, Nearest, Vectors, figures, nearest, ranks
-from cloze.tasks.task import Evaluation, Learner, Prediction, Report, cut_remark, evaluating
+from cloze.tasks.task import Evaluation, Learner, Prediction, Report, cut_remark
 from cloze.tasks.texts import AnsweredTexts, TextTask, head_named
 
 _TOGETHER = 1024  # passages that are made into vectors before they are compared

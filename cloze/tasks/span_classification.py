@@ -16,11 +16,11 @@ from cloze.corpus.readers.marked import Marked, MarkedTexts, Names, read_marked
 from cloze.corpus.records.spans import tokens_of
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
-from cloze.decoding.reader import Checkpoint, Reader
+from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.registry import register
 from cloze.tasks.metrics import confusion, macro_f1
-from cloze.tasks.task import Evaluation, Learner, Prediction, Report, Unsearched, evaluating
+from cloze.tasks.task import Evaluation, Learner, Prediction, Report, Unsearched
 
 Int64 = NDArray[np.int64]
 

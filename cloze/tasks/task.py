@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path
@@ -249,14 +248,3 @@ def together(parts: Sequence[Any]) -> Any:
         else:
             made[name] = None if values[0] is None else type(values[0])(chain.from_iterable(values))
     return type(parts[0])(**made)
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Eval mode inside the block; afterwards the previous mode."""
-    training = module.training
-    module.eval()
-    try:
-        yield
-    finally:
-        module.train(training)

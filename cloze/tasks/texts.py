@@ -16,9 +16,9 @@ from torch import Tensor
 from cloze.corpus.readers.labelled import Format, Quoting, Table, read_table
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
-from cloze.decoding.reader import Checkpoint
+from cloze.decoding.reader import Checkpoint, evaluating
 from cloze.errors import CheckpointError, TaskError
-from cloze.tasks.task import Learner, Report, Unsearched, evaluating
+from cloze.tasks.task import Learner, Report, Unsearched
 
 A = TypeVar("A")
 T = TypeVar("T", bound="TableTask")

@@ -8,6 +8,7 @@ Its contract (roles, exact ids, Hugging Face layout, determinism) is tested in t
 from cloze.text.annotate import Annotations, ListAnnotator
 from cloze.text.chunks import ChunkEncoder
 from cloze.text.normalise import Normalise
+from cloze.text.retokenize import retokenized
 from cloze.text.roles import ROLES
 from cloze.text.segment import Dictionary, Jieba, Segmenter
 from cloze.text.sentences import split_sentences
@@ -32,6 +33,7 @@ __all__ = [
     "Unigram",
     "WordPiece",
     "Words",
+    "retokenized",
     "split_sentences",
     "train",
 ]

@@ -16,6 +16,7 @@ from cloze.transfer.drop_segments import DropSegments
 from cloze.transfer.encoder import encoder_only
 from cloze.transfer.expand import expand_vocabulary, linear_map
 from cloze.transfer.features import Features
+from cloze.transfer.fuse import Fuse
 from cloze.transfer.keep_layers import KeepLayers, stacks_of
 from cloze.transfer.layerwise import Divide, Factors, Heads
 from cloze.transfer.lora import LoRA
@@ -25,7 +26,7 @@ from cloze.transfer.unfreezing import Alone, Chain, Gradual, Sequential
 from cloze.transfer.vocabulary import Vocabulary, matched_rows, transfer_rows
 
 __all__ = [
-    "Adapters", "Alone", "Arguments", "Chain", "Change", "Divide", "DropSegments", "Factors", "Features", "Gradual", "Heads",
-    "KeepLayers", "LoRA", "PfeifferAdapters", "ReplaceLayers", "Sequential", "Shape", "SoftPrompt", "Transition",
+    "Adapters", "Alone", "Arguments", "Chain", "Change", "Divide", "DropSegments", "Factors", "Features", "Fuse", "Gradual",
+    "Heads", "KeepLayers", "LoRA", "PfeifferAdapters", "ReplaceLayers", "Sequential", "Shape", "SoftPrompt", "Transition",
     "Vocabulary", "encoder_only", "expand_vocabulary", "linear_map", "matched_rows", "stacks_of", "transfer_rows",
 ]

@@ -64,6 +64,11 @@ class InResidual(nn.Module):
         made: Tensor = self.place.around(x, change, norm, adapted, take)
         return made
 
+    def count_operations(self, counted: Operations, tokens: int) -> None:
+        """The adapter, for so many tokens."""
+        self.place.count_operations(counted, tokens)
+        counted.maps(tokens, self.bottleneck)
+
 
 class AfterResidual(InResidual):
     """A `NormPlace` with an adapter on the sum z: norm(z + adapter(norm z)), or z + adapter(z) where the norm stands before."""
@@ -143,8 +148,8 @@ class Adapters(Change):
                 continue
             for layer in host.layers:
                 for name in self.inside:
-                    place = layer.around[name] if name in layer.around else layer.place  # noqa: SIM401
-                    layer.around[name] = self.module(place, self._bottleneck(layer.attention.out.out_features, like))
+                    bottleneck = self._bottleneck(layer.attention.out.out_features, like)
+                    layer.around[name] = self.module(layer.place_of(name), bottleneck)
 
     def plain(self, network: Any) -> None:
         """Refused."""

@@ -37,7 +37,7 @@ class Transition:
 class Change:
     """A change of a network. Subclass it, register it as a `change`, and override the moments at which it acts.
 
-    In the order of a run:
+    In the order of a run, after `among`, which completes the change's own arguments:
 
     1. `shape`, before the network is built: its arguments, from those of the checkpoint. Called where the recipe does not write
        the network out; a network that is written out has the shape that is written.
@@ -59,6 +59,8 @@ class Change:
     only_arguments: ClassVar[bool] = False
     #: The peak learning rate of what it adds, as a multiple of that of full fine-tuning.
     rate: ClassVar[float] = 1.0
+    #: It goes on with the training of the checkpoint, at the same peak rate, instead of tuning it.
+    continues: ClassVar[bool] = False
     #: The tensors of a checkpoint with another vocabulary are made to fit.
     changes_vocabulary: ClassVar[bool] = False
 
@@ -70,6 +72,15 @@ class Change:
     def shape(self, shape: Shape) -> Mapping[str, Any]:
         """The arguments of the changed network."""
         return shape.arguments
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The names of other networks of the recipe whose states the changed network reads, also when it is used."""
+        return ()
+
+    def among(self, others: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        """The arguments of the change that follow from those of the recipe's other networks, by name."""
+        return {}
 
     def apply(self, network: nn.Module) -> None:
         """Add modules and parameters in place."""

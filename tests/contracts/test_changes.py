@@ -37,6 +37,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "adapters": {"width": 2},
     "arguments": {"to": {"dropout": 0.0}},
     "features": {},
+    "fuse": {"network": "bert"},  # of unknown width; tests/transfer/test_fuse.py and tests/tasks/test_fused.py have both networks
     "drop_segments": {},
     "keep_layers": {"layers": [1]},
     "layer_dropout": {"odds": 0.2},
@@ -57,6 +58,11 @@ OTHERS: dict[tuple[str, str], Mapping[str, Any]] = {
 #: What is refused: the change, systems, and what is said.
 REFUSED = (
     ("adapters pfeiffer_adapters", "nnlm context2vec cove word2vec-cbow", r"\w+ has no layers that adapters can follow"),
+    (
+        "fuse", "bert transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow",
+        r"fuse: \w+ is not an encoder-decoder of Transformer layers",
+    ),
+    ("fuse", "t5-small", "fuse: the recipe has no network 'bert' of known width"),
     ("arguments", "skip-thought word2vec-cbow", r"\w+ has no dropout, which this change sets"),
     ("keep_layers", "nnlm skip-thought word2vec-cbow context2vec", r"keep_layers: \w+ has no stack of layers"),
     ("keep_layers", "lstm cove", r"layer 1 cannot become layer 0: it has other parts or widths"),

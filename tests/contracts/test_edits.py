@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import cloze.exercises  # noqa: F401  the import registers the edits
 from cloze import fields, registry
 from cloze.corpus.lexicon import BoundLexicon
 from cloze.exercises import Edit, TokenFacts
+from cloze.exercises.retokenize import OtherReading
 from cloze.registry import GivenMark, mark_of, parameters
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
@@ -20,11 +23,17 @@ FACTS = TokenFacts(
     1000, ROLES, np.arange(5, 950, dtype=np.int32), lambda t: [], np.arange(999, 949, -1, dtype=np.int32),
     [*map(str, range(1000))],
 )
-REQUIRED = {"template": "[CLS] {A} [SEP]", "to": "other", "companion": "next", "table": "ngrams"}
+SAME: Any = SimpleNamespace(
+    hash="", size=1000, roles=ROLES, ordinary_ids=FACTS.ordinary, encode=None, sentinels=FACTS.sentinels, spellings=()
+)
+REQUIRED = {"template": "[CLS] {A} [SEP]", "to": "other", "companion": "next", "table": "ngrams", "network": "bert"}
 ROWS, WIDTH = 64, 30
 GIVEN = {
     "tokenizer": FACTS, "counts": np.arange(1000, 0, -1),
-    "tables": {"ngrams": BoundLexicon(np.array([[-1, -1], [5, -1], [6, 7], [300, 301]], np.int32))},
+    "tables": {
+        "ngrams": BoundLexicon(np.array([[-1, -1], [5, -1], [6, 7], [300, 301]], np.int32)),
+        "bert": OtherReading(SAME, SAME, "[CLS] {A} [SEP]", None, 1000),
+    },
 }
 
 

@@ -42,10 +42,13 @@ class Outside:
     """An object around a whole network, such as a combination of its layers or prompts; this one does nothing.
 
     It may change the inputs of the network and the states that it gives. `makes`: the states that it replaces; a recipe that
-    reads none of them in training is refused.
+    reads none of them in training is refused. `reads`: the name of another network of the run, whose top states it reads as the
+    `vectors` of the view `view`.
     """
 
     makes: frozenset[str] = frozenset()
+    reads: str | None = None
+    view: str = "main"
 
     def call(
         self, network: Any, forward: Callable[..., Mapping[str, Any]], *, want: frozenset[str], **given: Any

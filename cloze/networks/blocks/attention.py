@@ -45,7 +45,8 @@ class AttentionInputs:
     `rows`: x is (M, D), the tokens that are not padding. `past`: a memory of states (B, M, D) before the row, which is only read.
     `cache`: the keys and values of earlier calls; this call adds its own. `source`: the states of another sequence, (B, S, D), or
     (M, D) for the tokens in `source_rows`. `projected`: queries, keys and values that the caller has already computed. `gates`,
-    (H) or (B, H), multiply the heads' outputs. `record` collects the states that it names.
+    (H) or (B, H), multiply the heads' outputs. `record` collects the states that it names. `further`: the inputs of a second
+    attention in the same residual connection, which a change has added (`fuse`); attention itself does not use them.
     """
 
     seen: Visibility
@@ -59,6 +60,7 @@ class AttentionInputs:
     projected: QueryKeyValue | None = None
     gates: Tensor | None = None
     record: Record | None = None
+    further: AttentionInputs | None = None
 
     @property
     def query_tokens(self) -> Selected | None:

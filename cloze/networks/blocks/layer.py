@@ -92,7 +92,8 @@ class Layer(nn.Module):
         counted.above(self.attention_norm if pre else None)
         counted.maps(tokens, *attention.projection_maps)
         counted.products(2 * tokens * keys * attention.inside)
-        counted.maps(tokens, attention.out, self.residual_change("attention"))
+        counted.maps(tokens, attention.out)
+        self.place_of("attention").count_operations(counted, tokens)
         counted.above(self.attention_norm)
         if self.crossing is not None and source is not None:
             query, memory = self.crossing.projection_maps
@@ -102,18 +103,20 @@ class Layer(nn.Module):
             counted.maps(tokens, query)
             counted.join(read)
             counted.products(2 * tokens * source.keys * self.crossing.inside)
-            counted.maps(tokens, self.crossing.out, self.residual_change("crossing"))
+            counted.maps(tokens, self.crossing.out)
+            self.place_of("crossing").count_operations(counted, tokens)
         self.count_feed_forward(counted, tokens)
 
     def count_feed_forward(self, counted: Operations, tokens: int) -> None:
         """The products of the layer's second half."""
         counted.above(self.inner_norm if self.place.pre else None)
-        counted.maps(tokens, *self.feed_forward_maps, self.residual_change("inner"))
+        counted.maps(tokens, *self.feed_forward_maps)
+        self.place_of("inner").count_operations(counted, tokens)
         counted.above(self)
 
-    def residual_change(self, name: str) -> nn.Module | None:
-        """The module, such as an adapter, that changes what is added at a residual connection."""
-        return self.around[name] if name in self.around else None  # noqa: SIM401  a ModuleDict has no `get`
+    def place_of(self, name: str) -> Any:
+        """The place of the norm at a residual connection, or what a change put there, such as an adapter."""
+        return self.around[name] if name in self.around else self.place  # noqa: SIM401  a ModuleDict has no `get`
 
     def forward(
         self, x: Tensor, given: AttentionInputs, across: AttentionInputs | None = None, *, drops: Drops | None = None
@@ -136,7 +139,7 @@ class Layer(nn.Module):
     ) -> Tensor:
         """x plus `change` of it, with norm and dropout: by a fast function where one supports the call."""
         norm = self.get_submodule(f"{name}_norm")
-        place: Any = self.around[name] if name in self.around else self.place  # noqa: SIM401  a ModuleDict has no `get`
+        place = self.place_of(name)
         fast = choose(x, change, norm, dropout, place)
         if fast is not None:
             return fast(x, change, norm, dropout, place)

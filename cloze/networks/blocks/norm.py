@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cloze.networks import choices
 from cloze.networks.choices import Norm, Norms
+from cloze.networks.cost import Operations
 
 
 class RootMeanSquare(nn.RMSNorm):
@@ -41,6 +42,9 @@ class Post:
         """The norm of x plus `change` of x."""
         made: Tensor = norm(take(x) + drop(change(x)))
         return made
+
+    def count_operations(self, counted: Operations, tokens: int) -> None:
+        """Count the products of what the place adds for so many tokens: here none."""
 
 
 class Pre(Post):

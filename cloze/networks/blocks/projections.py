@@ -31,13 +31,21 @@ class Stacked:
 
 
 class Across:
-    """A sequence reads another one: `query` (inside, D) and `memory`, which stacks key and value, (2·inside, D)."""
+    """A sequence reads another one: `query` (inside, D) and `memory`, which stacks key and value, (2·inside, W).
+
+    W, the width of the other sequence, is `width`, or that of the sequence that reads.
+    """
 
     names: ClassVar[tuple[str, ...]] = ("query", "memory")
 
+    def __init__(self, width: int | None = None) -> None:
+        self.width = width
+
     def maps(self, width: int, inside: int, *, bias: bool) -> dict[str, nn.Linear]:
         """The maps by name."""
-        return {"query": nn.Linear(width, inside, bias=bias), "memory": nn.Linear(width, 2 * inside, bias=bias)}
+        return {
+            "query": nn.Linear(width, inside, bias=bias), "memory": nn.Linear(self.width or width, 2 * inside, bias=bias),
+        }
 
     def queries(self, host: Any, x: Tensor) -> Tensor:
         """Of the sequence that reads."""
