@@ -16,7 +16,10 @@ def test_the_page_on_looking_inside_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    smaller = {"--most 40": "--most 6", "--most 20": "--most 2", "rows[::2]": "rows[:30:2]", "rows[1::4]": "rows[1:20:4]", "sentences)": "sentences[:40])"}
+    smaller = {
+        "--most 40": "--most 6", "--most 20": "--most 2", "rows[::2]": "rows[:30:2]", "rows[1::4]": "rows[1:20:4]",
+        "sentences)": "sentences[:40])",
+    }  # fmt: skip
     run_page(PAGE, capsys, monkeypatch, smaller)
     assert "What a prediction rests on" in Path("look.html").read_text(encoding="utf-8")
     for kind in ("geometry", "heads", "layers", "static", "curvature"):
