@@ -40,9 +40,10 @@ gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu
 
 # Transformer-XL and NEZHA left transformers with version 5: their parity is tested against 4.57.1, in an environment of its own.
+# Compressed folders are opened by both versions.
 old: $(VENV)/.dev $(OLD)/.done
 	CLOZE_PYTHON_WITH_TRANSFORMERS_4=$(CURDIR)/$(OLD)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) \
-		tests/parity/test_memory.py tests/parity/test_nezha.py
+		tests/parity/test_memory.py tests/parity/test_nezha.py tests/parity/test_compressed_folders.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
