@@ -19,6 +19,7 @@ This module only stores builders and reads their annotations. `assembly/schema.p
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar, get_args, get_origin
@@ -92,7 +93,7 @@ def made_by(builder: Callable[..., Any]) -> type:
 
     The attributes of the class can then be read before a part is built. A function without the annotation is a `RecipeError`.
     """
-    made = builder if isinstance(builder, type) else inspect.signature(builder, eval_str=True).return_annotation
+    made = builder if isinstance(builder, type) else _signature(builder).return_annotation
     if not isinstance(made, type) or made is inspect.Signature.empty:
         raise RecipeError(f"{builder.__module__}.{builder.__qualname__} does not say what it returns. Write -> and the class.")
     return made
@@ -131,8 +132,13 @@ def lookup(kind: str, name: str) -> Callable[..., Any]:
 
 def parameters(builder: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The builder's parameters by name, annotations resolved, without `self`."""
-    signature = inspect.signature(builder, eval_str=True)
-    return {name: p for name, p in signature.parameters.items() if name != "self"}
+    return {name: p for name, p in _signature(builder).parameters.items() if name != "self"}
+
+
+@functools.cache
+def _signature(builder: Callable[..., Any]) -> inspect.Signature:
+    """Evaluated once: reading a recipe asks for the same hundred signatures hundreds of times."""
+    return inspect.signature(builder, eval_str=True)
 
 
 def mark_of(parameter: inspect.Parameter) -> GivenMark | LiveMark | PartMark | None:

@@ -20,7 +20,7 @@ from cloze.training.baselines import Baseline
 from cloze.training.step import Step
 
 _ANSWERS = 50_000  # targets that are counted at most
-_ROWS = 8192  # and rows that are made for them
+_ROWS = 2048  # and rows that are made for them
 
 Counts = NDArray[np.int64]
 

@@ -13,7 +13,7 @@ import json
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union
 
@@ -94,10 +94,15 @@ RESERVED: Mapping[str, Arguments] = {
 def arguments_of(builder: Callable[..., Any]) -> dict[str, Argument]:
     """What a recipe may write for a builder: its parameters that are neither given by assembly nor private."""
     try:
-        found = parameters(builder)
+        return dict(_arguments_of(builder))
     except NameError as error:
         name = f"{builder.__module__}.{builder.__qualname__}"
         raise RecipeError(f"the signature of {name} cannot be read: {error}.") from None
+
+
+@cache
+def _arguments_of(builder: Callable[..., Any]) -> Arguments:
+    found = parameters(builder)
     made = {
         name: Argument(p.annotation, as_data(p.default, _kind(p.annotation))) for name, p in found.items()
         if not name.startswith("_") and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)

@@ -103,3 +103,10 @@ def test_bounds_are_said_in_words() -> None:
     transformer = arguments_of(parts.builder_of("network", "transformer"))
     assert describe(transformer["dropout"].annotation) == "a number from 0 to below 1 or a mapping of hidden, attention"
     assert describe(transformer["layers"].annotation) == "a whole number from 1 to 4,096"
+
+
+def test_the_arguments_of_a_builder_may_be_changed_by_the_caller() -> None:
+    """They are read once and kept."""
+    transformer = parts.builder_of("network", "transformer")
+    arguments_of(transformer).clear()
+    assert "layers" in arguments_of(transformer)
