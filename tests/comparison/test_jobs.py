@@ -118,10 +118,10 @@ def test_a_cluster_that_does_not_answer_is_refused_in_words(monkeypatch: pytest.
         @staticmethod
         def init(**given: Any) -> None:
             assert given["address"] == "ray://nowhere:10001"
-            raise ConnectionError("ray client connection timeout")
+            raise ConnectionError("ray client failed:\nTraceback\nTimeoutError: too slow")
 
     monkeypatch.setitem(sys.modules, "ray", Ray)
-    with pytest.raises(UserError, match=r"ray://nowhere:10001: no Ray cluster answers there \(ray client"):
+    with pytest.raises(UserError, match=r"ray://nowhere:10001: no Ray cluster answers there \(ray client failed: TimeoutError: too slow\)"):
         workers_on("ray://nowhere:10001", 1)
 
 
