@@ -34,6 +34,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
     "Train": {
         "pretrain": Verb("pretrain", "pre-train a recipe on a corpus within a budget; resumable"),
         "finetune": Verb("finetune", "fine-tune a checkpoint on labelled text"),
+        "augment": Verb("augment", "write more labelled rows, with other words, for a student"),
         "evaluate": Verb("evaluate", "measure a fine-tuned checkpoint, or word vectors"),
         "predict": Verb("predict", "label texts, or generate a text for each"),
         "compare": Verb("compare", "which recipe is best at an equal budget? with its uncertainty"),

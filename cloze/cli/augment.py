@@ -1,0 +1,86 @@
+"""`cloze augment`: more labelled rows, in which words are replaced by what a masked language model predicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    file: Annotated[str, typer.Argument(help="Labelled texts: TSV, CSV, JSON lines or Parquet.")],
+    models: Annotated[list[Path], typer.Option(
+        "--with", help="The checkpoint that predicts words; also, repeated, a Python file that registers parts."
+    )],
+    out: Annotated[Path, typer.Option(help="The file to write: .tsv, .csv or .jsonl.")],
+    copies: Annotated[int, typer.Option(min=1, help="Copies of each text; equal ones are written once.")] = 20,
+    vectors: Annotated[Path | None, typer.Option(help="Word vectors, for words of several tokens; without, these stay.")] = None,
+    rate: Annotated[float, typer.Option(min=0.0, max=1.0, help="The probability that a word is replaced in a copy.")] = 0.4,
+    candidates: Annotated[int, typer.Option(min=1, help="The number of candidates for each word.")] = 15,
+    keep: Annotated[Path | None, typer.Option(
+        help="A file with a word per line that is never replaced; default: English function words."
+    )] = None,
+    text: Annotated[str, typer.Option(help="The column with the text.")] = "text",
+    text_b: Annotated[
+        str | None, typer.Option("--text-b", help="The column with the second text; default: text_b, if there is one.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal rows.")] = 0,
+    columns: Annotated[str | None, typer.Option(help="Column names, a,b,c, if the file has no header.")] = None,
+    file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv, jsonl, parquet; default: by file name.")] = None,
+    quoting: Annotated[str, typer.Option(help="auto, none (quotes are text) or standard (quotes enclose).")] = "auto",
+    batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 32,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
+) -> None:
+    """Write each labelled row and copies of it with other words, for a student to learn from (TinyBERT).
+
+    Example: cloze augment train.tsv --with BERT --vectors glove.txt --out more.tsv. A word that is one token is replaced by one
+    of the most probable tokens in its place, a longer one by one of the nearest words of --vectors. Labels are copied, so let a
+    teacher label the new rows where you can: cloze predict TEACHER more.tsv --scores. In a pair, the words of one text are
+    replaced at a time.
+    """
+    from cloze.corpus.readers.labelled import as_format, as_quoting, read_table
+    from cloze.errors import TaskError
+    from cloze.tasks.augmentation import FUNCTION_WORDS, Augmenter, augmented_rows, format_of, line_of
+
+    kind = format_of(out)
+    if out.exists():
+        raise TaskError(f"--out {out}: exists already. Name a new file.")
+    if ".conll" in "".join(Path(file).suffixes):
+        raise TaskError(f"{file}: labelled words. A replaced word may not have the label of the old one; expected whole texts.")
+    checkpoint = _checkpoint(models)
+    names = columns.split(",") if columns else None
+    table = read_table(file, format=as_format(file_format), columns=names, quoting=as_quoting(quoting))
+    second = text_b or ("text_b" if "text_b" in table.columns else None)
+    kept = FUNCTION_WORDS if keep is None else frozenset(keep.read_text(encoding="utf-8").lower().split())
+
+    from cloze.assembly.build import load_checkpoint
+    from cloze.decoding.progress import Progress
+    from cloze.decoding.ready import to_fill
+    from cloze.interop.vectors import open_vectors
+    from cloze.whole import whole_file
+
+    reader, head, _ = to_fill(load_checkpoint(checkpoint, device))
+    augmenter = Augmenter(reader, head, None if vectors is None else open_vectors(vectors), kept, candidates, batch)
+    written = 0
+    progress = Progress(len(table), "rows")
+    with progress, whole_file(out) as fresh, open(fresh, "w", encoding="utf-8", newline="") as stream:
+        if kind != "jsonl":
+            stream.write(line_of(table.columns, table.columns, kind))
+        asked = [text] if second is None else [text, second]
+        for row in augmented_rows(table, augmenter, asked, copies=copies, rate=rate, seed=seed, report=progress):
+            stream.write(line_of(row, table.columns, kind))
+            written += 1
+    typer.echo(f"{out}: {written:,} rows of {len(table):,}")
+
+
+def _checkpoint(models: list[Path]) -> Path:
+    """The one folder of --with; Python files are imported."""
+    from cloze.assembly.user_files import import_files
+    from cloze.errors import UserError
+
+    import_files([path for path in models if path.suffix == ".py"])
+    folders = [path for path in models if path.suffix != ".py"]
+    if len(folders) != 1:
+        raise UserError(f"--with: expected the folder of one checkpoint, got {len(folders)}.")
+    return folders[0]

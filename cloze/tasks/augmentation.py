@@ -1,0 +1,218 @@
+"""More labelled rows for a student to learn from: words replaced by what a masked language model predicts, or by near words.
+
+TinyBERT's data augmentation (Jiao et al., 2020, §3.2, algorithm 1; huawei-noah/Pretrained-Language-Model,
+`TinyBERT/data_augmentation.py`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from cloze.corpus.readers.labelled import Format, ListCell, Table, place_of
+from cloze.decoding.layout import Framed, Ids
+from cloze.decoding.lengths import by_length
+from cloze.decoding.neighbours import neighbours
+from cloze.decoding.reader import Reader
+from cloze.errors import TaskError
+from cloze.interop.vectors import Vectors
+
+COPIES, RATE, CANDIDATES = 20, 0.4, 15
+FREQUENT = 100_000  # the words of a file of vectors among which neighbours are looked for: its first ones
+_FUNCTION_WORDS = """
+    a an the this that these those some any each every no all both few more most other such same own
+    i you he she it we they me him her us them my your his its our their mine yours hers ours theirs
+    myself yourself himself herself itself ourselves themselves who whom whose which what where when why how
+    of in on at by for with from to into onto over under above below between among through during before after against about
+    up down out off near without within and or but nor so if than because while until though although as then once
+    am is are was were be been being do does did doing have has had having can could will would shall should may might must
+    not only very too also just here there again further now
+"""
+#: English words that say little about the content of a text: articles, pronouns, prepositions, conjunctions, auxiliaries.
+FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
+#: A word: an ideograph, or a run of other letters and digits with apostrophes inside.
+_WORD = re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff](?:[^\W\u3400-\u9fff]|['’](?=\w))*")
+
+
+class Slot(NamedTuple):
+    """A word that may be replaced: its characters in the text, from and up to, and what may stand there."""
+
+    begin: int
+    end: int
+    candidates: tuple[str, ...]
+
+
+@dataclass
+class Augmenter:
+    """Finds what may replace the words of texts.
+
+    Every word of letters may be replaced unless it is in `keep`. A word of one token gets those of the `count` most probable
+    tokens that are words, predicted where it is masked; the text itself is the second text of the row if the network reads pairs.
+    A word of several tokens gets its `count` nearest words by `vectors`; without vectors, or without candidates, it stays.
+    """
+
+    reader: Reader
+    head: Any
+    vectors: Vectors | None = None
+    keep: Collection[str] = FUNCTION_WORDS
+    count: int = CANDIDATES
+    rows: int = 32
+    _words: dict[int, str | None] = field(default_factory=dict)
+
+    def slots(self, texts: Sequence[str]) -> list[list[Slot]]:
+        """The words of each text that have candidates."""
+        spelled = self.reader.tokenizer.encode_spelled(list(texts))
+        ids = [np.asarray(own, np.int32) for own in self.reader.ids(texts)]
+        masked: list[tuple[int, re.Match[str], int]] = []
+        made: list[list[Slot]] = [[] for _ in texts]
+        for number, text in enumerate(texts):
+            part = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
+            begin, end = np.asarray(spelled.begin[part]), np.asarray(spelled.end[part])
+            for word in _WORD.finditer(text):
+                if not word[0].isalpha() or word[0].lower() in self.keep:
+                    continue
+                first, last = (int(np.searchsorted(end, word.start(), "right")), int(np.searchsorted(begin, word.end(), "left")))
+                if last - first == 1:
+                    masked.append((number, word, first))
+                elif last - first > 1:
+                    made[number].append(Slot(*word.span(), self._nearest(word[0])))
+        for (number, word, _), found in zip(masked, self._predicted(ids, [(n, place) for n, _, place in masked]), strict=True):
+            made[number].append(Slot(*word.span(), found))
+        return [sorted(slot for slot in own if slot.candidates) for own in made]
+
+    def _nearest(self, word: str) -> tuple[str, ...]:
+        known = None if self.vectors is None else next((w for w in (word, word.lower()) if self._frequent(w)), None)
+        if self.vectors is None or known is None:
+            return ()
+        found = [one.word for one in neighbours(self.vectors, [known], count=self.count, restrict=FREQUENT)[0]]
+        return tuple(one.title() for one in found) if word.istitle() else tuple(found)
+
+    def _frequent(self, word: str) -> bool:
+        assert self.vectors is not None  # the only caller has looked
+        row = self.vectors.row(word)
+        return row is not None and row < FREQUENT
+
+    def _predicted(self, ids: Sequence[Ids], places: Sequence[tuple[int, int]]) -> list[tuple[str, ...]]:
+        """The candidates for tokens, each given by the number of its text and its place there."""
+        framed = [self._masked(ids[number], place) for number, place in places]
+        found: list[tuple[str, ...]] = [()] * len(framed)
+        read = [n for n, (_, column) in enumerate(framed) if column is not None]
+        for index in by_length([len(framed[n][0]) for n in read], rows=self.rows):
+            some = [read[i] for i in index.tolist()]
+            for n, best in zip(some, self._best([framed[n] for n in some]), strict=True):
+                found[n] = tuple(word for word in map(self._word, best) if word is not None)
+        return found
+
+    def _masked(self, ids: Ids, place: int) -> tuple[Framed, int | None]:
+        """A text with one token masked, and the column of the mask; None if it stands behind what the network reads."""
+        shown = ids.copy()
+        shown[place] = self.reader.tokenizer.role("[MASK]")
+        most = self.reader.max_length
+        pairs = self.reader.reading.pair is not None
+        row = self.reader.pair([shown, ids], max_length=most) if pairs else self.reader.single([shown], max_length=most)
+        columns = np.flatnonzero((row.part == 0) & self.reader.predictable(row))
+        own = np.flatnonzero(row.part == 0)
+        column = int(own[place]) if place < len(own) else None
+        return row, column if column in columns else None
+
+    @torch.inference_mode()
+    def _best(self, framed: Sequence[tuple[Framed, int | None]]) -> list[list[int]]:
+        """The ids of the most probable tokens at the mask of each row."""
+        reader, batch = self.reader, self.reader.batch([row for row, _ in framed])
+        width = batch["tokens"].shape[1]
+        positions = torch.tensor([n * width + (column or 0) for n, (_, column) in enumerate(framed)], device=reader.device)
+        shown, at = reader.prediction_inputs(self.head, batch, positions)
+        scores = reader.token_scores(self.head, reader.states(shown, self.head.reads, positions=at), shown, at)
+        best: list[list[int]] = scores.topk(min(self.count, scores.shape[1]), dim=-1).indices.tolist()
+        return best
+
+    def _word(self, token: int) -> str | None:
+        """The word that a token is by itself; None for a piece of a word, punctuation and roles."""
+        if token not in self._words:
+            word = str(self.reader.tokenizer.decode([token], skip_special=True)).strip()
+            alone = [self.reader.tokenizer.encode_template(text).ids for text in (word, f"a {word}")] if word.isalpha() else []
+            self._words[token] = word if any(len(own) in (1, 2) and own[-1] == token for own in alone) else None
+        return self._words[token]
+
+
+def copies_of(text: str, slots: Sequence[Slot], *, copies: int, rate: float, draw: np.random.Generator) -> list[str]:
+    """Different texts other than `text`, at most `copies`: in each, every slot is replaced with probability `rate`.
+
+    >>> copies_of("a cat", [Slot(2, 5, ("dog",))], copies=3, rate=1.0, draw=np.random.default_rng(0))
+    ['a dog']
+    """
+    made: dict[str, None] = {}
+    for _ in range(copies):
+        pieces, at = [], 0
+        for slot, chance in zip(slots, draw.random(len(slots)), strict=True):
+            word = slot.candidates[int(draw.integers(len(slot.candidates)))]
+            if chance < rate:
+                pieces += [text[at : slot.begin], word]
+                at = slot.end
+        made["".join([*pieces, text[at:]])] = None
+    made.pop(text, None)
+    return list(made)
+
+
+def augmented_rows(
+    table: Table, augmenter: Augmenter, columns: Sequence[str], *, copies: int = COPIES, rate: float = RATE, seed: int = 0,
+    report: Callable[[int], None] = lambda done: None,
+) -> Iterator[tuple[str | None, ...]]:
+    """Every row of a table, followed by its copies; in each copy the words of one of the `columns` are replaced.
+
+    What is drawn depends on the seed and the number of the row alone. Raises a `TaskError` for lists of words.
+
+    Differs: while the second text of a pair is replaced, the first one is that of the row; in the authors' code it is the last
+    copy.
+    """
+    places = [place_of(table.path, table.columns, name, "--text NAME") for name in columns]
+    for start in range(0, len(table), augmenter.rows):
+        rows = table.rows[start : start + augmenter.rows]
+        texts = [[_text(table, start + n, row[place]) for n, row in enumerate(rows)] for place in places]
+        slots = [augmenter.slots(own) for own in texts]
+        for number, row in enumerate(rows):
+            yield row
+            for which, place in enumerate(places):
+                draw = np.random.default_rng([seed, start + number, which])
+                for text in copies_of(texts[which][number], slots[which][number], copies=copies, rate=rate, draw=draw):
+                    yield (*row[:place], text, *row[place + 1 :])
+        report(len(rows))
+
+
+def _text(table: Table, number: int, cell: str | None) -> str:
+    if cell is None or isinstance(cell, ListCell):
+        what = "a list of words, whose labels a replaced word may not have" if cell is not None else "no text"
+        raise TaskError(f"{table.path}:{table.lines[number]}: {what}; expected a text.")
+    return cell
+
+
+def line_of(row: Sequence[str | None], columns: Sequence[str], format: Format) -> str:
+    """A row as a line of a file, with its line end. A `TaskError` for a cell that TSV cannot hold."""
+    if format == "jsonl":
+        cells = {name: json.loads(cell) if isinstance(cell, ListCell) else cell for name, cell in zip(columns, row, strict=True)}
+        return json.dumps({name: cell for name, cell in cells.items() if cell is not None}, ensure_ascii=False) + "\n"
+    if format == "csv":
+        file = io.StringIO()
+        csv.writer(file, lineterminator="\n").writerow(["" if cell is None else cell for cell in row])
+        return file.getvalue()
+    cells_ = ["" if cell is None else cell for cell in row]
+    if any(set(cell) & set("\t\r\n") for cell in cells_):
+        raise TaskError("a cell holds a tab or a line end, which TSV cannot hold. Write --out FILE.csv or FILE.jsonl.")
+    return "\t".join(cells_) + "\n"
+
+
+def format_of(out: Path) -> Format:
+    """The format of a file to write, by its name; a `TaskError` for others than .tsv, .csv and .jsonl."""
+    known: dict[str, Format] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
+    if out.suffix not in known:
+        raise TaskError(f"--out {out}: expected a file that ends in .tsv, .csv or .jsonl.")
+    return known[out.suffix]

@@ -1,0 +1,111 @@
+"""`cloze augment`: rows in which words are replaced, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cloze.assembly.build import load_checkpoint
+from cloze.decoding.ready import to_fill
+from cloze.tasks.augmentation import FUNCTION_WORDS, Augmenter, Slot, copies_of
+
+Folder = Callable[..., Path]
+TEXTS = ["The cat saw the elephants in the garden.", "the dog: rain, 3rd night"]
+
+
+@pytest.fixture(scope="module")
+def augmenter(folder: Folder) -> Augmenter:
+    reader, head, _ = to_fill(load_checkpoint(folder("bert")))
+    return Augmenter(reader, head)
+
+
+def test_the_candidates_of_a_word_are_the_words_among_the_most_probable_tokens_in_its_place(augmenter: Augmenter) -> None:
+    reader, pieces = augmenter.reader, augmenter.reader.tokenizer
+    found = [{TEXTS[n][slot.begin : slot.end]: slot for slot in own} for n, own in enumerate(augmenter.slots(TEXTS))]
+    assert [set(own) for own in found] == [{"cat", "saw", "garden"}, {"dog", "night"}]  # not rain: it is several tokens
+    (ids,) = reader.ids(TEXTS[:1])
+    shown = ids.copy()
+    shown[1] = pieces.role("[MASK]")
+    row = reader.pair([shown, ids])  # the masked text, then the text itself
+    position = torch.tensor([int(np.flatnonzero(row.ids == pieces.role("[MASK]"))[0])])
+    batch = reader.batch([row])
+    with torch.no_grad():
+        scores = reader.token_scores(augmenter.head, reader.states(batch, augmenter.head.reads), batch, position)
+    best = [pieces.piece(token) for token in scores[0].topk(15).indices.tolist()]
+    words = [piece for piece in best if piece.isalpha()]
+    assert list(found[0]["cat"].candidates) == words and 0 < len(words) < 15
+    one = Augmenter(reader, augmenter.head, rows=1)
+    assert one.slots(TEXTS) == augmenter.slots(TEXTS)
+
+
+def test_words_of_several_tokens_have_near_words_and_function_words_nothing(augmenter: Augmenter, tmp_path: Path) -> None:
+    from cloze.interop.vectors import open_vectors
+
+    rows = ["elephants 1 0", "mammoths 0.9 0.1", "whales 0.5 0.5", "rains 0 1", "snows 0.1 0.9"]
+    (tmp_path / "vectors.txt").write_text("\n".join(["5 2", *rows]) + "\n")
+    near = Augmenter(augmenter.reader, augmenter.head, open_vectors(tmp_path / "vectors.txt"), count=2)
+    found = {TEXTS[0][slot.begin : slot.end]: slot.candidates for slot in near.slots(TEXTS)[0]}
+    assert found["elephants"] == ("mammoths", "whales") and not {"The", "the", "in"} & set(found)
+    (slot,) = near.slots(["Rains"])[0]
+    assert slot.candidates == ("Snows", "Whales")
+    assert not any(slot.candidates == ("mammoths",) for own in augmenter.slots(TEXTS) for slot in own)
+
+
+def test_copies_differ_from_the_text_and_from_each_other_and_only_in_their_slots() -> None:
+    text, slots = "A cat: a dog!", [Slot(2, 5, ("cat", "mouse", "bird")), Slot(9, 12, ("owl",))]
+
+    def copies(seed: int, rate: float = 0.4) -> list[str]:
+        return copies_of(text, slots, copies=200, rate=rate, draw=np.random.default_rng(seed))
+
+    made = copies(0)
+    assert sorted(made) == sorted({f"A {a}: a {b}!" for a in ("cat", "mouse", "bird") for b in ("dog", "owl")} - {text})
+    assert copies(0) == made != copies(1) and copies(0, rate=0.0) == []
+    assert copies_of("the", [], copies=5, rate=1.0, draw=np.random.default_rng(0)) == []
+
+
+def test_rows_keep_their_other_columns_and_pairs_change_one_text_at_a_time(
+    folder: Folder, tables: Path, tmp_path: Path, cloze: Callable[..., Any]
+) -> None:
+    first = (tables / "pairs.csv").read_text().splitlines()[:4]
+    (tmp_path / "pairs.csv").write_text("\n".join(first) + "\n")
+    asked = ["augment", tmp_path / "pairs.csv", "--with", folder("bert"), "--copies", "3", "--text", "one", "--text-b", "two"]
+    said = cloze(*asked, "--out", tmp_path / "more.jsonl")
+    assert said.code == 0, said.err
+    assert cloze(*asked, "--batch", "1", "--out", tmp_path / "again.jsonl").code == 0
+    assert (tmp_path / "again.jsonl").read_text() == (tmp_path / "more.jsonl").read_text()
+    rows = [json.loads(line) for line in (tmp_path / "more.jsonl").read_text().splitlines()]
+    given = [line.split(",") for line in first[1:]]
+    assert len(rows) > 2 * len(given) and f"{len(rows)} rows of 3" in said.out
+    at = -1
+    for row in rows:
+        at += at + 1 < len(given) and [row["one"], row["two"], row["label"]] == given[at + 1]
+        one, two, label = given[at]
+        assert row["label"] == label and (row["one"] == one or row["two"] == two)
+        for text, old in ((row["one"], one), (row["two"], two)):
+            pairs = list(zip(re.findall(r"\w+", text), re.findall(r"\w+", old), strict=True))
+            assert all(a == b or b not in FUNCTION_WORDS for a, b in pairs)
+    assert at == len(given) - 1
+
+
+@pytest.mark.parametrize(("name", "text", "out", "with_", "said"), [
+    ("rows.conll", "cat\tN\n", "more.tsv", "bert", "labelled words. A replaced word may not have the label of the old one"),
+    ("rows.jsonl", '{"text": ["a", "cat"], "label": ["D", "N"]}\n', "more.tsv", "bert", "rows.jsonl:1: a list of words"),
+    ("rows.csv", 'text,label\n"a\tcat",x\n', "more.tsv", "bert", "a tab or a line end, which TSV cannot hold"),
+    ("rows.tsv", "text\tlabel\na cat\tx\n", "more.txt", "bert", "expected a file that ends in .tsv, .csv or .jsonl"),
+    ("rows.tsv", "text\tlabel\na cat\tx\n", "more.tsv", "gpt2", "needs a network of order open"),
+    ("rows.tsv", "words\tlabel\na cat\tx\n", "more.tsv", "bert", "no column 'text'; it has: words, label"),
+])  # fmt: skip
+def test_what_cannot_be_augmented_is_refused_and_nothing_is_written(
+    folder: Folder, tmp_path: Path, cloze: Callable[..., Any], name: str, text: str, out: str, with_: str, said: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    refused = cloze("augment", tmp_path / name, "--with", folder(with_), "--out", tmp_path / out)
+    assert refused.code == 2 and said in refused.err, refused.err
+    assert [path.name for path in tmp_path.iterdir()] == [name]
