@@ -66,7 +66,6 @@ def overview() -> str:
     """The text of `cloze --help`: every verb in one screen, written without loading any of them."""
     lines = [
         "cloze: pre-train language models from a corpus, a budget and a recipe.",
-        "",
         "Usage: cloze VERB [ARGUMENTS]      cloze VERB --help explains one verb",
     ]
     for title, verbs in SECTIONS.items():
