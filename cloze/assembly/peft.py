@@ -1,4 +1,4 @@
-"""peft's folders (adapter_config.json, adapter_model.safetensors) of LoRA and of prompts, written and read.
+"""peft's folders (adapter_config.json, adapter_model.safetensors) of LoRA, prompts and prefixes, written and read.
 
 peft has an update for each linear map of transformers' model, cloze one for each map or part of stacked projections of its own.
 The tables of `cloze.interop` say which map is which. peft computes W + (lora_alpha / r) B A.
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from cloze.assembly.given import build
-from cloze.assembly.peft_prompt import TYPE, prompt_files, read_prompt
+from cloze.assembly.peft_prompt import METHODS, Method
 from cloze.assembly.plain_form import in_plain_form
 from cloze.errors import CheckpointError
 from cloze.interop import ARCHITECTURES, Head, Imported, Model, complete, import_folder
@@ -34,7 +34,7 @@ CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 _LEAD = "base_model.model."
 #: Settings of peft with the only values that cloze computes.
 _LEGAL: Mapping[str, tuple[Any, ...]] = {
-    "peft_type": ("LORA", TYPE), "use_dora": (False, None), "bias": ("none", None), "lora_bias": (False, None),
+    "peft_type": ("LORA", *METHODS), "use_dora": (False, None), "bias": ("none", None), "lora_bias": (False, None),
     "layer_replication": (None,), "trainable_token_indices": (None,),
 }  # fmt: skip
 
@@ -62,11 +62,13 @@ def write_peft(stage: Path, imported: Imported, base: Path) -> list[str]:
     """Write peft's two files into a folder; returns remarks. Heads of classes are written, those over the vocabulary are not."""
     model = replace(imported.model, arguments=complete(imported.model.arguments, imported.model.part))
     names = [name for name, _ in model.changes]
-    if names == ["prompt"]:
-        return _write_prompt(stage, model, base)
+    method = next((method for method in METHODS.values() if names == [method.change]), None)
+    if method is not None:
+        return _write_rows(method, stage, model, base)
     if names != ["lora"]:
         raise CheckpointError(
-            f"{imported.folder}: peft's layout holds low-rank updates or a prompt, and this network has {', '.join(names)}.\n"
+            f"{imported.folder}: peft's layout holds low-rank updates, a prompt or a prefix, and this network has "
+            f"{', '.join(names)}.\n"
             "  For cloze: --to change."
         )
     left = [name for name, head in model.heads.items() if head.kind == "token_prediction"]
@@ -93,11 +95,12 @@ def write_peft(stage: Path, imported: Imported, base: Path) -> list[str]:
     return [opens, *(f"{name}: this head is for cloze alone; peft's files do not hold it." for name in others)]
 
 
-def _write_prompt(stage: Path, model: Model, base: Path) -> list[str]:
-    """peft's files of a prompt; heads are left out, because peft's classifiers read the first token, which is the prompt's."""
+def _write_rows(method: Method, stage: Path, model: Model, base: Path) -> list[str]:
+    """peft's files of rows in front of a text; heads are left out, because peft's classifiers read the first token, which is not
+    the text's."""
     if import_folder(base).architecture is None:
-        raise CheckpointError(f"{base}: is no model of transformers; peft's prompts need one.")
-    tensors, said = prompt_files(model)
+        raise CheckpointError(f"{base}: is no model of transformers; peft's {method.change} needs one.")
+    tensors, said = method.write(model)
     write_tensors(stage / TENSORS, tensors)
     write_json(stage / CONFIG, {**said, "base_model_name_or_path": str(base.resolve()), "inference_mode": True})
     opens = f"peft opens it on the model in {base}."
@@ -105,7 +108,8 @@ def _write_prompt(stage: Path, model: Model, base: Path) -> list[str]:
 
 
 def read_peft(folder: Path) -> Imported:
-    """A folder of peft: the network that it names, changed by `lora` or `prompt`, and the head of its class (`modules_to_save`).
+    """A folder of peft: the network that it names, changed by `lora`, `prompt` or `prefix`, and the head of its class
+    (`modules_to_save`).
 
     Raises `CheckpointError` for another method, a setting that cloze does not have, a base that is no folder, and updates of only
     some of the layers.
@@ -125,7 +129,8 @@ def read_peft(folder: Path) -> Imported:
     if given.architecture is None:
         raise CheckpointError(f"{base}: is no model of transformers; peft's updates need one.")
     tensors = read_tensors(folder / TENSORS)
-    change, state = (read_prompt if config.get("peft_type") == TYPE else _read_updates)(place, given, tensors, config)
+    method = METHODS.get(str(config.get("peft_type")))
+    change, state = (_read_updates if method is None else method.read)(place, given, tensors, config)
     model = replace(given.model, network={**given.model.network, **state}, changes=(change,))
     heads, others = _saved_heads(base, given.architecture, config, {n.removeprefix(_LEAD): t for n, t in tensors.items()})
     remarks = [f"left out, because no head of cloze has them: {', '.join(sorted(others))}."] if others else []

@@ -31,9 +31,9 @@ def command(
     word2vec-binary. The folder opens in transformers and sentence-transformers. It holds the model, its tokenizer, its recipe
     and a model card, but not the run's text, log or checkpoints.
 
-    After lora, --to merged writes the weights with the updates merged. After lora or prompt, --to peft writes what was trained,
-    for peft. After any change that adds parameters, --to change writes only what was trained, with the heads and the SHA-256 of
-    the network that it belongs to. --to onnx writes a Transformer, with its classifier or labeller, for onnxruntime.
+    After lora, --to merged writes the weights with the updates merged. After lora, prompt or prefix, --to peft writes what was
+    trained, for peft. After any change that adds parameters, --to change writes only what was trained, with the heads and the
+    SHA-256 of the network that it belongs to. --to onnx writes a Transformer, with its classifier or labeller, for onnxruntime.
     """
     from cloze.cli.hints import suggest
     from cloze.errors import UserError

@@ -17,12 +17,13 @@ class Continuing:
     def __init__(self, reader: Reader, head: Any, banned: Tensor | None = None) -> None:
         self.reader, self.head, self.banned = reader, head, banned
         self.cache = reader.new_cache()
+        self.read = 0  # tokens that the cache holds; a prompt in it does not count
 
     def scores(self, tokens: Tensor) -> Tensor:
         """Scores (R, V) of the token after tokens (R, L)."""
-        read = self.cache.length
-        new = tokens[:, read:]
-        batch = self.reader.continued(new, read)
+        new = tokens[:, self.read :]
+        batch = self.reader.continued(new, self.read)
+        self.read = tokens.shape[1]
         states = self.reader.states(batch, self.head.reads, cache=self.cache)
         positions = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1
         scores = self.reader.token_scores(self.head, states, batch, positions)
@@ -50,11 +51,12 @@ class Filling(Continuing):
     def scores(self, tokens: Tensor) -> Tensor:
         """Scores (R, V) of the token after tokens (R, L)."""
         reader, first = self.reader, self.source.shape[1]
-        if not self.cache.length:
+        if not self.read:
             batch = reader.continued(tokens[:, :first], 0)
             batch = Batch({**batch, "segments": self.source.expand(len(tokens), -1)}, checked=True)
             reader.states(batch, (), cache=self.cache, order="open")
-        read = self.cache.length
+            self.read = first
+        read, self.read = self.read, tokens.shape[1]
         gap = tokens.new_full((len(tokens), 1), self.mask)
         new = torch.cat([tokens[:, read:], gap], dim=1)
         batch = reader.continued(new, read, self.segment)

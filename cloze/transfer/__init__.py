@@ -20,6 +20,7 @@ from cloze.transfer.fuse import Fuse
 from cloze.transfer.keep_layers import KeepLayers, stacks_of
 from cloze.transfer.layerwise import Divide, Factors, Heads
 from cloze.transfer.lora import LoRA
+from cloze.transfer.prefix import Prefix
 from cloze.transfer.prompt import SoftPrompt
 from cloze.transfer.replace_layers import ReplaceLayers
 from cloze.transfer.unfreezing import Alone, Chain, Gradual, Sequential
@@ -27,6 +28,6 @@ from cloze.transfer.vocabulary import Vocabulary, matched_rows, transfer_rows
 
 __all__ = [
     "Adapters", "Alone", "Arguments", "Chain", "Change", "Divide", "DropSegments", "Factors", "Features", "Fuse", "Gradual",
-    "Heads", "KeepLayers", "LoRA", "PfeifferAdapters", "ReplaceLayers", "Sequential", "Shape", "SoftPrompt", "Transition",
-    "Vocabulary", "encoder_only", "expand_vocabulary", "linear_map", "matched_rows", "stacks_of", "transfer_rows",
+    "Heads", "KeepLayers", "LoRA", "PfeifferAdapters", "Prefix", "ReplaceLayers", "Sequential", "Shape", "SoftPrompt",
+    "Transition", "Vocabulary", "encoder_only", "expand_vocabulary", "linear_map", "matched_rows", "stacks_of", "transfer_rows",
 ]

@@ -64,6 +64,10 @@ class InResidual(nn.Module):
         made: Tensor = self.place.around(x, change, norm, adapted, take)
         return made
 
+    def count_inside(self, counted: Operations, tokens: int) -> None:
+        """What the place adds otherwise."""
+        self.place.count_inside(counted, tokens)
+
     def count_operations(self, counted: Operations, tokens: int) -> None:
         """The adapter, for so many tokens."""
         self.place.count_operations(counted, tokens)

@@ -69,6 +69,10 @@ class Averaged(nn.Module):
             kept[2:] = cache
         return made
 
+    def count_inside(self, counted: Operations, tokens: int) -> None:
+        """What the place adds otherwise."""
+        self.place.count_inside(counted, tokens)
+
     def count_operations(self, counted: Operations, tokens: int) -> None:
         """The products of so many tokens that attend to the other network's states."""
         self.place.count_operations(counted, tokens)
@@ -157,6 +161,12 @@ class Fuse(Change):
             raise CheckpointError(
                 f"fuse: the recipe has no network {self.network!r} of known width.\n"
                 f"  Add it: `networks: {{{self.network}: {{from: NAME, train: none}}, …}}`, or write `width:`."
+            )
+        known = [each.reads for each in network.outside if isinstance(each, Fused)]
+        if known:
+            raise CheckpointError(
+                f"fuse: the layers of this network already read the states of {known[0]!r}.\n"
+                "  To train it longer, resume its run with --extend; to read another network, start from the plain translator."
             )
         places: list[Averaged] = []
         for stack, where in ((network.encoder, "attention"), (network.decoder, "crossing")):

@@ -44,6 +44,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "lora": {"rank": 2},
     "pfeiffer_adapters": {"width": 2},
     "replace_layers": {"group": 2},
+    "prefix": {"tokens": 3},
     "prompt": {"tokens": 3},
     "prune_heads": {"heads": [[0, 0], [1, 1]]},
     "quantise": {"bits": 4},
@@ -67,6 +68,10 @@ REFUSED = (
     ("keep_layers", "nnlm skip-thought word2vec-cbow context2vec", r"keep_layers: \w+ has no stack of layers"),
     ("keep_layers", "lstm cove", r"layer 1 cannot become layer 0: it has other parts or widths"),
     (
+        "prefix", "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow",
+        r"prefix: \w+ is not a Transformer with weights of its own in each layer and no relative distances",
+    ),
+    (
         "prompt", "transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow",
         r"prompt: \w+ does not read vectors in place of a table's rows",
     ),
@@ -81,7 +86,7 @@ REFUSED = (
     ("lora sparsify quantise quantise_activations", "word2vec-cbow", r"\w+ has no linear maps above its embeddings"),
 )
 #: Changes that have no plain form, and what is said.
-UNMERGED = dict.fromkeys(("adapters", "features", "pfeiffer_adapters", "prompt"), "cannot be merged into weights")
+UNMERGED = dict.fromkeys(("adapters", "features", "pfeiffer_adapters", "prefix", "prompt"), "cannot be merged into weights")
 #: Changes whose plain form computes about the same, and the relative difference of losses.
 ROUGH = {"quantise_activations": 0.01}
 #: Changes of states that the recipes of these systems do not train on.
@@ -239,7 +244,8 @@ def assert_survives(change: str, name: str, system: Callable[..., Any], start: C
     ("change", "name"),
     [("arguments", "bert"), ("keep_layers", "t5-small"), ("keep_layers", "elmo"), ("adapters", "t5-small"),
      ("pfeiffer_adapters", "elmo"), ("lora", "bert"), ("lora", "lstm"),
-     ("features", "bert"), ("features", "lstm"), ("prompt", "t5-small"), ("sparsify", "xlnet-base"), ("vocabulary", "bert"),
+     ("features", "bert"), ("features", "lstm"), ("prompt", "t5-small"), ("prefix", "bert"),
+     ("sparsify", "xlnet-base"), ("vocabulary", "bert"),
      ("prune_heads", "t5-small"), ("quantise", "lstm"), ("quantise_activations", "t5-small"),
      ("replace_layers", "bert"),
      *((changes.split()[0], ones.split()[0]) for changes, ones, _ in REFUSED)],

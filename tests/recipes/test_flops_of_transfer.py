@@ -26,13 +26,15 @@ SLOW = ["albert-base", "awd-lstm", "gpt2", "transformer-xl"]
 #: The changes that stay in a network, with their arguments.
 CHANGES: dict[str, dict[str, Any]] = {
     "adapters": {"width": 6}, "pfeiffer_adapters": {"width": 6}, "lora": {"rank": 2}, "sparsify": {"share": 0.5},
-    "features": {}, "prompt": {"tokens": 3}, "quantise": {"bits": 8}, "prune_heads": {"heads": ((0, 0),)}, "replace_layers": {},
+    "features": {}, "prompt": {"tokens": 3},
+    "prefix": {"tokens": 3}, "quantise": {"bits": 8}, "prune_heads": {"heads": ((0, 0),)}, "replace_layers": {},
 }
 #: Changes that need another network; tests/transfer/test_fuse.py measures it.
 ELSEWHERE = {"fuse"}
 #: The networks that a change is for, where it is not for all of them.
 FOR: dict[str, Callable[[Any], bool]] = {
     "prompt": lambda network: type(network) in (Transformer, EncoderDecoder),
+    "prefix": lambda network: type(network) is Transformer and not any(layer.lends for layer in network.layers),
     "prune_heads": lambda network: "attention" in network.gives and not any(
         getattr(layer, "lends", False) for layer in network.modules()
     ),

@@ -206,5 +206,8 @@ def test_without_the_states_of_the_other_network_nothing_is_computed() -> None:
 def test_other_networks_and_unknown_widths_are_refused() -> None:
     with pytest.raises(CheckpointError, match="LSTM is not an encoder-decoder of Transformer layers"):
         Fuse("bert", 6).apply(network_of("lstm", layers=1, width=8, vocab_size=12, clock=Clock()))
+    plain, fused, _ = made()
     with pytest.raises(CheckpointError, match="the recipe has no network 'bert' of known width"):
-        Fuse("bert").apply(made()[0])
+        Fuse("bert").apply(plain)
+    with pytest.raises(CheckpointError, match="already read the states of 'bert'"):
+        Fuse("roberta", 6).apply(fused)

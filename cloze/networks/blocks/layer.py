@@ -92,6 +92,7 @@ class Layer(nn.Module):
         counted.above(self.attention_norm if pre else None)
         counted.maps(tokens, *attention.projection_maps)
         counted.products(2 * tokens * keys * attention.inside)
+        self.place_of("attention").count_inside(counted, tokens)
         counted.maps(tokens, attention.out)
         self.place_of("attention").count_operations(counted, tokens)
         counted.above(self.attention_norm)

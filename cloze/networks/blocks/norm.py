@@ -43,8 +43,11 @@ class Post:
         made: Tensor = norm(take(x) + drop(change(x)))
         return made
 
+    def count_inside(self, counted: Operations, tokens: int) -> None:
+        """Count the products that the place adds to those of attention with so many tokens: here none."""
+
     def count_operations(self, counted: Operations, tokens: int) -> None:
-        """Count the products of what the place adds for so many tokens: here none."""
+        """Count the products of what the place adds behind attention or a feed-forward for so many tokens: here none."""
 
 
 class Pre(Post):
