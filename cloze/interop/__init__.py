@@ -13,6 +13,7 @@ from cloze.interop import (  # noqa: F401  the imports make the architectures kn
     flaubert,
     gpt,
     gpt2,
+    mobilebert,
     modernbert,
     nezha,
     roberta,

@@ -16,6 +16,7 @@ from cloze.networks.feed_forward import Window
 from cloze.networks.gru import GRU
 from cloze.networks.lstm import LSTM
 from cloze.networks.lstm_encoder_decoder import LSTMEncoderDecoder
+from cloze.networks.mobile_transformer import MobileTransformer
 from cloze.networks.network import Network, StateKind, States
 from cloze.networks.pair_attention import PairAttention
 from cloze.networks.transformer import Transformer
@@ -26,7 +27,7 @@ from cloze.networks.word_vectors import WordVectors
 from cloze.networks.zen import Zen
 
 __all__ = [
-    "BiLSTM", "Cache", "Clock", "GRU", "LSTM", "LSTMEncoderDecoder", "EncoderDecoder", "Network", "PairAttention",
-    "SequenceCache", "StateCache", "StateKind", "States", "Transformer", "TransformerXL", "TwoSidedLSTM", "TwoStream", "Window",
-    "WordVectors", "Zen",
+    "BiLSTM", "Cache", "Clock", "GRU", "LSTM", "LSTMEncoderDecoder", "EncoderDecoder", "MobileTransformer", "Network",
+    "PairAttention", "SequenceCache", "StateCache", "StateKind", "States", "Transformer", "TransformerXL", "TwoSidedLSTM",
+    "TwoStream", "Window", "WordVectors", "Zen",
 ]

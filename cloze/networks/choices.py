@@ -132,6 +132,25 @@ class Pre:
 Norms = Annotated[Post | Pre, PartMark("norm")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Bottleneck:
+    """The width inside the layers, and what queries and keys are made of: a bottleneck of their own that both share (MobileBERT,
+    where values are made of the layer's input), the layer's `input` (its teacher IB-BERT), or the bottleneck of the `layer`, of
+    which values are then made, too."""
+
+    width: Width = 128
+    reads: Literal["shared", "input", "layer"] = "shared"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BottleneckNorm:
+    """What stands in place of a norm in a network with bottlenecks: `none` multiplies by a gain and adds an offset (MobileBERT),
+    `layer` is layer norm with this `epsilon` (its teacher)."""
+
+    kind: Literal["none", "layer"] = "none"
+    epsilon: Positive = 1e-12
+
+
 # ---- maps and attention ----------------------------------------------------------------------------------------------
 
 
@@ -209,6 +228,15 @@ class Table:
     width: Width | None = None
     project: bool = False
     inputs: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrigramTable:
+    """A vector of `width` for each token, and a map from it to the width of the layers; with `trigrams`, from the vectors of the
+    next, the same and the previous token side by side (MobileBERT; Sun et al., 2020, §3.1)."""
+
+    width: Width | None = None
+    trigrams: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from cloze.networks.blocks.computed import part_of
@@ -58,4 +59,28 @@ class Across:
         return made
 
 
-Projections = Stacked | Across
+class Apart:
+    """Queries and keys are made of states of width `reads`, values of states of width `value_reads`: the maps `query`, `key` and
+    `value`. The layer computes all three (`AttentionInputs.projected`), because it reads two states (MobileBERT)."""
+
+    names: ClassVar[tuple[str, ...]] = ("query", "key", "value")
+
+    def __init__(self, *, reads: int, value_reads: int) -> None:
+        self.reads, self.value_reads = reads, value_reads
+
+    def maps(self, width: int, inside: int, *, bias: bool) -> dict[str, nn.Linear]:
+        """The maps by name."""
+        widths = {"query": self.reads, "key": self.reads, "value": self.value_reads}
+        return {name: nn.Linear(read, inside, bias=bias) for name, read in widths.items()}
+
+    def queries(self, host: Any, x: Tensor) -> Tensor:
+        """(…, D) to (…, inside)."""
+        made: Tensor = host.query(x)
+        return made
+
+    def memory(self, host: Any, x: Tensor) -> Tensor:
+        """Keys and values of the same states side by side."""
+        return torch.cat([host.key(x), host.value(x)], dim=-1)
+
+
+Projections = Stacked | Across | Apart
