@@ -12,7 +12,7 @@ from typing import Any
 
 from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, ModelClass, Setting, add
-from cloze.interop.mapping import Line
+from cloze.interop.mapping import STACKED, Line
 
 _LAYER = "{base}encoder.layer.{i}."
 _NORMS = {"none": "no_norm", "layer": "layer_norm"}
@@ -109,8 +109,10 @@ MOBILEBERT = add(Architecture(
         Line("embeddings.norm.*", "{base}embeddings.LayerNorm.*", "D"),
         Line("layers.{i}.enter.*", _LAYER + "bottleneck.input.dense.*", "W D"),
         Line("layers.{i}.enter_norm.*", _LAYER + "bottleneck.input.LayerNorm.*", "W"),
-        Line("layers.{i}.attention.query.*", _LAYER + "attention.self.query.*", "W W"),
-        Line("layers.{i}.attention.key.*", _LAYER + "attention.self.key.*", "W W"),
+        Line(
+            "layers.{i}.attention.query_key.*", tuple(_LAYER + f"attention.self.{name}.*" for name in ("query", "key")), "2W W",
+            STACKED,
+        ),
         Line("layers.{i}.attention.out.*", _LAYER + "attention.output.dense.*", "W W"),
         Line("layers.{i}.attention_norm.*", _LAYER + "attention.output.LayerNorm.*", "W"),
         Line("layers.{i}.leave.*", _LAYER + "output.bottleneck.dense.*", "D W"),

@@ -150,7 +150,7 @@ class MobileLayer(nn.Module):
         if self.reads == "shared":
             asking = self.shared_norm(self.shared(x))
         attention = self.attention
-        made = [attention.query(asking), attention.key(asking), attention.value(inside if self.reads == "layer" else x)]
+        made = [*attention.query_key(asking).chunk(2, dim=-1), attention.value(inside if self.reads == "layer" else x)]
         query, key, value = (one.unflatten(-1, (attention.heads, attention.head_width)).transpose(1, 2) for one in made)
         seen = attention(x, replace(given, projected=QueryKeyValue(query, key, value, NONE)))
         inside = self.attention_norm(seen + inside)

@@ -11,7 +11,7 @@ agree, except the cross-entropy, whose minimum is the teacher's entropy.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -22,6 +22,7 @@ from cloze.batch import Batch, sequence
 from cloze.bounds import Count, Depth, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.visibility import visibility
+from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, shown
 from cloze.objectives.heads import dense
 from cloze.objectives.objective import SEQUENCES, Loss, Objective, wide
@@ -30,8 +31,9 @@ from cloze.registry import Given, register
 
 Over = Literal["mean", "sum"]
 ScoreLoss = Literal["kl_divergence", "cross_entropy", "squared"]
+HiddenLoss = Literal["squared", "cosine", "mean", "variance"]
 #: Which layer of the teacher a layer of the student is compared with; see `layer_pairs`.
-LayerMap = Literal["every", "skip", "last", "top"] | tuple[Depth, ...]
+LayerMap = Literal["every", "same", "skip", "last", "top"] | tuple[Depth, ...]
 
 _LEAST = 1e-30  # a probability of 0 has no logarithm
 
@@ -40,7 +42,8 @@ def layer_pairs(layers: LayerMap, student: int, teacher: int, *, embeddings: boo
     """Pairs of layers of a student with M layers and a teacher with N, counted from 1; 0 stands for the `embeddings`.
 
     - `every`: layer i with layer iN/M, and the embeddings, if the state has them (TinyBERT; Jiao et al., 2020, §3);
-    - `skip`: the same without the embeddings and the top layer (PKD-Skip; Sun et al., 2019, §3.2);
+    - `same`: layer i with layer i, without the embeddings (MobileBERT; Sun et al., 2020, §3.5);
+    - `skip`: as `every`, without the embeddings and the top layer (PKD-Skip; Sun et al., 2019, §3.2);
     - `last`: the student's layers below the top with the teacher's highest ones below the top (PKD-Last);
     - `top`: the top layers alone (MiniLM; Wang et al., 2020, §3);
     - a list: the teacher's layers for the student's layers 1, 2, …
@@ -50,6 +53,9 @@ def layer_pairs(layers: LayerMap, student: int, teacher: int, *, embeddings: boo
     """
     if layers == "top":
         return [(student, teacher)]
+    if layers == "same":
+        _require(student == teacher, f"the student has {student} layers, the teacher {teacher}", layers)
+        return [(layer, layer) for layer in range(1, student + 1)]
     if layers in ("skip", "last"):
         _require(student > 1, "the student has one layer, and none below the top", layers)
     if layers == "last":
@@ -107,6 +113,19 @@ class Match(Objective):
         """What the teacher gives."""
         found = readings["teacher"]
         return found.constant() if isinstance(found, Product) else found.detach()
+
+
+def over_pairs(
+    pairs: Sequence[tuple[int, int]], distance: Callable[[int, int], Tensor], *, over: Over, clock: Clock | None
+) -> Tensor:
+    """The `distance` of every pair of layers, summed or averaged over them. With a `clock`, each pair has an equal part of the
+    budget, during which the distances of the others are not counted."""
+    count = len(pairs)
+    if clock is not None:
+        now = min(int(float(clock.share) * count), count - 1)
+        pairs = pairs[now : now + 1]
+    total = torch.stack([distance(here, there) for here, there in pairs]).sum()
+    return total / count if over == "mean" else total
 
 
 def _alike(student: Any, teacher: Any, what: str, advice: str) -> None:
@@ -196,16 +215,20 @@ class MatchHidden(Match):
     first divides every vector by its length (PKD), `standard` subtracts its mean and divides by its standard deviation
     (MobileBERT). `project` maps the student's states to the teacher's width by one affine map for all layers and embeddings, as
     TinyBERT's code does. `loss: cosine` is 1 - cos (DistilBERT), `squared` the squared difference; `over` says whether it is
-    summed over the numbers of a vector or averaged, `over_layers` the same for layers. Parameters: `head.*` with `project`.
+    summed over the numbers of a vector or averaged, `over_layers` the same for layers. `mean` compares only the means of the
+    vectors, by their squared difference, and `variance` their variances, by the absolute one (MobileBERT). `progressive` learns
+    the layers one after another, each for an equal part of the budget. Parameters: `head.*` with `project`.
     """
 
     def __init__(
-        self, *, loss: Literal["squared", "cosine"] = "squared", layers: LayerMap = "every",
+        self, *, loss: HiddenLoss = "squared", layers: LayerMap = "every",
         at: Literal["tokens", "summary"] = "tokens", normalise: Literal["none", "length", "standard"] = "none",
-        project: Width | None = None, over: Over = "mean", over_layers: Over = "mean", width: Given[int],
+        project: Width | None = None, over: Over = "mean", over_layers: Over = "mean", progressive: bool = False,
+        width: Given[int], clock: Given[Clock | None] = None,
     ) -> None:
         super().__init__()
-        self.cosine, self.layer_map, self.at_summary, self.normalise = loss == "cosine", layers, at == "summary", normalise
+        self.kind_of_loss, self.layer_map, self.at_summary, self.normalise = loss, layers, at == "summary", normalise
+        self.clock = clock if progressive else None
         self.over, self.over_layers = over, over_layers
         self.takes, self.optional = frozenset(), SEQUENCES | {"block", "summaries"}
         self.head: nn.Module = nn.Identity() if project is None else dense(width, project)
@@ -227,9 +250,10 @@ class MatchHidden(Match):
             _alike(f"a state of {student.dim()} axes", f"one of {teacher.dim()}", "match_hidden", "Read the same state of both.")
         if student.dim() == 4:
             pairs = layer_pairs(self.layer_map, len(student) - 1, len(teacher) - 1, embeddings=True)
-            found = [self._distance(student[here], teacher[there], batch) for here, there in pairs]
-            total = torch.stack(found).sum()
-            return total / len(found) if self.over_layers == "mean" else total
+            return over_pairs(
+                pairs, lambda here, there: self._distance(student[here], teacher[there], batch), over=self.over_layers,
+                clock=self.clock,
+            )
         return self._distance(student, teacher, batch)
 
     def _distance(self, student: Tensor, teacher: Tensor, batch: Batch) -> Tensor:
@@ -238,8 +262,12 @@ class MatchHidden(Match):
         here = wide(self.head(here))
         advice = f"With `project: {there.shape[-1]}`, the student's states are mapped to the teacher's width."
         _alike(here.shape[-1], there.shape[-1], "match_hidden: width", advice)
-        if self.cosine:
+        if self.kind_of_loss == "cosine":
             return (1.0 - F.cosine_similarity(here, there, dim=-1)).sum()
+        if self.kind_of_loss == "mean":
+            return (here.mean(-1) - there.mean(-1)).square().sum()
+        if self.kind_of_loss == "variance":
+            return (here.var(-1, unbiased=False) - there.var(-1, unbiased=False)).abs().sum()
         apart = (self._normalised(here) - self._normalised(there)).square()
         return apart.sum() / (apart.shape[-1] if self.over == "mean" else 1)
 
@@ -271,14 +299,17 @@ class MatchAttention(Match):
 
     `loss` compares distributions by their divergence, the cross-entropy or the squared difference. The loss of a token is the
     mean over heads; a squared difference is averaged over the keys that it sees, too. A band is not taken into account: scores
-    and relations include tokens outside of it. `order` is the recipe's.
+    and relations include tokens outside of it. `progressive` learns the layers one after another, as in `match_hidden`. `order`
+    is the recipe's.
     """
 
     def __init__(
         self, *, of: Literal["probabilities", "scores", "relations"] = "probabilities", loss: ScoreLoss = "kl_divergence",
-        layers: LayerMap = "every", over_layers: Over = "mean", order: Given[str] = "open",
+        layers: LayerMap = "every", over_layers: Over = "mean", progressive: bool = False, order: Given[str] = "open",
+        clock: Given[Clock | None] = None,
     ) -> None:
         super().__init__()
+        self.clock = clock if progressive else None
         if of == "scores" and loss != "squared":
             raise RecipeError(
                 f"match_attention: of: scores has no {loss}, because scores are not a distribution. Write loss: squared."
@@ -296,9 +327,10 @@ class MatchAttention(Match):
         _alike(student.shape[2], teacher.shape[2], "match_attention: heads", "Use a student with as many heads as the teacher.")
         pairs = layer_pairs(self.layer_map, len(student), len(teacher), embeddings=False)
         sees = self._sees(batch)
-        found = [self._distance(student[here - 1], teacher[there - 1], sees, batch) for here, there in pairs]
-        total = torch.stack(found).sum()
-        return total / len(found) if self.over_layers == "mean" else total
+        return over_pairs(
+            pairs, lambda here, there: self._distance(student[here - 1], teacher[there - 1], sees, batch), over=self.over_layers,
+            clock=self.clock,
+        )
 
     def _sees(self, batch: Batch) -> Tensor:
         """Who sees whom, (L, L) or (B, 1, L, L)."""

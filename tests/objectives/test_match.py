@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from cloze.batch import Batch
 from cloze.errors import RecipeError
+from cloze.networks.clock import Clock
 from cloze.objectives import MatchAttention, MatchHidden, MatchScores, token_prediction
 from cloze.objectives import product as module
 from cloze.objectives.match import layer_pairs
@@ -231,6 +232,7 @@ def test_heads_with_other_classes_are_refused() -> None:
         ("skip", 6, 12, [(1, 2), (2, 4), (3, 6), (4, 8), (5, 10)]),  # PKD
         ("last", 6, 12, [(1, 7), (2, 8), (3, 9), (4, 10), (5, 11)]),
         ("top", 6, 12, [(6, 12)]),
+        ("same", 3, 3, [(1, 1), (2, 2), (3, 3)]),  # MobileBERT
         ((2, 3), 4, 3, [(1, 2), (2, 3)]),
     ],
 )
@@ -249,6 +251,7 @@ def test_a_student_of_one_layer_has_none_below_the_top() -> None:
     [
         ("every", "the teacher's 5 layers are not a multiple of the student's 3"),
         ((6,), "the student has 3 layers, the teacher 5"),
+        ("same", "the student has 3 layers, the teacher 5"),
     ],
 )
 def test_layers_that_cannot_be_paired_are_refused(layers: Any, message: str) -> None:
@@ -315,6 +318,34 @@ def test_padding_changes_no_loss_of_hidden_states() -> None:
     plain = objective({"student": student, "teacher": teacher}, TEXTS).total
     student[1, 2:] = 100.0
     assert objective({"student": student, "teacher": teacher}, TEXTS).total == plain
+
+
+def test_means_are_compared_squared_and_variances_absolutely() -> None:
+    student, teacher = numbers(2, 4, 8, seed=1), numbers(2, 4, 8, seed=2)
+    readings = {"student": student, "teacher": teacher}
+    apart = student.mean(-1)[REAL] - teacher.mean(-1)[REAL]
+    torch.testing.assert_close(MatchHidden(loss="mean", width=8)(readings, TEXTS).total, apart.square().sum())
+    apart = student.var(-1, correction=0)[REAL] - teacher.var(-1, correction=0)[REAL]
+    torch.testing.assert_close(MatchHidden(loss="variance", width=8)(readings, TEXTS).total, apart.abs().sum())
+
+
+def test_progressive_losses_count_one_layer_at_a_time_and_over_the_run_each_as_long() -> None:
+    clock = Clock()
+    student, teacher = numbers(4, 2, 4, 8, seed=1), numbers(4, 2, 4, 8, seed=2)
+    readings = {"student": student, "teacher": teacher}
+    whole = MatchHidden(layers="same", width=8)(readings, TEXTS).total
+    objective = MatchHidden(layers="same", progressive=True, width=8, clock=clock)
+    found = []
+    for share in (0.0, 0.3, 0.34, 0.6, 0.7, 0.99):
+        clock.set(share=share)
+        found.append(float(objective(readings, TEXTS).total))
+    assert found[0] == found[1] and found[2] == found[3] and found[4] == found[5]
+    assert found[0] + found[2] + found[4] == pytest.approx(float(whole))
+    attention = {"student": shares(3, seed=1), "teacher": shares(3, seed=2)}
+    clock.set(share=0.5)
+    second = MatchAttention(layers="same", progressive=True, over_layers="sum", clock=clock)(attention, TEXTS).total
+    alone = {name: state[1:2] for name, state in attention.items()}
+    torch.testing.assert_close(second, MatchAttention(layers="same")(alone, TEXTS).total)
 
 
 # ---- attention ---------------------------------------------------------------------------------------------------------

@@ -67,7 +67,11 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
 
 #: What makes the students of recipes small, and gives them as many heads as the teacher.
 NARROW = [f"networks.student.{name}" for name in ("layers=1", "width=32", "heads=2", "feed_forward.inner=64")]
-OWN = {"minilm": NARROW, "tinybert": [*NARROW, "passes[1].objectives.match_hidden.project=128"]}
+DEEP = ("layers=4", "width=128", "heads=2", "bottleneck.width=16", "feed_forward.inner=24", "embedding.width=16")
+OWN = {
+    "minilm": NARROW, "tinybert": [*NARROW, "passes[1].objectives.match_hidden.project=128"],
+    "mobilebert": [f"networks.student.{value}" for value in DEEP],
+}
 ALL_LAYERS = "networks.student.change.keep_layers.layers=[0,1,2,3]"
 
 
@@ -77,7 +81,8 @@ def test_it_trains_from_a_bound_teacher(name: str, taught: Taught, tmp_path: Pat
     arguments += [part for value in [*SMALL, *OWN.get(name, [])] for part in ("--set", value)]
     assert main([*arguments, "--out", str(tmp_path / "run")]) == 0, capsys.readouterr().err
     student = load_checkpoint(tmp_path / "run")
-    assert student.tokenizer.hash == taught.tokenizer.hash and student.imported.remarks == ()
+    assert student.tokenizer.hash == taught.tokenizer.hash
+    assert [remark for remark in student.imported.remarks if "the vector of [PAD]" not in remark] == []
 
 
 def test_a_student_with_all_layers_of_its_teacher_has_nothing_to_learn_from_it(taught: Taught) -> None:
@@ -187,3 +192,23 @@ def test_a_tinybert_of_its_teachers_layers_with_an_identity_for_the_map_has_no_l
     total = torch.stack([loss.total for loss in losses.values()]).sum()
     gradients = torch.autograd.grad(total, [p for p in student.parameters() if p.requires_grad], allow_unused=True)
     assert total.item() == 0.0 and all(g is None or not g.any() for g in gradients)
+
+
+def test_mobilebert_learns_the_layers_of_its_teacher_and_then_words(taught: Taught) -> None:
+    recipe = taught.recipe("mobilebert", *OWN["mobilebert"])
+    transfer, pretraining = (stage.recipe for stage in recipe.stages)
+    step, batch = taught.step(transfer)
+    losses = {"states", "means", "variances", "match_attention"}
+    gradients = []
+    for share in (0.0, 0.9):
+        step.clock.set(share=share)
+        step.zero_grad()
+        found = step("main", batch)
+        assert found.keys() == losses
+        torch.stack([loss.total for loss in found.values()]).sum().backward()
+        student: Any = step.networks["student"]
+        weights = [layer.leave.weight.grad for layer in student.layers]
+        gradients.append([weight is not None and bool(weight.any()) for weight in weights])
+    assert gradients == [[True, False, False, False], [True, True, True, True]]
+    names = [objective.name for _, objective in pretraining.entries["main"].objectives()]
+    assert names == ["token_prediction", "token_prediction/main", "match_scores", "relation_prediction"]

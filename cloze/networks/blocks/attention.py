@@ -110,6 +110,8 @@ class Attention(nn.Module):
     projections: nn.Linear
     query: nn.Linear
     memory: nn.Linear
+    query_key: nn.Linear
+    value: nn.Linear
 
     def __init__(
         self, *, width: int, heads: int, dropout: Dropout, head_width: int | None = None, projections: Projections | None = None,

@@ -60,27 +60,28 @@ class Across:
 
 
 class Apart:
-    """Queries and keys are made of states of width `reads`, values of states of width `value_reads`: the maps `query`, `key` and
-    `value`. The layer computes all three (`AttentionInputs.projected`), because it reads two states (MobileBERT)."""
+    """Queries and keys are made of states of width `reads`, values of states of width `value_reads`: `query_key` stacks the maps
+    of the first two, (2·inside, `reads`), and `value` is apart. The layer computes all three (`AttentionInputs.projected`),
+    because it reads two states (MobileBERT)."""
 
-    names: ClassVar[tuple[str, ...]] = ("query", "key", "value")
+    names: ClassVar[tuple[str, ...]] = ("query_key", "value")
 
     def __init__(self, *, reads: int, value_reads: int) -> None:
         self.reads, self.value_reads = reads, value_reads
 
     def maps(self, width: int, inside: int, *, bias: bool) -> dict[str, nn.Linear]:
         """The maps by name."""
-        widths = {"query": self.reads, "key": self.reads, "value": self.value_reads}
-        return {name: nn.Linear(read, inside, bias=bias) for name, read in widths.items()}
+        return {
+            "query_key": nn.Linear(self.reads, 2 * inside, bias=bias), "value": nn.Linear(self.value_reads, inside, bias=bias)
+        }
 
     def queries(self, host: Any, x: Tensor) -> Tensor:
         """(…, D) to (…, inside)."""
-        made: Tensor = host.query(x)
-        return made
+        return part_of(host.query_key, x, 0, host.inside)
 
     def memory(self, host: Any, x: Tensor) -> Tensor:
         """Keys and values of the same states side by side."""
-        return torch.cat([host.key(x), host.value(x)], dim=-1)
+        return torch.cat([part_of(host.query_key, x, host.inside), host.value(x)], dim=-1)
 
 
 Projections = Stacked | Across | Apart
