@@ -16,7 +16,7 @@ from cloze.interop.files import read_json
 from .conftest import TOKENS, publish_changed, publish_start, read_by_cloze, read_by_transformers
 
 transformers = pytest.importorskip("transformers")
-pytestmark = pytest.mark.parity
+pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore::FutureWarning")]  # peft asks transformers in old ways
 
 
 def test_transformers_reads_a_prefix_as_keys_and_values_of_the_past_and_cloze_opens_it_again(
@@ -29,7 +29,7 @@ def test_transformers_reads_a_prefix_as_keys_and_values_of_the_past_and_cloze_op
     config = read_json(tmp_path / "peft" / "adapter_config.json", "the configuration")
     assert (config["peft_type"], config["task_type"], config["prefix_projection"]) == ("PREFIX_TUNING", "CAUSAL_LM", False)
 
-    # As `get_prompt` of peft does: a view (B, K, 2 N, H, W), permuted to (2 N, B, H, K, W), two for each layer.
+    # What `get_prompt` of peft does: a view (B, K, 2 N, H, W), permuted to (2 N, B, H, K, W), two for each layer.
     rows = load_file(tmp_path / "peft" / "adapter_model.safetensors")["prompt_embeddings"]
     heads, layers, batch = config["num_attention_heads"], config["num_layers"], len(TOKENS)
     assert rows.shape == (4, 2 * layers * config["token_dim"])
@@ -44,6 +44,14 @@ def test_transformers_reads_a_prefix_as_keys_and_values_of_the_past_and_cloze_op
     assert not torch.allclose(plain, expected, atol=3e-3)
     torch.testing.assert_close(theirs, expected, atol=1e-4, rtol=0)
     assert torch.equal(read_by_cloze(tmp_path / "peft"), expected)
+
+    peft = pytest.importorskip("peft")
+    opened = peft.PeftModel.from_pretrained(transformers.GPT2LMHeadModel.from_pretrained(start), tmp_path / "peft").eval()
+    with torch.no_grad():
+        found = opened(input_ids=TOKENS, output_hidden_states=True).hidden_states[-1]
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+    opened.save_pretrained(tmp_path / "again")
+    torch.testing.assert_close(read_by_cloze(tmp_path / "again"), expected, atol=1e-5, rtol=0)
 
 
 def test_a_prefix_of_an_encoder_is_for_cloze_alone(systems: ModuleType, tmp_path: Path) -> None:
