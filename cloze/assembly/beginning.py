@@ -11,11 +11,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cloze.assembly.build import Loaded, build_part, head_key, load_checkpoint, plain
+from cloze.assembly.build import Loaded, build_part, load_checkpoint, plain
 from cloze.assembly.changes import lasts
 from cloze.assembly.new_heads import start_head
 from cloze.assembly.origins import borrowed, frozen_heads
 from cloze.assembly.recipe import ObjectiveSpec, PartSpec, Recipe
+from cloze.assembly.step_keys import head_key
 from cloze.errors import CheckpointError
 from cloze.exercises.retokenize import OtherReading
 from cloze.interop import Model

@@ -22,11 +22,13 @@ import torch
 from torch import nn
 
 from cloze import fields
+from cloze.assembly.averages import averages
 from cloze.assembly.given import build, restored, stand_ins, tables_for, wanted
 from cloze.assembly.origins import NETWORKS, network_folder
 from cloze.assembly.parts import class_of, load_kind, names
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.schema import Arguments, arguments_of, arguments_of_part, check_value, describe
+from cloze.assembly.step_keys import head_key, objective_key
 from cloze.assembly.user_files import naming_files
 from cloze.batching import Data, Feed, MixedFeed
 from cloze.corpus import Store
@@ -43,8 +45,8 @@ from cloze.reading import Reading
 from cloze.registry import lookup
 from cloze.rng import fold
 from cloze.text import Tokenizer
-from cloze.training.average_network import Average
-from cloze.training.step import Pass, Rewrite, Step, Weighted, tie
+from cloze.training.step import Pass, Rewrite, Step, Weighted
+from cloze.training.tie import tie
 
 
 def plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,20 +61,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, PartSpec):
         return {value.name: plain(value.arguments)}
     return plain(value) if isinstance(value, Mapping) else value
-
-
-def head_key(recipe: Recipe, run: PassSpec, objective: ObjectiveSpec) -> str:
-    """The key of an objective's parameters in `Step.objectives`; a module's name cannot hold a dot."""
-    return recipe.head_name(run, objective).replace(".", ":")
-
-
-def objective_key(recipe: Recipe, run: PassSpec, objective: ObjectiveSpec) -> str:
-    """The key of an objective in `Step.objectives`: that of its head, with its set if an earlier objective uses the head."""
-    key = head_key(recipe, run, objective)
-    owner = next(
-        o for entry in recipe.entries.values() for r, o in entry.objectives() if head_key(recipe, r, o) == key
-    )
-    return key if owner.set == objective.set else f"{key}:{objective.set}"
 
 
 def build_step(
@@ -117,7 +105,7 @@ def build_step(
         }
         step = Step(
             networks=networks, objectives=objectives, rewriters=rewriters, entries=entries, clock=clock,
-            averages=_averages(recipe, networks, objectives),
+            averages=averages(recipe, networks, objectives),
         )
     name_dropouts(step)
     if str(device) not in ("cpu", "meta"):
@@ -165,32 +153,6 @@ def _add_objective(
     if key != head and head in objectives:
         made.head = objectives[head].head
     objectives[key] = made
-
-
-def _averages(recipe: Recipe, networks: Mapping[str, nn.Module], objectives: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
-    """What keeps the networks that average others, and their heads, up to date.
-
-    A head averages that of the other network with the same part and set; without one it is a `RecipeError`.
-    """
-    found: dict[str, nn.Module] = {}
-    for name, spec in recipe.networks.items():
-        if spec.average is None:
-            continue
-        pairs = {name: (networks[name], networks[spec.average.of])}
-        for entry in recipe.entries.values():
-            heads = [(run.network, objective_key(recipe, run, o), (o.part.name, o.set), o) for run, o in entry.objectives()]
-            trained = {which: key for network, key, which, _ in heads if network == spec.average.of}
-            for network, key, which, objective in heads:
-                if network != name or not list(objectives[key].parameters()):
-                    continue
-                if which not in trained:
-                    raise RecipeError(
-                        f"networks.{name}: its head {objective.state!r} averages that of {spec.average.of}, which has no "
-                        f"{objective.part.name} of the set {objective.set!r}.\n  Give {spec.average.of} such an objective."
-                    )
-                pairs[key] = (objectives[key], objectives[trained[which]])
-        found[name] = Average(list(pairs.values()), decay=spec.average.decay, last=spec.average.last)
-    return found
 
 
 def _pass(

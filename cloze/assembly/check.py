@@ -207,7 +207,7 @@ def _check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checke
 
     from cloze.networks.blocks.initial import Undrawn
     from cloze.networks.clock import Clock
-    from cloze.training.step import tie
+    from cloze.training.tie import tie
 
     size = next((text.tokenizer.arguments.get("size") for text in recipe.texts.values()), None)
     given: dict[str, Any] = {

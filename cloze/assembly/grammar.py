@@ -358,7 +358,7 @@ def _require_module_name(name: str, node: Node, path: str, faults: Faults) -> No
     """Add a fault if a network or a head has the name of an attribute of `ModuleDict`, which holds them in a `Step`."""
     from torch.nn import ModuleDict
 
-    if hasattr(ModuleDict(), name):
+    if name in dir(ModuleDict()):
         faults.add(node.where, path, f"{name!r} is reserved: torch.nn.ModuleDict has an attribute of this name.",
                    f"Choose another name, such as my_{name}.")
 

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cloze.assembly.build import Loaded, build_part, head_key
+from cloze.assembly.build import Loaded, build_part
 from cloze.assembly.origins import borrowed
 from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
+from cloze.assembly.step_keys import head_key
 from cloze.corpus import RecordStore, Store
 from cloze.errors import RecipeError, TaskError
 from cloze.exercises.retokenize import OtherReading

@@ -75,15 +75,15 @@ def _write_prefix(model: Model) -> Written:
 
 
 def _read_prefix(place: Path, given: Imported, tensors: dict[str, Tensor], config: Mapping[str, Any]) -> Read:
-    """The change and its tensors under our names; a `CheckpointError` for a network that is no Transformer, or another shape."""
+    """The change and its tensors under our names; a `CheckpointError` for another shape."""
     rows, arguments = tensors.pop(NAME, None), given.model.arguments
     wide = 2 * arguments.get("layers", 0) * arguments.get("width", 0)
-    if given.model.part != "transformer" or rows is None or rows.shape[1] != wide:
+    if rows is None or rows.shape[1] != wide:
         raise CheckpointError(
-            f"{place}: cloze reads one {NAME} for a Transformer, (tokens, 2 · layers · width), here (…, {wide}); "
+            f"{place}: cloze reads one {NAME}, (tokens, 2 · layers · width), here (…, {wide}); "
             f"it is {'missing' if rows is None else tuple(rows.shape)}."
         )
-    shape = len(rows), arguments["layers"], 2, arguments["heads"], -1
+    shape = len(rows), arguments["layers"], 2, arguments.get("heads", 1), -1
     layers = rows.view(shape).unbind(1)
     return ("prefix", {"tokens": len(rows)}), {_front(number): layer.contiguous() for number, layer in enumerate(layers)}
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cloze import fields
-from cloze.assembly.build import head_key, plain
+from cloze.assembly.build import plain
 from cloze.assembly.canonical import to_yaml
 from cloze.assembly.changes import lasts
 from cloze.assembly.given import build, wanted
@@ -21,13 +21,14 @@ from cloze.assembly.parts import class_of
 from cloze.assembly.plain_form import in_plain_form
 from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.assembly.share import share
+from cloze.assembly.step_keys import head_key
 from cloze.assembly.user_files import UserFile, write_copies
 from cloze.interop import Card, Head, Model, Table, complete, export_folder
 from cloze.interop.choice import Choice, choose
 from cloze.registry import lookup
 from cloze.text import Tokenizer
 from cloze.training.checkpoint import publish
-from cloze.training.step import part_state
+from cloze.training.state import part_state
 
 ADVICE = (
     "Do not upload the folder of a run as it is: under `cloze/` it holds the training text as ids, and checkpoints. "

@@ -59,7 +59,9 @@ def embed(
 @torch.inference_mode()
 def _embed_batch(reader: Reader, framed: Sequence[Framed], layer: int, pooling: Pooling) -> Tensor:
     batch = reader.batch(framed)
-    if pooling == "summary" and layer == -1 and "summary" in reader.network.gives and "summaries" not in reader.network.takes:
+    network = reader.network
+    own = "summary" in network.gives and "summaries" not in network.takes and not network.summarises_decoder
+    if pooling == "summary" and layer == -1 and own:
         summary: Tensor = reader.states(batch, {"summary"})["summary"]  # of the network's own making, not the state of one token
         return summary.float()
     return pool(layer_states(reader, batch, layer).float(), batch, pooling)

@@ -121,6 +121,7 @@ class EncoderDecoder(Network):
 
     stack = "attention"
     summary_of = "last"
+    summarises_decoder = True
     writes = "decoder_hidden"
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
         {
@@ -183,7 +184,7 @@ class EncoderDecoder(Network):
 
         self.encoder = stack(layers, across=False)
         self.decoder = stack(layers if decoder_layers is None else decoder_layers, across=True)
-        optional = {"order", "block", "crossing", "vectors", "decoder.tokens", "decoder.block", "summaries"}
+        optional = {"order", "block", "crossing", "vectors", "decoder.tokens", "decoder.block"}
         optional |= {"position_ids", "decoder.position_ids"} if position_table(positions, width) is not None else set()
         optional |= {f"inputs/{name}" for name in self.inputs}
         self.takes = self.needs | optional
@@ -225,7 +226,7 @@ class EncoderDecoder(Network):
     def forward(
         self, *, want: frozenset[str], tokens: Tensor, decoder: TokenSequence | None = None, order: Tensor | str = "open",
         block: Tensor | None = None, position_ids: Tensor | None = None, crossing: Tensor | None = None,
-        inputs: Mapping[str, Tensor] | None = None, vectors: Tensor | None = None, summaries: Tensor | None = None,
+        inputs: Mapping[str, Tensor] | None = None, vectors: Tensor | None = None,
         cache: SequenceCache | None = None,
         gates: Tensor | None = None, decoder_gates: Tensor | None = None, crossing_gates: Tensor | None = None,
         further: AttentionInputs | None = None,

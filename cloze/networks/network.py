@@ -75,7 +75,7 @@ class Network(nn.Module, ABC):
     further ids. `stack` says what its layers are, for the laws that fit a recipe to a budget; None: no law was measured.
     `of_words`: it is a table of single words and reads no texts. `writes` is the state of a decoder that writes another text than
     the one that is read; None: it has no decoder. `summary_of`: the token whose state is the `summary` of a row, or the
-    `mean` of all of them.
+    `mean` of all of them; with `summarises_decoder`, a token of the decoder.
     """
 
     pooled: ClassVar[bool] = False
@@ -86,6 +86,7 @@ class Network(nn.Module, ABC):
     of_words: ClassVar[bool] = False
     writes: str | None = None
     summary_of: ClassVar[Summary] = "first"
+    summarises_decoder: ClassVar[bool] = False
     carries: bool = False
     max_length: int | None = None
     widths: Mapping[str, int] = MappingProxyType({})

@@ -117,3 +117,8 @@ def _compare(own: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, 
                 f"{where}: parameter {name!r} has the shape {given.get(name, 'absent')} in the checkpoint and "
                 f"{own.get(name, 'absent')} in this run. Was the recipe, its size or the vocabulary changed?"
             )
+
+
+def part_state(state: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    """The tensors of one part (`networks.main`, `objectives.token_prediction`) out of a step's full state, unprefixed."""
+    return {name[len(part) + 1:]: tensor for name, tensor in state.items() if name.startswith(part + ".")}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.batch import Batch
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError
 from cloze.fields import sequence, split
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations
@@ -454,52 +454,3 @@ def _frozen(parts: Sequence[nn.Module]) -> Iterator[None]:
     finally:
         for module, was in training:
             module.training = was
-
-
-def tie(networks: Mapping[str, nn.Module], groups: Sequence[Sequence[str]]) -> None:
-    """Share modules or parameters: `[["generator.embeddings", "discriminator.embeddings"]]`. The first one is kept.
-
-    Call it before heads are built, so that a head tied to a table holds the table that is kept.
-
-    Raises:
-        RecipeError: a path that does not exist, or shapes that differ.
-    """
-    for group in groups:
-        first = _find(networks, group[0])
-        for path in group[1:]:
-            other, where = _find(networks, path), f"tie: {group[0]} and {path}"
-            shapes, others = _shapes(first), _shapes(other)
-            if shapes != others:
-                name = next(n for n in {**shapes, **others} if shapes.get(n) != others.get(n))
-                raise RecipeError(
-                    f"{where}: {name or 'the parameter'} has the shape {shapes.get(name)} in the first and "
-                    f"{others.get(name)} in the second. Tied parts must have equal shapes."
-                )
-            network, _, inner = path.partition(".")
-            parent, _, last = inner.rpartition(".")
-            setattr(networks[network].get_submodule(parent), last, first)
-
-
-def _find(networks: Mapping[str, nn.Module], path: str) -> nn.Module | nn.Parameter:
-    name, _, inner = path.partition(".")
-    if name not in networks:
-        raise RecipeError(f"tie: {path}: unknown network {name!r}. {nearest(name, networks)}")
-    found: Any = networks[name]
-    for part in inner.split("."):
-        inside = dict(found.named_children()) | dict(found.named_parameters(recurse=False))
-        if part not in inside:
-            raise RecipeError(f"tie: {path}: no part {part!r} in it. {nearest(part, inside)}")
-        found = inside[part]
-    assert isinstance(found, (nn.Module, nn.Parameter))
-    return found
-
-
-def _shapes(part: nn.Module | nn.Parameter) -> dict[str, tuple[int, ...]]:
-    if isinstance(part, nn.Module):
-        return {name: tuple(parameter.shape) for name, parameter in part.named_parameters()}
-    return {"": tuple(part.shape)}
-
-
-def part_state(state: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
-    """The tensors of one part (`networks.main`, `objectives.token_prediction`) out of a step's full state, unprefixed."""
-    return {name[len(part) + 1:]: tensor for name, tensor in state.items() if name.startswith(part + ".")}

@@ -121,7 +121,8 @@ def test_a_cluster_that_does_not_answer_is_refused_in_words(monkeypatch: pytest.
             raise ConnectionError("ray client failed:\nTraceback\nTimeoutError: too slow")
 
     monkeypatch.setitem(sys.modules, "ray", Ray)
-    with pytest.raises(UserError, match=r"ray://nowhere:10001: no Ray cluster answers there \(ray client failed: TimeoutError: too slow\)"):
+    said = r"ray://nowhere:10001: no Ray cluster answers there \(ray client failed: TimeoutError: too slow\)"
+    with pytest.raises(UserError, match=said):
         workers_on("ray://nowhere:10001", 1)
 
 

@@ -20,7 +20,8 @@ from cloze.training.budget import Budget
 from cloze.training.optimizers import AdamW
 from cloze.training.rates import Linear
 from cloze.training.run import Record, Run, Training
-from cloze.training.step import Pass, Rewrite, Step, Weighted, tie
+from cloze.training.step import Pass, Rewrite, Step, Weighted
+from cloze.training.tie import tie
 from tests.making import network_of
 
 VOCABULARY = 40

@@ -1,0 +1,54 @@
+"""Parts that networks share: `tie:` of a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from cloze.errors import RecipeError, nearest
+
+
+def tie(networks: Mapping[str, nn.Module], groups: Sequence[Sequence[str]]) -> None:
+    """Share modules or parameters: `[["generator.embeddings", "discriminator.embeddings"]]`. The first one is kept.
+
+    Call it before heads are built, so that a head tied to a table holds the table that is kept.
+
+    Raises:
+        RecipeError: a path that does not exist, or shapes that differ.
+    """
+    for group in groups:
+        first = _find(networks, group[0])
+        for path in group[1:]:
+            other, where = _find(networks, path), f"tie: {group[0]} and {path}"
+            shapes, others = _shapes(first), _shapes(other)
+            if shapes != others:
+                name = next(n for n in {**shapes, **others} if shapes.get(n) != others.get(n))
+                raise RecipeError(
+                    f"{where}: {name or 'the parameter'} has the shape {shapes.get(name)} in the first and "
+                    f"{others.get(name)} in the second. Tied parts must have equal shapes."
+                )
+            network, _, inner = path.partition(".")
+            parent, _, last = inner.rpartition(".")
+            setattr(networks[network].get_submodule(parent), last, first)
+
+
+def _find(networks: Mapping[str, nn.Module], path: str) -> nn.Module | nn.Parameter:
+    name, _, inner = path.partition(".")
+    if name not in networks:
+        raise RecipeError(f"tie: {path}: unknown network {name!r}. {nearest(name, networks)}")
+    found: Any = networks[name]
+    for part in inner.split("."):
+        inside = dict(found.named_children()) | dict(found.named_parameters(recurse=False))
+        if part not in inside:
+            raise RecipeError(f"tie: {path}: no part {part!r} in it. {nearest(part, inside)}")
+        found = inside[part]
+    assert isinstance(found, (nn.Module, nn.Parameter))
+    return found
+
+
+def _shapes(part: nn.Module | nn.Parameter) -> dict[str, tuple[int, ...]]:
+    if isinstance(part, nn.Module):
+        return {name: tuple(parameter.shape) for name, parameter in part.named_parameters()}
+    return {"": tuple(part.shape)}
