@@ -66,6 +66,7 @@ def peak(rate: float) -> str:
 
 
 _POS = ("corpus.text=form", "corpus.label=upos")
+_PAIR = "corpus.text_b=text_b"
 _MODEL, _ZH = "MiniLM", "quick-zh"
 
 CASES: dict[str, Case] = {
@@ -76,7 +77,9 @@ CASES: dict[str, Case] = {
     "rte": Case("pair_classification", "RTE", _MODEL, (1000, 150, 277), ("accuracy",), read(2, 16, peak(1e-4))),
     "pawsx_zh": Case("pair_classification", "PAWS-X, Chinese", _ZH, (1700, 200, 600), ("accuracy",), read(4)),
     "pawsx_en": Case("pair_classification", "PAWS-X, English", _MODEL, (800, 100, 400), ("accuracy",), read(2, 16, peak(2e-4))),
-    "stsb_zh": Case("regression", "STS-B, Chinese, pairs", _ZH, (2500, 200, 600), ("pearson", "spearman", "mse"), read(4)),
+    "stsb_zh": Case(
+        "regression", "STS-B, Chinese, pairs", _ZH, (2500, 200, 600), ("pearson", "spearman", "mse"), read(4, 16, _PAIR)
+    ),
     "chnsenticorp": Case(
         "sentence_classification", "ChnSentiCorp, Chinese", _ZH, (1000, 200, 500), ("accuracy",), read(3)
     ),
@@ -101,7 +104,7 @@ CASES: dict[str, Case] = {
         "multiple_choice", "Balanced COPA, a row is a question and its twin", _MODEL, (350, 50, 100), ("accuracy",), read(4)
     ),
     "stsb_en": Case(
-        "regression", "STS-B, English, pairs", _MODEL, (1000, 300, 500), ("pearson", "spearman", "mse"), read(3)
+        "regression", "STS-B, English, pairs", _MODEL, (1000, 300, 500), ("pearson", "spearman", "mse"), read(3, 16, _PAIR)
     ),
     "supersenses": Case(
         "multi_label", "supersenses of nouns", _MODEL, (2000, 300, 1000), ("mean_average_precision", "micro_f1"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -48,6 +48,7 @@ from cloze.training.run import Outcome
 from cloze.whole import whole_file
 
 Say = Callable[[str], None]
+SECOND = "text_b"  # the usual name of the column with the second text of a pair
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,16 @@ def require_readable(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: T
             for file in files[name].dev:
                 for records in () if Store.is_store(file) else batches(source.answer.read(file, source.columns)):
                     encode(records, file)
+
+
+def _unread_texts(recipe: Recipe, files: Mapping[str, Labelled]) -> Iterator[str]:
+    """A note for every training file with a second text that the recipe does not read."""
+    for stage in _stage_recipes(recipe):
+        for name, spec in stage.sources.items():
+            source: Any = build_part(spec, {})
+            for file in files[name].train if source.columns.text_b is None else ():
+                if not Store.is_store(file) and source.answer.also_has(file, source.columns, SECOND):
+                    yield f"note: {file} has a column {SECOND}, which is not read. To read pairs: --set corpus.text_b={SECOND}"
 
 
 def _require_same_classes(recipe: Recipe, files: Mapping[str, Labelled], bound: Mapping[str, Path]) -> None:
@@ -215,6 +226,8 @@ def learn(
     rows = count_rows(made, files)
     require_readable(made, files, loaded.tokenizer)
     _require_same_classes(made, files, assignment.checkpoints)
+    for note in _unread_texts(made, files):
+        (report or (lambda line: None))(note)
     made = make_recipe(rows=rows, report=report or (lambda line: None))
     made = _from_scratch(made) if from_scratch else made
     from_scratch = START not in {n.origin for stage in _stage_recipes(made) for n in stage.networks.values()}

@@ -217,6 +217,20 @@ def test_a_second_text_that_is_set_is_read_as_one_of_a_pair(folder: Callable[[st
     assert frame.arguments["template"] == recipe.reading.pair == "[CLS] {A} [SEP] {B} [SEP]"
 
 
+def test_a_second_text_that_is_not_read_is_named(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    """Where the column is read or another one is, there is nothing to say."""
+    table, said = tmp_path / "pairs.tsv", list[str]()
+    table.write_text("text\ttext_b\tlabel\n" + "a b\tb c\t1.5\n" * 4)
+    values = ["training.epochs=1", "training.batch=4", "corpus.length=24"]
+    for number, more in enumerate(([], ["corpus.text_b=text_b"])):
+        finetune(
+            folder("bert"), task="regression", train=[str(table)], dev=[str(table)], out=tmp_path / str(number),
+            report=said.append, overrides=[*values, *more],
+        )
+    noted = [line for line in said if line.startswith("note:")]
+    assert noted == [f"note: {table} has a column text_b, which is not read. To read pairs: --set corpus.text_b=text_b"]
+
+
 def test_recurrent_networks_are_read_at_the_last_token_with_maximum_and_mean() -> None:
     from cloze.objectives.chosen import Start, TextChoice, TextRegression, TextSeveral
 

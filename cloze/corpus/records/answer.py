@@ -120,6 +120,10 @@ class Answer(ABC):
         the row is skipped. A problem with the whole file is always a `TaskError`.
         """
 
+    def also_has(self, path: Path | str, columns: Columns, name: str) -> bool:
+        """Whether a file has a column `name`; False where files have no columns."""
+        return False
+
     @abstractmethod
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> Encoder:
         """The encoder of records; `classes` are those of the training text, None if this is the training text."""

@@ -10,6 +10,7 @@ from typing import Any
 from cloze.corpus.readers.labelled import read_rows
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.corpus.records.answer import Answer, Columns, Record
+from cloze.errors import TaskError
 
 #: How a user names the columns.
 _OPTIONS = ("--set corpus.text=NAME", "--set corpus.text_b=NAME", "--set corpus.label=NAME")
@@ -36,6 +37,13 @@ class CellAnswer(Answer):
     @abstractmethod
     def parse(self, cell: str) -> Any:
         """The answer in a cell; a `ValueError` with the reason if it is invalid."""
+
+    def also_has(self, path: Path | str, columns: Columns, name: str) -> bool:
+        try:
+            next(table_rows(path, columns, None, {name: name}), None)
+        except TaskError:
+            return False
+        return True
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The rows of a table; a row whose cell cannot be parsed cannot be used."""
