@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cloze.assembly.changes import read_by_export
 from cloze.assembly.corpora import open_corpus
 from cloze.assembly.given import build, restored
-from cloze.assembly.origins import read_by_export
 from cloze.assembly.parts import builder_of
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.watching import reading_corpus

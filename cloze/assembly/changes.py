@@ -14,6 +14,7 @@ from cloze.assembly.schema import arguments_of_part, check_value, expand_argumen
 from cloze.errors import RecipeError, nearest
 
 if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
+    from cloze.assembly.recipe import Recipe
     from cloze.interop import Model
     from cloze.transfer import Change
 
@@ -85,6 +86,12 @@ def take_over(network: Node, inherited: Sequence[Described], origin: str, path: 
     if inherited:
         first = [from_data({name: dict(arguments)}, network.where) for name, arguments in inherited]
         network.put("change", Node([*first, *items], network.where if changes is None else changes.where))
+
+
+def read_by_export(recipe: Recipe) -> tuple[str, ...]:
+    """The networks whose states the exported one reads because of a change: it needs them to read a text, too."""
+    changes = recipe.exported.change
+    return tuple(name for change in changes for name in build(builder_of("change", change.name), change.arguments, {}).reads)
 
 
 def complete_among(networks: Mapping[str, Node], prefix: str, faults: Faults) -> None:

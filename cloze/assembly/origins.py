@@ -216,13 +216,6 @@ def frozen_heads(recipe: Recipe) -> frozenset[str]:
     return frozenset(name for name, _ in used) - {name for name, grad in used if grad}
 
 
-def read_by_export(recipe: Recipe) -> tuple[str, ...]:
-    """The networks whose states the exported one reads because of a change: it needs them to read a text, too."""
-    from cloze.assembly.build import build_part  # which imports torch; a recipe is read without
-
-    return tuple(name for change in recipe.exported.change for name in build_part(change).reads)
-
-
 def reference_to(origin: Path, run: Path) -> dict[str, Any]:
     """What a run records of a borrowed network: its folder, relative if inside the run, and the SHA-256 of its weights."""
     from cloze.assembly.inputs import digests  # which opens stores; a recipe is read without

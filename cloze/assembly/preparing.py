@@ -16,11 +16,12 @@ from cloze.assembly.baselines import baselines
 from cloze.assembly.beginning import borrowed_parts, load_origins
 from cloze.assembly.binding import bound_paths, make_tables, open_stores
 from cloze.assembly.build import build_data, build_part, build_step, first_length, odds_of, step_feeds
+from cloze.assembly.changes import read_by_export
 from cloze.assembly.corpora import open_held_out, open_records
 from cloze.assembly.fitted import Fitted
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
 from cloze.assembly.measuring import counted, described, selection_of
-from cloze.assembly.origins import borrowed, read_by_export, reference_to
+from cloze.assembly.origins import borrowed, reference_to
 from cloze.assembly.parts import engines
 from cloze.assembly.phasing import phases_of, unfreezing, with_dropouts
 from cloze.assembly.plan import Plan, prospects_of, ways_out

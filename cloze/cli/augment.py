@@ -10,7 +10,7 @@ import typer
 
 def command(
     file: Annotated[str, typer.Argument(help="Labelled texts: TSV, CSV, JSON lines or Parquet.")],
-    models: Annotated[list[Path], typer.Option(
+    with_files: Annotated[list[Path], typer.Option(
         "--with", help="The checkpoint that predicts words; also, repeated, a Python file that registers parts."
     )],
     out: Annotated[Path, typer.Option(help="The file to write: .tsv, .csv or .jsonl.")],
@@ -48,7 +48,7 @@ def command(
         raise TaskError(f"--out {out}: exists already. Name a new file.")
     if ".conll" in "".join(Path(file).suffixes):
         raise TaskError(f"{file}: labelled words. A replaced word may not have the label of the old one; expected whole texts.")
-    checkpoint = _checkpoint(models)
+    checkpoint = _checkpoint(with_files)
     names = columns.split(",") if columns else None
     table = read_table(file, format=as_format(file_format), columns=names, quoting=as_quoting(quoting))
     second = text_b or ("text_b" if "text_b" in table.columns else None)
@@ -74,13 +74,13 @@ def command(
     typer.echo(f"{out}: {written:,} rows of {len(table):,}")
 
 
-def _checkpoint(models: list[Path]) -> Path:
+def _checkpoint(with_files: list[Path]) -> Path:
     """The one folder of --with; Python files are imported."""
     from cloze.assembly.user_files import import_files
     from cloze.errors import UserError
 
-    import_files([path for path in models if path.suffix == ".py"])
-    folders = [path for path in models if path.suffix != ".py"]
+    import_files([path for path in with_files if path.suffix == ".py"])
+    folders = [path for path in with_files if path.suffix != ".py"]
     if len(folders) != 1:
         raise UserError(f"--with: expected the folder of one checkpoint, got {len(folders)}.")
     return folders[0]

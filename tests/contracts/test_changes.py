@@ -29,7 +29,7 @@ from cloze.training.step import Step
 #: A recipe for every kind of network.
 SYSTEMS = [
     "bert", "t5-small", "transformer-xl", "xlnet-base", "lstm", "skip-thought", "nnlm", "elmo", "context2vec", "cove", "zen",
-    "word2vec-cbow",
+    "word2vec-cbow", "ib-bert",
 ]  # fmt: skip
 HELPERS = {"pair_attention"}  # a table that stands next to a network (unicoder)
 load_kind("change")
@@ -60,7 +60,7 @@ OTHERS: dict[tuple[str, str], Mapping[str, Any]] = {
 REFUSED = (
     ("adapters pfeiffer_adapters", "nnlm context2vec cove word2vec-cbow", r"\w+ has no layers that adapters can follow"),
     (
-        "fuse", "bert transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow",
+        "fuse", "bert transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow ib-bert",
         r"fuse: \w+ is not an encoder-decoder of Transformer layers",
     ),
     ("fuse", "t5-small", "fuse: the recipe has no network 'bert' of known width"),
@@ -68,7 +68,7 @@ REFUSED = (
     ("keep_layers", "nnlm skip-thought word2vec-cbow context2vec", r"keep_layers: \w+ has no stack of layers"),
     ("keep_layers", "lstm cove", r"layer 1 cannot become layer 0: it has other parts or widths"),
     (
-        "prefix", "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow",
+        "prefix", "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow ib-bert",
         r"prefix: \w+ is not a Transformer with weights of its own in each layer and no relative distances",
     ),
     (
@@ -76,7 +76,7 @@ REFUSED = (
         r"prompt: \w+ does not read vectors in place of a table's rows",
     ),
     (
-        "replace_layers", "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove word2vec-cbow",
+        "replace_layers", "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove word2vec-cbow ib-bert",
         r"replace_layers: \w+ is not a Transformer whose layers have weights of their own and see the same tokens",
     ),
     ("layer_dropout", "lstm skip-thought nnlm elmo context2vec cove word2vec-cbow", r"\w+ has no layers that can be skipped"),

@@ -29,7 +29,8 @@ RECIPES = {
 
 
 def test_the_verb_is_tried_with_every_architecture_that_transformers_5_has(foreign: ModuleType) -> None:
-    assert set(THIRTEEN) == set(foreign.KINDS) == set(ARCHITECTURES) - {"nezha", "transfo-xl"}
+    # MobileBERT has no head of ours that predicts tokens; test_mobilebert.py compares its states.
+    assert set(THIRTEEN) == set(foreign.KINDS) - {"mobilebert"} == set(ARCHITECTURES) - {"nezha", "transfo-xl", "mobilebert"}
 
 
 @pytest.mark.parametrize("name", THIRTEEN)

@@ -27,7 +27,8 @@ SLOW = ["albert-base", "awd-lstm", "gpt2", "transformer-xl"]
 CHANGES: dict[str, dict[str, Any]] = {
     "adapters": {"width": 6}, "pfeiffer_adapters": {"width": 6}, "lora": {"rank": 2}, "sparsify": {"share": 0.5},
     "features": {}, "prompt": {"tokens": 3},
-    "prefix": {"tokens": 3}, "quantise": {"bits": 8}, "prune_heads": {"heads": ((0, 0),)}, "replace_layers": {},
+    "prefix": {"tokens": 3}, "quantise": {"bits": 8}, "quantise_activations": {"bits": 8},
+    "prune_heads": {"heads": ((0, 0),)}, "replace_layers": {},
 }
 #: Changes that need another network; tests/transfer/test_fuse.py measures it.
 ELSEWHERE = {"fuse"}
@@ -38,6 +39,7 @@ FOR: dict[str, Callable[[Any], bool]] = {
     "prune_heads": lambda network: "attention" in network.gives and not any(
         getattr(layer, "lends", False) for layer in network.modules()
     ),
+    "quantise_activations": lambda network: "attention" in network.gives,
     "replace_layers": lambda network: isinstance(network, Transformer),
 }  # fmt: skip
 WAYS = ["none", "embeddings", "0", "-1", *CHANGES, "lora on one map"]
@@ -80,7 +82,7 @@ def test_a_step_costs_the_products_that_it_needs(made: Any, way: str) -> None:
     step.clock.set(seed=0, step=0, first_row=0, share=0.0)
     found = step.flops(entry, batch)
     assert found == pytest.approx(counted(step, entry, batch), rel=TOLERANCE)
-    assert found < whole or way in ("sparsify", "lora", "quantise", "prune_heads", "replace_layers")
+    assert found < whole or way in ("sparsify", "lora", "quantise", "quantise_activations", "prune_heads", "replace_layers")
 
 
 def change(step: Step, way: str) -> None:
