@@ -72,12 +72,14 @@ class RoundedMap(nn.Module):
         made: Tensor = self.input(x)
         return made
 
-    def give(self, made: Tensor) -> Tensor:
-        """The output (…, out), some of it rounded."""
+    def give(self, made: Tensor, first: int) -> Tensor:
+        """The outputs from the row `first` of the map on, (…, rows), some of them rounded."""
         for name, rows in self.rows.items():
-            start, stop, _ = rows.indices(made.shape[-1])
-            rounded = self.output[name](made[..., start:stop])
-            made = torch.cat([made[..., :start], rounded, made[..., stop:]], dim=-1)
+            start, stop = (max((edge or 0) - first, 0) for edge in (rows.start, rows.stop))
+            stop = made.shape[-1] if rows.stop is None else stop
+            if made[..., start:stop].numel():
+                rounded = self.output[name](made[..., start:stop])
+                made = torch.cat([made[..., :start], rounded, made[..., stop:]], dim=-1)
         return made
 
 

@@ -47,12 +47,16 @@ class SurroundedLinear(ComputedLinear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, in) to (…, out)."""
+        return self.part(x, 0, None)
+
+    def part(self, x: Tensor, start: int, stop: int | None) -> Tensor:
+        """The outputs from `start` to `stop`."""
         around: list[Any] = list(self.around.values())
         for each in around:
             x = each.read(x)
-        made = F.linear(x, self.weight, self.bias)
+        made = F.linear(x, self.weight[start:stop], None if self.bias is None else self.bias[start:stop])
         for each in around:
-            made = each.give(made)
+            made = each.give(made, start)
         return made
 
 
@@ -71,7 +75,8 @@ def compute_weight(owner: nn.Linear | nn.Embedding, name: str, change: nn.Module
 
 
 def surround(owner: nn.Linear, name: str, module: nn.Module) -> None:
-    """Pass the input of a linear map through `module.read`, its output through `module.give`; shapes stay. In place.
+    """Pass the input of a linear map through `module.read`, and its outputs from `start` on through `module.give(made, start)`;
+    shapes stay. In place.
 
     Layers that share the map share the module.
     """
@@ -132,6 +137,8 @@ def is_linear(module: nn.Module) -> bool:
 
 def part_of(linear: nn.Module, x: Tensor, start: int, stop: int | None = None) -> Tensor:
     """The outputs from `start` to `stop` of a linear map; one that was replaced or is hooked is called whole."""
+    if isinstance(linear, SurroundedLinear) and untouched(linear):
+        return linear.part(x, start, stop)
     if not is_linear(linear):
         made: Tensor = linear(x)[..., start:stop]
         return made
