@@ -72,7 +72,10 @@ def command(
             design, out, workers_on(on, jobs), command=typed(), reach=reach, say=lambda line: typer.echo(line, err=True)
         )
     except Interrupted as stopped:
-        typer.echo(f"Stopped. Finished cells are kept in {out}; the same command resumes.", err=True)
+        typer.echo(
+            f"Stopped. Finished cells are kept in {out}, and compare.html there shows what they say so far; the same command "
+            "resumes.", err=True,
+        )
         raise typer.Exit(stopped.code) from None
     if as_json:
         import json

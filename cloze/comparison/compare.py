@@ -64,11 +64,21 @@ def finish(
     design: Design, out: Path, workers: Workers, *, command: str = "", reach: float | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> tuple[Answer, Path]:
-    """`run`, and the finding in `out`: the page and compare.json. `reach` is the score whose cost is shown."""
-    grid = run(design, out, workers, say=say)
-    answer = answer_of(grid, reach=reach)
-    write_json(out / "compare.json", as_data(answer))
-    return answer, write_page(answer, out, command=command)
+    """`run`, and the finding in `out`: the page and compare.json. `reach` is the score whose cost is shown.
+
+    After Ctrl-C the finding holds what the finished cells say, and `Interrupted` is raised.
+    """
+
+    def written(grid: Grid) -> tuple[Answer, Path]:
+        answer = answer_of(grid, reach=reach)
+        write_json(out / "compare.json", as_data(answer))
+        return answer, write_page(answer, out, command=command)
+
+    try:
+        return written(run(design, out, workers, say=say))
+    except Interrupted:
+        written(Grid(checked(design), out))
+        raise
 
 
 def require_own(out: Path) -> None:

@@ -64,9 +64,10 @@ class Grid:
                     yield from self.tuned(candidate, budget, transfer, task)
 
     def ready(self) -> list[Cell]:
-        """The cells to work on now, each once."""
+        """The cells to work on now, each once. Those of the first seed come first, so that it gives a whole comparison early."""
         found = {cell.key: cell for cell in self.cells()}
-        return [cell for key, cell in found.items() if key not in self.failed and self.result(cell) is None]
+        missing = [cell for key, cell in found.items() if key not in self.failed and self.result(cell) is None]
+        return sorted(missing, key=lambda cell: cell.identity.get("seed", 0))
 
     def starts(self) -> list[tuple[Candidate, Budget | None]]:
         """What is fine-tuned: each recipe at each budget, and checkpoints."""
