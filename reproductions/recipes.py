@@ -5,7 +5,8 @@
     python reproductions/recipes.py en --table
 
 Each call writes the files of the tasks and starts `cloze compare`, which resumes where it was stopped. Its finding is kept as
-results/recipes-en.json and results/recipes-zh.json, from which `--table` prints the tables of reproductions/recipes.md.
+results/recipes-en.json and results/recipes-zh.json, from which `--table` prints the tables of reproductions/recipes.md. The
+results of finished cells are kept as results/recipes-en-cells.jsonl, so a later call on another machine does not repeat them.
 Labels are few, so that pre-training matters. Dev rows choose the epoch; test rows are read once.
 """
 
@@ -90,9 +91,46 @@ def compare(name: str, data: Path, work: Path, jobs: int) -> Path:
         command += ["--task", f"{task}={kind}:{','.join(map(str, files))}"]
         if kind == _WORDS:
             command += ["--tune", f"{task}:corpus.text=form", "--tune", f"{task}:corpus.label=upos"]
-    if subprocess.run(command, env={**os.environ, "PYTHONUNBUFFERED": "1"}, check=False).returncode not in (0, 1):
+    ledger, cells = RESULTS / f"recipes-{name}-cells.jsonl", work / name / "cells"
+    restore(ledger, cells)
+    code = subprocess.run(command, env={**os.environ, "PYTHONUNBUFFERED": "1"}, check=False).returncode
+    keep(cells, ledger, len(language.tasks))
+    if code not in (0, 1):
         raise SystemExit(f"{work / name}: stopped. The same command resumes it.")
     return work / name / "compare.json"
+
+
+def keep(cells: Path, ledger: Path, number: int) -> None:
+    """Write a line for each finished run of pre-training whose tasks, this `number`, are finished, and for each of its tasks.
+
+    Stores and checkpoints are not kept. So a run with a task to do is left out: its checkpoint is needed.
+    """
+    found = [
+        {"folder": path.parent.name, "cell": {**json.loads(path.read_text(encoding="utf-8")), "request": {}},
+         "result": json.loads(result.read_text(encoding="utf-8")) if (result := path.with_name("result.json")).exists() else None}
+        for path in sorted(cells.glob("[pf]*/cell.json"))
+    ]  # fmt: skip
+    starts = {one["folder"].rsplit("-", 1)[1]: one for one in found if one["cell"]["kind"] == "pretrain" and one["result"]}
+    tasks: dict[str, list[dict[str, Any]]] = {key: [] for key in starts}
+    for one in found:
+        if one["cell"]["kind"] == "finetune":
+            tasks.get(one["cell"]["identity"]["checkpoint"], []).append(one)
+    lines = []
+    for key, own in tasks.items():
+        if len(own) == number and all(one["result"] for one in own):
+            lines += [starts[key], *own]
+    ledger.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in lines), encoding="utf-8")
+
+
+def restore(ledger: Path, cells: Path) -> None:
+    """Write the folders of the kept cells that `cells` lacks."""
+    lines = ledger.read_text(encoding="utf-8").splitlines() if ledger.exists() else []
+    for one in map(json.loads, lines):
+        folder = cells / one["folder"]
+        if not (folder / "result.json").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            for file in ("cell", "result"):
+                (folder / f"{file}.json").write_text(json.dumps(one[file], ensure_ascii=False), encoding="utf-8")
 
 
 def tables(found: dict[str, Any]) -> Iterator[str]:
