@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,17 @@ from statistics import mean, stdev
 from typing import Any
 
 Files = tuple[str, str, str]  # of training, dev and test rows
+
+
+def parser(doc: str | None, folder: str, cell: str) -> argparse.ArgumentParser:
+    """The options of every script with cells; `folder` is the default of --work, `cell` how --only names a cell."""
+    options = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
+    options.add_argument("--data", type=Path, default=Path("../shared/data"))
+    options.add_argument("--work", type=Path, default=Path(folder))
+    options.add_argument("--jobs", type=int, default=1, help="how many cells run at once")
+    options.add_argument("--only", default="", help=f"{cell}, as the jobs are started")
+    options.add_argument("--table", action="store_true", help="run nothing")
+    return options
 
 
 def tuned(

@@ -16,7 +16,6 @@ written to reproductions/domain.md.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import time
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import task_files
-from cells import share, shown, tuned
+from cells import parser, share, shown, tuned
 from ledger import RESULTS, Ledger
 
 SEEDS = (1, 2, 3, 4, 5)
@@ -295,15 +294,10 @@ def row_of(ledger: Ledger, experiment: str, variant: str, numbers: Sequence[int]
 
 def main() -> None:
     """Run what the ledger lacks, then print the tables."""
-    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    options.add_argument("--data", type=Path, default=Path("../shared/data"))
+    options = parser(__doc__, "runs/domain", "EXPERIMENT:VARIANT:NUMBER:SEED")
     options.add_argument("--model", type=Path, help="a run of quick that has learned")
-    options.add_argument("--work", type=Path, default=Path("runs/domain"))
     options.add_argument("--experiments", nargs="+", choices=list(PLAN), default=list(PLAN))
     options.add_argument("--seeds", type=int, default=len(SEEDS))
-    options.add_argument("--jobs", type=int, default=1)
-    options.add_argument("--only", default="", help="EXPERIMENT:VARIANT:NUMBER:SEED, as the jobs are started")
-    options.add_argument("--table", action="store_true", help="run nothing")
     said = options.parse_args()
     ledger = Ledger(RESULTS / "domain.jsonl")
     if not said.table:

@@ -12,12 +12,9 @@ repeated (ledger.py). What comes out is written to reproductions/family.md, what
 
 from __future__ import annotations
 
-import argparse
 import json
 import lzma
 import shutil
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +23,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
+from cells import parser, share
 from ledger import RESULTS, Ledger
 
 if TYPE_CHECKING:
@@ -461,18 +459,13 @@ def tables(chosen: Choice) -> str:
 
 def main() -> None:
     """Prepare, run what has not been run, write the tables."""
-    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    options.add_argument("--data", type=Path, default=Path("../shared/data"))
-    options.add_argument("--work", type=Path, default=Path("runs/family"))
+    options = parser(__doc__, "runs/family", "NAME:VARIANT:SEED")
     options.add_argument("--store", type=Path, help="where the stores `large` and `valid` are, or will be (default: --work)")
     options.add_argument("--ledger", type=Path, default=RESULTS / "family.jsonl", help="finished runs, one a line")
     options.add_argument("--experiments", default=",".join(experiments()), help="those to run")
     options.add_argument("--device", default="cpu")
     options.add_argument("--tokens", default="3Mtokens", help="the budget of a run")
     options.add_argument("--pairs", type=int, default=10, help="BLiMP pairs per paradigm")
-    options.add_argument("--jobs", type=int, default=1)
-    options.add_argument("--only", default="", help="NAME:VARIANT:SEED, as the jobs are started")
-    options.add_argument("--table", action="store_true", help="run nothing")
     said = options.parse_args()
     chosen = Choice(said.data, said.store or said.work, said.work, said.tokens, said.device, said.pairs, Ledger(said.ledger))
     if said.only:
@@ -484,12 +477,7 @@ def main() -> None:
         waiting = [f"{n}:{v}:{seed}" for n, v, seed in wanted if not chosen.ledger.has(chosen.key(n, variant=v, seed=seed))]
         if waiting:
             prepare(chosen)
-        running: list[subprocess.Popen[bytes]] = []
-        while waiting or running:
-            running = [job for job in running if job.poll() is None]
-            while waiting and len(running) < said.jobs:
-                running.append(subprocess.Popen([sys.executable, *sys.argv, "--only", waiting.pop(0)]))
-            time.sleep(0.2)
+        share(waiting, said.jobs)
     print(tables(chosen))
 
 

@@ -9,28 +9,31 @@ from labels (`tune`), also from the teacher's scores (`scores`), also from its s
 teacher has labelled (`unlabelled`). `states, random` starts from random weights and `states, teacher's layers` from every second
 layer of the teacher. BERT-of-Theseus grows 3 layers inside the teacher by two schedules, and `cut` tunes every second layer of
 the teacher with labels. Rounding and pruning keep all 6 layers: after tuning (`4 bits`), or while tuning (`4 bits, tuned`); by
-magnitude or at random. 300 dev rows (150 sentences for tags) choose the epoch, the test rows are read once. A finished cell is a
-line in results/smaller.jsonl and is not repeated (ledger.py). Results of any outcome are in reproductions/smaller.md.
+magnitude or at random. `int8` is torch's dynamic quantisation of the teacher. 300 dev rows (150 sentences for tags) choose the
+epoch, the test rows are read once. Every cell also has the network's size, and the milliseconds of a forward pass, timed by
+turns with the teacher as `cloze speed` does. A finished cell is a line in results/smaller.jsonl and is not repeated (ledger.py).
+reproductions/smaller.md says what is finished.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import task_files
-from cells import Files, share, shown, tuned
+from cells import Files, parser, share, shown, tuned
 from ledger import RESULTS, Ledger
 
 SEEDS = (1, 2, 3, 4, 5)
 EXTRA = 2000  # rows that only the teacher labels
 KEPT = [0, 2, 4]  # layers of a student
+LENGTH, BATCHES, ROUNDS = 32, (1, 32), 20  # of the texts that are timed
 
 #: Tasks: the type and the rows of training, dev and test.
 TASKS: Mapping[str, tuple[str, tuple[int, int, int]]] = {
@@ -42,11 +45,11 @@ DISTILLED = ("scores", "states", "unlabelled", "states, random", "states, teache
 #: What is done to a tuned network without training, and what it is tuned with.
 AFTER: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "8 bits": ("quantise", {"bits": 8}), "4 bits": ("quantise", {"bits": 4}),
-    **{f"magnitude {share}": ("sparsify", {"share": share}) for share in (0.3, 0.5, 0.7, 0.9)},
-    **{f"random {share}": ("sparsify", {"share": share, "by": "random"}) for share in (0.1, 0.3, 0.5)},
+    **{f"magnitude {zeros}": ("sparsify", {"share": zeros}) for zeros in (0.3, 0.5, 0.7, 0.9)},
+    **{f"random {zeros}": ("sparsify", {"share": zeros, "by": "random"}) for zeros in (0.1, 0.3, 0.5)},
 }  # fmt: skip
 WHILE: Mapping[str, str] = {"8 bits, tuned": "quantise={bits: 8}", "4 bits, tuned": "quantise={bits: 4}"}
-VARIANTS = ("teacher", "tune", *DISTILLED, "theseus", "theseus-constant", "cut", *AFTER, *WHILE)
+VARIANTS = ("teacher", "tune", *DISTILLED, "theseus", "theseus-constant", "cut", "int8", *AFTER, *WHILE)
 
 
 @dataclass(frozen=True)
@@ -177,10 +180,20 @@ def recipe(chosen: Choice, template: str, task: str, name: str, **given: Any) ->
 # ---- cells --------------------------------------------------------------------------------------------------------------
 
 
+def folder_of(chosen: Choice, task: str, seed: int) -> Path:
+    """Where the teacher of a task is, or will be."""
+    return chosen.work / f"teacher-{task}-{seed}"
+
+
+def tuned_already(folder: Path) -> bool:
+    """Whether a folder is that of a finished run of fine-tuning."""
+    return (folder / "cloze" / "task.json").exists()
+
+
 def teacher_of(chosen: Choice, task: str, seed: int) -> Path:
     """The folder of MiniLM tuned on a task, which is made once and kept."""
-    out = chosen.work / f"teacher-{task}-{seed}"
-    if not (out / "cloze" / "task.json").exists():
+    out = folder_of(chosen, task, seed)
+    if not tuned_already(out):
         plain(chosen, task, seed, task_files.minilm(), out)
     return out
 
@@ -203,34 +216,61 @@ def shallow(source: Path, out: Path) -> Path:
     return out
 
 
-def measured(folder: Path, files: Files) -> dict[str, Any]:
-    """The metrics of a folder on the test rows."""
+def measured(folder: Path, files: Files, *, int8: bool = False) -> dict[str, Any]:
+    """The metrics of a folder on the test rows; with `int8`, its linear maps multiply in int8."""
     from cloze.assembly.build import load_checkpoint
+    from cloze.compression.int8 import in_int8
     from cloze.tasks import load_tuned
     from cloze.tasks.evaluation import evaluate
 
-    learner, described = load_tuned(load_checkpoint(folder, "cpu"))
+    loaded = load_checkpoint(folder, "cpu")
+    learner, described = load_tuned(replace(loaded, network=in_int8(loaded.network)) if int8 else loaded)
     return {"test": dict(evaluate(learner, learner.task.read(files[2]), always=described.get("usual")).metrics)}
+
+
+def timed(folder: Path, teacher: Path, *, int8: bool = False) -> dict[str, Any]:
+    """Parameters and bytes of a network, and the milliseconds of its forward pass and of the teacher's, timed by turns."""
+    from cloze.assembly.build import load_checkpoint
+    from cloze.compression.speed import Subject, measure
+
+    subjects = []
+    for name, place in (("teacher", teacher), ("own", folder)):
+        loaded = load_checkpoint(place, "cpu", plain=True)  # without masks and predecessors, which only training needs
+        subjects.append(Subject(name, loaded.network, loaded.order))
+    rows = measure(subjects, lengths=[LENGTH], batches=BATCHES, formats=["fp32", *(["int8"] if int8 else [])], rounds=ROUNDS)
+    own = [row for row in rows if (row.checkpoint, row.format) == ("own", "int8" if int8 else "fp32")]
+    plain = [row for row in rows if (row.checkpoint, row.format) == ("teacher", "fp32")]
+    return {
+        "parameters": own[0].parameters, "bytes": own[0].bytes,
+        "milliseconds": {str(row.batch): round(row.median, 3) for row in own},
+        "teacher_milliseconds": {str(row.batch): round(row.median, 3) for row in plain},
+    }  # fmt: skip
 
 
 def cell(chosen: Choice, task: str, variant: str, seed: int, name: str, out: Path) -> dict[str, Any]:
     """Make one smaller network, and measure it."""
-    files = files_of(chosen, task)
-    if variant == "teacher":
-        return measured(teacher_of(chosen, task, seed), files)
-    if variant == "tune":
-        return plain(chosen, task, seed, shallow(task_files.minilm(), chosen.work / f"start-{name}"), out)
-    teacher = teacher_of(chosen, task, seed)
-    if variant == "cut":
-        return plain(chosen, task, seed, shallow(teacher, chosen.work / f"start-{name}"), out)
+    teacher, int8 = teacher_of(chosen, task, seed), variant == "int8"
+    found = made(chosen, task, variant, seed, name, out)
+    folder = teacher if variant in ("teacher", "int8") else out
+    return {**(found or measured(folder, files_of(chosen, task), int8=int8)), **timed(folder, teacher, int8=int8)}
+
+
+def made(chosen: Choice, task: str, variant: str, seed: int, name: str, out: Path) -> dict[str, Any] | None:
+    """Make one smaller network in the folder `out`; its metrics if it was trained."""
+    files, teacher = files_of(chosen, task), teacher_of(chosen, task, seed)
+    if variant in ("teacher", "int8"):
+        return None
+    if variant in ("tune", "cut"):
+        start = shallow(task_files.minilm() if variant == "tune" else teacher, chosen.work / f"start-{name}")
+        return plain(chosen, task, seed, start, out)
     if variant in WHILE:
-        return plain(chosen, task, seed, teacher, out, changes=[WHILE[variant]])
+        return plain(chosen, task, seed, task_files.minilm(), out, changes=[WHILE[variant]])
     if variant in AFTER:
         from cloze.assembly.compress import compress
 
         shutil.rmtree(out, ignore_errors=True)
         compress(teacher, out, [AFTER[variant]])
-        return measured(out, files)
+        return None
     if variant in ODDS:
         given = {"odds": ODDS[variant], "training": training(task, epochs=EPOCHS[task], heads=0.0)}
         return tuned(teacher, files, seed, out, task=TASKS[task][0], recipe=recipe(chosen, THESEUS, task, name, **given))
@@ -262,8 +302,8 @@ def one(chosen: Choice, task: str, variant: str, seed: int) -> None:
     found = cell(chosen, task, variant, seed, name, out)
     found["processor_seconds"] = round(time.process_time() - started)
     chosen.ledger.add(chosen.run(task, variant, seed), found)
-    for made in (out, chosen.work / f"start-{name}"):
-        shutil.rmtree(made, ignore_errors=True)
+    for folder in (out, chosen.work / f"start-{name}"):
+        shutil.rmtree(folder, ignore_errors=True)
     for file in (chosen.work / f"{name}.yaml", chosen.work / f"{name}-train.jsonl"):
         file.unlink(missing_ok=True)
     print(task, variant, seed, json.dumps(found), flush=True)
@@ -273,27 +313,29 @@ def one(chosen: Choice, task: str, variant: str, seed: int) -> None:
 
 
 def tables(ledger: Ledger) -> Iterator[str]:
-    """Accuracy on the test rows, in percent, of every variant that has a finished cell."""
-    yield f"| network | {' | '.join(TASKS)} |"
-    yield "|---" * (len(TASKS) + 1) + "|"
+    """Accuracy on the test rows in percent, MB, and milliseconds against the teacher's, of every variant with a finished cell."""
+    times = [f"ms, {batch} text{'s' if batch > 1 else ''} (teacher)" for batch in BATCHES]
+    yield f"| network | {' | '.join(TASKS)} | parameters | MB | {' | '.join(times)} |"
+    yield "|---" * (len(TASKS) + len(BATCHES) + 3) + "|"
     for variant in VARIANTS:
         found = {task: ledger.results(task=task, variant=variant) for task in TASKS}
-        if any(found.values()):
-            scores = [shown([100 * run["test"]["accuracy"] for run in runs], len(SEEDS), 1) for runs in found.values()]
-            yield f"| {variant} | {' | '.join(scores)} |"
+        every = [run for runs in found.values() for run in runs]
+        if not every:
+            continue
+        cells = [shown([100 * run["test"]["accuracy"] for run in runs], len(SEEDS), 1) for runs in found.values()]
+        cells += [f"{mean(run['parameters'] for run in every):,.0f}", f"{mean(run['bytes'] for run in every) / 1e6:.1f}"]
+        for batch in map(str, BATCHES):
+            own, teacher = (mean(run[name][batch] for run in every) for name in ("milliseconds", "teacher_milliseconds"))
+            cells.append(f"{own:.1f} ({teacher:.1f})")
+        yield f"| {variant} | {' | '.join(cells)} |"
 
 
 def main() -> None:
     """Run what the ledger lacks, then print the tables."""
-    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    options.add_argument("--data", type=Path, default=Path("../shared/data"))
-    options.add_argument("--work", type=Path, default=Path("runs/smaller"))
+    options = parser(__doc__, "runs/smaller", "TASK:VARIANT:SEED")
     options.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     options.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
     options.add_argument("--seeds", type=int, default=len(SEEDS))
-    options.add_argument("--jobs", type=int, default=1)
-    options.add_argument("--only", default="", help="TASK:VARIANT:SEED, as the jobs are started")
-    options.add_argument("--table", action="store_true", help="run nothing")
     given = options.parse_args()
     ledger = Ledger(RESULTS / "smaller.jsonl")
     if not given.table:
@@ -304,8 +346,19 @@ def main() -> None:
             one(chosen, task, variant, int(seed))
             return
         cells = [(task, variant, seed) for seed in SEEDS[: given.seeds] for task in given.tasks for variant in given.variants]
-        share([":".join(map(str, one)) for one in cells if not ledger.has(chosen.run(*one))], given.jobs)
+        cells = [one for one in cells if not ledger.has(chosen.run(*one))]
+        for first in (True, False):  # files and teachers before what shares them
+            some = teachers(chosen, cells) if first else [one for one in cells if not ledger.has(chosen.run(*one))]
+            share([":".join(map(str, one)) for one in some], given.jobs)
     print("\n".join(tables(ledger)))
+
+
+def teachers(chosen: Choice, cells: Sequence[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
+    """The cells of teachers that these cells need and that are not there. Writes the files of their tasks."""
+    for task in dict.fromkeys(task for task, *_ in cells):
+        files_of(chosen, task)
+    needed = dict.fromkeys((task, "teacher", seed) for task, _, seed in cells)
+    return [(task, name, seed) for task, name, seed in needed if not tuned_already(folder_of(chosen, task, seed))]
 
 
 if __name__ == "__main__":

@@ -14,11 +14,8 @@ labelled sentences, new weights and orders. A finished classifier is a line in r
 
 from __future__ import annotations
 
-import argparse
 import json
 import lzma
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +25,7 @@ from random import Random
 from statistics import mean, stdev
 from typing import Any
 
+from cells import parser, share
 from ledger import RESULTS, Ledger
 
 SEEDS = (1, 2, 3, 4, 5)
@@ -219,18 +217,13 @@ def tables(chosen: Choice) -> str:
 
 def main() -> None:
     """Prepare, run what has not been run, write the tables."""
-    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    options.add_argument("--data", type=Path, default=Path("../shared/data"))
-    options.add_argument("--work", type=Path, default=Path("runs/transfer"))
+    options = parser(__doc__, "runs/transfer", "EXPERIMENT:VARIANT:NUMBER:SEED")
     options.add_argument("--ledger", type=Path, default=RESULTS / "transfer.jsonl", help="finished runs, one a line")
     options.add_argument("--device", default="cpu")
     options.add_argument("--tokens", default="5Mtokens", help="the budget of a pre-trained model")
     options.add_argument("--size", default="mini")
-    options.add_argument("--jobs", type=int, default=1)
     options.add_argument("--experiments", default="ulmfit,siatl,elmo")
     options.add_argument("--seeds", type=int, default=len(SEEDS))
-    options.add_argument("--only", default="", help="EXPERIMENT:VARIANT:NUMBER:SEED, as the jobs are started")
-    options.add_argument("--table", action="store_true", help="run nothing")
     said = options.parse_args()
     chosen = Choice(said.data, said.work, said.tokens, said.size, said.device, Ledger(said.ledger))
     if said.only:
@@ -246,13 +239,7 @@ def main() -> None:
         ]  # fmt: skip
         if missing:
             prepare(chosen, [plan[experiment][1][name].partition("/")[0] for experiment, name, *_ in missing])
-        waiting = [":".join(map(str, run)) for run in missing]
-        running: list[subprocess.Popen[bytes]] = []
-        while waiting or running:
-            running = [job for job in running if job.poll() is None]
-            while waiting and len(running) < said.jobs:
-                running.append(subprocess.Popen([sys.executable, *sys.argv, "--only", waiting.pop(0)]))
-            time.sleep(0.2)
+        share([":".join(map(str, run)) for run in missing], said.jobs)
     print(tables(chosen))
 
 
