@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from shlex import quote
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from cloze.assembly.build import Loaded, build_part, load_checkpoint, plain
 from cloze.assembly.changes import lasts
+from cloze.assembly.grafting import Side, completed, fresh_parts, report, require_fit, shape
 from cloze.assembly.new_heads import start_head
 from cloze.assembly.origins import borrowed, frozen_heads
 from cloze.assembly.recipe import ObjectiveSpec, PartSpec, Recipe
@@ -20,7 +20,6 @@ from cloze.assembly.step_keys import head_key
 from cloze.errors import CheckpointError
 from cloze.exercises.retokenize import OtherReading
 from cloze.interop import Model
-from cloze.networks.blocks.computed import is_added
 from cloze.text import Tokenizer
 from cloze.training.step import Step
 from cloze.transfer import Change, Shape, Transition, Vocabulary, matched_rows
@@ -34,6 +33,7 @@ def begin_with(step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: 
 
     The `change`s of the network adapt the checkpoint's tensors to it. A head takes the weights of the checkpoint's head with the
     same state name and part. A head of another shape (other classes) starts at random, or is refused if nothing would train it.
+    So do modules that the network has in addition (`Network.fresh`); one line says what starts at random.
 
     Raises:
         CheckpointError: the network, the tokenizer, or a head that is never trained does not fit.
@@ -54,14 +54,13 @@ def begin_with(step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: 
     theirs: Mapping[str, Tensor] = given.network.state_dict()
     for change in changes:
         theirs = change.weights(theirs, transition)
-    mine = network.state_dict()
-    theirs = {**{name: tensor for name, tensor in mine.items() if is_added(name)}, **theirs}
-    wrong = [name for name in {**mine, **theirs} if _shape(name, mine) != _shape(name, theirs)]
-    if wrong:
-        raise CheckpointError(
-            f"{folder}: does not fit the network {label!r} of {recipe.name}: {wrong[0]} is {_shape(wrong[0], theirs)} in the "
-            f"checkpoint and {_shape(wrong[0], mine)} in the recipe.\n  {_own_recipe(folder)}"
-        )
+    new = fresh_parts(network, theirs)
+    theirs = completed(network, theirs)
+    require_fit(
+        network, Side(spec.part.name, plain(spec.part.arguments)), theirs,
+        Side(given.imported.model.part, given.network_arguments), folder=folder, label=label, recipe=recipe.name,
+        changed=bool(spec.change),
+    )
     network.load_state_dict(dict(theirs))
     frozen = frozen_heads(recipe)
     for entry in recipe.entries.values():
@@ -74,21 +73,10 @@ def begin_with(step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: 
                     start_head(head, given)
                 if lacks and stays:
                     raise CheckpointError(_random_head(folder, label, objective, given, lacks))
-
-
-def _shape(name: str, state: Mapping[str, Tensor]) -> str:
-    return str(tuple(state[name].shape)) if name in state else "missing"
-
-
-def _own_recipe(folder: Path) -> str:
-    """How to continue a checkpoint in its own shape."""
-    shown = quote(str(folder))
-    if (folder / "cloze" / "recipe.yaml").is_file():
-        return f"To continue it with its own recipe: cloze pretrain {shown} --init {shown} --corpus TEXT --out RUN"
-    return (
-        f"To continue it in its own shape: cloze import {shown} --out IMPORTED\n"
-        "  then: cloze pretrain IMPORTED --init IMPORTED --corpus TEXT --out RUN"
-    )
+                if lacks and recipe.task is None:
+                    new[f"head {objective.state}"] = sum(tensor.numel() for tensor in head.state_dict().values())
+    if new:
+        say(report(folder, new))
 
 
 def _inherited(specs: Sequence[PartSpec], model: Model) -> list[PartSpec]:
@@ -116,9 +104,9 @@ def _load_head(
     there: Mapping[str, Tensor] = theirs.state_dict()
     for change in changes:
         there = change.head_state(there, head, transition)
-    wrong = [key for key in {**here, **there} if _shape(key, here) != _shape(key, there)]
+    wrong = [key for key in {**here, **there} if shape(key, here) != shape(key, there)]
     if wrong:
-        return f"{wrong[0]} is {_shape(wrong[0], there)} in the checkpoint and {_shape(wrong[0], here)} in the recipe"
+        return f"{wrong[0]} is {shape(wrong[0], there)} in the checkpoint and {shape(wrong[0], here)} in the recipe"
     head.load_state_dict(dict(there))
     return ""
 

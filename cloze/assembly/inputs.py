@@ -137,9 +137,14 @@ def require_inputs(out: Path, old: Mapping[str, Any] | None, new: Mapping[str, A
         _require_store(out, f"the dev set of {name!r}", there, new["dev"].get(name), "--dev")
     for label, here in new["networks"].items():
         there = old.get("networks", {}).get(label, {"files": []})
+        if here["from"] is None and not there["files"]:
+            raise _refused(out, f"random weights, without --init {label}={here['given']}", "--init")
         differs = _differing_weights(there, here)
         if differs:
-            raise _refused(out, f"different weights for the network {label!r}: {differs}", f"--bind {here['from']}")
+            option = "--init" if here["from"] is None else f"--bind {here['from']}"
+            raise _refused(out, f"different weights for the network {label!r}: {differs}", option)
+    begun = {label: one for label, one in old.get("networks", {}).items() if one["from"] is None}  # by --init
+    new = {**new, "networks": {**begun, **new["networks"]}}
     if new["init"] is None:
         return {**new, "init": old["init"]}
     if old["init"] is None:

@@ -18,7 +18,7 @@ from cloze.assembly.parts import engines
 from cloze.assembly.plan import Plan
 from cloze.assembly.preparing import plan_of, prepare
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.request import Request, begin_of, bound_to, requested, the_budget
+from cloze.assembly.request import Inits, Request, begin_of, bound_to, requested, the_budget
 from cloze.assembly.room import why_no_forecast
 from cloze.assembly.run import to_budget, within
 from cloze.errors import BudgetError, CheckpointError, ClozeError, UserError
@@ -34,7 +34,7 @@ _WORDS, _DOCUMENTS, _KNOWN = 60_000, 150, 4000  # size of the random text for ti
 def plan(
     recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", budget: str | None = None,
     size: str | None = None, overrides: Sequence[str] = (), tokenizer: Path | None = None, held_out: Sequence[str] | None = None,
-    init: Path | None = None, text_format: str = "auto", binds: Sequence[str] = (), seed: int = 0, device: str = "auto",
+    init: Inits = (), text_format: str = "auto", binds: Sequence[str] = (), seed: int = 0, device: str = "auto",
     with_files: Sequence[Path] = (), as_published: bool = False,
 ) -> list[Plan]:
     """What `pretrain` with these arguments, each an option of `cloze pretrain`, would buy. Nothing is trained or written.

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from cloze.assembly.parts import engines
 from cloze.assembly.phasing import phases_of, unfreezing, with_dropouts
 from cloze.assembly.plan import Plan, prospects_of, ways_out
 from cloze.assembly.publish import Publisher
-from cloze.assembly.recipe import Recipe
+from cloze.assembly.recipe import NetworkSpec, Recipe
 from cloze.assembly.request import Request, tokenizer_for
 from cloze.assembly.room import make_room, require_one_process, require_room, why_no_forecast
 from cloze.assembly.samples import sampler
@@ -174,10 +174,19 @@ def inputs_of(
         "networks": {
             label: {"from": network.origin, **weights_input(begin[label], old.get(label))}
             for label, network in recipe.networks.items()
-            if network.origin is not None and (network.origin in request.checkpoints or label in never)
+            if _starts_elsewhere(label, network, recipe, request, begin, never)
         },
         **record_of(files_of(recipe)),
     }
+
+
+def _starts_elsewhere(
+    label: str, network: NetworkSpec, recipe: Recipe, request: Request, begin: Mapping[str, Path], never: Collection[str]
+) -> bool:
+    """Whether a network starts from a checkpoint that is recorded by its name; the exported one that of `--init` is `init`."""
+    if network.origin is None:
+        return label in begin and label != recipe.export
+    return network.origin in request.checkpoints or label in never
 
 
 def stores_aside(

@@ -20,12 +20,14 @@ from cloze.assembly.load import load_recipe, pretraining_recipe_names
 from cloze.assembly.origins import bound_checkpoints, checkpoint_names, origins_of
 from cloze.assembly.recipe import Recipe, Stage
 from cloze.corpus import Store
-from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError
+from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, nearest
 from cloze.training.budget import Budget
 from cloze.training.distribution import Strategy
 from cloze.training.run import read_run_record
 
 Say = Callable[[str], None]
+#: One checkpoint or several, each a folder or `NETWORK=FOLDER`, or a mapping from networks to folders.
+Inits = str | Path | Sequence[str | Path] | Mapping[str, Path] | None
 
 
 class CommandLine(NamedTuple):
@@ -86,7 +88,8 @@ class Request:
 
     `binds` are paths of sources by name, `checkpoints` the folders of the checkpoints that networks come `from`. `fit`: fit the
     recipe to the budget; otherwise it is trained as written. `dev` are the files of the dev set of each source of labelled text,
-    `held_out` the files of held-out text that replace a share of the corpus, `measure` texts by name that the run is measured on
+    `held_out` the files of held-out text that replace a share of the corpus, `init` the folders that networks start from by
+    name ("" is the exported one), `measure` texts by name that the run is measured on
     before and after. `command` is the command that started the run, as words.
     """
 
@@ -103,7 +106,7 @@ class Request:
     extend: bool = False
     tensorboard: bool = False
     strategy: Strategy = "ddp"
-    init: Path | None = None
+    init: Mapping[str, Path] = field(default_factory=dict)
     measure: Mapping[str, str] = field(default_factory=dict)
     report: Say | None = None
     fit: bool = False
@@ -113,7 +116,7 @@ class Request:
     def continues(self, recipe: Recipe) -> bool:
         """Whether the exported network of a recipe starts from a checkpoint that the user gave."""
         origin = recipe.exported.origin
-        return self.init is not None if origin is None else origin in self.checkpoints
+        return bool({"", recipe.export} & self.init.keys()) if origin is None else origin in self.checkpoints
 
     @property
     def say(self) -> Say:
@@ -124,7 +127,7 @@ class Request:
 def requested(
     recipe: str | Path, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", *, budget: str | None = None,
     size: str | None = None, overrides: Sequence[str] = (), with_files: Sequence[Path] = (), tokenizer: Path | None = None,
-    held_out: Sequence[str] | None = None, init: Path | None = None, text_format: str = "auto", binds: Sequence[str] = (),
+    held_out: Sequence[str] | None = None, init: Inits = (), text_format: str = "auto", binds: Sequence[str] = (),
     seed: int = 0, device: str = "auto", as_published: bool = False, measure: Sequence[str] = (), **options: Any,
 ) -> tuple[Recipe, Request]:
     """The checked recipe of a `cloze pretrain`, and the request. Each argument is one of its options; `options` are fields of
@@ -132,11 +135,12 @@ def requested(
 
     Raises a `ClozeError` before any text is read.
     """
-    bound = parse_binds(binds)
+    bound, inits = parse_binds(binds), parse_inits(init)
     paths = [_path(path) for path in ([corpus] if isinstance(corpus, (str, Path)) else corpus)]
     more = {
-        "tokenizer": tokenizer, "held-out": held_out, "init": init, "format": text_format, "bind": binds, "seed": seed,
-        "device": device, "measure": measure,
+        "tokenizer": tokenizer, "held-out": held_out, "format": text_format,
+        "init": [f"{name}={folder}" if name else str(folder) for name, folder in inits.items()],
+        "bind": binds, "seed": seed, "device": device, "measure": measure,
     }
     command_line = CommandLine(
         str(recipe), paths, str(out), budget, size, tuple(overrides), tuple(map(str, with_files)), _typed(more),
@@ -146,12 +150,11 @@ def requested(
     check_recipe(loaded)
     checkpoints = bound_checkpoints(loaded, bound)
     check_binds(loaded, bound, checkpoint_names(loaded))
-    if init is not None and not Path(init).is_dir():
-        raise CheckpointError(f"{init}: there is no such folder. --init takes a run folder or a Hugging Face folder.")
+    require_networks(inits, loaded)
     return loaded, Request(
         command_line, command_line.corpus, {name: given for name, given in bound.items() if name not in checkpoints},
         checkpoints, tokenizer,
-        held_out, text_format=text_format, seed=seed, device=device, init=None if init is None else Path(init),
+        held_out, text_format=text_format, seed=seed, device=device, init=inits,
         measure=parse_measured(measure),
         fit=to_be_fitted(command_line, loaded) and not as_published, command=command_line.words(), **options,
     )
@@ -177,6 +180,44 @@ def _path(given: Any) -> str:
             "  From Python, pass texts in memory as a list: cloze.pretrain(recipe, corpus=[text, …], …)."
         )
     return str(given)
+
+
+def parse_inits(given: Inits) -> dict[str, Path]:
+    """The folder of each `--init [NETWORK=]DIR` by the name of the network, "" for the exported one.
+
+    Raises `CheckpointError` for a folder that does not exist, and for two checkpoints for one network.
+    """
+    if isinstance(given, Mapping):
+        pairs = [(name, Path(folder)) for name, folder in given.items()]
+    else:
+        pairs = [_init(str(one)) for one in ([given] if isinstance(given, (str, Path)) else given or ())]
+    found: dict[str, Path] = {}
+    for name, folder in pairs:
+        if not folder.is_dir():
+            raise CheckpointError(f"{folder}: there is no such folder. --init takes a run folder or a Hugging Face folder.")
+        if name in found:
+            what = f"the network {name!r}" if name else "the exported network"
+            raise CheckpointError(f"--init: {what} has two checkpoints, {found[name]} and {folder}. Give one.")
+        found[name] = folder
+    return found
+
+
+def _init(given: str) -> tuple[str, Path]:
+    """The network and the folder of one `--init`; a folder may have = in its name."""
+    name, equals, path = given.partition("=")
+    return (name, Path(path)) if equals and path and not Path(given).is_dir() else ("", Path(given))
+
+
+def require_networks(inits: Mapping[str, Path], recipe: Recipe) -> None:
+    """Refuse a `--init NETWORK=DIR` for a network that is not in the recipe, or in its first stage, or that has a checkpoint."""
+    first = recipe.stages[0].recipe if recipe.stages else recipe
+    for name, folder in inits.items():
+        if name and name not in first.networks:
+            raise RecipeError(f"--init {name}={folder}: {recipe.name} has no network {name!r}. {nearest(name, first.networks)}")
+    if "" in inits and first.export in inits:
+        raise CheckpointError(
+            f"--init: the exported network {first.export!r} has two checkpoints, {inits['']} and {inits[first.export]}. Give one."
+        )
 
 
 def to_be_fitted(command_line: CommandLine, recipe: Recipe) -> bool:
@@ -216,10 +257,17 @@ def bound_to(stage: Stage, loaded: Recipe, request: Request) -> tuple[list[str],
 def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict[str, Path]:
     """The checkpoint that each network begins with, the exported network first; `done` are the folders of earlier stages.
 
-    `--init` is for the exported network if it has no `from`.
+    `--init` is for networks without `from`, by default for the exported one.
     """
     found = origins_of(recipe, {**request.checkpoints, **done})
-    known = {*found, *([recipe.export] if request.init is not None else [])}
+    given = {} if done else {name or recipe.export: folder for name, folder in request.init.items()}
+    for label, folder in given.items():
+        if label in found:
+            raise RecipeError(
+                f"--init {folder}: the network {label!r} of {recipe.name} comes from {recipe.networks[label].origin!r} already. "
+                "Omit --init."
+            )
+    known = {*found, *(name or recipe.export for name in request.init)}
     for label, network in recipe.networks.items():
         later = request.command_line.without_earlier  # its weights come from an earlier stage
         if label in known or later:
@@ -230,14 +278,7 @@ def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict
                     f"networks.{label}.change: {change.name} changes the weights of a checkpoint, but this network starts at "
                     "random.\n  Write `from:`, give a checkpoint with --init, or leave the change out."
                 )
-    if recipe.export in found:
-        if request.init is not None and not done:
-            raise RecipeError(
-                f"--init {request.init}: the network {recipe.export!r} of {recipe.name} comes from "
-                f"{recipe.exported.origin!r} already. Omit --init."
-            )
-    elif request.init is not None and not done:
-        found = {recipe.export: request.init, **found}
+    found = {**found, **given}
     return dict(sorted(found.items(), key=lambda item: item[0] != recipe.export))
 
 

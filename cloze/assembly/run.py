@@ -20,7 +20,7 @@ from cloze.assembly.held_texts import HeldTexts, record
 from cloze.assembly.parts import engines
 from cloze.assembly.preparing import prepare
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.request import Request, begin_of, bound_to, requested, the_budget
+from cloze.assembly.request import Inits, Request, begin_of, bound_to, requested, the_budget
 from cloze.corpus.readers.not_text import require_apart
 from cloze.training.budget import Budget
 from cloze.training.distribution import Strategy
@@ -36,7 +36,7 @@ _FEW_UPDATES = 1000
 def pretrain(
     recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str, budget: str | None = None,
     size: str | None = None, overrides: Sequence[str] = (), tokenizer: Path | None = None,
-    held_out: Sequence[str] | None = None, init: Path | None = None, text_format: str = "auto",
+    held_out: Sequence[str] | None = None, init: Inits = (), text_format: str = "auto",
     binds: Sequence[str] = (), seed: int = 0, device: str = "auto", extend: bool = False,
     with_files: Sequence[Path] = (), tensorboard: bool = False, strategy: Strategy = "ddp", report: Say | None = None,
     as_published: bool = False, verbose: bool = False, measure: Sequence[str] = (),
@@ -47,9 +47,10 @@ def pretrain(
 
     `corpus` is text (files, folders, globs, `-`) or one token store; text is built into `out/cloze/corpus`, with `tokenizer` or
     one trained on it. `binds` are `NAME=PATH` for the recipe's other sources and for the checkpoints that its networks come from.
-    `held_out` replaces the share of documents that is otherwise held out. `init` begins with the weights of a checkpoint. Under
-    torchrun, `strategy` is ddp or fsdp. Each stage of a recipe is a run: the last in `out`, the others in `out/cloze/stages`. A
-    built-in recipe is fitted to a budget or size that differs from the published one (see `fit.py`), unless `as_published`.
+    `held_out` replaces the share of documents that is otherwise held out. `init` begins with the weights of a checkpoint, or with
+    those of several, one for each network (`NETWORK=DIR`). Under torchrun, `strategy` is ddp or fsdp. Each stage of a recipe is a
+    run: the last in `out`, the others in `out/cloze/stages`. A built-in recipe is fitted to a budget or size that differs from
+    the published one (see `fit.py`), unless `as_published`.
     `verbose` prints every log event. `measure` are texts, `NAME=PATH`, that the run is measured on before and after
     (`held_texts.py`). Raises a `ClozeError` before training starts if the run is impossible.
     """
@@ -66,7 +67,7 @@ def run_request(loaded: Recipe, request: Request) -> Outcome:
     """`pretrain` with what `requested` returns."""
     recipe, budget, out = Path(request.command_line.recipe), request.command_line.budget, Path(request.command_line.out)
     require_apart([*request.corpus, *(path for paths in request.binds.values() for path in paths)], out)
-    if request.init is None and recipe.is_dir() and recipe.resolve() != out.resolve():
+    if not request.init and recipe.is_dir() and recipe.resolve() != out.resolve():
         request.say(f"{recipe}: this run's recipe is trained from random weights. To start from its weights: --init {recipe}")
     with claimed(out):
         if loaded.stages:
@@ -95,7 +96,7 @@ def run_stages(loaded: Recipe, request: Request, out: Path, budget: str | None) 
         outcome = run_stage(
             replace(stage.recipe, stages=loaded.stages) if last else stage.recipe,
             replace(
-                request, corpus=corpus, binds=binds, init=None if done else request.init,
+                request, corpus=corpus, binds=binds, init={} if done else request.init,
                 command_line=request.command_line._replace(stage=stage.name),
             ),
             folder, spends[stage.name], begin_of(stage.recipe, request, done),

@@ -31,7 +31,10 @@ def command(
         list[str] | None,
         typer.Option(help="NAME=PATH: measure this text before and after, in bits per byte and tokens per word; repeatable."),
     ] = None,
-    init: Annotated[Path | None, typer.Option(help="Start from the weights of this checkpoint.")] = None,
+    init: Annotated[
+        list[str] | None,
+        typer.Option(help="Start from the weights of this checkpoint; NETWORK=DIR for a network by its name; repeatable."),
+    ] = None,
     text_format: Annotated[
         str, typer.Option("--format", help="blank, line, sentence, wiki, jsonl, csv, tsv or parquet; default: detected.")
     ] = "auto",
@@ -77,7 +80,7 @@ def command(
     with silence(on=quiet and not plan):
         loaded, request = requested(
             recipe, corpus, out or "RUN", budget=budget, size=size, overrides=overrides or [], with_files=with_files or [],
-            tokenizer=tokenizer, held_out=held_out, init=init, text_format=with_column(text_format, column, encoding),
+            tokenizer=tokenizer, held_out=held_out, init=init or [], text_format=with_column(text_format, column, encoding),
             binds=binds or [], seed=seed, device=device, as_published=as_published, extend=extend, tensorboard=tensorboard,
             strategy=strategy, verbose=verbose, measure=measure or [],
         )

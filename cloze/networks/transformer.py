@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +59,7 @@ class Transformer(Network):
     """
 
     stack = "attention"
+    fresh: ClassVar[tuple[str, ...]] = ("embeddings.inputs",)
     sizes = named_sizes(
         "layers width heads", tiny=(2, 128, 2), mini=(4, 256, 4), small=(4, 512, 8), medium=(8, 512, 8), base=(12, 768, 12),
         large=(24, 1024, 16),

@@ -72,6 +72,8 @@ class Zen(Transformer):
     Parameters: those of `transformer`, `ngrams.*` (tables and norm) and `ngram_layers.<n>.*`.
     """
 
+    grafts = frozenset({"transformer"})
+    fresh = (*Transformer.fresh, "ngrams", "ngram_layers")
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
         {name: {**size, "ngram_layers": size["layers"] // 2} for name, size in Transformer.sizes.items()}
     )

@@ -29,11 +29,12 @@ from cloze.training.run import Outcome
 Corpus = str | Path | Iterable[Any]
 Values = Mapping[str, Any] | Sequence[str]
 Say = Callable[[str], None]
+Inits = Model | str | Path | Mapping[str, Model | str | Path] | None
 
 
 def pretrain(
     recipe: str | Path, *, corpus: Corpus, out: str | Path | None = None, budget: str | None = None, size: str | None = None,
-    held_out: Corpus | None = None, text: str = "text", overrides: Values = (), init: Model | str | Path | None = None,
+    held_out: Corpus | None = None, text: str = "text", overrides: Values = (), init: Inits = None,
     tokenizer: str | Path | None = None, binds: Mapping[str, Any] | None = None, seed: int = 0, device: str = "auto",
     extend: bool = False, text_format: str = "auto", with_files: Sequence[str | Path] = (), as_published: bool = False,
     report: Say | None = print,
@@ -50,7 +51,7 @@ def pretrain(
         held_out: Texts for the held-out loss. None: a fraction of the corpus.
         text: The column that holds the text of a row.
         overrides: Values of the recipe, `{"training.batch": 64}` or `["training.batch=64"]`.
-        init: A model to start from.
+        init: A model to start from, or a mapping from the names of networks to models.
         tokenizer: The folder of a tokenizer. None: one is trained on the corpus.
         binds: Paths, texts or models for the other inputs that the recipe names.
         seed: The seed of the run.
@@ -81,7 +82,7 @@ def pretrain(
         outcome = running.pretrain(
             recipe, corpus=given("corpus", corpus), out=folder, budget=budget, size=size, overrides=overrides_of(overrides),
             tokenizer=None if tokenizer is None else Path(tokenizer),
-            held_out=None if held_out is None else given("held_out", held_out), init=_checkpoint(init),
+            held_out=None if held_out is None else given("held_out", held_out), init=_checkpoints(init),
             text_format=with_column(text_format, _column(corpus, text), None), binds=bound, seed=seed, device=device,
             extend=extend, with_files=[Path(file) for file in with_files], as_published=as_published, report=report or _nothing,
         )
@@ -188,8 +189,10 @@ def overrides_of(values: Values) -> list[str]:
     return list(values)
 
 
-def _checkpoint(init: Model | str | Path | None) -> Path | None:
-    return init.folder if isinstance(init, Model) else None if init is None else Path(init)
+def _checkpoints(init: Inits) -> dict[str, Path]:
+    """The folder for each network; the exported one has no name."""
+    named = init if isinstance(init, Mapping) else {} if init is None else {"": init}
+    return {name: one.folder if isinstance(one, Model) else Path(one) for name, one in named.items()}
 
 
 def _bound(name: str, value: Any, given: Callable[[str, Any], list[str]]) -> list[str]:

@@ -1,0 +1,128 @@
+"""Whether a checkpoint fits a network: what is refused, what the network has in addition, and the line that says so.
+
+`beginning.py` calls it. A network with further modules, such as `zen`, starts from a plain one: it names the parts that it
+extends (`Network.grafts`) and the modules that those lack (`Network.fresh`), which keep their random weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from shlex import quote
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from cloze.errors import CheckpointError
+from cloze.interop.arguments import complete, derived, flat
+from cloze.networks.blocks.computed import is_added
+
+Tensors = Mapping[str, Tensor]
+
+#: What a network computes from its weights, where their shapes do not tell.
+_FORM = ("heads", "norm", "positions", "feed_forward.activation")
+#: The sizes that `--set` gives a network so that a checkpoint fits, in the order in which they are told.
+_SIZES = ("layers", "width", "heads", "feed_forward.inner", "segments", "max_length", "positions.max_length")
+
+
+class Side(NamedTuple):
+    """A network of a checkpoint or of a recipe: its part and its arguments."""
+
+    part: str
+    arguments: Mapping[str, Any]
+
+    @property
+    def flat(self) -> Mapping[str, Any]:
+        """The arguments by their paths, with derived values."""
+        return derived(flat(complete(self.arguments, self.part), self.part))
+
+
+def fresh_parts(network: Any, theirs: Tensors) -> dict[str, int]:
+    """The modules of a network that a checkpoint lacks altogether and may lack, and their numbers of parameters."""
+    found = {}
+    for prefix in network.fresh:
+        mine = [tensor for name, tensor in network.state_dict().items() if _inside(name, prefix)]
+        if mine and not any(_inside(name, prefix) for name in theirs):
+            found[prefix] = sum(tensor.numel() for tensor in mine)
+    return found
+
+
+def completed(network: Any, theirs: Tensors) -> dict[str, Tensor]:
+    """The tensors of a checkpoint, and the network's own where it has more: modules of `fresh_parts`, and what a change added."""
+    own = tuple(fresh_parts(network, theirs))
+    added = {
+        name: tensor for name, tensor in network.state_dict().items()
+        if is_added(name) or any(_inside(name, prefix) for prefix in own)
+    }
+    return {**added, **theirs}
+
+
+def require_fit(
+    network: Any, here: Side, theirs: Tensors, there: Side, *, folder: Path, label: str, recipe: str, changed: bool
+) -> None:
+    """Raise a `CheckpointError` if the tensors of a checkpoint, `theirs`, are not those of the network.
+
+    `changed`: changes of the recipe have made the tensors fit, so that the arguments may differ.
+    """
+    start = f"{folder}: does not fit the network {label!r} of {recipe}: "
+    if there.part not in {here.part, *network.grafts} and not changed:
+        known = ", ".join(sorted({here.part, *network.grafts}))
+        raise CheckpointError(
+            f"{start}it holds a network {there.part!r}, expected {known}.\n  {own_recipe(folder)}"
+        )
+    mine = network.state_dict()
+    wrong = [name for name in {**mine, **theirs} if shape(name, mine) != shape(name, theirs)]
+    if wrong:
+        raise CheckpointError(
+            f"{start}{wrong[0]} is {shape(wrong[0], theirs)} in the checkpoint and {shape(wrong[0], mine)} in the recipe.\n"
+            f"  {_way_out(folder, label, here, there)}"
+        )
+    if changed:
+        return
+    old, new = there.flat, here.flat
+    for name in _FORM:
+        if name in old and name in new and old[name] != new[name]:
+            raise CheckpointError(
+                f"{start}{name} is {old[name]} in the checkpoint and {new[name]} in the recipe.\n"
+                f"  {_way_out(folder, label, here, there)}"
+            )
+
+
+def report(folder: Path, parts: Mapping[str, int]) -> str:
+    """The line that says what starts from random weights, largest first."""
+    listed = ", ".join(f"{name} ({count:,})" for name, count in sorted(parts.items(), key=lambda item: -item[1]))
+    return f"{folder}: has no weights for {sum(parts.values()):,} parameters, which start fresh: {listed}."
+
+
+def own_recipe(folder: Path) -> str:
+    """How to continue a checkpoint in its own shape."""
+    shown = quote(str(folder))
+    if (folder / "cloze" / "recipe.yaml").is_file():
+        return f"To continue it with its own recipe: cloze pretrain {shown} --init {shown} --corpus TEXT --out RUN"
+    return (
+        f"To continue it in its own shape: cloze import {shown} --out IMPORTED\n"
+        "  then: cloze pretrain IMPORTED --init IMPORTED --corpus TEXT --out RUN"
+    )
+
+
+def _way_out(folder: Path, label: str, here: Side, there: Side) -> str:
+    """For a larger network, its arguments that make the checkpoint fit; else the checkpoint's own recipe."""
+    old, new = there.flat, here.flat
+    old = {**old, **({"max_length": old["positions.max_length"]} if "positions.max_length" in old else {})}
+    differ = [name for name in _SIZES if name in old and name in new and old[name] != new[name]]
+    if here.part == there.part or not differ:
+        return own_recipe(folder)
+    network = "network" if label == "main" else f"networks.{label}"
+    return "To give the network the sizes of the checkpoint: " + " ".join(
+        f"--set {network}.{name}={old[name]}" for name in differ
+    )
+
+
+def shape(name: str, state: Tensors) -> str:
+    """The shape of a tensor, in words if it is not there."""
+    return str(tuple(state[name].shape)) if name in state else "missing"
+
+
+def _inside(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(f"{prefix}.")
+
