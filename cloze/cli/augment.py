@@ -40,10 +40,13 @@ def command(
     replaced at a time.
     """
     from cloze.corpus.readers.labelled import as_format, as_quoting, read_table
+    from cloze.corpus.readers.text_files import require_files
     from cloze.errors import TaskError
     from cloze.tasks.augmentation import FUNCTION_WORDS, Augmenter, augmented_rows, format_of, line_of
+    from cloze.whole import require_parent
 
     kind = format_of(out)
+    require_parent(out)
     if out.exists():
         raise TaskError(f"--out {out}: exists already. Name a new file.")
     if ".conll" in "".join(Path(file).suffixes):
@@ -52,6 +55,7 @@ def command(
     names = columns.split(",") if columns else None
     table = read_table(file, format=as_format(file_format), columns=names, quoting=as_quoting(quoting))
     second = text_b or ("text_b" if "text_b" in table.columns else None)
+    require_files([] if keep is None else [keep])
     kept = FUNCTION_WORDS if keep is None else frozenset(keep.read_text(encoding="utf-8").lower().split())
 
     from cloze.assembly.build import load_checkpoint

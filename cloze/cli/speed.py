@@ -32,8 +32,10 @@ def command(
     import json
 
     from cloze.errors import UserError
-    from cloze.whole import whole_file
+    from cloze.whole import require_parent, whole_file
 
+    if out is not None:
+        require_parent(out)
     sizes = {"--lengths": _numbers("--lengths", lengths), "--batch": _numbers("--batch", batch)}
     chosen = [one.strip() for one in formats.split(",")]
 

@@ -174,7 +174,8 @@ def augmented_rows(
     Differs: while the second text of a pair is replaced, the first one is that of the row; in the authors' code it is the last
     copy.
     """
-    places = [place_of(table.path, table.columns, name, "--text NAME") for name in columns]
+    options = ("--text NAME", "--text-b NAME")
+    places = [place_of(table.path, table.columns, name, option) for name, option in zip(columns, options, strict=False)]
     for start in range(0, len(table), augmenter.rows):
         rows = table.rows[start : start + augmenter.rows]
         texts = [[_text(table, start + n, row[place]) for n, row in enumerate(rows)] for place in places]

@@ -109,7 +109,8 @@ class KeepLayers(Change):
         for name, count in stacks.items():
             kept = max(1, count // 2) if self.layers == "half" else self.layers
             if isinstance(kept, int) and kept > count:
-                raise CheckpointError(f"{shape.origin}: keep_layers: {kept} layers. {shape.part} has {count} ({name}).")
+                where = f" in its {name}" if len(stacks) > 1 else ""
+                raise CheckpointError(f"{shape.origin}: keep_layers: {kept} layers. {shape.part} has {count}{where}.")
             own = spread(count, kept) if isinstance(kept, int) else range(0, count, 2)
             found += [first + layer for layer in own]
             first += count

@@ -164,7 +164,7 @@ def test_the_recipe_of_a_cut_run_describes_the_cut_network(tmp_path: Path) -> No
     ("bert", [], "nothing to do. Give one or more of --layers"),
     ("bert", ["--layers", "0,x"], "--layers 0,x: expected numbers of layers"),
     ("bert", ["--layers", "0", "--depth", "1"], "--layers says which layers are kept, --depth how many"),
-    ("bert", ["--depth", "3"], "keep_layers: 3 layers. transformer has 2 (layers)"),
+    ("bert", ["--depth", "3"], "keep_layers: 3 layers. transformer has 2."),
     ("bert", ["--layers", "5"], r"keep_layers: [5]. Expected layers from 0 to 1"),
     ("bert", ["--heads", "0.5"], "--heads needs the importance of heads. Give one of --scores FILE"),
     ("bert", ["--heads", "1.5", "--text", "F"], "--heads 1.5: expected a share between 0 and 1"),

@@ -101,6 +101,7 @@ def test_the_command_prints_a_table_and_writes_json(
     (["--lengths", "4,x"], "--lengths 4,x: expected whole numbers of 1 or more"),
     (["--as", "fp8"], "unknown format 'fp8'. Did you mean 'fp32'"),
     (["--lengths", "4096"], "reads at most 40 tokens; --lengths has 4096"),
+    (["--lengths", "4096", "--out", "none/speed.json"], "none/speed.json: its folder does not exist."),  # before any timing
 ])  # fmt: skip
 def test_what_cannot_be_timed_is_refused(
     folder: Callable[..., Path], cloze: Callable[..., Any], options: list[str], said: str

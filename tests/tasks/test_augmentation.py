@@ -101,6 +101,7 @@ def test_rows_keep_their_other_columns_and_pairs_change_one_text_at_a_time(
     ("rows.tsv", "text\tlabel\na cat\tx\n", "more.txt", "bert", "expected a file that ends in .tsv, .csv or .jsonl"),
     ("rows.tsv", "text\tlabel\na cat\tx\n", "more.tsv", "gpt2", "needs a network of order open"),
     ("rows.tsv", "words\tlabel\na cat\tx\n", "more.tsv", "bert", "no column 'text'; it has: words, label"),
+    ("rows.tsv", "text\tlabel\na cat\tx\n", "none/more.tsv", "bert", "its folder does not exist. Make it first"),
 ])  # fmt: skip
 def test_what_cannot_be_augmented_is_refused_and_nothing_is_written(
     folder: Folder, tmp_path: Path, cloze: Callable[..., Any], name: str, text: str, out: str, with_: str, said: str
@@ -109,3 +110,15 @@ def test_what_cannot_be_augmented_is_refused_and_nothing_is_written(
     refused = cloze("augment", tmp_path / name, "--with", folder(with_), "--out", tmp_path / out)
     assert refused.code == 2 and said in refused.err, refused.err
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    (["--text-b", "more"], "no column 'more'; it has: text, label.\n  Choose with --text-b NAME"),
+    (["--keep", "none.txt"], "none.txt: no such file."),
+])  # fmt: skip
+def test_a_missing_column_or_file_is_named_with_its_option(
+    folder: Folder, tmp_path: Path, cloze: Callable[..., Any], options: list[str], said: str
+) -> None:
+    (tmp_path / "rows.tsv").write_text("text\tlabel\na cat\tx\n")
+    refused = cloze("augment", tmp_path / "rows.tsv", "--with", folder("bert"), "--out", tmp_path / "more.tsv", *options)
+    assert refused.code == 2 and said in refused.err and not (tmp_path / "more.tsv").exists()
