@@ -144,6 +144,8 @@ for _field in (
           aligned=True, inserted=-1),
     Field("layers", "B L", "integer", "an annotation layer of the store: one value per token, 0 for nothing", keyed=True,
           travels=False, aligned=True),
+    Field("labels", "B L", "integer", "of an annotation layer whose units have labels: the number of the unit's label + 1 at "
+          "each of its tokens, 0 outside", keyed=True, travels=False, aligned=True),
     Field("document", "B", "integer", "document that the passage comes from", travels=False),
     Field("language", "B", "integer", "language of the row, in the order of the store's list", travels=False),
     Field("column", "B", "integer", "the label of a record: one for the row, or (B, K) one for each word, -1 for none",

@@ -9,7 +9,7 @@ from typing import Any
 from cloze.assembly.changes import read_by_export
 from cloze.assembly.corpora import open_corpus
 from cloze.assembly.given import build, restored
-from cloze.assembly.parts import builder_of
+from cloze.assembly.parts import builder_of, class_of
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.watching import reading_corpus
 from cloze.corpus import Store
@@ -44,10 +44,21 @@ def parse_binds(binds: Iterable[str]) -> dict[str, list[str]]:
     return named
 
 
+def bound_tables(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The values that `--bind NAME=PATH` sets in the look-up tables of a recipe or its stages, as `--set` would, by name."""
+    found: dict[str, str] = {}
+    known = {name for whole in [recipe, *(stage.recipe for stage in recipe.stages)] for name in whole.sources}
+    for whole in [recipe, *(stage.recipe for stage in recipe.stages)]:
+        for name, spec in whole.tables.items():
+            if name in binds and name not in known:
+                found[name] = f"tables.{name}.{class_of(spec.kind, spec.name).bound_to}={binds[name][-1]}"
+    return found
+
+
 def check_binds(recipe: Recipe, binds: Iterable[str], checkpoints: Iterable[str]) -> None:
     """Refuse a bound name that is neither a source nor a checkpoint of the recipe or its stages."""
-    sources = {name for whole in [stage.recipe for stage in recipe.stages] or [recipe] for name in whole.sources}
-    known = [*sorted(sources), *checkpoints]
+    whole = [stage.recipe for stage in recipe.stages] or [recipe]
+    known = [*sorted({name for one in whole for name in one.sources}), *checkpoints]
     for name in binds:
         if name not in known:
             raise RecipeError(f"--bind {name}: {recipe.name} has no such source or checkpoint. {nearest(name, known)}")
@@ -94,7 +105,7 @@ def make_tables(recipe: Recipe, stores: Mapping[str, Store], begin: Mapping[str,
     made: dict[str, Any] = other_readings(recipe, store, begin or {})
     for name, spec in recipe.tables.items():
         if name in known:
-            made[name] = known[name]
+            made[name] = builder_of(spec.kind, spec.name).over(known[name], store)  # type: ignore[attr-defined]
             continue
         table = build(builder_of(spec.kind, spec.name), spec.arguments, {})
         made[name] = table.bind(store, *([] if table.opens is None else [open_vectors(table.opens)]))

@@ -119,7 +119,9 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
     source = recipe.sources[entry.source]
     made = _made(source, {}, faults)
     available = set() if made is None else set(made.gives)
-    layers = [f"layers/{name}" for text in recipe.texts.values() for name in text.annotate]
+    annotated = [layer for text in recipe.texts.values() for layer in text.annotate.items()]
+    layers = [f"layers/{name}" for name, _ in annotated]
+    layers += [f"labels/{name}" for name, part in annotated if parts.class_of("annotator", part.name).labelled]
     available |= {name.removesuffix("tokens") + layer for name in available if name.endswith("tokens") for layer in layers}
     lines = checked.edits.setdefault(entry.name, [])
     sound = made is not None

@@ -68,6 +68,7 @@ def open_corpus(
     text = Text(folder, tuple(map(str, paths)), text_format, languages, json.loads(json.dumps(how)))
     if text.wait_until_built(run):
         return open_store(folder / "store")
+    annotations.require_files()
     chosen = given or train_tokenizer_from(
         list(paths), trainable(text_of(recipe)), format=text_format, languages=languages, smooth=smooth, seed=seed,
         report=report,

@@ -42,6 +42,7 @@ MODULES: dict[str, str] = {
 
 #: The base classes of the parts of a kind: a package and class names in it. Parts of users inherit from the first.
 BASES: dict[str, tuple[str, ...]] = {
+    "annotator": ("cloze.text", "Annotator"),
     "source": ("cloze.corpus", "Source"),
     "table": ("cloze.corpus", "LookUp"),
     "edit": ("cloze.exercises", "Edit"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from cloze.assembly.binding import check_binds, parse_binds
+from cloze.assembly.binding import bound_tables, check_binds, parse_binds
 from cloze.assembly.build import build_part
 from cloze.assembly.changes import type_of
 from cloze.assembly.check import check_recipe
@@ -147,6 +147,10 @@ def requested(
         checkpoints={name: Path(given[0]) for name, given in bound.items()},
     )
     loaded = command_line.load()
+    tables = bound_tables(loaded, bound)
+    if tables:
+        bound = {name: given for name, given in bound.items() if name not in tables}
+        loaded = (command_line := command_line._replace(overrides=(*overrides, *tables.values()))).load()
     check_recipe(loaded)
     checkpoints = bound_checkpoints(loaded, bound)
     check_binds(loaded, bound, checkpoint_names(loaded))

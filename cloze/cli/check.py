@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,17 +28,19 @@ def command(
 
     Prints what every edit takes and gives and how many parameters there are; or every fault, and exit code 2.
     """
-    from cloze.assembly.binding import check_binds, parse_binds
+    from cloze.assembly.binding import bound_tables, check_binds, parse_binds
     from cloze.assembly.check import check_recipe
     from cloze.assembly.load import load_recipe
     from cloze.assembly.origins import checkpoint_names
 
     bound = parse_binds(binds or [])
-    loaded = load_recipe(
-        recipe, size=size, overrides=overrides or [], with_files=with_files or [],
+    read = partial(
+        load_recipe, recipe, size=size, with_files=with_files or [],
         checkpoints={name: Path(given[0]) for name, given in bound.items()} or None,
     )
-    check_binds(loaded, bound, checkpoint_names(loaded))
+    tables = bound_tables(read(overrides=overrides or []), bound)
+    loaded = read(overrides=[*(overrides or []), *tables.values()])
+    check_binds(loaded, bound.keys() - tables, checkpoint_names(loaded))
     checked = check_recipe(loaded)
     if as_json:
         import json

@@ -77,7 +77,10 @@ def build(
     ] = None,
     annotate: Annotated[
         list[str] | None,
-        typer.Option(help="Mark the entries of a list: NAME=FILE, for example entity=names.txt; default: the recipe's."),
+        typer.Option(
+            help="Annotate the text: NAME=PART or NAME=PART:FILE, for example entity=mentions:links.jsonl; NAME=FILE marks the "
+            "entries of a list. Default: the recipe's."
+        ),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample that the tokenizer is trained on.")] = 0,
@@ -249,10 +252,13 @@ def _annotations(recipe: str | None, words: str | None, layers: list[str]) -> An
         key = "file" if name == "dictionary" else "dictionary"
         segmenter = lookup("segmenter", name)(**({key: file} if file else {}))
     for layer in layers:
-        name, equals, file = layer.partition("=")
-        if not equals or not name or not file:
-            raise RecipeError(f"--annotate {layer}: expected NAME=FILE, for example entity=names.txt.")
-        made[name] = lookup("annotator", "list")(file=file)
+        name, equals, given = layer.partition("=")
+        if not equals or not name or not given:
+            raise RecipeError(f"--annotate {layer}: expected NAME=PART:FILE or NAME=FILE, for example entity=names.txt.")
+        part, _, file = given.partition(":")
+        if part not in names("annotator"):
+            part, file = "list", given
+        made[name] = lookup("annotator", part)(**({"file": file} if file else {}))
     return Annotations(segmenter, made)
 
 

@@ -30,14 +30,16 @@ def command(
     """Show examples as a recipe makes them from your text."""
     import tempfile
 
-    from cloze.assembly.binding import bound_paths, check_binds, make_tables, open_stores, parse_binds
+    from cloze.assembly.binding import bound_paths, bound_tables, check_binds, make_tables, open_stores, parse_binds
     from cloze.assembly.examples import examples
     from cloze.assembly.load import load_recipe
     from cloze.assembly.origins import checkpoint_names
     from cloze.corpus.readers.formats import with_column
 
-    plan = load_recipe(recipe, overrides=overrides or [])
     bound = parse_binds(binds or [])
+    tabled = bound_tables(load_recipe(recipe, overrides=overrides or []), bound)
+    plan = load_recipe(recipe, overrides=[*(overrides or []), *tabled.values()])
+    bound = {name: given for name, given in bound.items() if name not in tabled}
     check_binds(plan, bound, checkpoint_names(plan))
     with tempfile.TemporaryDirectory(prefix="cloze-peek-") as folder:
         named = bound_paths(plan, corpus, bound)

@@ -7,6 +7,7 @@ Its contract is tested in tests/corpus/.
 """
 
 from cloze.corpus.cooccurrences import BoundCooccurrences, Cooccurrences
+from cloze.corpus.entities import BoundEntities, Entities
 from cloze.corpus.lexicon import BoundLexicon, Lexicon
 from cloze.corpus.lines import BoundLines, Lines
 from cloze.corpus.look_up import LookUp
@@ -22,9 +23,9 @@ from cloze.corpus.term_documents import BoundTermDocuments, TermDocuments
 from cloze.corpus.vector_table import BoundVectors, PretrainedVectors
 
 __all__ = [
-    "BoundCooccurrences", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundRecords",
+    "BoundCooccurrences", "BoundEntities", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundRecords",
     "BoundStreams", "BoundTermDocuments",
     "BoundVectors",
-    "Cooccurrences", "Lexicon", "Lines", "LookUp", "Pairs", "Passages", "Plan",
+    "Cooccurrences", "Entities", "Lexicon", "Lines", "LookUp", "Pairs", "Passages", "Plan",
     "PretrainedVectors", "RecordStore", "Records", "Sentences", "Source", "Store", "Streams", "TermDocuments",
 ]

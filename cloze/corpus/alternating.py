@@ -55,7 +55,7 @@ class BoundAlternating:
     @property
     def gives(self) -> frozenset[str]:
         """Full names of the fields that `read` can give."""
-        return self.source.gives | {f"layers/{name}" for name in self.store.layers}
+        return self.source.gives | set(self.store.aligned)
 
     @property
     def tokens(self) -> int:
@@ -89,7 +89,7 @@ class BoundAlternating:
             arrays["word_start"] = self.store.words(physical)
         if "sentence" in want:
             arrays["sentence"] = (sentence - sentence[:, :1]).astype(np.int32)
-        arrays |= {f"layers/{n}": layer[physical] for n, layer in self.store.layers.items() if f"layers/{n}" in want}
+        arrays |= {name: layer[physical] for name, layer in self.store.aligned.items() if name in want}
         return Rows(arrays, checked=True)
 
     def draw(self, plan: Plan, items: Int64) -> rng.Draw:

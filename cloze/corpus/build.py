@@ -58,6 +58,7 @@ def build_store(
     names, blocks, total = _corpus(paths, format, languages, account)
     count = _workers(workers, total)
     annotations = (annotations or Annotations()).of_words(tokenizer)
+    annotations.require_files()
     with ExitStack() as stack:
         writer = stack.enter_context(_writer(out, tokenizer, annotations, names, pairs=format == PAIRS))
         if count > 1:
@@ -71,7 +72,7 @@ def build_store(
             encode = BlockEncoder(tokenizer, memory_mb=_DICTIONARY_MB, annotations=annotations, compiled=large)
             encoded = ((block, encode(block)) for block in _counted(blocks, account))
         try:
-            _write(encoded, writer, account, lambda: progress(account.bytes, total))
+            annotations.require_met(_write(encoded, writer, account, lambda: progress(account.bytes, total)))
             store = _finish(writer, tokenizer, account)
         except OSError as error:
             raise RunError(f"{out}: cannot write the store: {error.strerror}. Nothing was written.") from error
@@ -88,10 +89,11 @@ def build_store_from_texts(
     account = Report()
     account.add_file(origin, "texts", "given as strings")
     annotations = (annotations or Annotations()).of_words(tokenizer)
+    annotations.require_files()
     encode = BlockEncoder(tokenizer, memory_mb=_DICTIONARY_MB, annotations=annotations)
     with _writer(out, tokenizer, annotations) as writer:
         blocks = _counted(_text_blocks(texts, origin), account)
-        _write(((block, encode(block)) for block in blocks), writer, account, lambda: None)
+        annotations.require_met(_write(((block, encode(block)) for block in blocks), writer, account, lambda: None))
         store = _finish(writer, tokenizer, account)
     for line in account.lines():
         report(line)
@@ -202,13 +204,16 @@ def _writer(
 ) -> StoreWriter:
     return StoreWriter(
         out, vocab_size=tokenizer.size, roles=tokenizer.roles, tokenizer_hash=tokenizer.hash,
-        annotations=annotations.header() if annotations else None, languages=languages, pairs=pairs,
+        annotations=annotations.header() if annotations else None, labels=annotations.labels if annotations else None,
+        languages=languages, pairs=pairs,
     )
 
 
 def _write(
     encoded: Iterable[tuple[Block, Encoded]], writer: StoreWriter, account: Report, progress: Callable[[], None]
-) -> None:
+) -> dict[str, frozenset[int]]:
+    """Append every block to the store. Returns the records of each annotator's file that the text matches."""
+    met: dict[str, frozenset[int]] = {}
     file = Faults("")
     is_open = False   # the last document may continue
     written = False   # ... and some of it has been written
@@ -225,8 +230,9 @@ def _write(
         first_counts = bool(len(counts)) and bool(kept[0])
         writer.append(
             found.ids, words, found.sentence_lengths, counts[kept], continues=merged and first_counts,
-            layers=found.layers, languages=block.languages,
+            layers=found.layers, labels=found.labels, languages=block.languages,
         )
+        met = {name: met.get(name, frozenset()) | records for name, records in found.met.items()} if found.met else met
         # Whether the last document has something written after this block.
         if len(counts) > 1 or not goes_on:
             written = bool(len(counts)) and bool(kept[-1])
@@ -235,6 +241,7 @@ def _write(
         _note_empty(found, kept, goes_on, block, account)
         is_open = found.open_end
         progress()
+    return met
 
 
 def _note_empty(found: Encoded, kept: Any, goes_on: bool, block: Block, account: Report) -> None:

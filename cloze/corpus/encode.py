@@ -32,6 +32,8 @@ class Encoded:
     odd: Oddities
     faults: Faults
     layers: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
+    labels: dict[str, NDArray[np.int32]] = field(default_factory=dict)
+    met: dict[str, frozenset[int]] = field(default_factory=dict)    # the records of annotators' files that it matches
 
 
 class BlockEncoder:
@@ -56,11 +58,13 @@ class BlockEncoder:
         parsed = parse_block(block, spaces=self.spaces)
         sentences = [sentence for document in parsed.documents for sentence in document]
         counts = np.fromiter(map(len, parsed.documents), dtype=np.int64, count=len(parsed.documents))
-        layers: dict[str, NDArray[np.uint8]] = {}
+        found: dict[str, Any] = {}
         if self.annotations is None:
             ids, word_start, offsets = self.encoder.encode_lines(sentences)
         else:
-            ids, word_start, offsets, layers = self.annotations.encode(self.tokenizer, sentences)
+            marked = self.annotations.encode(self.tokenizer, sentences, counts.tolist())
+            ids, word_start, offsets = marked.ids, marked.word_start, marked.offsets
+            found = {"layers": marked.layers, "labels": marked.labels, "met": marked.met}
         lengths = np.diff(offsets)
         full = lengths > 0
         if not full.all():
@@ -73,7 +77,7 @@ class BlockEncoder:
             ids=ids.astype(self.dtype), word_bits=np.packbits(word_start, bitorder="little"),
             sentence_lengths=lengths.astype(np.int32), document_lengths=counts.astype(np.int32),
             lines=np.array(parsed.lines, dtype=np.int64), goes_on=parsed.goes_on, open_end=parsed.open_end,
-            odd=parsed.odd, faults=parsed.faults, layers=layers,
+            odd=parsed.odd, faults=parsed.faults, **found,
         )
 
 

@@ -57,9 +57,9 @@ class Gatherer:
             aligned = (packed[:, :-1] >> shift) | (packed[:, 1:] << (np.uint8(8) - shift))
             bits = np.unpackbits(aligned, axis=1, count=width, bitorder="little")
             arrays["word_start"] = bits.view(np.bool_)
-        for name, layer in self.store.layers.items():
-            if f"layers/{name}" in want:
-                arrays[f"layers/{name}"] = _windows(layer, start, width)
+        for name, layer in self.store.aligned.items():
+            if name in want:
+                arrays[name] = _windows(layer, start, width)
         if "sentence" in want:
             arrays["sentence"] = self._ordinals(start, sentence, sentences, width)
         return arrays

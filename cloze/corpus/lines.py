@@ -89,7 +89,7 @@ class BoundLines:
     @property
     def gives(self) -> frozenset[str]:
         """Full names of the fields that `read` can give."""
-        layers = {f"layers/{name}" for name in self.store.layers}
+        layers = set(self.store.aligned)
         return (self.source.gives | layers) - (set() if self.store.languages else {"language"})
 
     @property

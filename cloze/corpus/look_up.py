@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 
 class LookUp:
     """The base class of every look-up table.
 
     `bind(store)` gives the table over one store, and `restored(arrays)` the same from the `arrays` of a bound table, which a
-    checkpoint holds.
+    checkpoint holds. `bound_to` is the argument that `--bind NAME=PATH` sets on the command line.
     """
+
+    bound_to: ClassVar[str] = "file"
 
     @property
     def opens(self) -> str | None:
         """A file of vectors, which `bind` is then given opened, after the store; None: it is bound to the store alone."""
         return None
+
+    @staticmethod
+    def over(bound: Any, store: Any) -> Any:
+        """A bound table that a checkpoint holds, for another store: the same unless the table depends on the store's layers."""
+        return bound

@@ -99,7 +99,7 @@ class BoundPairs:
     def gives(self) -> frozenset[str]:
         """Full names of the fields that `read` can give."""
         views = ("", f"{_COMPANION}.", f"{_WRONG}.")
-        return self.source.gives | {f"{view}layers/{name}" for name in self.store.layers for view in views}
+        return self.source.gives | {f"{view}{name}" for name in self.store.aligned for view in views}
 
     @property
     def tokens(self) -> int:

@@ -27,7 +27,7 @@ from cloze.rows import Rows
 
 Value = TypeVar("Value")
 _FIELDS = ("tokens", "length", "document", "sentence", "word_start")
-#: The fields of a source of running text; a store with annotation layers adds `layers/<name>` to each.
+#: The fields of a source of running text; a store with annotation layers adds `layers/<name>` (and `labels/<name>`) to each.
 GIVES = frozenset({*_FIELDS, "language", "target_length", *(f"{c}.{f}" for c in ("distractor", "next") for f in _FIELDS)})
 _LEAD = "lead"  # the companion: a sentence from the beginning of the passage's document
 _FEWEST = 20  # documents below which nothing is held out
@@ -164,7 +164,7 @@ class BoundPassages:
     @property
     def gives(self) -> frozenset[str]:
         """Full names of the fields that `read` can give."""
-        layers = {f"{view}layers/{name}" for name in self.store.layers for view in ("", "distractor.", "next.")}
+        layers = {f"{view}{name}" for name in self.store.aligned for view in ("", "distractor.", "next.")}
         return (self.source.gives | layers) - (set() if self.store.languages else {"language"})
 
     @property

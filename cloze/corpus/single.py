@@ -73,7 +73,7 @@ class BoundSingle:
     def gives(self) -> frozenset[str]:
         """Full names of the fields that `read` can give."""
         views = ("", *(f"{view}." for view in self.source.companions))
-        layers = {f"{view}layers/{name}" for name in self.store.layers for view in views}
+        layers = {f"{view}{name}" for name in self.store.aligned for view in views}
         return (fields_of(self.source.companions) | layers) - (set() if self.store.languages else {"language"})
 
     @property

@@ -7,6 +7,8 @@
     text two, of its first and its second side.
                      Only in stores of several languages; `languages` in the header names them.
     layers/<name>.bin  uint8, an annotation layer: 0 outside all units, 1 the first token of a unit, 2 inside; optional.
+    layers/<name>.labels.bin  int32, if the units of the layer have labels: the number of its unit's label + 1 at every token, 0
+                     outside; the names of the labels are the lines of layers/<name>.names.
     tokenizer/       the tokenizer that made the ids
 
 In the header, `words` is the hash of the segmenter that set the word starts (absent or null: the tokenizer), `annotations` holds
@@ -35,6 +37,8 @@ HEADER = "store.json"
 FILES = ("tokens.bin", "words.bin", "sentences.bin", "documents.bin")
 LANGUAGES = "languages.bin"
 LAYERS = "layers/"
+_LABELS = ".labels.bin"
+_NAMES = ".names"
 TOKENIZER = "tokenizer"
 _CHUNK = 1 << 22  # tokens counted at a time
 _LOOKED_AT = 1 << 28  # tokens whose ids are checked when a store is opened
@@ -63,7 +67,11 @@ class Store:
         self.document_sentences: NDArray[np.int64] = mapped(path / "documents.bin", np.dtype(np.int64))
         self.layers: Mapping[str, NDArray[np.uint8]] = {
             name.removeprefix(LAYERS).removesuffix(".bin"): mapped(path / name, np.dtype(np.uint8))
-            for name in header["files"] if name.startswith(LAYERS)
+            for name in header["files"] if name.startswith(LAYERS) and not name.endswith((_LABELS, _NAMES))
+        }
+        self.labels: Mapping[str, NDArray[np.int32]] = {
+            name.removeprefix(LAYERS).removesuffix(_LABELS): mapped(path / name, np.dtype(np.int32))
+            for name in header["files"] if name.startswith(LAYERS) and name.endswith(_LABELS)
         }
         self._languages: NDArray[np.uint8] | None = (
             mapped(path / LANGUAGES, np.dtype(np.uint8)) if LANGUAGES in header["files"] else None
@@ -125,6 +133,21 @@ class Store:
     def languages(self) -> tuple[str, ...]:
         """The names of the languages, in the order of their numbers; empty if the store does not know any."""
         return tuple(self.header.get("languages", ()))
+
+    @property
+    def aligned(self) -> dict[str, NDArray[Any]]:
+        """Its annotation layers and their labels, (tokens,) each, by the names of the fields that sources give."""
+        layers: dict[str, NDArray[Any]] = {f"layers/{name}": layer for name, layer in self.layers.items()}
+        return layers | {f"labels/{name}": labels for name, labels in self.labels.items()}
+
+    def label_names(self, layer: str) -> tuple[str, ...]:
+        """The names of the labels of a layer, in the order of their numbers. Raises `CorpusError` if it has none."""
+        if layer not in self.labels:
+            raise CorpusError(
+                f"{self.path}: this store has no annotation layer {layer!r} with labels. {nearest(layer, self.labels)}\n"
+                f"  Build it with one: cloze corpus build TEXT --annotate {layer}=mentions:FILE --out STORE"
+            )
+        return tuple((self.path / names_file(layer)).read_text(encoding="utf-8").splitlines())
 
     @property
     def pairs(self) -> bool:
@@ -204,7 +227,13 @@ class Store:
                 f"{asked['words'][:12]}).\n  {_REBUILD} --recipe RECIPE"
             )
         for name, digest in asked["annotations"].items():
-            if found["annotations"].get(name) != digest:
+            if digest is None and name in self.layers and wanted.layers[name].labelled and name not in self.labels:
+                raise CorpusError(
+                    f"{self.path}: the units of the annotation layer {name!r} have no labels in this store, but {whose} asks for "
+                    f"labels (`text.annotate.{name}`).\n"
+                    f"  {_REBUILD} --recipe RECIPE"
+                )
+            if name not in self.layers or (digest is not None and found["annotations"].get(name) != digest):
                 state = "another list for" if name in found["annotations"] else "no"
                 raise CorpusError(
                     f"{self.path}: this store has {state} annotation layer {name!r}, which {whose} asks for "
@@ -235,6 +264,7 @@ class Store:
             )
         sides = self.documents * (2 if self.pairs else 1)
         extra = {layer_file(name): (len(layer), len(self.tokens)) for name, layer in self.layers.items()}
+        extra |= {labels_file(name): (len(labels), len(self.tokens)) for name, labels in self.labels.items()}
         if self._languages is not None:
             extra[LANGUAGES] = len(self._languages), sides
         for name, (has, wants) in extra.items():
@@ -252,6 +282,7 @@ class Store:
                     raise CorpusError(f"{self.path / name}: damaged; its bounds are not in order.\n  {_REBUILD}")
         limits = [("tokens.bin", self.tokens, self.vocab_size)]
         limits += [(layer_file(name), layer, 3) for name, layer in self.layers.items()]
+        limits += [(labels_file(name), labels, len(self.label_names(name)) + 1) for name, labels in self.labels.items()]
         if self._languages is not None:
             limits.append((LANGUAGES, self._languages, len(self.languages)))
         for name, values, limit in limits:
@@ -281,6 +312,16 @@ def _made(path: Path, header: Mapping[str, Any]) -> Store:
 def layer_file(name: str) -> str:
     """The file of an annotation layer in the folder."""
     return f"{LAYERS}{name}.bin"
+
+
+def labels_file(name: str) -> str:
+    """The file of the labels of an annotation layer in the folder."""
+    return f"{LAYERS}{name}{_LABELS}"
+
+
+def names_file(name: str) -> str:
+    """The file of the names of these labels."""
+    return f"{LAYERS}{name}{_NAMES}"
 
 
 def file_hash(path: Path) -> str:

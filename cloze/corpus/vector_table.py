@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,9 @@ from cloze.registry import register
 
 class Found(Protocol):
     """The interface of opened vectors (`cloze.interop.vectors.Vectors`)."""
+
+    @property
+    def words(self) -> Sequence[str]: ...
 
     @property
     def width(self) -> int: ...

@@ -14,7 +14,18 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.store import FILES, HEADER, LANGUAGES, TOKENIZER, VERSION, Store, file_hash, layer_file
+from cloze.corpus.store import (
+    FILES,
+    HEADER,
+    LANGUAGES,
+    TOKENIZER,
+    VERSION,
+    Store,
+    file_hash,
+    labels_file,
+    layer_file,
+    names_file,
+)
 from cloze.errors import CorpusError
 from cloze.whole import hidden, put, recover
 
@@ -27,9 +38,11 @@ class StoreWriter:
 
     def __init__(
         self, out: str | Path, *, vocab_size: int, roles: Mapping[str, int], tokenizer_hash: str,
-        annotations: Mapping[str, Any] | None = None, languages: Sequence[str] = (), pairs: bool = False,
+        annotations: Mapping[str, Any] | None = None, labels: Mapping[str, Sequence[str]] | None = None,
+        languages: Sequence[str] = (), pairs: bool = False,
     ) -> None:
-        """`annotations` is what `Annotations.header` says; its layers, and languages if named, come with every append."""
+        """`annotations` is what `Annotations.header` says, `labels` the names of labels by layer; the layers, their labels, and
+        languages if named, come with every append."""
         self.out = Path(out)
         check_out(self.out)
         self.dtype = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
@@ -38,6 +51,7 @@ class StoreWriter:
             "roles": dict(roles), "tokenizer_hash": tokenizer_hash, **(annotations or {}),
         }
         self.layers = tuple((annotations or {}).get("annotations", ()))
+        self.labels = dict(labels or {})
         self.pairs = pairs
         if pairs:
             self.header["pairs"] = True
@@ -49,7 +63,7 @@ class StoreWriter:
         self._place = hidden(self.out)
         self.folder = self._place.__enter__() / self.out.name
         self.folder.mkdir()
-        extra = [*([LANGUAGES] if languages else []), *map(layer_file, self.layers)]
+        extra = [*([LANGUAGES] if languages else []), *map(layer_file, self.layers), *map(labels_file, self.labels)]
         self._files = {name: HashedFile(self.folder / name) for name in (*FILES, *extra)}
 
     def __enter__(self) -> Self:
@@ -64,14 +78,15 @@ class StoreWriter:
     def append(
         self, ids: NDArray[np.integer], word_start: NDArray[np.bool_], sentence_lengths: NDArray[np.integer],
         document_lengths: NDArray[np.integer], *, continues: bool = False,
-        layers: Mapping[str, NDArray[np.uint8]] | None = None, languages: Sequence[int] = (),
+        layers: Mapping[str, NDArray[np.uint8]] | None = None, labels: Mapping[str, NDArray[np.int32]] | None = None,
+        languages: Sequence[int] = (),
     ) -> None:
         """Add documents.
 
         `ids` and `word_start` (tokens) are concatenated; `sentence_lengths` (sentences) counts tokens per sentence and
         `document_lengths` (documents) sentences per document. Sentences without a token must have been left out. With
-        `continues` the first document goes on with the last one added before. `layers` (tokens each) must hold every layer
-        that was announced; `languages` is the one language of these documents, or the two of their sides.
+        `continues` the first document goes on with the last one added before. `layers` and `labels` (tokens each) must hold
+        every layer that was announced; `languages` is the one language of these documents, or the two of their sides.
         """
         self._files["tokens.bin"].write(ids.astype(self.dtype))
         bits = np.concatenate([self._bits, word_start])
@@ -85,6 +100,8 @@ class StoreWriter:
         self._files["documents.bin"].write(starts)
         for name in self.layers:
             self._files[layer_file(name)].write((layers or {})[name])
+        for name in self.labels:
+            self._files[labels_file(name)].write((labels or {})[name])
         if LANGUAGES in self._files:
             self._files[LANGUAGES].write(np.tile(np.array(languages, dtype=np.uint8), len(starts)))
         self.tokens += len(ids)
@@ -96,6 +113,9 @@ class StoreWriter:
         self._files["words.bin"].write(np.packbits(self._bits, bitorder="little"))
         self._files["sentences.bin"].write(np.array([self.tokens], dtype=np.int64))
         self._files["documents.bin"].write(np.array([self.sentences], dtype=np.int64))
+        for name, named in self.labels.items():
+            self._files[names_file(name)] = HashedFile(self.folder / names_file(name))
+            self._files[names_file(name)].write(np.frombuffer("".join(f"{one}\n" for one in named).encode(), np.uint8))
         for file in self._files.values():
             file.close()
         save_tokenizer(self.folder / TOKENIZER)

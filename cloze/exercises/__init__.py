@@ -19,6 +19,7 @@ from cloze.exercises import (
     hide,
     inverse_cloze,
     label,
+    link,
     mask,
     match,
     mismatch,
@@ -48,8 +49,7 @@ from cloze.exercises.facts import TokenFacts
 
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "arcs", "body_first", "boundaries", "bring", "close", "copy", "corrupt", "cut",
-    "delete", "frame", "hide", "inverse_cloze", "label", "mask", "match", "mismatch", "only", "order", "pair", "pair_half",
-    "permutation", "permute", "predict", "reference", "retokenize",
-    "rotate", "separate", "shuffle", "split_words", "spread", "subsample",
-    "summarise", "unanswered", "value", "windows",
+    "delete", "frame", "hide", "inverse_cloze", "label", "link", "mask", "match", "mismatch", "only", "order", "pair",
+    "pair_half", "permutation", "permute", "predict", "reference", "retokenize", "rotate", "separate", "shuffle", "split_words",
+    "spread", "subsample", "summarise", "unanswered", "value", "windows",
 ]

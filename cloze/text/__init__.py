@@ -6,7 +6,9 @@ Its contract (roles, exact ids, Hugging Face layout, determinism) is tested in t
 """
 
 from cloze.text.annotate import Annotations, ListAnnotator
+from cloze.text.annotator import Annotator
 from cloze.text.chunks import ChunkEncoder
+from cloze.text.mentions import Conllu, Mentions
 from cloze.text.normalise import Normalise
 from cloze.text.retokenize import retokenized
 from cloze.text.roles import ROLES
@@ -20,12 +22,15 @@ __all__ = [
     "BPE",
     "ROLES",
     "Annotations",
+    "Annotator",
     "ByteBPE",
     "ChunkEncoder",
+    "Conllu",
     "Dictionary",
     "Encoded",
     "Jieba",
     "ListAnnotator",
+    "Mentions",
     "Normalise",
     "Segmenter",
     "TextSpec",

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import RecipeError
 from cloze.registry import lookup, register
+from cloze.text.annotator import Annotator, Unit
 from cloze.text.matching import Span, WordList, read_list
 from cloze.text.segment import Segmenter, segmenter_of
 from cloze.text.tokenizer import Spelled, Tokenizer, readable
@@ -25,21 +26,8 @@ OUTSIDE, STARTS, INSIDE = 0, 1, 2
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
-class Annotator(Protocol):
-    """A part registered under "annotator": picklable, with the same result for the same text in every process."""
-
-    @property
-    def hash(self) -> str:
-        """A hash of everything that decides the units."""
-        ...
-
-    def annotate(self, text: str) -> list[Span]:
-        """The units of a text: (start, stop) in characters, ascending, without overlap."""
-        ...
-
-
 @register("annotator", "list")
-class ListAnnotator:
+class ListAnnotator(Annotator):
     """Units from a user's list, the longest match from the left (ERNIE 1.0's phrases and entities; Sun et al. 2019, §3.2).
 
     file: one unit per line, spaces included. A recipe may omit it; building a store requires it.
@@ -67,13 +55,17 @@ class ListAnnotator:
 class Annotated(NamedTuple):
     """Annotated lines: ids (T,) int32, word starts (T,), offsets (n+1,) of the lines, and layers of (T,) uint8.
 
-    A layer holds 0 outside all units, 1 at the first token of a unit, 2 inside it.
+    A layer holds 0 outside all units, 1 at the first token of a unit, 2 inside it. `labels` (T,) int32 of a layer that has them
+    holds the number of the unit's label + 1 at each of its tokens, 0 outside. `met` are the records of an annotator's file that
+    these lines match.
     """
 
     ids: NDArray[np.int32]
     word_start: NDArray[np.bool_]
     offsets: Int64
     layers: dict[str, NDArray[np.uint8]]
+    labels: dict[str, NDArray[np.int32]]
+    met: dict[str, frozenset[int]]
 
 
 @dataclass(frozen=True)
@@ -124,8 +116,24 @@ class Annotations:
         words = None if self.words is None else self.words.hash
         return {"words": words, "annotations": {name: layer.hash for name, layer in self.layers.items()}}
 
-    def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> Annotated:
-        """The tokenizer's ids of some texts, with words and layers."""
+    @property
+    def labels(self) -> dict[str, tuple[str, ...]]:
+        """The names of the labels of each layer that has labels."""
+        return {name: tuple(layer.labels) for name, layer in self.layers.items() if layer.labelled}
+
+    def require_files(self) -> None:
+        """Raise `RecipeError` if a layer cannot be made, because its annotator names no file."""
+        for name, layer in self.layers.items():
+            layer.require_file(name)
+
+    def require_met(self, met: Mapping[str, frozenset[int]]) -> None:
+        """Raise `CorpusError` if the file of a layer names texts that the corpus does not have."""
+        for name, layer in self.layers.items():
+            layer.require_met(met.get(name, frozenset()))
+
+    def encode(self, tokenizer: Tokenizer, texts: Sequence[str], documents: Sequence[int] | None = None) -> Annotated:
+        """The tokenizer's ids of some texts, with words and layers. `documents` counts the texts of each document; without it
+        all are of one."""
         texts = readable(texts)
         spelled = tokenizer.encode_spelled(texts)
         base = np.zeros(len(texts) + 1, dtype=np.int64)
@@ -134,8 +142,16 @@ class Annotations:
         starts = spelled.word_start
         if self.words is not None:
             starts = places.starting(_laid_out([self.words.segment(text) for text in texts], base))
-        layers = {name: places.within([unit.annotate(text) for text in texts], base) for name, unit in self.layers.items()}
-        return Annotated(spelled.ids, starts, spelled.offsets, layers)
+        layers: dict[str, NDArray[np.uint8]] = {}
+        labels: dict[str, NDArray[np.int32]] = {}
+        for name, annotator in self.layers.items():
+            units = annotator.annotate_documents(texts, [len(texts)] if documents is None else documents)
+            layers[name], owner = places.within(units, base)
+            if annotator.labelled:
+                numbers = np.array([0, *(unit[2] + 1 for found in units for unit in found)], np.int32)  # type: ignore[misc]
+                labels[name] = numbers[owner + 1]
+        met = {name: annotator.met(texts) for name, annotator in self.layers.items()}
+        return Annotated(spelled.ids, starts, spelled.offsets, layers, labels, met)
 
 
 class Places(NamedTuple):
@@ -166,13 +182,14 @@ class Places(NamedTuple):
         found[1:] = begun[1:] > begun[:-1]
         return found | self.first
 
-    def within(self, spans: list[list[Span]], base: Int64) -> NDArray[np.uint8]:
-        """For every token 0 (outside all spans), 1 (first of a span) or 2 (inside one). Overlapping tokens are inside."""
+    def within(self, spans: Sequence[Sequence[Span | Unit]], base: Int64) -> tuple[NDArray[np.uint8], Int64]:
+        """For every token 0 (outside all spans), 1 (first of a span) or 2 (inside one), and the number of its span in order, -1
+        for none. Overlapping tokens are inside."""
         begin = _laid_out([[span[0] for span in found] for found in spans], base)
         end = _laid_out([[span[1] for span in found] for found in spans], base)
         layer = np.zeros(len(self.begin), dtype=np.uint8)
         if not len(begin):
-            return layer
+            return layer, np.full(len(layer), -1, np.int64)
         which = np.searchsorted(end, self.begin, "right")
         inside = which < len(end)
         inside[inside] = begin[which[inside]] < self.end[inside]
@@ -181,7 +198,7 @@ class Places(NamedTuple):
         fresh = inside.copy()
         fresh[1:] &= which[1:] != which[:-1]
         layer[fresh] = STARTS
-        return layer
+        return layer, which
 
 
 def _laid_out(places: list[list[int]], base: Int64) -> Int64:

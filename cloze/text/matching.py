@@ -46,7 +46,7 @@ class WordList:
         found: list[Span] = []
         place = 0
         for at, character in enumerate(text):
-            if at < place or character not in self._by_first or _inside_run(text, at):
+            if at < place or character not in self._by_first or inside_run(text, at):
                 continue
             size = self._longest_from(text, at)
             if size:
@@ -72,13 +72,13 @@ class WordList:
 
     def _longest_from(self, text: str, begin: int) -> int:
         for size in self._by_first.get(text[begin], ()):
-            if text[begin : begin + size] in self.words and not _inside_run(text, begin + size):
+            if text[begin : begin + size] in self.words and not inside_run(text, begin + size):
                 return size
         return 0
 
     def _longest_to(self, text: str, end: int) -> int:
         for size in self._by_last.get(text[end - 1], ()):
-            if size <= end and text[end - size : end] in self.words and not _inside_run(text, end - size):
+            if size <= end and text[end - size : end] in self.words and not inside_run(text, end - size):
                 return size
         return 0
 
@@ -116,7 +116,7 @@ def _entry(line: str) -> str:
     return head if rest and rest.split()[0].replace(".", "", 1).isdigit() else first
 
 
-def _inside_run(text: str, place: int) -> bool:
+def inside_run(text: str, place: int) -> bool:
     """Whether a boundary at `place` would cut a run of letters or digits other than ideographs."""
     if not 0 < place < len(text):
         return False
@@ -126,13 +126,13 @@ def _inside_run(text: str, place: int) -> bool:
 
 def _atom_after(run: str, place: int) -> int:
     size = 1
-    while _inside_run(run, place + size):
+    while inside_run(run, place + size):
         size += 1
     return size
 
 
 def _atom_before(run: str, place: int) -> int:
     size = 1
-    while _inside_run(run, place - size):
+    while inside_run(run, place - size):
         size += 1
     return size

@@ -11,6 +11,7 @@ import pytest
 
 import cloze.exercises  # noqa: F401  the import registers the edits
 from cloze import fields, registry
+from cloze.corpus.entities import BoundEntities
 from cloze.corpus.lexicon import BoundLexicon
 from cloze.exercises import Edit, TokenFacts
 from cloze.exercises.retokenize import OtherReading
@@ -26,12 +27,20 @@ FACTS = TokenFacts(
 SAME: Any = SimpleNamespace(
     hash="", size=1000, roles=ROLES, ordinary_ids=FACTS.ordinary, encode=None, sentinels=FACTS.sentinels, spellings=()
 )
-REQUIRED = {"template": "[CLS] {A} [SEP]", "to": "other", "companion": "next", "table": "ngrams", "network": "bert"}
+REQUIRED = {
+    "template": "[CLS] {A} [SEP]", "to": "other", "companion": "next", "table": "ngrams", "network": "bert", "layer": "entity",
+}
+OF_EDIT = {("link", "table"): "entities"}
+ENTITIES = BoundEntities(
+    [f"Q{number}" for number in range(5)], names=["a", "b", "c", "d", "e"], tokens=[[5], [6, 7], [8], [9], [10]],
+    layers={"entity": np.array([0, 3, 0, 5], np.int32)},
+)
 ROWS, WIDTH = 64, 30
 GIVEN = {
     "tokenizer": FACTS, "counts": np.arange(1000, 0, -1),
     "tables": {
         "ngrams": BoundLexicon(np.array([[-1, -1], [5, -1], [6, 7], [300, 301]], np.int32)),
+        "entities": ENTITIES,
         "bert": OtherReading(SAME, SAME, "[CLS] {A} [SEP]", None, 1000),
     },
 }
@@ -53,7 +62,9 @@ def block() -> Rows:
     span = np.where(masked, np.cumsum(masked & ~np.pad(masked[:, :-1], ((0, 0), (1, 0))), axis=1), 0)
     return Rows({
         **passage, **companions, "special": special, "masked": masked, "segments": columns // 15, "layers/span": span,
-        "layers/shuffled": np.zeros_like(span), "target_length": np.full(ROWS, WIDTH, np.int32),
+        "layers/shuffled": np.zeros_like(span), "layers/entity": np.minimum(columns % 5, 2) * (columns % 5 < 4),
+        "labels/entity": np.where((columns % 5 > 0) & (columns % 5 < 4), 1 + columns // 5 % 3, 0),
+        "target_length": np.full(ROWS, WIDTH, np.int32),
         "targets/answer": g.integers(-1, 2, ROWS), "positions/answer": g.integers(-1, 5, (ROWS, 2)),
         "target.parts": _references(length), "column/label": g.integers(0, 3, ROWS),
         "column/relation": g.integers(-1, 3, (ROWS, 4)),
@@ -79,7 +90,7 @@ def build(name: str):
         if isinstance(mark_of(p), GivenMark):
             arguments |= {key: GIVEN[key]} if key in GIVEN else {}
         elif p.default is inspect.Parameter.empty:
-            arguments[key] = REQUIRED[key]
+            arguments[key] = OF_EDIT.get((name, key), REQUIRED[key])
     return builder(**arguments)
 
 

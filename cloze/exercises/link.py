@@ -1,0 +1,83 @@
+"""Link the mentions of an annotation layer to the entities of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from cloze.errors import RecipeError, nearest
+from cloze.exercises.edit import Edit
+from cloze.exercises.units.question import slots
+from cloze.registry import Given, register
+from cloze.rng import Draw
+from cloze.rows import Rows, before, where
+
+
+@register("edit", "link")
+@dataclass(frozen=True)
+class Link(Edit):
+    """Give each mention of the annotation layer `layer` its entity of the table `table` as an item, linked to the mention's first
+    token, or to all of them. A mention whose label the table lacks has none. Put `link` after the edits that move tokens.
+
+    Gives `items/<give>` (B, R), entities of the table in the order of their mentions, 0 for none, and `links/<give>` (B, E, 2),
+    pairs of (column, item), -1 for none. A mention whose beginning was cut off is linked at the first token that is left.
+    """
+
+    table: str
+    layer: str
+    give: str = "entity"
+    tokens: Literal["first", "all"] = "first"
+    tables: Given[Mapping[str, Any] | None] = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.tables is not None and self.table not in self.tables:
+            raise RecipeError(f"link: there is no table {self.table!r}. {nearest(self.table, self.tables)}")
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({"tokens", "length", f"layers/{self.layer}", f"labels/{self.layer}"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({f"items/{self.give}", f"links/{self.give}"})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        if self.tables is None:
+            raise RecipeError(f"link needs the table {self.table!r} to run; give it tables={{{self.table!r}: …}}.")
+        if f"labels/{self.layer}" not in rows:  # a text that is given to a trained network
+            nothing = np.zeros((rows.count, 1), np.int32)
+            none = np.full((rows.count, 1, 2), -1, np.int32)
+            return rows.having_all({f"items/{self.give}": nothing, f"links/{self.give}": none})
+        first, labels = begins(rows, self.layer), rows[f"labels/{self.layer}"]
+        entity = self.tables[self.table].of_label(self.layer)[labels]
+        row, start = where(first & (entity > 0))
+        counts = np.bincount(row, minlength=rows.count)
+        item = slots(counts)
+        items = np.zeros((rows.count, max(int(counts.max(initial=0)), 1)), np.int32)
+        items[row, item] = entity[row, start]
+        at_row, column, which = row, start, item
+        if self.tokens == "all":
+            mention = np.cumsum(first & (entity > 0), axis=1) - 1
+            inside = (entity > 0) & (rows[f"layers/{self.layer}"] > 0) & before(rows["length"], entity.shape[1])
+            at_row, column = where(inside)
+            which = mention[at_row, column]
+        pairs = np.bincount(at_row, minlength=rows.count)
+        links = np.full((rows.count, max(int(pairs.max(initial=0)), 1), 2), -1, np.int32)
+        links[at_row, slots(pairs)] = np.stack([column, which], axis=1)
+        return rows.having_all({f"items/{self.give}": items, f"links/{self.give}": links})
+
+
+def begins(rows: Rows, layer: str) -> Any:
+    """(B, L) where units of a layer begin, within the rows: at their first token, or at the first that was not cut off."""
+    marks = rows[f"layers/{layer}"]
+    inside = marks > 0
+    first = marks == 1
+    first[:, 1:] |= inside[:, 1:] & ~inside[:, :-1]
+    first[:, 0] |= inside[:, 0]
+    if f"labels/{layer}" in rows:  # two units that touch where the second has lost its first token
+        labels = rows[f"labels/{layer}"]
+        first[:, 1:] |= inside[:, 1:] & (labels[:, 1:] != labels[:, :-1])
+    return first & before(rows["length"], marks.shape[1])

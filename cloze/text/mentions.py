@@ -1,0 +1,373 @@
+"""Annotations of given texts: mentions of entities in JSON lines, and columns of CoNLL-U files.
+
+A file names each text and its units. A corpus may be cut into sentences in other ways than the file, but only white space is
+lost: units are therefore counted in characters that are not white space, and texts are found by these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from cloze.errors import CorpusError, RecipeError, nearest
+from cloze.registry import register
+from cloze.text.annotator import Annotator, Unit
+from cloze.text.matching import inside_run
+from cloze.text.sentences import split_sentences
+from cloze.text.tokenizer import readable
+from cloze.untrusted import parse_json
+
+_SHOWN = 5  # faults named in one message
+_GLUED = frozenset("\u200d\ufe0e\ufe0f")  # joins or modifies the character before it
+
+
+class Given(NamedTuple):
+    """One text of a file, with the number of its line, and its units: (start, stop, name of the label)."""
+
+    line: int
+    text: str
+    units: Sequence[tuple[int, int, str]]
+
+
+class TextUnits:
+    """The units of the sentences of given texts, found by their characters without white space.
+
+    A sentence that occurs in several texts with other units has those of the first. A unit that crosses the border of two
+    sentences is marked in both.
+    """
+
+    def __init__(self, given: Iterable[Given]) -> None:
+        names: dict[str, int] = {}
+        self.units: dict[int, tuple[Unit, ...]] = {}
+        self.record: dict[int, int] = {}
+        self.lines: list[tuple[int, str]] = []
+        self.count = 0
+        for line, text, units in given:
+            solid, plain = _solid(text)
+            numbered = [
+                (bisect_left(solid, start), bisect_left(solid, stop), names.setdefault(label, len(names)))
+                for start, stop, label in units
+            ]
+            self.count += len(numbered)
+            new = False
+            for low, high in _ranges(text):
+                inside = tuple((max(a, low) - low, min(b, high) - low, label) for a, b, label in numbered if a < high and b > low)
+                key = _key(plain[low:high])
+                if inside and key not in self.units:
+                    self.units[key], self.record[key], new = inside, len(self.lines), True
+            if new:
+                self.lines.append((line, text[:60]))
+        self.labels = tuple(names)
+
+    def of(self, text: str) -> list[Unit]:
+        """The units of a sentence."""
+        solid, plain = _solid(text)
+        return [(solid[a], solid[b - 1] + 1, label) for a, b, label in self.units.get(_key(plain), ())]
+
+    def met(self, texts: Sequence[str]) -> frozenset[int]:
+        """The records, by number, that have one of these sentences."""
+        found = (self.record.get(_key(_plain(text))) for text in texts)
+        return frozenset(number for number in found if number is not None)
+
+
+class Listed(Annotator):
+    """An annotator that reads texts and their units from a `file`. Without one it stands for the layer of a store that has been
+    built already.
+
+    `other_texts: ignore` accepts units of texts that the corpus does not have; otherwise they are an error.
+    """
+
+    labelled = True
+
+    def __init__(self, kind: str, file: str | None, settings: Mapping[str, Any], other_texts: str) -> None:
+        self.kind, self.file, self.other_texts = kind, file, other_texts
+        self._settings = dict(settings)
+        self._found: TextUnits | None = None
+        self._hash: str | None = None
+        if file is not None:
+            data = _bytes_of(file, f"text.annotate: {kind}.file")
+            about = json.dumps([kind, self._settings], sort_keys=True).encode()
+            self._hash = hashlib.sha256(about + b"\0" + data).hexdigest()
+            self._found = TextUnits(self.read(data))
+            if not self._found.labels:
+                raise RecipeError(f"{file}: none of its texts has a unit, so there is nothing to annotate.")
+
+    def read(self, data: bytes) -> Iterator[Given]:
+        """The texts of the file's content, with their units."""
+        raise NotImplementedError
+
+    @property
+    def hash(self) -> str | None:
+        """A hash of the file's content and of the settings; None without a file."""
+        return self._hash
+
+    @property
+    def found(self) -> TextUnits:
+        """The units of the texts of the file."""
+        if self._found is None:
+            raise RecipeError(f"text.annotate: {self.kind} names no file.")
+        return self._found
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """The names of the labels, in the order in which the file mentions them."""
+        return () if self._found is None else self._found.labels
+
+    def annotate(self, text: str) -> list[Unit]:
+        """The units of a sentence; none if the file does not have it."""
+        return self.found.of(text)
+
+    def met(self, texts: Sequence[str]) -> frozenset[int]:
+        """The records that have one of these sentences."""
+        return self.found.met(texts)
+
+    def require_met(self, met: frozenset[int]) -> None:
+        """Raise `CorpusError` if a record with units is not in the corpus."""
+        missing = [one for number, one in enumerate(self.found.lines) if number not in met]
+        if not missing or (self.other_texts == "ignore" and len(missing) < len(self.found.lines)):
+            return
+        line, text = missing[0]
+        raise CorpusError(
+            f"{self.file}:{line}: the corpus has no such text: {text!r}. {len(missing):,} of {len(self.found.lines):,} texts "
+            f"with units are not in it. Nothing was written.\n"
+            "  Give the file that belongs to this corpus (cloze link TEXT --entities FILE writes one), or accept other texts in "
+            f"a recipe: {self.kind}: {{file: FILE, other_texts: ignore}}."
+        )
+
+
+@register("annotator", "mentions")
+class Mentions(Listed):
+    """Mentions of entities, linked to their ids: JSON lines `{"text": …, "spans": [{"start": 0, "end": 5, "id": "Q42"}]}`.
+
+    `text` is a line, a paragraph or a document of the corpus; `start` and `end` count its characters (not bytes), end excluded.
+    The order of the lines does not matter. The labels of the layer are the ids. `cloze link` writes such a file.
+
+    Args:
+        file: The JSON lines. A recipe may omit it if the store that it is trained on has the layer.
+        cut_words: What to do with a mention that begins or ends inside a word: `refuse` it, or `widen` it to the whole word.
+        other_texts: `ignore` texts that the corpus does not have, or `refuse` them.
+    """
+
+    def __init__(
+        self, *, file: str | None = None, cut_words: Literal["refuse", "widen"] = "refuse",
+        other_texts: Literal["refuse", "ignore"] = "refuse",
+    ) -> None:
+        self.cut_words = cut_words
+        super().__init__("mentions", file, {"cut_words": cut_words}, other_texts)
+
+    def read(self, data: bytes) -> Iterator[Given]:
+        """The texts that have mentions. All faults are reported together, with their lines."""
+        faults = Faults(str(self.file))
+        for number, row in enumerate(_decoded(data, str(self.file)).split("\n"), 1):
+            if row and not row.isspace():
+                found = self._record(row, number, faults)
+                if found is not None and found.units:
+                    yield found
+        faults.check()
+
+    def _record(self, row: str, line: int, faults: Faults) -> Given | None:
+        try:
+            record = parse_json(row)
+            text, spans = record["text"], record["spans"]
+            marked = [(span["start"], span["end"], span["id"]) for span in spans]
+        except (ValueError, KeyError, TypeError):
+            faults.add(line, 'expected {"text": "…", "spans": [{"start": 0, "end": 5, "id": "…"}]}')
+            return None
+        if not isinstance(text, str):
+            faults.add(line, "`text` is not text")
+            return None
+        text = readable([text])[0]
+        units: list[tuple[int, int, str]] = []
+        for start, end, name in sorted(marked, key=str) if not _integers(marked) else sorted(marked):
+            problem = _fault(text, start, end, name)
+            if problem is None and self.cut_words == "widen":
+                start, end = _widened(text, start, end)
+            problem = problem or _cut(text, start, end)
+            if problem is None and units and start < units[-1][1]:
+                problem = f"the mention {start}–{end} overlaps {units[-1][0]}–{units[-1][1]}; expected one entity per place"
+            if problem is None:
+                units.append((start, end, name))
+            else:
+                faults.add(line, problem)
+        return Given(line, text, units)
+
+
+@register("annotator", "conllu")
+class Conllu(Listed):
+    """A column of a CoNLL-U file: the label of every word of its sentences.
+
+    Args:
+        file: The file; its comments `# text = …` must be the sentences of the corpus. A recipe may omit it if the store that it
+            is trained on has the layer.
+        column: The column with the labels.
+        other_texts: `ignore` sentences that the corpus does not have, or `refuse` them.
+    """
+
+    def __init__(
+        self, *, file: str | None = None, column: Literal["upos", "xpos", "lemma", "deprel"] = "upos",
+        other_texts: Literal["refuse", "ignore"] = "refuse",
+    ) -> None:
+        self.column = column
+        super().__init__("conllu", file, {"column": column}, other_texts)
+
+    def read(self, data: bytes) -> Iterator[Given]:
+        """The sentences with their words. All faults are reported together, with their lines."""
+        faults = Faults(str(self.file))
+        place = {"lemma": 2, "upos": 3, "xpos": 4, "deprel": 7}[self.column]
+        text, first, words = "", 0, list[tuple[str, str]]()
+        covered = 0  # the words up to this number are written as one (2-3 don't)
+        for number, row in enumerate([*_decoded(data, str(self.file)).split("\n"), ""], 1):
+            row = row.rstrip("\r")
+            if not row:
+                if words:
+                    yield from _sentence(text, first, words, faults)
+                text, words, covered = "", [], 0
+            elif row.startswith("#"):
+                name, equals, value = row[1:].partition("=")
+                if equals and name.strip() == "text":
+                    text, first = value.strip(), number
+            else:
+                cells = row.split("\t")
+                if len(cells) != 10:
+                    faults.add(number, f"{len(cells)} columns; CoNLL-U has 10, with a tab between them")
+                elif "-" in cells[0]:
+                    words.append((cells[1], cells[place]))
+                    covered = int(cells[0].partition("-")[2])
+                elif "." not in cells[0] and int(cells[0]) > covered:
+                    words.append((cells[1], cells[place]))
+        faults.check()
+
+
+def _sentence(text: str, line: int, words: list[tuple[str, str]], faults: Faults) -> Iterator[Given]:
+    """One sentence of a CoNLL-U file; words without a label (`_`) are left out."""
+    if not text:
+        faults.add(line, "a sentence has no comment `# text = …`")
+        return
+    place, units = 0, []
+    for word, label in words:
+        start = text.find(word, place)
+        if start < 0:
+            faults.add(line, f"the word {word!r} is not in the text {text[:60]!r}")
+            return
+        place = start + len(word)
+        if label != "_":
+            units.append((start, place, label))
+    yield Given(line, text, units)
+
+
+class Faults:
+    """The faults of a file, reported together."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.found: list[str] = []
+        self.count = 0
+
+    def add(self, line: int, problem: str) -> None:
+        """Note one fault."""
+        self.count += 1
+        if len(self.found) < _SHOWN:
+            self.found.append(f"{self.file}:{line}: {problem}.")
+
+    def check(self) -> None:
+        """Raise `CorpusError` if there are any."""
+        if not self.count:
+            return
+        more = f"\n… and {self.count - len(self.found):,} more." if self.count > len(self.found) else ""
+        raise CorpusError(
+            "\n".join(self.found) + more + "\n  Offsets count the characters of the raw text, from 0, the end excluded. A "
+            "mention inside a word can be widened to it: mentions: {file: FILE, cut_words: widen}."
+        )
+
+
+def _integers(marked: Sequence[tuple[Any, Any, Any]]) -> bool:
+    return all(type(start) is int and type(end) is int and isinstance(name, str) for start, end, name in marked)
+
+
+def _fault(text: str, start: Any, end: Any, name: Any) -> str | None:
+    """What is wrong with a mention, None for nothing."""
+    if not _integers([(start, end, name)]) or not name or any(c.isspace() for c in name):
+        return f"the mention {start!r}–{end!r} of {name!r}: expected two whole numbers, and an id without white space"
+    if not 0 <= start < end <= len(text):
+        return f"the mention {start}–{end} of {name} is outside the text, which has {len(text)} characters, or empty"
+    for place in (start, end):
+        if place < len(text) and (unicodedata.combining(text[place]) or text[place] in _GLUED):
+            return f"the mention {start}–{end} of {name} cuts a character: {text[max(place - 1, 0) : place + 1]!r}"
+    if text[start:end].isspace():
+        return f"the mention {start}–{end} of {name} is white space"
+    return None
+
+
+def _cut(text: str, start: int, end: int) -> str | None:
+    """Which word a mention cuts, None if it cuts none."""
+    if not inside_run(text, start) and not inside_run(text, end):
+        return None
+    first, last = _widened(text, start, end)
+    return f"the mention {start}–{end}, {text[start:end]!r}, cuts a word of {text[first:last]!r}"
+
+
+def _widened(text: str, start: int, end: int) -> tuple[int, int]:
+    while inside_run(text, start):
+        start -= 1
+    while inside_run(text, end):
+        end += 1
+    return start, end
+
+
+def _solid(text: str) -> tuple[list[int], str]:
+    """The places of the characters that are not white space (or NUL, which readers drop), and the characters."""
+    places = [place for place, character in enumerate(text) if not character.isspace() and character != "\0"]
+    return places, _plain(text)
+
+
+def _plain(text: str) -> str:
+    return "".join(text.split()).replace("\0", "")
+
+
+def _key(plain: str) -> int:
+    return int.from_bytes(hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+
+
+def _ranges(text: str) -> dict[tuple[int, int], None]:
+    """The places, without white space, of everything that a reader may take for a sentence of this text."""
+    found: dict[tuple[int, int], None] = {}
+    lines = text.split("\n")
+
+    def mark(pieces: Iterable[str], place: int) -> int:
+        for piece in pieces:
+            size = len(_plain(piece))
+            if size:
+                found[place, place + size] = None
+            place += size
+        return place
+
+    place = 0
+    for line in lines:
+        mark([line], place)
+        place = mark(split_sentences(line), place)
+    if len(lines) > 1:  # lines that are cut at a margin are joined
+        mark(split_sentences(" ".join(line.strip() for line in lines)), 0)
+        mark([text], 0)
+    return found
+
+
+def _bytes_of(file: str, where: str) -> bytes:
+    path = Path(file).expanduser()
+    if not path.is_file():
+        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        hint = nearest(path.name, siblings) if siblings else "Give the path of a file."
+        raise RecipeError(f"{where}: {file}: no such file. {hint}")
+    return path.read_bytes()
+
+
+def _decoded(data: bytes, file: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise CorpusError(f"{file}:{line}: not UTF-8; convert it first: iconv -f GB18030 -t UTF-8 IN > OUT") from None
