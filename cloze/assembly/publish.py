@@ -113,7 +113,9 @@ class Publisher:
                     own = {reading: path for reading, path in spec.read.items() if "." not in path}
                     heads[spec.state] = Head(spec.part.name, plain(spec.part.arguments), parameters, own)
         edits = input_edits(self.recipe)
-        looked_up = {str(value) for spec in edits for value in spec.arguments.values()} & self.tables.keys()
+        named = [value for spec in edits for value in spec.arguments.values()]
+        named += [part.arguments.get(argument) for argument in class_of("network", part.name).looks_up]
+        looked_up = set(map(str, named)) & self.tables.keys()
         model = Model(
             arguments=complete(plain(part.arguments), part.name), order=self._order(name, orders),
             network=part_state(state, f"networks.{name}"), heads=heads, part=part.name,
@@ -153,8 +155,9 @@ def input_edits(recipe: Recipe) -> list[PartSpec]:
         for spec in entry.exercise:
             builder = lookup(spec.part.kind, spec.part.name)
             if spec.view == "main" and "tables" in wanted(builder):
-                gives = build(builder, plain(spec.part.arguments), {}).gives
-                if all(fields.find(name).name in ("items", "links") for name in gives):
+                edit = build(builder, plain(spec.part.arguments), {})
+                gives = edit.gives
+                if not gives & edit.takes and all(fields.find(name).name in ("items", "links") for name in gives):
                     found.setdefault(min(gives), spec.part)
     return list(found.values())
 

@@ -13,6 +13,7 @@ from cloze.exercises import (
     close,
     copy,
     corrupt,
+    corrupt_items,
     cut,
     delete,
     frame,
@@ -30,6 +31,7 @@ from cloze.exercises import (
     permutation,
     permute,
     predict,
+    predict_items,
     reference,
     retokenize,
     rotate,
@@ -48,8 +50,8 @@ from cloze.exercises.exercise import Exercise
 from cloze.exercises.facts import TokenFacts
 
 __all__ = [
-    "Edit", "Exercise", "TokenFacts", "answer", "arcs", "body_first", "boundaries", "bring", "close", "copy", "corrupt", "cut",
-    "delete", "frame", "hide", "inverse_cloze", "label", "link", "mask", "match", "mismatch", "only", "order", "pair",
-    "pair_half", "permutation", "permute", "predict", "reference", "retokenize", "rotate", "separate", "shuffle", "split_words",
-    "spread", "subsample", "summarise", "unanswered", "value", "windows",
+    "Edit", "Exercise", "TokenFacts", "answer", "arcs", "body_first", "boundaries", "bring", "close", "copy", "corrupt",
+    "corrupt_items", "cut", "delete", "frame", "hide", "inverse_cloze", "label", "link", "mask", "match", "mismatch", "only",
+    "order", "pair", "pair_half", "permutation", "permute", "predict", "predict_items", "reference", "retokenize", "rotate",
+    "separate", "shuffle", "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows",
 ]

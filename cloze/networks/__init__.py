@@ -14,6 +14,7 @@ from cloze.networks.clock import Clock
 from cloze.networks.encoder_decoder import EncoderDecoder, SequenceCache
 from cloze.networks.feed_forward import Window
 from cloze.networks.gru import GRU
+from cloze.networks.knowledge_fusion import KnowledgeFusion
 from cloze.networks.lstm import LSTM
 from cloze.networks.lstm_encoder_decoder import LSTMEncoderDecoder
 from cloze.networks.mobile_transformer import MobileTransformer
@@ -27,7 +28,8 @@ from cloze.networks.word_vectors import WordVectors
 from cloze.networks.zen import Zen
 
 __all__ = [
-    "BiLSTM", "Cache", "Clock", "GRU", "LSTM", "LSTMEncoderDecoder", "EncoderDecoder", "MobileTransformer", "Network",
+    "BiLSTM", "Cache", "Clock", "GRU", "KnowledgeFusion", "LSTM", "LSTMEncoderDecoder", "EncoderDecoder", "MobileTransformer",
+    "Network",
     "PairAttention", "SequenceCache", "StateCache", "StateKind", "States", "Transformer", "TransformerXL", "TwoSidedLSTM",
     "TwoStream", "Window", "WordVectors", "Zen",
 ]

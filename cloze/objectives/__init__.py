@@ -26,6 +26,7 @@ from cloze.objectives.contrast import Contrast
 from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
 from cloze.objectives.crf_labelling import CrfLabelling, crf_labelling
 from cloze.objectives.embedding import Embedding
+from cloze.objectives.entity_prediction import EntityPrediction
 from cloze.objectives.factorisation import Factorisation
 from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.match import MatchAttention, MatchHidden, MatchScores
@@ -50,7 +51,8 @@ from cloze.objectives.token_prediction import token_prediction
 __all__ = [
     "ActivationPenalty", "AnswerExtraction", "Arcs", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast",
     "CooccurrenceRegression",
-    "CrfLabelling", "Embedding", "Factorisation", "HierarchicalSoftmax", "LanguageModel", "LayerClassification",
+    "CrfLabelling", "Embedding", "EntityPrediction", "Factorisation", "HierarchicalSoftmax", "LanguageModel",
+    "LayerClassification",
     "LayerLabelling", "Loss", "MatchAttention", "MatchHidden", "MatchScores", "MixedClassification", "NegativeSampling",
     "Objective", "PooledClassification", "Regress",
     "Sample", "SequenceLabelling", "Several", "SoftClassification", "SpanBoundary", "SpanExtraction", "StochasticAnswer",

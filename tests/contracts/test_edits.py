@@ -69,7 +69,8 @@ def block() -> Rows:
         "target.parts": _references(length), "column/label": g.integers(0, 3, ROWS),
         "column/relation": g.integers(-1, 3, (ROWS, 4)),
         "column/head": g.integers(-1, 5, (ROWS, 4)).astype(np.int32), "words": np.tile(np.array([1, 2, 4, -1]), (ROWS, 1)),
-
+        "items/entity": g.integers(0, 6, (ROWS, 4)).astype(np.int32),
+        "links/entity": np.tile(np.array([[1, 0], [2, 0], [4, 3], [-1, -1]]), (ROWS, 1, 1)),
         "numbers/label": g.random((ROWS, 2)).astype(np.float32),
         "choices": np.full(ROWS, 2), "parts": np.stack([np.zeros((ROWS, 3), int), np.minimum(length[:, None], [2, 3, 4])], 2),
     })

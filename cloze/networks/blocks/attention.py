@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +46,8 @@ class AttentionInputs:
     `cache`: the keys and values of earlier calls; this call adds its own. `source`: the states of another sequence, (B, S, D), or
     (M, D) for the tokens in `source_rows`. `projected`: queries, keys and values that the caller has already computed. `gates`,
     (H) or (B, H), multiply the heads' outputs. `record` collects the states that it names. `further`: the inputs of a second
-    attention in the same residual connection, which a change has added (`fuse`); attention itself does not use them.
+    attention in the same residual connection, which a change has added (`fuse`); attention itself does not use them. `host`: what
+    holds the maps of the feed-forward in this call, where that is not the layer itself.
     """
 
     seen: Visibility
@@ -61,6 +62,7 @@ class AttentionInputs:
     gates: Tensor | None = None
     record: Record | None = None
     further: AttentionInputs | None = None
+    host: Any = None
 
     @property
     def query_tokens(self) -> Selected | None:

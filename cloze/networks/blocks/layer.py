@@ -132,7 +132,8 @@ class Layer(nn.Module):
         if self.crossing is not None and across is not None:
             crossing = AttentionCall(self.crossing, across, self.crossing.dropout)
             x = self._residual("crossing", x, crossing, self.crossing_dropout, across)
-        feed_forward = FeedForwardCall(self.feed_forward, self, drops.active, given.positions)
+        host = self if given.host is None else given.host
+        feed_forward = FeedForwardCall(self.feed_forward, host, drops.active, given.positions)
         return self._residual("inner", x, feed_forward, drops.inner, given)
 
     def _residual(

@@ -1,0 +1,87 @@
+"""Replace or drop items that are linked to tokens, such as entities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from cloze.bounds import Share
+from cloze.errors import RecipeError, nearest
+from cloze.exercises.edit import Edit
+from cloze.registry import Given, register
+from cloze.rng import Draw, below
+from cloze.rows import Rows, where
+
+
+@register("edit", "corrupt_items")
+@dataclass(frozen=True)
+class CorruptItems(Edit):
+    """Replace `items/<set>`: with probability `other` by another item of the recipe's table `table`, with probability `drop` by
+    none, with probability `mask` by the table's item for a hidden one; else an item stays (Zhang et al., ERNIE, 2019, §3.4).
+
+    `of: masked` concerns only items that are linked to a token that `mask` has chosen. Targets stay as they are: what is asked is
+    the item before.
+
+    Differs: the other item is any of the table; in the code of ERNIE it is one of the batch, in that of KnowBert one of the
+    candidates of the vocabulary.
+    """
+
+    set: str = "entity"
+    table: str = "entities"
+    other: Share = 0.05
+    drop: Share = 0.15
+    mask: Share = 0.0
+    of: Literal["all", "masked"] = "all"
+    tables: Given[Mapping[str, Any] | None] = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.other + self.drop + self.mask > 1 + 1e-6:
+            raise RecipeError(
+                f"corrupt_items: other, drop and mask must add up to at most 1, got {self.other} + {self.drop} + {self.mask}."
+            )
+        if self.tables is not None and self.table not in self.tables:
+            raise RecipeError(f"corrupt_items: there is no table {self.table!r}. {nearest(self.table, self.tables)}")
+
+    @property
+    def takes(self) -> frozenset[str]:
+        own = frozenset({f"items/{self.set}"})
+        return own | {f"links/{self.set}", "masked"} if self.of == "masked" else own
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({f"items/{self.set}"})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        if self.tables is None:
+            raise RecipeError(f"corrupt_items needs the table {self.table!r} to run; give it tables={{{self.table!r}: …}}.")
+        table = self.tables[self.table]
+        items = rows[f"items/{self.set}"].copy()
+        chosen = items > 0
+        if self.of == "masked":
+            chosen &= self._masked(rows, items.shape)
+        row, column = where(chosen)
+        coin = draw.bits_at("corrupt_items", row, column) / 2.0**32
+        known = items[row, column]
+        new = known.copy()
+        if self.other and table.size > 2:  # a table of one item has no other
+            drawn = 1 + below(draw.bits_at("corrupt_items.other", row, column), table.size - 2).astype(known.dtype)
+            np.copyto(new, drawn + (drawn >= known), where=coin < self.other)
+        np.copyto(new, 0, where=(coin >= self.other) & (coin < self.other + self.drop))
+        if self.mask:
+            hidden = (coin >= self.other + self.drop) & (coin < self.other + self.drop + self.mask)
+            np.copyto(new, table.hidden, where=hidden)
+        items[row, column] = new
+        return rows.having_all({f"items/{self.set}": items})
+
+    def _masked(self, rows: Rows, shape: tuple[int, ...]) -> Any:
+        """The items (B, R) that are linked to a masked token."""
+        links = rows[f"links/{self.set}"]
+        row, slot = where(links[:, :, 0] >= 0)
+        token, item = links[row, slot].T
+        hit = rows["masked"][row, token]
+        found = np.zeros(shape, np.bool_)
+        found[row[hit], item[hit]] = True
+        return found

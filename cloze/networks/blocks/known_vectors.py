@@ -1,0 +1,47 @@
+"""Vectors from outside of a network that are not trained, such as those of entities: the matrix of a look-up table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.errors import RecipeError, nearest
+
+
+class KnownVectors(nn.Module):
+    """The vectors (size, W) of the recipe's table `name`, which stay as they are; row 0 stands for no item.
+
+    The table brings them whenever the network is built, so a checkpoint holds the table and not the vectors. A stand-in, which
+    only has a size, gives zeros. Errors: no such table, one without vectors, or vectors of another width, is a `RecipeError`
+    about the argument `part`; `option` is the path of the one that sets the width.
+    """
+
+    def __init__(
+        self, *, name: str, width: int, tables: Mapping[str, Any] | None, part: str, option: str
+    ) -> None:
+        super().__init__()
+        known = {} if tables is None else tables
+        if name not in known:
+            raise RecipeError(f"{part}: there is no table {name!r}. {nearest(name, known)}")
+        found = getattr(known[name], "matrix", None)
+        if found is None and hasattr(known[name], "matrix"):
+            raise RecipeError(
+                f"{part}: the table {name!r} has no vectors. Name a run of transe or a file of vectors: "
+                f"--set tables.{name}.vectors=PATH"
+            )
+        if found is not None and found.shape[1] != width:
+            raise RecipeError(
+                f"{part}: the vectors of {name!r} have width {found.shape[1]}, expected {width}.\n"
+                f"  Say their width: --set {option}={found.shape[1]}"
+            )
+        self.weight: Tensor
+        made = torch.zeros(known[name].size, width) if found is None else torch.from_numpy(found).float().clone()
+        self.register_buffer("weight", made, persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(…) ids to (…, W)."""
+        return F.embedding(ids.long(), self.weight)

@@ -1,0 +1,252 @@
+"""ERNIE (Tsinghua): a Transformer whose upper layers also read vectors of the entities that the text names, and update them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.bounds import BelowOne, Count, Depth, Natural, Positive, Width
+from cloze.errors import RecipeError
+from cloze.networks import choices
+from cloze.networks.blocks.around import Around
+from cloze.networks.blocks.attention import Attention, AttentionInputs
+from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.embeddings import residual_dtype
+from cloze.networks.blocks.known_vectors import KnownVectors
+from cloze.networks.blocks.visibility import visibility
+from cloze.networks.clock import Clock
+from cloze.networks.cost import Operations, Shown
+from cloze.networks.transformer import Transformer
+from cloze.registry import Given, PartMark, register
+
+
+class EntityLayer(nn.Module):
+    """What one layer does with entities: attention among them, except in the first such layer, and maps that join them to tokens.
+
+    Parameters: `attention.*`, `attention_norm.*`, `inward.*` (from an entity to the inner numbers of the feed-forward),
+    `outward.*` (back), `norm.*`.
+    """
+
+    def __init__(
+        self, *, width: int, inner: int, heads: int | None, epsilon: float, rates: choices.Dropouts, clock: Clock
+    ) -> None:
+        super().__init__()
+        self.attention: Attention | None = None
+        if heads is not None:
+            self.attention = Attention(width=width, heads=heads, dropout=Dropout(rates.of_attention, clock))
+            self.attention_norm = nn.LayerNorm(width, eps=epsilon)
+            self.attention_dropout = Dropout(rates.hidden, clock)
+        self.inward, self.outward = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.norm, self.dropout = nn.LayerNorm(width, eps=epsilon), Dropout(rates.hidden, clock)
+
+    def meet(self, x: Tensor, given: AttentionInputs) -> Tensor:
+        """Entities (E, R, W) after attention among those of the same text."""
+        if self.attention is None:
+            return x
+        made: Tensor = self.attention_norm(x + self.attention_dropout(self.attention(x, given)))
+        return made
+
+
+class Entities(Around):
+    """Joins entities to the feed-forward of layers, from the layer `first` on.
+
+    `x` (E, R, W) are the entities, `real` (E, R, 1) those that exist, `given` what attention among them is given. `pairs` (N, 2)
+    are the flat positions of a token and of its entity, `home` (E·R,) the flat position of the token that each entity reads.
+    """
+
+    def __init__(
+        self, layers: Sequence[EntityLayer], first: int, x: Tensor, real: Tensor, given: AttentionInputs, pairs: Tensor,
+        home: Tensor,
+    ) -> None:
+        self.layers, self.first, self.x, self.real = layers, first, x, real
+        self.given, self.pairs, self.home = given, pairs, home
+
+    def before(self, number: int, layer: Any, x: Tensor, given: Any) -> Any:
+        """The feed-forward of a layer with entities is called through a `Joined`."""
+        if number < self.first:
+            return given
+        own = self.layers[number - self.first]
+        self.x = own.meet(self.x, self.given) * self.real
+        return replace(given, host=Joined(layer, own, self))
+
+
+class Joined:
+    """A layer's maps of the feed-forward, where entities join: h = f(W w + U e + b), read by tokens and entities alike."""
+
+    def __init__(self, layer: Any, own: EntityLayer, entities: Entities) -> None:
+        self.layer, self.own, self.entities = layer, own, entities
+
+    def inner(self, w: Tensor) -> Tensor:
+        """(…, D) to (…, inner), before the activation; the bias of U is added at every token, with or without an entity."""
+        made, pairs = self.layer.inner(w), self.entities.pairs
+        made = made + self.own.inward.bias.to(made.dtype)
+        if not len(pairs):
+            return made
+        joining = F.linear(self.entities.x.flatten(0, 1).index_select(0, pairs[:, 1]), self.own.inward.weight)
+        return made.flatten(0, -2).index_add(0, pairs[:, 0], joining.to(made.dtype)).view_as(made)
+
+    def outer(self, h: Tensor) -> Tensor:
+        """(…, inner) to (…, D); the entities are updated on the way."""
+        own, entities = self.own, self.entities
+        if own is not entities.layers[-1]:
+            read = own.dropout(own.outward(h.flatten(0, -2).index_select(0, entities.home)).view_as(entities.x))
+            entities.x = own.norm(entities.x + read)
+        made: Tensor = self.layer.outer(h)
+        return made
+
+
+class CountedEntities(Around):
+    """Counts what `Entities` computes: `items` entities in rows of `length`, `joins` of them with a token."""
+
+    def __init__(self, layers: Sequence[Any], first: int, items: int, length: int, joins: int) -> None:
+        self.layers, self.first, self.items, self.length, self.joins = layers, first, items, length, joins
+        self.live = False
+
+    def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
+        """The entity layer of this layer, if there is one."""
+        if number < self.first:
+            return
+        layer = self.layers[number - self.first]
+        own = counted.branch(live=self.live)
+        if layer.attention is not None:
+            own.maps(self.items, *layer.attention.projection_maps)
+            own.products(2 * self.items * self.length * layer.attention.inside)
+            own.maps(self.items, layer.attention.out)
+            own.above(layer.attention_norm)
+        own.weights(self.joins * layer.inward.weight.numel(), trained=layer.inward.weight.requires_grad)
+        counted.join(own)
+        if layer is not self.layers[-1]:
+            back = counted.branch()
+            back.maps(self.items, layer.outward)
+            back.above(layer.norm)
+            counted.join(back)
+            self.live = counted.live
+
+
+@register("network", "knowledge_fusion")
+class KnowledgeFusion(Transformer):
+    """BERT whose layers from `mix_at` on fuse vectors of entities into tokens that name them (Zhang et al., ERNIE, 2019, §3.3).
+
+    `items/entity` (E, R) are ids of the recipe's table `entities`, 0 for none, `links/entity` (N, 2) pairs the flat position of a
+    token with that of its entity. The summary token of every text is aligned with an entity, too, whose vector starts at zero
+    (thunlp/ERNIE). In each of these layers, with tokens w and entities e after attention: h = f(W w + U e + b), w becomes
+    LN(w + W' h) and e becomes LN(e + U' h). Without an entity U e is zero, but its bias is not. In the first of these layers
+    entities have no attention.
+
+    An entity that is linked to several tokens reads the first of them. The vectors are not trained; neither is what updates
+    entities in the last layer, because nothing reads it.
+
+    Differs: the formulas of the paper have no residual connections and no norms around h; the code has both.
+
+    Parameters: those of `transformer`, and `entity_layers.<n>.*`, 4,568,004 at the published size.
+    """
+
+    grafts = frozenset({"transformer"})
+    fresh = (*Transformer.fresh, "entity_layers")
+    looks_up = ("entities",)
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        name: {**size, "mix_at": (5 * size["layers"]) // 12} for name, size in Transformer.sizes.items()
+    }
+
+    def __init__(
+        self, *,
+        layers: Depth, width: Width, heads: Width,
+        mix_at: Natural = 5,
+        entities: str = "entities",
+        entity_width: Width = 100,
+        entity_heads: Width = 4,
+        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
+        max_length: Count = 512,
+        segments: Natural = 2,
+        norm_epsilon: Positive = 1e-12,
+        dropout: BelowOne | choices.Dropouts = 0.1,
+        initial: Annotated[choices.Truncated | choices.Normal, PartMark("initial")] = choices.Normal(),
+        vocab_size: Given[int], clock: Given[Clock], tables: Given[Mapping[str, Any] | None] = None,
+    ) -> None:
+        super().__init__(
+            layers=layers, width=width, heads=heads, feed_forward=feed_forward, norm=choices.Post(epsilon=norm_epsilon),
+            positions=choices.Learned(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
+            vocab_size=vocab_size, clock=clock,
+        )
+        if mix_at >= layers:
+            raise RecipeError(f"network.knowledge_fusion.mix_at: got {mix_at}, expected 0 to {layers - 1}, a layer.")
+        if entity_width % entity_heads:
+            raise RecipeError(
+                f"network.knowledge_fusion.entity_heads: {entity_heads} heads do not divide the width {entity_width} of entities."
+            )
+        self.mix_at = mix_at
+        self.entities = KnownVectors(
+            name=entities, width=entity_width, tables=tables, part="network.knowledge_fusion.entities",
+            option="network.entity_width",
+        )
+        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
+        self.entity_layers: Sequence[EntityLayer] = nn.ModuleList(  # type: ignore[assignment]
+            EntityLayer(
+                width=entity_width, inner=self.inner, heads=entity_heads if number > mix_at else None, epsilon=norm_epsilon,
+                rates=rates, clock=clock,
+            )
+            for number in range(mix_at, layers)
+        )
+        last = self.entity_layers[-1]
+        for unread in (last.outward, last.norm):
+            unread.requires_grad_(False)
+        self.takes = self.takes | {"items/entity", "links/entity"}
+        self.reset_parameters()
+        name_dropouts(self)
+
+    def depth_groups(self) -> list[nn.Module]:
+        """The embeddings, then the layers in order, each with its entity layer."""
+        partners = [*[nn.Identity()] * self.mix_at, *self.entity_layers]
+        return [self.embeddings, *map(nn.ModuleList, zip(self.layers, partners, strict=True))]
+
+    def forward(
+        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, summaries: Tensor | None = None,
+        items: Mapping[str, Tensor] | None = None, links: Mapping[str, Tensor] | None = None, around: Sequence[Around] = (),
+        **given: Any,
+    ) -> dict[str, Tensor]:
+        """The wanted states of tokens (B, L), as `transformer` gives them."""
+        named = None if items is None or links is None else (items["entity"], links["entity"].long())
+        fused = self._entities(tokens, summaries, named)
+        return super().forward(want=want, tokens=tokens, block=block, summaries=summaries, around=[fused, *around], **given)
+
+    def _entities(self, tokens: Tensor, summaries: Tensor | None, named: tuple[Tensor, Tensor] | None) -> Entities:
+        """The entities of each text (E, 1 + R): first the one of its summary token, which starts at zero."""
+        if summaries is None:
+            summaries = torch.arange(len(tokens), device=tokens.device) * tokens.shape[1]
+        items, pairs = named if named is not None else (tokens.new_zeros(len(summaries), 0), summaries.new_zeros(0, 2))
+        texts, count = items.shape
+        ids = torch.cat([items.new_zeros(texts, 1), items], 1)
+        real = ids > 0
+        real[:, 0] = True
+        text, item = torch.arange(texts, device=tokens.device), pairs[:, 1]
+        moved = item + torch.div(item, max(count, 1), rounding_mode="floor") + 1  # there is one more in each text
+        first = torch.stack([summaries.long(), text * (count + 1)], 1)
+        pairs = torch.cat([first, torch.stack([pairs[:, 0], moved], 1)])
+        spare = torch.iinfo(torch.int64).max
+        home = torch.full((ids.numel(),), spare, device=tokens.device)
+        home = home.scatter_reduce(0, pairs[:, 1], pairs[:, 0], "amin")
+        real = real & (home < spare).view_as(real)
+        seen = visibility("open", real.long(), length=count + 1, past=0, device=tokens.device)
+        pairs = pairs[real.flatten()[pairs[:, 1]]]
+        x = residual_dtype(self.entities(ids))
+        home = home.where(home < spare, 0)
+        return Entities(self.entity_layers, self.mix_at, x, real[..., None].to(x.dtype), AttentionInputs(seen), pairs, home)
+
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
+        around: Sequence[Around] = (),
+    ) -> None:
+        """As of a Transformer, and the entities' way through their layers."""
+        rows = len(fields["summaries"]) if "summaries" in fields else fields["tokens"].shape[0]
+        length, joins = 1, rows
+        if "items/entity" in fields:
+            rows, length = fields["items/entity"].shape[0], fields["items/entity"].shape[1] + 1
+            pairs = fields["links/entity"].long()
+            joins = rows + int((fields["items/entity"].flatten()[pairs[:, 1]] > 0).sum())
+        fused = CountedEntities(self.entity_layers, self.mix_at, rows * length, length, joins)
+        super().count_operations(counted, fields, want=want, positions=positions, around=[fused, *around])
