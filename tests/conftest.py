@@ -40,6 +40,14 @@ def forget_own_parts() -> None:
     clean = len(sys.modules), sum(map(len, _builders.values()))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def without_waiting_for_disks() -> Iterator[None]:
+    """`fsync` guards against a loss of power, which no test causes: what a killed process has written is there without it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real corpora: $CLOZE_DATA, else ../shared/data next to the repository; skips where it is absent."""
