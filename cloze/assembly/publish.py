@@ -24,6 +24,7 @@ from cloze.assembly.share import share
 from cloze.assembly.step_keys import head_key
 from cloze.assembly.user_files import UserFile, write_copies
 from cloze.interop import Card, Head, Model, Table, complete, export_folder
+from cloze.interop.arguments import flat
 from cloze.interop.choice import Choice, choose
 from cloze.registry import lookup
 from cloze.text import Tokenizer
@@ -114,7 +115,8 @@ class Publisher:
                     heads[spec.state] = Head(spec.part.name, plain(spec.part.arguments), parameters, own)
         edits = input_edits(self.recipe)
         named = [value for spec in edits for value in spec.arguments.values()]
-        named += [part.arguments.get(argument) for argument in class_of("network", part.name).looks_up]
+        paths = flat(plain(part.arguments), part.name)
+        named += [paths[path] for path in class_of("network", part.name).looks_up]
         looked_up = set(map(str, named)) & self.tables.keys()
         model = Model(
             arguments=complete(plain(part.arguments), part.name), order=self._order(name, orders),

@@ -19,6 +19,18 @@ Activation = Literal["gelu", "gelu_tanh", "relu"]
 #: Layer norm, layer norm without offsets, and the norm by root mean square, which has none.
 Norm = Literal["layer", "layer_without_biases", "rms"]
 
+# ---- knowledge -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntityVectors:
+    """The look-up table of entities, the width of its vectors, and the number of heads of attention among entities."""
+
+    table: str = "entities"
+    width: Width = 100
+    heads: Width = 4
+
+
 # ---- positions -------------------------------------------------------------------------------------------------------
 
 

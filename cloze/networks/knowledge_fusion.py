@@ -148,7 +148,7 @@ class KnowledgeFusion(Transformer):
 
     grafts = frozenset({"transformer"})
     fresh = (*Transformer.fresh, "entity_layers")
-    looks_up = ("entities",)
+    looks_up = ("entities.table",)
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {
         name: {**size, "mix_at": (5 * size["layers"]) // 12} for name, size in Transformer.sizes.items()
     }
@@ -157,9 +157,7 @@ class KnowledgeFusion(Transformer):
         self, *,
         layers: Depth, width: Width, heads: Width,
         mix_at: Natural = 5,
-        entities: str = "entities",
-        entity_width: Width = 100,
-        entity_heads: Width = 4,
+        entities: choices.EntityVectors = choices.EntityVectors(),
         feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
         max_length: Count = 512,
         segments: Natural = 2,
@@ -175,20 +173,20 @@ class KnowledgeFusion(Transformer):
         )
         if mix_at >= layers:
             raise RecipeError(f"network.knowledge_fusion.mix_at: got {mix_at}, expected 0 to {layers - 1}, a layer.")
-        if entity_width % entity_heads:
+        if entities.width % entities.heads:
             raise RecipeError(
-                f"network.knowledge_fusion.entity_heads: {entity_heads} heads do not divide the width {entity_width} of entities."
+                f"network.knowledge_fusion.entities.heads: {entities.heads} heads do not divide the width {entities.width}."
             )
         self.mix_at = mix_at
         self.entities = KnownVectors(
-            name=entities, width=entity_width, tables=tables, part="network.knowledge_fusion.entities",
-            option="network.entity_width",
+            name=entities.table, width=entities.width, tables=tables, part="network.knowledge_fusion.entities",
+            option="network.entities.width",
         )
         rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
         self.entity_layers: Sequence[EntityLayer] = nn.ModuleList(  # type: ignore[assignment]
             EntityLayer(
-                width=entity_width, inner=self.inner, heads=entity_heads if number > mix_at else None, epsilon=norm_epsilon,
-                rates=rates, clock=clock,
+                width=entities.width, inner=self.inner, heads=entities.heads if number > mix_at else None,
+                epsilon=norm_epsilon, rates=rates, clock=clock,
             )
             for number in range(mix_at, layers)
         )

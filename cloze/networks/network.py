@@ -74,8 +74,8 @@ class Network(nn.Module, ABC):
     at `positions`, if the caller gives them. `sizes` are the arguments of its named sizes, `inputs` the sizes of its tables of
     further ids. `stack` says what its layers are, for the laws that fit a recipe to a budget; None: no law was measured.
     `grafts` are the parts of plainer networks whose checkpoints it may start from, as they have its tensors under its names;
-    `fresh` are the modules that such a checkpoint may lack, each as a whole. `looks_up` are the arguments that name look-up
-    tables which it reads whenever it is used, so that a checkpoint holds them.
+    `fresh` are the modules that such a checkpoint may lack, each as a whole. `looks_up` are the paths of the arguments
+    that name look-up tables which it reads whenever it is used, so that a checkpoint holds them.
     `of_words`: it is a table of single words and reads no texts. `writes` is the state of a decoder that writes another text than
     the one that is read; None: it has no decoder. `summary_of`: the token whose state is the `summary` of a row, or the
     `mean` of all of them; with `summarises_decoder`, a token of the decoder.

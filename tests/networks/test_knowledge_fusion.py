@@ -23,7 +23,7 @@ ARGUMENTS: dict[str, Any] = {"layers": 3, "width": 8, "heads": 2, "max_length": 
 
 def build(matrix: Any = MATRIX, **changed: Any) -> KnowledgeFusion:
     torch.manual_seed(3)
-    arguments = {**ARGUMENTS, "mix_at": 1, "entity_width": WIDTH, "entity_heads": 2, **changed}
+    arguments = {**ARGUMENTS, "mix_at": 1, "entities.width": WIDTH, "entities.heads": 2, **changed}
     tables = {"entities": SimpleNamespace(size=len(matrix), matrix=matrix)}
     network = network_of("knowledge_fusion", **arguments, vocab_size=VOCABULARY, clock=Clock(1), tables=tables).double().eval()
     for layer in network.entity_layers:
@@ -156,9 +156,9 @@ def test_everything_that_is_read_is_trained_and_the_vectors_are_not() -> None:
 
 @pytest.mark.parametrize(("changed", "told"), [
     ({"mix_at": 3}, r"mix_at: got 3, expected 0 to 2, a layer"),
-    ({"entity_heads": 3}, "entity_heads: 3 heads do not divide the width 4"),
-    ({"entity_width": 6}, r"have width 4, expected 6.\n  Say their width: --set network.entity_width=4"),
-    ({"entities": "entitties"}, "there is no table 'entitties'. .*entities"),
+    ({"entities.heads": 3}, "entities.heads: 3 heads do not divide the width 4"),
+    ({"entities.width": 6, "entities.heads": 2}, r"have width 4, expected 6.\n  Say their width: --set network.entities.width=4"),
+    ({"entities.table": "entitties"}, "there is no table 'entitties'. .*entities"),
 ])  # fmt: skip
 def test_arguments_that_do_not_fit_are_refused(changed: dict[str, Any], told: str) -> None:
     with pytest.raises(RecipeError, match=told):

@@ -11,6 +11,14 @@ from torch import Tensor, nn
 
 from cloze.errors import RecipeError, nearest
 
+#: The vectors of what takes the place of a table before the corpus is known, and only has a size.
+STAND_IN = object()
+
+
+def matrix_of(table: Any) -> Any:
+    """The vectors (size, W) of a look-up table, None if it has none, `STAND_IN` for a stand-in."""
+    return getattr(table, "matrix", STAND_IN)
+
 
 class KnownVectors(nn.Module):
     """The vectors (size, W) of the recipe's table `name`, which stay as they are; row 0 stands for no item.
@@ -27,19 +35,19 @@ class KnownVectors(nn.Module):
         known = {} if tables is None else tables
         if name not in known:
             raise RecipeError(f"{part}: there is no table {name!r}. {nearest(name, known)}")
-        found = getattr(known[name], "matrix", None)
-        if found is None and hasattr(known[name], "matrix"):
+        found = matrix_of(known[name])
+        if found is None:
             raise RecipeError(
                 f"{part}: the table {name!r} has no vectors. Name a run of transe or a file of vectors: "
                 f"--set tables.{name}.vectors=PATH"
             )
-        if found is not None and found.shape[1] != width:
+        if found is not STAND_IN and found.shape[1] != width:
             raise RecipeError(
                 f"{part}: the vectors of {name!r} have width {found.shape[1]}, expected {width}.\n"
                 f"  Say their width: --set {option}={found.shape[1]}"
             )
         self.weight: Tensor
-        made = torch.zeros(known[name].size, width) if found is None else torch.from_numpy(found).float().clone()
+        made = torch.zeros(known[name].size, width) if found is STAND_IN else torch.from_numpy(found).float().clone()
         self.register_buffer("weight", made, persistent=False)
 
     def forward(self, ids: Tensor) -> Tensor:

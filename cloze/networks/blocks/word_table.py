@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.errors import RecipeError, nearest
+from cloze.networks.blocks.known_vectors import STAND_IN, matrix_of
 
 
 class WordTable(nn.Module):
@@ -40,8 +41,8 @@ class WordTable(nn.Module):
         """Copy the vectors of a table; a stand-in, which knows none, is left alone."""
         if name not in tables:
             raise RecipeError(f"{network}.vectors: there is no table {name!r}. {nearest(name, tables)}")
-        found = getattr(tables[name], "matrix", None)
-        if found is None or self.tokens.weight.is_meta:
+        found = matrix_of(tables[name])
+        if found is None or found is STAND_IN or self.tokens.weight.is_meta:
             return
         if found.shape != self.tokens.weight.shape:
             raise RecipeError(
