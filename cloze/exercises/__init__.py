@@ -36,6 +36,7 @@ from cloze.exercises import (
     retokenize,
     rotate,
     separate,
+    show,
     shuffle,
     split_words,
     spread,
@@ -53,5 +54,5 @@ __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "arcs", "body_first", "boundaries", "bring", "close", "copy", "corrupt",
     "corrupt_items", "cut", "delete", "frame", "hide", "inverse_cloze", "label", "link", "mask", "match", "mismatch", "only",
     "order", "pair", "pair_half", "permutation", "permute", "predict", "predict_items", "reference", "retokenize", "rotate",
-    "separate", "shuffle", "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows",
+    "separate", "show", "shuffle", "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 
 from cloze.errors import RecipeError, nearest
 from cloze.exercises.edit import Edit
+from cloze.exercises.layer_units import begins
 from cloze.exercises.units.question import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw
@@ -68,16 +69,3 @@ class Link(Edit):
         links = np.full((rows.count, max(int(pairs.max(initial=0)), 1), 2), -1, np.int32)
         links[at_row, slots(pairs)] = np.stack([column, which], axis=1)
         return rows.having_all({f"items/{self.give}": items, f"links/{self.give}": links})
-
-
-def begins(rows: Rows, layer: str) -> Any:
-    """(B, L) where units of a layer begin, within the rows: at their first token, or at the first that was not cut off."""
-    marks = rows[f"layers/{layer}"]
-    inside = marks > 0
-    first = marks == 1
-    first[:, 1:] |= inside[:, 1:] & ~inside[:, :-1]
-    first[:, 0] |= inside[:, 0]
-    if f"labels/{layer}" in rows:  # two units that touch where the second has lost its first token
-        labels = rows[f"labels/{layer}"]
-        first[:, 1:] |= inside[:, 1:] & (labels[:, 1:] != labels[:, :-1])
-    return first & before(rows["length"], marks.shape[1])

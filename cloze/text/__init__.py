@@ -7,6 +7,7 @@ Its contract (roles, exact ids, Hugging Face layout, determinism) is tested in t
 
 from cloze.text.annotate import Annotations, ListAnnotator
 from cloze.text.annotator import Annotator
+from cloze.text.annotators import Case, LexiconAnnotator, Repeats
 from cloze.text.chunks import ChunkEncoder
 from cloze.text.mentions import Conllu, Mentions
 from cloze.text.normalise import Normalise
@@ -24,14 +25,17 @@ __all__ = [
     "Annotations",
     "Annotator",
     "ByteBPE",
+    "Case",
     "ChunkEncoder",
     "Conllu",
     "Dictionary",
     "Encoded",
     "Jieba",
+    "LexiconAnnotator",
     "ListAnnotator",
     "Mentions",
     "Normalise",
+    "Repeats",
     "Segmenter",
     "TextSpec",
     "Tokenizer",

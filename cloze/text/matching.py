@@ -89,20 +89,30 @@ def read_list(file: str, where: str) -> list[str]:
     A line with tabs gives its first column; a line whose second word is a number, its first word (jieba: word, frequency, part
     of speech). Any other line is one entry, spaces included. Lines that begin with `#` are comments.
     """
-    path = Path(file).expanduser()
-    if not path.is_file():
-        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        hint = nearest(path.name, siblings) if siblings else "Give the path of a text file with one entry per line."
-        raise RecipeError(f"{where}: {file}: no such file. {hint}")
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise RecipeError(f"{where}: {file}: not UTF-8; convert it first: iconv -f GB18030 -t UTF-8 IN > OUT") from None
+    lines = read_text(file, where).splitlines()
     entries = [_entry(line) for line in lines if not line.startswith("#")]
     found = [entry for entry in entries if entry]
     if not found:
         raise RecipeError(f"{where}: {file}: the list is empty; expected one entry per line.")
     return found
+
+
+def read_text(file: str, where: str) -> str:
+    """The text of a file. Raises `RecipeError` if it is missing or not UTF-8; `where` names the argument."""
+    try:
+        return read_bytes(file, where).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise RecipeError(f"{where}: {file}: not UTF-8; convert it first: iconv -f GB18030 -t UTF-8 IN > OUT") from None
+
+
+def read_bytes(file: str, where: str) -> bytes:
+    """The content of a file. Raises `RecipeError` if it is missing."""
+    path = Path(file).expanduser()
+    if not path.is_file():
+        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        hint = nearest(path.name, siblings) if siblings else "Give the path of a text file with one entry per line."
+        raise RecipeError(f"{where}: {file}: no such file. {hint}")
+    return path.read_bytes()
 
 
 def listing(entries: Iterable[str]) -> bytes:

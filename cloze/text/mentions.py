@@ -9,15 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
+from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from cloze.errors import CorpusError, RecipeError, nearest
+from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
 from cloze.text.annotator import Annotator, Unit
-from cloze.text.matching import inside_run
+from cloze.text.annotators import Labels, Naming
+from cloze.text.matching import inside_run, read_bytes, read_text
 from cloze.text.sentences import split_sentences
 from cloze.text.tokenizer import readable
 from cloze.untrusted import parse_json
@@ -41,8 +42,8 @@ class TextUnits:
     sentences is marked in both.
     """
 
-    def __init__(self, given: Iterable[Given]) -> None:
-        names: dict[str, int] = {}
+    def __init__(self, given: Iterable[Given], naming: Naming | None = None) -> None:
+        naming = naming or Naming(None, "")
         self.units: dict[int, tuple[Unit, ...]] = {}
         self.record: dict[int, int] = {}
         self.lines: list[tuple[int, str]] = []
@@ -50,8 +51,8 @@ class TextUnits:
         for line, text, units in given:
             solid, plain = _solid(text)
             numbered = [
-                (bisect_left(solid, start), bisect_left(solid, stop), names.setdefault(label, len(names)))
-                for start, stop, label in units
+                (bisect_left(solid, start), bisect_left(solid, stop), number) for start, stop, label in units
+                if (number := naming.of(label)) is not None
             ]
             self.count += len(numbered)
             new = False
@@ -62,7 +63,7 @@ class TextUnits:
                     self.units[key], self.record[key], new = inside, len(self.lines), True
             if new:
                 self.lines.append((line, text[:60]))
-        self.labels = tuple(names)
+        self.labels = tuple(naming.names)
 
     def of(self, text: str) -> list[Unit]:
         """The units of a sentence."""
@@ -90,16 +91,17 @@ class Listed(Annotator):
         self._found: TextUnits | None = None
         self._hash: str | None = None
         if file is not None:
-            data = _bytes_of(file, f"text.annotate: {kind}.file")
+            where = f"text.annotate: {kind}.file"
+            data = read_bytes(file, where)
             about = json.dumps([kind, self._settings], sort_keys=True).encode()
             self._hash = hashlib.sha256(about + b"\0" + data).hexdigest()
-            self._found = TextUnits(self.read(data))
-            if not self._found.labels:
+            self._found = self.units_of(read_text(file, where))
+            if not self._found.count:
                 raise RecipeError(f"{file}: none of its texts has a unit, so there is nothing to annotate.")
 
-    def read(self, data: bytes) -> Iterator[Given]:
-        """The texts of the file's content, with their units."""
-        raise NotImplementedError
+    @abstractmethod
+    def units_of(self, content: str) -> TextUnits:
+        """The units of the texts that a file holds."""
 
     @property
     def hash(self) -> str | None:
@@ -160,10 +162,14 @@ class Mentions(Listed):
         self.cut_words = cut_words
         super().__init__("mentions", file, {"cut_words": cut_words}, other_texts)
 
-    def read(self, data: bytes) -> Iterator[Given]:
+    def units_of(self, content: str) -> TextUnits:
+        """The mentions of every text."""
+        return TextUnits(self._records(content))
+
+    def _records(self, content: str) -> Iterator[Given]:
         """The texts that have mentions. All faults are reported together, with their lines."""
         faults = Faults(str(self.file))
-        for number, row in enumerate(_decoded(data, str(self.file)).split("\n"), 1):
+        for number, row in enumerate(content.split("\n"), 1):
             if row and not row.isspace():
                 found = self._record(row, number, faults)
                 if found is not None and found.units:
@@ -205,23 +211,30 @@ class Conllu(Listed):
         file: The file; its comments `# text = …` must be the sentences of the corpus. A recipe may omit it if the store that it
             is trained on has the layer.
         column: The column with the labels.
+        labels: The labels that count, in the order of their numbers, or labels of the file that count as one by its name
+            (`{noun: [NOUN, PROPN], verb: [VERB, AUX]}`); default: all.
         other_texts: `ignore` sentences that the corpus does not have, or `refuse` them.
     """
 
     def __init__(
         self, *, file: str | None = None, column: Literal["upos", "xpos", "lemma", "deprel"] = "upos",
-        other_texts: Literal["refuse", "ignore"] = "refuse",
+        labels: Labels | None = None, other_texts: Literal["refuse", "ignore"] = "refuse",
     ) -> None:
         self.column = column
-        super().__init__("conllu", file, {"column": column}, other_texts)
+        self._naming = Naming(labels, "conllu")
+        super().__init__("conllu", file, {"column": column, "labels": labels}, other_texts)
 
-    def read(self, data: bytes) -> Iterator[Given]:
+    def units_of(self, content: str) -> TextUnits:
+        """The labels of the words of every sentence."""
+        return TextUnits(self._sentences(content), self._naming)
+
+    def _sentences(self, content: str) -> Iterator[Given]:
         """The sentences with their words. All faults are reported together, with their lines."""
         faults = Faults(str(self.file))
         place = {"lemma": 2, "upos": 3, "xpos": 4, "deprel": 7}[self.column]
         text, first, words = "", 0, list[tuple[str, str]]()
         covered = 0  # the words up to this number are written as one (2-3 don't)
-        for number, row in enumerate([*_decoded(data, str(self.file)).split("\n"), ""], 1):
+        for number, row in enumerate([*content.split("\n"), ""], 1):
             row = row.rstrip("\r")
             if not row:
                 if words:
@@ -354,20 +367,3 @@ def _ranges(text: str) -> dict[tuple[int, int], None]:
         mark(split_sentences(" ".join(line.strip() for line in lines)), 0)
         mark([text], 0)
     return found
-
-
-def _bytes_of(file: str, where: str) -> bytes:
-    path = Path(file).expanduser()
-    if not path.is_file():
-        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        hint = nearest(path.name, siblings) if siblings else "Give the path of a file."
-        raise RecipeError(f"{where}: {file}: no such file. {hint}")
-    return path.read_bytes()
-
-
-def _decoded(data: bytes, file: str) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise CorpusError(f"{file}:{line}: not UTF-8; convert it first: iconv -f GB18030 -t UTF-8 IN > OUT") from None

@@ -31,6 +31,7 @@ REQUIRED = {
     "template": "[CLS] {A} [SEP]", "to": "other", "companion": "next", "table": "ngrams", "network": "bert", "layer": "entity",
 }
 OF_EDIT = {("link", "table"): "entities"}
+MORE: dict[str, dict[str, Any]] = {"show": {"layer": "entity"}}
 ENTITIES = BoundEntities(
     [f"Q{number}" for number in range(5)], names=["a", "b", "c", "d", "e"], tokens=[[5], [6, 7], [8], [9], [10]],
     layers={"entity": np.array([0, 3, 0, 5], np.int32)},
@@ -86,7 +87,7 @@ def _references(length):
 
 def build(name: str):
     builder = registry.lookup("edit", name)
-    arguments = {}
+    arguments = dict(MORE.get(name, {}))
     for key, p in parameters(builder).items():
         if isinstance(mark_of(p), GivenMark):
             arguments |= {key: GIVEN[key]} if key in GIVEN else {}

@@ -16,7 +16,19 @@ from cloze.exercises.facts import TokenFacts
 from cloze.exercises.frame import Frame
 from cloze.exercises.link import Link
 from cloze.rng import Draw
-from cloze.text import Annotations, Conllu, Mentions, Normalise, TextSpec, Tokenizer, WordPiece, train
+from cloze.text import (
+    Annotations,
+    Case,
+    Conllu,
+    LexiconAnnotator,
+    Mentions,
+    Normalise,
+    Repeats,
+    TextSpec,
+    Tokenizer,
+    WordPiece,
+    train,
+)
 
 CURIE = "Marie Curie was born in Warsaw. She moved to Paris with Pierre Curie."
 CAPITALS = "Paris is the capital of France, and Warsaw is not."
@@ -165,6 +177,28 @@ def test_a_column_of_conllu_labels_every_word(tokenizer: Tokenizer, tmp_path: Pa
     layer = Conllu(file=str(tmp_path / "a.conllu"))
     made = build_store_from_texts(TEXTS, tokenizer, tmp_path / "s", annotations=Annotations(None, {"pos": layer}))
     assert units(made, "pos") == [("nobody", "PRON"), ("is", "AUX"), ("named", "VERB"), ("here", "ADV")]
+
+
+def test_words_are_labelled_by_a_lexicon_by_their_case_and_by_whether_they_occur_elsewhere(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    (tmp_path / "w.tsv").write_text("# words\nParis\tgood\nnot\tbad\ncapital of\tnone\nborn\tfine\r\n", encoding="utf-8")
+    lexicon = LexiconAnnotator(file=str(tmp_path / "w.tsv"), labels={"negative": ["bad"], "positive": ["good", "fine"]})
+    layers = {"polarity": lexicon, "case": Case(), "repeats": Repeats()}
+    store = build_store_from_texts(TEXTS[:1], tokenizer, tmp_path / "s", annotations=Annotations(None, layers))
+    assert store.label_names("polarity") == ("negative", "positive")
+    good = [("born", "positive"), ("paris", "positive"), ("paris", "positive"), ("not", "negative")]
+    assert units(store, "polarity") == good
+    assert [word for word, label in units(store, "case") if label == "capital"] == [
+        "marie", "curie", "warsaw", "she", "paris", "pierre", "curie", "paris", "france", "warsaw",
+    ]
+    assert sorted({word for word, label in units(store, "repeats") if label == "elsewhere"}) == ["curie", "paris", "warsaw"]
+
+
+def test_a_lexicon_with_a_line_without_a_label_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "w.tsv").write_text("good\tpositive\nbad negative\n", encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"w\.tsv:2: 'bad negative'; expected a word and a label with a tab"):
+        LexiconAnnotator(file=str(tmp_path / "w.tsv"))
 
 
 def test_rows_and_their_companions_carry_labels(store: Store) -> None:

@@ -1,0 +1,60 @@
+"""Show the network labels of an annotation layer, or of a record, as further ids of its tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cloze.errors import RecipeError
+from cloze.exercises.edit import Edit
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+
+@register("edit", "show")
+@dataclass(frozen=True)
+class Show(Edit):
+    """Give `inputs/<set>` (B, L): the label + 1 of each token's unit in the annotation layer `layer`, 0 outside; or with `column`
+    that of the row's record, at every token of the text (SentiLARE, Ke et al., 2020). `set` defaults to that name.
+
+    A token does not show the label of its unit if it is hidden: if it is masked, and `corrupt` has not kept it. The label of a
+    record is shown at hidden tokens, too.
+    """
+
+    layer: str | None = None
+    column: str | None = None
+    set: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.layer is None) == (self.column is None):
+            raise RecipeError("show: expected the name of a layer or of a column, one of them.")
+
+    @property
+    def takes(self) -> frozenset[str]:
+        own = {f"layers/{self.layer}", f"labels/{self.layer}"} if self.layer is not None else {f"column/{self.column}"}
+        return frozenset({"tokens", *own})
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Fields used if present: what is hidden, and what the frame inserted."""
+        return frozenset({"masked", "original"} if self.layer is not None else {"special"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({f"inputs/{self.set or self.layer or self.column}"})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        (given,) = self.gives
+        if self.column is not None:
+            shown = np.broadcast_to(rows[f"column/{self.column}"][:, None] + 1, rows["tokens"].shape)
+            shown = np.where(rows["special"], 0, shown) if "special" in rows else shown
+            return rows.having_all({given: shown.astype(np.int32)})
+        labels = rows[f"labels/{self.layer}"].astype(np.int32)
+        if "masked" not in rows:
+            return rows.having_all({given: labels})
+        hidden = rows["masked"]
+        if "original" in rows:
+            hidden = hidden & (rows["tokens"] != rows["original"])
+        return rows.having_all({given: np.where(hidden, np.int32(0), labels)})
