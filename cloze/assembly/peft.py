@@ -27,8 +27,8 @@ from cloze.interop.files import read_json, read_tensors, write_json, write_tenso
 from cloze.interop.mapping import SAME, STACKED, TURNED, entries, to_theirs
 from cloze.interop.model import as_classifier
 from cloze.interop.read import import_heads
+from cloze.networks.blocks.projections import STACKED as PARTS
 from cloze.transfer import LoRA
-from cloze.transfer.maps import STACKED as PARTS
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 _LEAD = "base_model.model."

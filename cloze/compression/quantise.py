@@ -12,13 +12,14 @@ from cloze.bounds import Count
 from cloze.compression.maps import token_tables
 from cloze.errors import CheckpointError
 from cloze.networks.blocks.computed import compute_weight
+from cloze.networks.blocks.projections import STACKED
 from cloze.registry import register
 from cloze.transfer.change import Change
-from cloze.transfer.maps import STACKED, chosen_maps
+from cloze.transfer.maps import whole_maps
 
 
 class Rounded(NamedTuple):
-    """A rounded weight: `integers` (out, in), the `step` of each row (out, 1), and `zero` (out, 1), for which 0 stands."""
+    """A rounded weight: `integers` (out, in), the `step` of each row (out, 1), and the integer `zero` (out, 1), which means 0."""
 
     integers: Tensor
     step: Tensor
@@ -121,12 +122,10 @@ class Quantise(Change):
     def apply(self, network: Any) -> None:
         """Round every chosen map, and the table of tokens."""
         of_maps, largest = self._bits_of_maps(network)
-        names = {id(module): name.rpartition(".")[2] for name, module in network.named_modules()}
-        for linear, rows in chosen_maps(network, self.on, of="quantise"):
-            if rows != slice(None):
-                raise CheckpointError("quantise: on: names whole maps, not parts of stacked projections: write `projections`.")
-            groups = self.groups * len(STACKED.get(names[id(linear)], "1"))
-            self._round(linear, of_maps.get(id(linear), largest), groups, names[id(linear)])
+        for path, linear in whole_maps(network, self.on, of="quantise"):
+            name = path.rpartition(".")[2]
+            groups = self.groups * len(STACKED.get(name, (name,)))
+            self._round(linear, of_maps.get(id(linear), largest), groups, name)
         for table in token_tables(network) if self.embeddings else ():
             self._round(table, largest if self.embeddings is True else self.embeddings, 1, "the table of tokens")
 

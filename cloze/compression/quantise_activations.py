@@ -16,7 +16,7 @@ from cloze.networks.blocks.computed import surround
 from cloze.networks.blocks.observer import Observer
 from cloze.registry import register
 from cloze.transfer.change import Change
-from cloze.transfer.maps import chosen_maps, rows_of
+from cloze.transfer.maps import rows_of, whole_maps
 
 
 class ActivationRounding(Observer):
@@ -115,17 +115,14 @@ class QuantiseActivations(Change):
         """Surround every chosen map."""
         if not 2 <= self.bits <= 16:
             raise CheckpointError(f"quantise_activations: {self.bits} bits. Expected 2 to 16.")
-        maps = chosen_maps(network, self.on, of="quantise_activations")
+        maps = whole_maps(network, self.on, of="quantise_activations")
         if network.stack != "attention":
             raise CheckpointError(
                 f"quantise_activations: {type(network).__name__} is not built of Transformer layers. Use quantise, for weights."
             )
-        names = {id(module): name for name, module in network.named_modules()}
         missing = set(self.outputs)
-        for linear, rows in maps:
-            if rows != slice(None):
-                raise CheckpointError("quantise_activations: on: names whole maps: write `projections`.")
-            own = {name: rows_of(names[id(linear)], linear.out_features, name) for name in self.outputs}
+        for path, linear in maps:
+            own = {name: rows_of(path, linear.out_features, name) for name in self.outputs}
             found = {name: part for name, part in own.items() if part is not None}
             missing -= set(found)
             surround(linear, "quantise_activations", RoundedMap(found, bits=self.bits, average=self.average))

@@ -5,8 +5,7 @@ An optimiser whose step depends on the size of a tensor (LAMB, Adafactor) treats
 
 from __future__ import annotations
 
-#: Modules by name, and how many maps each stacks: queries, keys and values; keys and values of the source.
-_STACKED = {"projections": 3, "memory": 2}
+from cloze.networks.blocks.projections import STACKED
 
 
 def stacked(name: str) -> int:
@@ -15,4 +14,4 @@ def stacked(name: str) -> int:
     >>> stacked("networks.main.layers.0.attention.projections.weight"), stacked("networks.main.embeddings.tokens.weight")
     (3, 1)
     """
-    return _STACKED.get(name.split(".")[-2], 1) if "." in name else 1
+    return len(STACKED.get(name.split(".")[-2], ("itself",))) if "." in name else 1

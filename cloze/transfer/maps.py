@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
 
 from cloze.errors import CheckpointError
 from cloze.networks.blocks.computed import is_added
-
-#: What maps that stack several projections hold, by the last part of their names: the parts are equally high.
-STACKED: Mapping[str, tuple[str, ...]] = MappingProxyType({"projections": ("query", "key", "value"), "memory": ("key", "value")})
+from cloze.networks.blocks.projections import STACKED
 
 
 def chosen_maps(network: Any, on: Sequence[str] | None, *, of: str) -> list[tuple[nn.Linear, slice]]:
@@ -45,6 +42,15 @@ def chosen_maps(network: Any, on: Sequence[str] | None, *, of: str) -> list[tupl
             )
         chosen += found
     return chosen
+
+
+def whole_maps(network: Any, on: Sequence[str] | None, *, of: str) -> list[tuple[str, nn.Linear]]:
+    """As `chosen_maps`, each with its name; `CheckpointError` if `on` names a part of stacked projections."""
+    chosen = chosen_maps(network, on, of=of)
+    if any(rows != slice(None) for _, rows in chosen):
+        raise CheckpointError(f"{of}: on: names whole maps, not parts of stacked projections: write `projections`.")
+    names = {id(module): name for name, module in network.named_modules()}
+    return [(names[id(linear)], linear) for linear, _ in chosen]
 
 
 def freeze(network: nn.Module) -> None:

@@ -23,6 +23,7 @@ from cloze.errors import CheckpointError
 from cloze.networks import GRU, Clock, Transformer
 from cloze.networks.blocks.computed import keep_computed
 from cloze.training.schedules import LinearChange
+from cloze.transfer.maps import chosen_maps
 from tests.making import network_of
 
 SHAPE: dict[str, Any] = {"layers": 2, "width": 8, "heads": 4, "positions.max_length": 16, "initial.std": 0.5, "dropout": 0.0}
@@ -277,6 +278,22 @@ def test_the_table_of_tokens_is_pruned_where_asked_and_the_tied_head_reads_the_z
     assert int((network.tables["tokens"].weight == 0).sum()) == table.weight.numel() // 2
     keep_computed(network)
     assert type(network.embeddings.tokens) is nn.Embedding and int((network.embeddings.tokens.weight == 0).sum()) == 80
+
+
+def test_queries_and_keys_that_share_a_map_are_found_and_rounded_apart() -> None:
+    shape = {"layers": 1, "width": 8, "heads": 2, "bottleneck.width": 4, "feed_forward.inner": 6, "positions.max_length": 16}
+    network = network_of("mobile_transformer", **shape, vocab_size=20, clock=Clock())
+    stacked = network.layers[0].attention.query_key
+    assert chosen_maps(network, ["query", "key", "value"], of="lora") == [
+        (stacked, slice(0, 4)), (stacked, slice(4, 8)), (network.layers[0].attention.value, slice(None))
+    ]
+    with torch.no_grad():
+        stacked.weight[4:] *= 100
+    expected = torch.cat([round_weight(half, bits=8, groups=1).floats for half in stacked.weight.detach().chunk(2)])
+    Quantise(8).apply(network)
+    QuantiseActivations(8).apply(network)
+    assert torch.equal(stacked.weight, expected)
+    assert list(stacked.around["quantise_activations"].output) == ["query", "key"]
 
 
 def test_layers_are_skipped_at_their_rate_in_training_alone_without_scaling() -> None:

@@ -93,26 +93,27 @@ def test_lamb_gives_vectors_a_ratio_only_when_told_and_bounds_it() -> None:
 
 
 @pytest.mark.parametrize("spec", [Lamb(weight_decay=0.1), Lamb(ratio="all", bias_correction=True, largest_ratio=10.0)])
-def test_lamb_moves_stacked_projections_like_the_tensors_they_stack(spec: Lamb) -> None:
+@pytest.mark.parametrize(("name", "parts"), [("projections", 3), ("memory", 2), ("query_key", 2)])
+def test_lamb_moves_stacked_projections_like_the_tensors_they_stack(spec: Lamb, name: str, parts: int) -> None:
     torch.manual_seed(1)
-    stacked, apart = nn.ModuleDict({"projections": nn.Linear(4, 12)}), nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+    stacked, apart = nn.ModuleDict({name: nn.Linear(4, 4 * parts)}), nn.ModuleList(nn.Linear(4, 4) for _ in range(parts))
     with torch.no_grad():
-        for part, scale in zip(apart, (0.1, 1.0, 5.0), strict=True):
+        for part, scale in zip(apart, (0.1, 1.0, 5.0), strict=False):
             part.weight.mul_(scale)
-        stacked["projections"].weight.copy_(torch.cat([part.weight for part in apart]))
-        stacked["projections"].bias.copy_(torch.cat([part.bias for part in apart]))
+        stacked[name].weight.copy_(torch.cat([part.weight for part in apart]))
+        stacked[name].bias.copy_(torch.cat([part.bias for part in apart]))
     optimizers = [spec.build(module.named_parameters()) for module in (stacked, apart)]
     for _ in range(2):
-        gradient, offset = torch.randn(12, 4), torch.randn(12)
-        stacked["projections"].weight.grad, stacked["projections"].bias.grad = gradient, offset
+        gradient, offset = torch.randn(4 * parts, 4), torch.randn(4 * parts)
+        stacked[name].weight.grad, stacked[name].bias.grad = gradient, offset
         for number, part in enumerate(apart):
             part.weight.grad, part.bias.grad = gradient[4 * number : 4 * number + 4], offset[4 * number : 4 * number + 4]
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = 0.01
             optimizer.step()
-    torch.testing.assert_close(stacked["projections"].weight, torch.cat([part.weight for part in apart]))
-    torch.testing.assert_close(stacked["projections"].bias, torch.cat([part.bias for part in apart]))
+    torch.testing.assert_close(stacked[name].weight, torch.cat([part.weight for part in apart]))
+    torch.testing.assert_close(stacked[name].bias, torch.cat([part.bias for part in apart]))
 
 
 def test_gpt_adam_decays_by_the_corrected_step() -> None:

@@ -5,12 +5,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from cloze.networks.blocks.computed import part_of
+
+#: What each map that stacks several projections holds, from the first row on; the parts have equally many rows.
+STACKED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"projections": ("query", "key", "value"), "memory": ("key", "value"), "query_key": ("query", "key")}
+)
 
 
 class Stacked:
