@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cloze import rng
 from cloze.bounds import BelowOne
 from cloze.errors import CheckpointError
 from cloze.networks import TwoStream
 from cloze.networks.blocks.around import Around
-from cloze.networks.blocks.dropout import uniform_by_row
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.clock import Clock, clock_of
@@ -23,7 +23,7 @@ from cloze.transfer.change import Change
 class Skips(nn.Module, Around):
     """Replaces the output of a layer by its input with probability `odds`, in training; nothing is scaled.
 
-    A new number is drawn for each layer and call, from the step and the first row of the batch. The output of a skipped layer is
+    The draw is a function of the layer, the step and the first row of the micro-batch. The output of a skipped layer is
     multiplied by zero, so that its parameters always have a gradient, which several ranks exchange.
     """
 
@@ -37,6 +37,7 @@ class Skips(nn.Module, Around):
         self.entered = x if self.training else None
         return given
 
+    @torch.compiler.disable
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
         """x, or what entered the layer."""
         entered, self.entered = self.entered, None
@@ -44,8 +45,7 @@ class Skips(nn.Module, Around):
 
     def skips(self, number: int) -> bool:
         """Whether a layer is skipped in this call."""
-        place = torch.tensor([0]), torch.tensor([number])
-        return bool(uniform_by_row(self.clock, self.name, *place) < self.odds)
+        return rng.fold(*self.clock.numbers, self.name, number) / 2**64 < self.odds
 
 
 @register("change", "layer_dropout")
@@ -53,7 +53,7 @@ class Skips(nn.Module, Around):
 class LayerDropout(Change):
     """LayerDrop (Fan et al., 2020, §3.1): in training, each layer is skipped with probability `odds`.
 
-    Every call draws for each layer by itself; outputs are not scaled, and all layers run in evaluation. What is saved is an
+    Layers are drawn independently in every call; outputs are not scaled, and all layers run in evaluation. What is saved is an
     ordinary network; `cloze compress --layers` cuts it to any depth. The authors advise 0.2, or 0.5 if half of the layers are to
     be cut, and less of other dropout; and they advise skipping while pre-training: skipping in fine-tuning alone does not make
     layers dispensable (README of their code, fairseq examples/layerdrop).

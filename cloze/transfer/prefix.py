@@ -20,7 +20,7 @@ from cloze.networks.cost import Operations
 from cloze.networks.transformer import Transformer
 from cloze.registry import register
 from cloze.transfer.change import Change
-from cloze.transfer.maps import freeze
+from cloze.transfer.front import put_in_front
 
 Function = Callable[..., Any]
 
@@ -38,7 +38,7 @@ class InFront(nn.Module):
         count, kept = len(self.rows), change.given.cache
         own = [each.expand(len(x), -1, -1, -1).to(x.dtype) for each in self.rows.permute(1, 2, 0, 3)]
         cache = [torch.cat(both, dim=2) for both in zip(own, kept, strict=True)] if kept else own
-        seen = _widened(change.given.seen, count, x.shape[1])
+        seen = _widened(change.given.seen, count, x)
         call = replace(change, given=replace(change.given, cache=cache, seen=seen))
         made: Tensor = self.place.around(x, call, norm, drop, take)
         if kept is not None:
@@ -56,12 +56,13 @@ class InFront(nn.Module):
         self.place.count_operations(counted, tokens)
 
 
-def _widened(seen: Visibility, count: int, length: int) -> Visibility:
-    """The visibility of rows with `count` keys more in front, which every token sees."""
+def _widened(seen: Visibility, count: int, x: Tensor) -> Visibility:
+    """What the tokens x (B, L, D) see if `count` more keys stand in front, which all of them see."""
     if seen.kind == "all":
         return seen
-    device = None if seen.mask is None else seen.mask.device
-    mask = torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None] if seen.mask is None else seen.mask
+    mask = seen.mask
+    if mask is None:  # causal
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).tril()[None, None]
     return Visibility("mask", F.pad(mask, (count, 0), value=True))
 
 
@@ -118,15 +119,11 @@ class Prefix(Change):
                 f"prefix: {kind.__name__} is not a Transformer with weights of its own in each layer and no relative distances.\n"
                 "  Use another change, such as prompt or lora."
             )
-        if network.max_length is not None and network.max_length <= self.tokens:
-            raise CheckpointError(f"prefix: {self.tokens} tokens, but the network reads {network.max_length}. Use fewer.")
-        freeze(network)
+        put_in_front(network, Behind(self.tokens), self.tokens, of="prefix")
         for layer in network.layers:
             own, like = layer.attention, layer.attention.out.weight
             rows = torch.empty(self.tokens, 2, own.heads, own.head_width, dtype=like.dtype, device=like.device)
             layer.around["attention"] = InFront(layer.place_of("attention"), rows.normal_(std=self.std))
-        network.put_outside(Behind(self.tokens))
-        network.max_length = None if network.max_length is None else network.max_length - self.tokens
 
     def plain(self, network: Any) -> None:
         """Refused."""

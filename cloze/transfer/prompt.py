@@ -17,7 +17,7 @@ from cloze.networks.encoder_decoder import rolled
 from cloze.networks.network import TokenSequence
 from cloze.registry import register
 from cloze.transfer.change import Change, Tensors, Transition
-from cloze.transfer.maps import freeze
+from cloze.transfer.front import put_in_front
 
 #: The fields of a network to which a prompt can be added; `inputs/` and `decoder.` stand for all that begin so.
 FIELDS = frozenset({"tokens", "order", "block", "segments", "position_ids", "summaries", "vectors", "crossing"})
@@ -125,11 +125,7 @@ class SoftPrompt(Change):
                 f"prompt: {kind} does not read vectors in place of a table's rows.\n"
                 "  Use a Transformer or an encoder-decoder with a table of tokens, or another change, such as lora."
             )
-        if network.max_length is not None and network.max_length <= self.tokens:
-            raise CheckpointError(f"prompt: {self.tokens} tokens, but the network reads {network.max_length}. Use fewer.")
-        freeze(network)
-        network.put_outside(Prompt(self.tokens, network.embeddings.tokens.weight))
-        network.max_length = None if network.max_length is None else network.max_length - self.tokens
+        put_in_front(network, Prompt(self.tokens, network.embeddings.tokens.weight), self.tokens, of="prompt")
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:
         """The same tensors, and the rows of the vocabulary that the prompt starts from."""

@@ -321,6 +321,14 @@ def test_layers_are_skipped_at_their_rate_in_training_alone_without_scaling() ->
     assert own == [not left_out for left_out in skipped]
 
 
+def test_a_layer_is_skipped_without_waiting_for_the_device_of_the_clock() -> None:
+    network = transformer(layers=8)
+    LayerDropout(0.5).apply(network)
+    expected = [network.around[0].skips(number) for number in range(8)]
+    network.clock.to("meta")
+    assert [network.around[0].skips(number) for number in range(8)] == expected and len(set(expected)) == 2
+
+
 def _layer(network: Any, layer: Any, x: torch.Tensor) -> torch.Tensor:
     from cloze.networks.blocks.attention import AttentionInputs
     from cloze.networks.blocks.visibility import Visibility

@@ -13,9 +13,11 @@ from cloze.decoding.writing import Continuing
 from cloze.errors import CheckpointError
 from cloze.networks import Clock
 from cloze.networks.blocks.stack import Cache
+from cloze.networks.blocks.visibility import Visibility
 from cloze.objectives.token_prediction import token_prediction
 from cloze.reading import Reading
 from cloze.transfer import Prefix, SoftPrompt
+from cloze.transfer.prefix import _widened
 from tests.making import network_of
 
 FRONT = torch.tensor([[7, 3, 7]])
@@ -51,6 +53,11 @@ def test_a_prefix_of_the_keys_and_values_of_tokens_is_read_like_these_tokens(siz
     torch.testing.assert_close(found["hidden"], expected["hidden"][:, 3:])
     torch.testing.assert_close(found["attention"], expected["attention"][..., 3:, 3:])
     torch.testing.assert_close(found["keys"], expected["keys"][..., 3:, :])
+
+
+def test_the_mask_of_a_prefix_is_made_on_the_device_of_the_text() -> None:
+    made = _widened(Visibility("causal"), 2, torch.empty(1, 3, 4, device="meta"))
+    assert made.mask is not None and made.mask.device.type == "meta" and made.mask.shape == (1, 1, 3, 5)
 
 
 def test_padding_and_unread_positions_change_nothing() -> None:
