@@ -18,7 +18,7 @@ from cloze.assembly.origins import borrowed, frozen_heads
 from cloze.assembly.recipe import ObjectiveSpec, PartSpec, Recipe
 from cloze.assembly.step_keys import head_key
 from cloze.errors import CheckpointError
-from cloze.exercises.retokenize import OtherReading
+from cloze.exercises.retokenize import reading_of
 from cloze.interop import Model
 from cloze.text import Tokenizer
 from cloze.training.step import Step
@@ -160,11 +160,11 @@ def load_origins(
 ) -> None:
     """Load every network that comes from a checkpoint; if the run resumes, only those that its own checkpoints do not hold.
 
-    Among the `tables` are the readings of networks that have a tokenizer of their own.
+    `tables` are those of `make_tables`.
     """
-    readings = {name: table for name, table in tables.items() if isinstance(table, OtherReading)}
     never = borrowed(recipe)
     for label, folder in origins.items():
         if not resumes or label in never:
-            own = readings[label].tokenizer if label in readings else tokenizer
+            reading = reading_of(label, tables)
+            own = tokenizer if reading is None else reading.tokenizer
             begin_with(step, recipe, label, folder, own, say=(lambda text: None) if resumes else say)

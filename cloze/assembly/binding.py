@@ -93,8 +93,10 @@ def open_stores(
 
 
 def make_tables(recipe: Recipe, stores: Mapping[str, Store], begin: Mapping[str, Path] | None = None) -> dict[str, Any]:
-    """The recipe's look-up tables by name: from the checkpoints that its networks start from, else built for the first source's
-    store. `other_readings` are among them."""
+    """What the parts of a recipe look up by name: its tables, and how networks with a tokenizer of their own read (`reading_of`).
+
+    Tables come from the checkpoints that the networks start from; others are built for the first source's store.
+    """
     from cloze.interop import import_folder
     from cloze.interop.vectors import open_vectors
 

@@ -36,7 +36,7 @@ from cloze.errors import CheckpointError, RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.exercise import Placed
 from cloze.exercises.order import CONSTANT, Order
-from cloze.exercises.retokenize import OtherReading
+from cloze.exercises.retokenize import reading_of
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.blocks.initial import Undrawn
 from cloze.networks.clock import Clock
@@ -70,9 +70,9 @@ def build_step(
 ) -> Step:
     """Networks, ties, heads and rewriters of a recipe, freshly initialised by `seed`, as one module.
 
-    The networks `filled` stay at zero, because their weights are loaded next. `tables` are the recipe's look-up tables, and the
-    readings of networks with a vocabulary of their own; without them networks that read a table get one of a thousand items.
-    Parts that need how often an id occurs, or how it is spelled, get it from `store` and `tokenizer`.
+    The networks `filled` stay at zero, because their weights are loaded next. `tables` are those of `make_tables`; without them
+    networks that read a table get one of a thousand items. Parts that need how often an id occurs, or how it is spelled, get it
+    from `store` and `tokenizer`.
     """
     clock = Clock(seed)
     meta = str(device) == "meta"
@@ -136,7 +136,8 @@ def _network(recipe: Recipe, name: str, available: Mapping[str, Any]) -> nn.Modu
     if spec.part is None:
         raise RecipeError(f"networks.{name}: names no part to build; write its builder, such as `transformer`.")
     tables = available["tables"]
-    own = {"vocab_size": tables[name].vocab_size} if isinstance(tables.get(name), OtherReading) else {}
+    reading = reading_of(name, tables)
+    own = {} if reading is None else {"vocab_size": reading.vocab_size}
     network: nn.Module = build_part(spec.part, {**available, **own, "tables": tables_for(spec.origin, tables)})
     return network
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloze.assembly.document import Node, Where, from_data, read_yaml
@@ -57,7 +57,7 @@ def lasts(name: str) -> bool:
 
 def read_by(model: Model) -> set[str]:
     """The names of the networks whose states a model reads because of its changes."""
-    return {name for part, arguments in model.changes for name in build(builder_of("change", part), arguments, {}).reads}
+    return set(_read_by(model.changes))
 
 
 def take_over(network: Node, inherited: Sequence[Described], origin: str, path: str, faults: Faults) -> None:
@@ -90,8 +90,11 @@ def take_over(network: Node, inherited: Sequence[Described], origin: str, path: 
 
 def read_by_export(recipe: Recipe) -> tuple[str, ...]:
     """The networks whose states the exported one reads because of a change: it needs them to read a text, too."""
-    changes = recipe.exported.change
-    return tuple(name for change in changes for name in build(builder_of("change", change.name), change.arguments, {}).reads)
+    return _read_by((change.name, change.arguments) for change in recipe.exported.change)
+
+
+def _read_by(changes: Iterable[Described]) -> tuple[str, ...]:
+    return tuple(name for part, arguments in changes for name in build(builder_of("change", part), arguments, {}).reads)
 
 
 def complete_among(networks: Mapping[str, Node], prefix: str, faults: Faults) -> None:

@@ -176,26 +176,13 @@ def _classes(source: Any, train: Sequence[str]) -> Sequence[str] | None:
 
 
 def finetune(
-    checkpoint: str | Path, *, task: str = "sentence_classification", train: Sequence[str] = (), dev: Sequence[str] = (),
-    out: Path, tasks: Mapping[str, Labelled] | None = None, first: Labelled | None = None, seeds: Sequence[int] = (1,),
-    recipe: str | Path | None = None, overrides: Sequence[str] = (), binds: Sequence[str] = (),
-    changes: Sequence[str] = (), auxiliary: str | None = None, with_files: Sequence[Path] = (), device: str = "auto",
-    extend: bool = False, from_scratch: bool = False, report: Say | None = None,
+    checkpoint: str | Path, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto", extend: bool = False,
+    from_scratch: bool = False, report: Say | None = None, **assignment: Any,
 ) -> Tuned:
-    """Fine-tune a checkpoint on the labelled text `train`, once per seed; `dev` selects the best checkpoint. See `pretrain`.
-
-    The arguments are the options of `cloze finetune`, each independent of the others; `learn` takes those of the recipe in one.
-    In place of `task`, `train` and `dev`, `tasks` are several by name, learned at once; `first` is a task that comes before.
-    `recipe` replaces the one that cloze has for the `task`; `overrides` set values in it, `binds` are `NAME=FOLDER` for further
-    checkpoints that its networks come from (a teacher), `changes` are done to the checkpoint's network (`lora=8`),
-    `auxiliary` is the weight of its language model, which is trained along. One seed is a run in `out`; several are runs in
-    `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with `cloze/task.json`; a run that was stopped resumes.
-    `from_scratch` starts from random weights in the shape of the checkpoint, for comparison. Raises a
-    `ClozeError` before training if the recipe cannot be trained.
-    """
-    assignment = Assignment(task, train, dev, tasks or {}, first, recipe, overrides, binds, changes, with_files, auxiliary)
+    """`learn` with the fields of its `Assignment` as arguments: `finetune(RUN, train=[A], dev=[B], out=C)`."""
     return learn(
-        checkpoint, assignment, out=out, seeds=seeds, device=device, extend=extend, from_scratch=from_scratch, report=report
+        checkpoint, Assignment(**assignment), out=out, seeds=seeds, device=device, extend=extend, from_scratch=from_scratch,
+        report=report,
     )
 
 
@@ -203,7 +190,14 @@ def learn(
     checkpoint: str | Path, assignment: Assignment, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto",
     extend: bool = False, from_scratch: bool = False, report: Say | None = None,
 ) -> Tuned:
-    """`finetune` with its tasks, files and recipe in one `Assignment`."""
+    """Fine-tune a checkpoint on the labelled text of an `assignment`, once per seed; dev files select the best checkpoint.
+
+    One seed is a run in `out`; several are runs in `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with
+    `cloze/task.json`; a run that was stopped resumes. `from_scratch` starts from random weights in the shape of the checkpoint,
+    for comparison; `device`, `extend` and `report` are as in `pretrain`. Raises a `ClozeError` before training if the recipe
+    cannot be trained.
+    """
+    note = report or (lambda line: None)
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
     choose_device(device)  # refuses a missing device before anything is read or printed
@@ -226,9 +220,9 @@ def learn(
     rows = count_rows(made, files)
     require_readable(made, files, loaded.tokenizer)
     _require_same_classes(made, files, assignment.checkpoints)
-    for note in _unread_texts(made, files):
-        (report or (lambda line: None))(note)
-    made = make_recipe(rows=rows, report=report or (lambda line: None))
+    for line in _unread_texts(made, files):
+        note(line)
+    made = make_recipe(rows=rows, report=note)
     made = _from_scratch(made) if from_scratch else made
     from_scratch = START not in {n.origin for stage in _stage_recipes(made) for n in stage.networks.values()}
     check_recipe(made)

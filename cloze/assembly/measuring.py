@@ -21,7 +21,7 @@ from cloze.assembly.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartS
 from cloze.assembly.step_keys import head_key
 from cloze.corpus import RecordStore, Store
 from cloze.errors import RecipeError, TaskError
-from cloze.exercises.retokenize import OtherReading
+from cloze.exercises.retokenize import OtherReading, reading_of
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.reading import Reading
 from cloze.registry import lookup, parameters
@@ -243,10 +243,8 @@ def as_loaded(
     recipe: Recipe, step: Step, tokenizer: Tokenizer, entry: EntrySpec, name: str, folder: Path, *,
     tables: Mapping[str, Any] = MappingProxyType({}),
 ) -> Loaded:
-    """A network of a step with the heads of an entry, as if they had been loaded from a folder.
-
-    Among the `tables` are the readings of networks that have a tokenizer of their own.
-    """
+    """A network of a step with the heads of an entry, as if they had been loaded from a folder. `tables` are those of
+    `make_tables`."""
     part = recipe.networks[name].part
     assert part is not None  # the recipe is built
     network: Any = step.networks[name]
@@ -260,11 +258,11 @@ def as_loaded(
     return Loaded(
         recipe=None, network=network, heads=heads, tokenizer=tokenizer, reading=recipe.reading, order=str(entry.order),
         folder=folder, network_arguments=part.arguments, clock=step.clock, imported=None, reads=reads,
-        others=lambda other: _in_its_own_words(as_loaded(recipe, step, tokenizer, entry, other, folder), tables.get(other)),
+        others=lambda other: _as_it_reads(as_loaded(recipe, step, tokenizer, entry, other, folder), reading_of(other, tables)),
     )
 
 
-def _in_its_own_words(loaded: Loaded, reading: OtherReading | None) -> Loaded:
+def _as_it_reads(loaded: Loaded, reading: OtherReading | None) -> Loaded:
     """A network with the tokenizer and the template of its checkpoint; None: those of the run."""
     if reading is None:
         return loaded

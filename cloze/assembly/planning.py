@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from cloze.assembly.build import build_step
 from cloze.assembly.fit import fits, short
@@ -18,7 +19,7 @@ from cloze.assembly.parts import engines
 from cloze.assembly.plan import Plan
 from cloze.assembly.preparing import plan_of, prepare
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.request import Inits, Request, begin_of, bound_to, requested, the_budget
+from cloze.assembly.request import Request, begin_of, bound_to, requested, the_budget
 from cloze.assembly.room import why_no_forecast
 from cloze.assembly.run import to_budget, within
 from cloze.errors import BudgetError, CheckpointError, ClozeError, UserError
@@ -32,12 +33,9 @@ _WORDS, _DOCUMENTS, _KNOWN = 60_000, 150, 4000  # size of the random text for ti
 
 
 def plan(
-    recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", budget: str | None = None,
-    size: str | None = None, overrides: Sequence[str] = (), tokenizer: Path | None = None, held_out: Sequence[str] | None = None,
-    init: Inits = (), text_format: str = "auto", binds: Sequence[str] = (), seed: int = 0, device: str = "auto",
-    with_files: Sequence[Path] = (), as_published: bool = False,
+    recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", **options: Any
 ) -> list[Plan]:
-    """What `pretrain` with these arguments, each an option of `cloze pretrain`, would buy. Nothing is trained or written.
+    """What `pretrain` with these arguments would buy. Nothing is trained or written.
 
     Text is encoded into a temporary folder. A stage that starts from the weights of another is planned from random weights.
 
@@ -47,11 +45,7 @@ def plan(
     Raises:
         ClozeError: As `pretrain`.
     """
-    loaded, request = requested(
-        recipe, corpus, out, budget=budget, size=size, overrides=overrides, with_files=with_files, tokenizer=tokenizer,
-        held_out=held_out, init=init, text_format=text_format, binds=binds, seed=seed, device=device, as_published=as_published,
-    )
-    return plan_request(loaded, request)
+    return plan_request(*requested(recipe, corpus, out, **options))
 
 
 def plan_request(loaded: Recipe, request: Request) -> list[Plan]:

@@ -39,12 +39,13 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class Publisher:
-    """Writes checkpoint folders of one recipe. `tables` are its look-up tables, `languages` the names of the languages of its
-    text, `run` is the name of the run's folder, and `references` point to borrowed networks. `needed` are the folders of borrowed
-    networks whose states the exported one reads: the folder holds them, too; in a run, all checkpoints link to one copy in
-    `home`. For a recipe on labelled text,
-    `task` is the contents of `cloze/task.json` and `labels` are the classes. `code` are
-    the files of users that registered parts."""
+    """Writes checkpoint folders of one recipe.
+
+    `tables` are its look-up tables, `languages` the names of the languages of its text, `run` is the name of the run's folder,
+    and `references` point to borrowed networks. `needed` are the folders of borrowed networks whose states the exported one
+    reads: every folder holds them, too; in a run, all checkpoints link to one copy in `home`. For a recipe on labelled text,
+    `task` is the contents of `cloze/task.json` and `labels` are the classes. `code` are the files of users that registered parts.
+    """
 
     recipe: Recipe
     tokenizer: Tokenizer

@@ -126,21 +126,21 @@ class Request:
 
 def requested(
     recipe: str | Path, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", *, budget: str | None = None,
-    size: str | None = None, overrides: Sequence[str] = (), with_files: Sequence[Path] = (), tokenizer: Path | None = None,
+    size: str | None = None, overrides: Sequence[str] = (), with_files: Sequence[Path] = (),
     held_out: Sequence[str] | None = None, init: Inits = (), text_format: str = "auto", binds: Sequence[str] = (),
-    seed: int = 0, device: str = "auto", as_published: bool = False, measure: Sequence[str] = (), **options: Any,
+    as_published: bool = False, measure: Sequence[str] = (), **options: Any,
 ) -> tuple[Recipe, Request]:
-    """The checked recipe of a `cloze pretrain`, and the request. Each argument is one of its options; `options` are fields of
-    `Request` that its command line does not repeat.
+    """The checked recipe of a `cloze pretrain`, and the request. Each argument is one of its options; `options` are those that
+    are fields of `Request` as they are: `tokenizer`, `seed`, `device`, `extend`, `tensorboard`, `strategy`, `report`, `verbose`.
 
     Raises a `ClozeError` before any text is read.
     """
     bound, inits = parse_binds(binds), parse_inits(init)
     paths = [_path(path) for path in ([corpus] if isinstance(corpus, (str, Path)) else corpus)]
     more = {
-        "tokenizer": tokenizer, "held-out": held_out, "format": text_format,
+        "tokenizer": options.get("tokenizer"), "held-out": held_out, "format": text_format,
         "init": [f"{name}={folder}" if name else str(folder) for name, folder in inits.items()],
-        "bind": binds, "seed": seed, "device": device, "measure": measure,
+        "bind": binds, "seed": options.get("seed"), "device": options.get("device"), "measure": measure,
     }
     command_line = CommandLine(
         str(recipe), paths, str(out), budget, size, tuple(overrides), tuple(map(str, with_files)), _typed(more),
@@ -157,8 +157,7 @@ def requested(
     require_networks(inits, loaded)
     return loaded, Request(
         command_line, command_line.corpus, {name: given for name, given in bound.items() if name not in checkpoints},
-        checkpoints, tokenizer,
-        held_out, text_format=text_format, seed=seed, device=device, init=inits,
+        checkpoints, held_out=held_out, text_format=text_format, init=inits,
         measure=parse_measured(measure),
         fit=to_be_fitted(command_line, loaded) and not as_published, command=command_line.words(), **options,
     )

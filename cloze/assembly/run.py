@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from cloze.assembly.binding import bound_paths, require_text
 from cloze.assembly.claim import claimed
@@ -20,10 +21,9 @@ from cloze.assembly.held_texts import HeldTexts, record
 from cloze.assembly.parts import engines
 from cloze.assembly.preparing import prepare
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.request import Inits, Request, begin_of, bound_to, requested, the_budget
+from cloze.assembly.request import Request, begin_of, bound_to, requested, the_budget
 from cloze.corpus.readers.not_text import require_apart
 from cloze.training.budget import Budget
-from cloze.training.distribution import Strategy
 from cloze.training.forecast import Trials
 from cloze.training.loop import Outcome, train
 from cloze.training.run import read_run_record
@@ -34,16 +34,11 @@ _FEW_UPDATES = 1000
 
 
 def pretrain(
-    recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str, budget: str | None = None,
-    size: str | None = None, overrides: Sequence[str] = (), tokenizer: Path | None = None,
-    held_out: Sequence[str] | None = None, init: Inits = (), text_format: str = "auto",
-    binds: Sequence[str] = (), seed: int = 0, device: str = "auto", extend: bool = False,
-    with_files: Sequence[Path] = (), tensorboard: bool = False, strategy: Strategy = "ddp", report: Say | None = None,
-    as_published: bool = False, verbose: bool = False, measure: Sequence[str] = (),
+    recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str, **options: Any
 ) -> Outcome:
     """Pre-train `recipe` on `corpus` within `budget`, into the folder `out`; resume if it holds this run already.
 
-    The arguments are the options of `cloze pretrain`: each is independent of the others, and most calls give three or four.
+    The arguments are the options of `cloze pretrain`, which `requested` lists: each is independent of the others.
 
     `corpus` is text (files, folders, globs, `-`) or one token store; text is built into `out/cloze/corpus`, with `tokenizer` or
     one trained on it. `binds` are `NAME=PATH` for the recipe's other sources and for the checkpoints that its networks come from.
@@ -54,13 +49,7 @@ def pretrain(
     `verbose` prints every log event. `measure` are texts, `NAME=PATH`, that the run is measured on before and after
     (`held_texts.py`). Raises a `ClozeError` before training starts if the run is impossible.
     """
-    loaded, request = requested(
-        recipe, corpus, out, budget=budget, size=size, overrides=overrides, with_files=with_files, tokenizer=tokenizer,
-        held_out=held_out, init=init, text_format=text_format, binds=binds, seed=seed, device=device,
-        as_published=as_published, extend=extend, tensorboard=tensorboard, strategy=strategy, report=report, verbose=verbose,
-        measure=measure,
-    )
-    return run_request(loaded, request)
+    return run_request(*requested(recipe, corpus, out, **options))
 
 
 def run_request(loaded: Recipe, request: Request) -> Outcome:

@@ -17,7 +17,7 @@ from cloze.training.log import duration
 
 REFRESH = 20.0  # seconds between lines where the output is no terminal
 _TAIL = 600  # bytes of a log, enough for its last line
-_LEAST = 0.02  # of a run: what is done of less says little about its time
+_LEAST = 0.02  # a run that has done less than this share says little about its time
 
 
 class Progress:

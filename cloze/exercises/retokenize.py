@@ -20,14 +20,22 @@ from cloze.text import Tokenizer, retokenized
 
 
 class OtherReading(NamedTuple):
-    """How another network reads a text: the tokenizer of the rows, its own tokenizer, its template, its longest row (None: it
-    has no limit), and the rows of its table of tokens."""
+    """How a network with a tokenizer of its own reads texts. `rows`: the tokenizer of the rows that the texts come from.
+
+    `max_length`: the longest row that the network reads (None: any); `vocab_size`: the rows of its table of tokens.
+    """
 
     rows: Tokenizer
     tokenizer: Tokenizer
     template: str
     max_length: int | None
     vocab_size: int
+
+
+def reading_of(network: str, tables: Mapping[str, Any] | None) -> OtherReading | None:
+    """The reading of a network among what a run looks up by name; None: it reads the rows as they are."""
+    found = (tables or {}).get(network)
+    return found if isinstance(found, OtherReading) else None
 
 
 @register("edit", "retokenize")
@@ -59,8 +67,8 @@ class Retokenize(Edit):
     @cached_property
     def _reading(self) -> OtherReading:
         """How the other network reads."""
-        found = (self.tables or {}).get(self.network)
-        if not isinstance(found, OtherReading):
+        found = reading_of(self.network, self.tables)
+        if found is None:
             raise RecipeError(
                 f"retokenize: no network {self.network!r} from a checkpoint, whose states the exported network reads.\n"
                 f"  Write `{self.network}: {{from: NAME, train: none}}`, and `change: [fuse: {{network: {self.network}}}]` for "

@@ -16,6 +16,7 @@ from cloze.interop.mapping import STACKED, Line
 
 _LAYER = "{base}encoder.layer.{i}."
 _NORMS = {"none": "no_norm", "layer": "layer_norm"}
+_NORMS_BACK = {theirs: ours for ours, theirs in _NORMS.items()}
 _IMPLIED = 1e-5  # two norms of a layer, and that of the embeddings, have torch's epsilon whatever config.json says
 
 
@@ -88,7 +89,7 @@ MOBILEBERT = add(Architecture(
         Setting("positions.max_length", "max_position_embeddings", 512),
         Setting("segments", "type_vocab_size", 2),
         Setting("feed_forward.activation", "hidden_act", "relu", ACTIVATIONS.__getitem__, ACTIVATIONS_BACK.__getitem__),
-        Setting("norm.kind", "normalization_type", "no_norm", _NORMS.__getitem__, {v: k for k, v in _NORMS.items()}.__getitem__),
+        Setting("norm.kind", "normalization_type", "no_norm", _NORMS.__getitem__, _NORMS_BACK.__getitem__),
         Setting("norm.epsilon", "layer_norm_eps", 1e-12),
         Setting("dropout.hidden", "hidden_dropout_prob", 0.0),
         Setting("dropout.attention", "attention_probs_dropout_prob", 0.1),

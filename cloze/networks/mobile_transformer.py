@@ -91,8 +91,8 @@ class TrigramEmbeddings(nn.Module):
                 before = F.pad(before[:, 1:] * same, (0, 0, 1, 0))
             x = torch.cat([following, x, before], dim=-1)
         x = x if self.project is None else self.project(x)
-        ids = self.positions.weight[: x.shape[1]] if position_ids is None else F.embedding(position_ids, self.positions.weight)
-        x = x + ids
+        table = self.positions.weight
+        x = x + (table[: x.shape[1]] if position_ids is None else F.embedding(position_ids, table))
         if self.segments is not None:
             x = x + (self.segments.weight[0] if segments is None else F.embedding(segments, self.segments.weight))
         made: Tensor = self.norm(x)
@@ -176,8 +176,8 @@ class MobileTransformer(Network):
 
     `feed_forwards` of them follow one another, each with `inner` numbers, four times the width of the bottleneck if not given.
     The published network has gains and offsets in place of norms (`norm: {kind: none}`). Its teacher IB-BERT has layer norm, one
-    feed-forward and a bottleneck that is wider than the layers: `bottleneck: {width: 1024, reads: input}`. It reads in the open
-    order alone.
+    feed-forward and a bottleneck that is wider than the layers: `bottleneck: {width: 1024, reads: input}`. It only reads in the
+    open order.
 
     >>> network = MobileTransformer(layers=1, width=8, heads=2, vocab_size=10, clock=Clock()).eval()
     >>> tuple(network(want=frozenset({"hidden"}), tokens=torch.zeros(2, 5, dtype=torch.long))["hidden"].shape)

@@ -78,8 +78,8 @@ def _require(fits: bool, reason: str, layers: Any) -> None:
 
 
 def ensemble_scores(teachers: Sequence[Tensor], *, loss: ScoreLoss, temperature: float) -> Tensor:
-    """What several teachers say together, from the scores (…, C) of each: the mean of the scores for a squared difference, else
-    scores whose softmax at the `temperature` is the mean of their probabilities."""
+    """The common scores (…, C) of several teachers: for a squared difference the mean of their scores, otherwise scores whose
+    softmax at the `temperature` is the mean of their probabilities."""
     given = torch.stack([wide(scores) for scores in teachers])
     if loss == "squared" or len(given) == 1:
         return given.mean(0)

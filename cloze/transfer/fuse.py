@@ -44,7 +44,7 @@ class Averaged(nn.Module):
         """The weights of the layer's own attention and of the other one in this step; they add up to 1."""
         if not self.training or self.drop_net == 0.0:
             return 0.5, 0.5
-        first = self.clock.first_row
+        first = self.clock.first_row  # taken off again, so that all micro-batches of a step draw the same number
         drawn = uniform_by_row(self.clock, f"drop_net:{self.name}", -first[None], torch.zeros_like(first)[None])
         alone, other = drawn < self.drop_net / 2, drawn >= 1.0 - self.drop_net / 2
         own = torch.where(alone, 1.0, torch.where(other, 0.0, 0.5))
