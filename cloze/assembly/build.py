@@ -31,7 +31,7 @@ from cloze.assembly.schema import Arguments, arguments_of, arguments_of_part, ch
 from cloze.assembly.step_keys import head_key, objective_key
 from cloze.assembly.user_files import naming_files
 from cloze.batching import Data, Feed, MixedFeed
-from cloze.corpus import Store
+from cloze.corpus import Store, TripleStore
 from cloze.errors import CheckpointError, RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.exercise import Placed
@@ -123,6 +123,7 @@ def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -
     return {
         "counts": store.counts() if store is not None and "counts" in needed else None,
         "spellings": tokenizer.spellings if tokenizer is not None and "spellings" in needed else None,
+        "entity_count": store.entities if isinstance(store, TripleStore) else None,
     }
 
 
@@ -379,7 +380,7 @@ def _opened(imported: Any, place: torch.device, *, plain: bool) -> Loaded:
         )
     tables = restored(model.tables)
     available = {
-        "vocab_size": imported.vocab_size, "clock": clock, "tables": tables or None, "counts": None,
+        "vocab_size": imported.vocab_size, "clock": clock, "tables": tables or None, "counts": None, "entity_count": None,
         "spellings": imported.tokenizer.spellings,
     }
     network: Any = _build_described("network", model.part, model.arguments, available, imported.folder)

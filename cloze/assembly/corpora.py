@@ -44,8 +44,8 @@ def open_corpus(
     annotations = Annotations.of(text_of(recipe)) if "main" in recipe.texts else Annotations()
     spec = recipe.sources[source or next(iter(recipe.sources))]
     source_type = class_of("source", spec.name)
-    if source_type.labelled:
-        return open_records(spec, paths, folder, tokenizer=given, run=run, report=report)
+    if source_type.builds_store:
+        return open_own(spec, paths, folder, tokenizer=given, run=run, report=report)
     text_format = source_type.text_format or text_format
     mixed = spec.arguments.get("languages")  # an exponent: the text lies in a folder per language
     languages = mixed is not None and source_type.text_format is None
@@ -82,26 +82,22 @@ def open_corpus(
     return store, chosen
 
 
-def open_records(
+def open_own(
     spec: PartSpec, paths: Sequence[str], folder: Path, *, tokenizer: Tokenizer | None, known: Store | None = None,
     run: Path | None = None, report: Say = lambda line: None,
 ) -> tuple[Store, Tokenizer]:
-    """The store of labelled text, as its source reads it, and its tokenizer. A path to a store is opened; text is built into
-    `folder/store`. `known` is the store of the training text, whose classes and vocabulary are used."""
+    """The store of labelled text or of triples, as its source reads them, and its tokenizer. A path to a store is opened; files
+    are built into `folder/store`. `known` is the store of the training part, whose classes and vocabulary are used."""
     if len(paths) == 1 and Store.is_store(paths[0]):
         store = Store.open(paths[0])
         if tokenizer is not None:
             store.require_tokenizer(tokenizer.hash, whose="the checkpoint")
         return store, store.tokenizer()
-    if tokenizer is None:
-        raise CorpusError(
-            f"{' '.join(paths)}: labelled text is read with the tokenizer of a checkpoint or of other text; there is none.\n"
-            "  Fine-tune a checkpoint: cloze finetune CHECKPOINT --train FILE --dev FILE --out DIR"
-        )
     given = plain(spec.arguments)
     of_rows = class_of("source", spec.name).of_rows
     arguments = {key: value for key, value in given.items() if key not in of_rows}
-    how = {"records": arguments, "tokenizer": tokenizer.hash, "known": None if known is None else store_digest(known)}
+    known_tokenizer = None if tokenizer is None else tokenizer.hash
+    how = {"records": arguments, "tokenizer": known_tokenizer, "known": None if known is None else store_digest(known)}
     text = LabelledText(folder, tuple(map(str, paths)), "records", False, json.loads(json.dumps(how)))
     if not text.wait_until_built(run):
         folder.mkdir(parents=True, exist_ok=True)
@@ -109,7 +105,8 @@ def open_records(
         own = tokenizer if known is not None else source.knowing(paths, tokenizer)
         text.record(source.build_store(paths, own, folder / "store", known=known, report=report))
     store = Store.open(folder / "store")
-    return store, tokenizer if store.tokenizer_hash == tokenizer.hash else store.tokenizer()
+    same = tokenizer is not None and store.tokenizer_hash == tokenizer.hash
+    return store, tokenizer if tokenizer is not None and same else store.tokenizer()
 
 
 def open_held_out(
@@ -178,7 +175,7 @@ class Text:
 
 
 class LabelledText(Text):
-    """Labelled text: tables, or folders of texts."""
+    """Labelled text and triples: tables, or folders."""
 
     def listed(self) -> list[str]:
         """The files, those of a folder by name; a `CorpusError` if one does not exist."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from cloze.assembly.document import Node
 from cloze.assembly.expand import NEXT_TO_PART
 from cloze.assembly.faults import Faults
+from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import (
     OWN,
     AverageSpec,
@@ -77,9 +78,9 @@ def read(root: Node, faults: Faults) -> Recipe | None:
     """The recipe, or None and faults. `structure.py` then checks the names that refer to each other."""
     head = read_arguments("A recipe", _head, _only(root, _head), "", faults)
     begins = _begins_with_checkpoint(root)
-    written = _optional(root, "texts") if begins else _section(root, "texts", faults)
-    texts = {name: _text(node, f"texts.{name}", faults) for name, node in written}
     sources = read_sources(root, faults)
+    written = _optional(root, "texts") if begins or _without_text(sources) else _section(root, "texts", faults)
+    texts = {name: _text(node, f"texts.{name}", faults) for name, node in written}
     tables = {name: _part(node, f"tables.{name}", faults) for name, node in _optional(root, "tables")}
     networks = {
         name: _network_spec(name, node, f"networks.{name}", faults) for name, node in _section(root, "networks", faults)
@@ -138,6 +139,12 @@ def _section(root: Node, key: str, faults: Faults) -> list[tuple[str, Node]]:
 def _begins_with_checkpoint(root: Node) -> bool:
     """Whether a network comes from a checkpoint or an earlier stage, which then supplies `text` and `reading`."""
     return any(node.is_mapping and "from" in node.value for _, node in _optional(root, "networks"))
+
+
+def _without_text(sources: Mapping[str, PartSpec | None]) -> bool:
+    """Whether no source reads text: each has a vocabulary of its own."""
+    known = [spec for spec in sources.values() if spec is not None]
+    return bool(known) and all(class_of("source", spec.name).own_vocabulary for spec in known)
 
 
 def _optional(root: Node, key: str) -> list[tuple[str, Node]]:

@@ -206,7 +206,7 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
     if origin.spells:
         for _, source in root.value["sources"].items():
             for part, arguments in source.items():
-                if class_of("source", part).labelled and "new_words" in arguments_of_part("source", part):
+                if class_of("source", part).builds_store and "new_words" in arguments_of_part("source", part):
                     arguments.put("new_words", Node(True, root.where))
     for name, part in origin.tables.items():
         if root.value.get("tables") is None:

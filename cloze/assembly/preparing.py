@@ -17,12 +17,12 @@ from cloze.assembly.beginning import borrowed_parts, load_origins
 from cloze.assembly.binding import bound_paths, make_tables, open_stores
 from cloze.assembly.build import build_data, build_part, build_step, first_length, odds_of, step_feeds
 from cloze.assembly.changes import read_by_export
-from cloze.assembly.corpora import open_held_out, open_records
+from cloze.assembly.corpora import open_held_out, open_own
 from cloze.assembly.fitted import Fitted
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
 from cloze.assembly.measuring import counted, described, selection_of
 from cloze.assembly.origins import borrowed, reference_to
-from cloze.assembly.parts import engines
+from cloze.assembly.parts import class_of, engines
 from cloze.assembly.phasing import phases_of, unfreezing, with_dropouts
 from cloze.assembly.plan import Plan, prospects_of, ways_out
 from cloze.assembly.publish import Publisher
@@ -32,7 +32,7 @@ from cloze.assembly.room import make_room, require_one_process, require_room, wh
 from cloze.assembly.samples import sampler
 from cloze.assembly.user_files import changed_since, files_of, record_of
 from cloze.batching import Cursor, Feed
-from cloze.corpus import RecordStore, Store
+from cloze.corpus import Store
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget
 from cloze.training.checkpoint import Checkpoints
@@ -196,15 +196,15 @@ def stores_aside(
     `out`."""
     folder, run = out / "cloze" / "corpus", out if began else None
     first = next(iter(stores))
-    labelled = isinstance(stores[first], RecordStore)
-    dev = {first: request.held_out, **request.dev} if request.held_out and labelled else request.dev
-    if request.held_out and not labelled:
+    own = {name for name, spec in recipe.sources.items() if class_of("source", spec.name).builds_store}
+    dev = {first: request.held_out, **request.dev} if request.held_out and first in own else request.dev
+    if request.held_out and first not in own:
         store = open_held_out(
             request.held_out, folder / "held_out", tokenizer, text_format=request.text_format, run=run, report=request.say
         )
-        return dict.fromkeys(recipe.sources, store)
+        return {name: store for name in recipe.sources if name not in own}
     return {
-        name: open_records(
+        name: open_own(
             recipe.sources[name], dev[name], folder / "dev" / name, tokenizer=tokenizer, known=store, run=run,
             report=request.say,
         )[0]

@@ -56,6 +56,13 @@ class InLanes(BoundSource, Protocol):
     lanes: int
 
 
+@runtime_checkable
+class Spreading(BoundSource, Protocol):
+    """A bound source that makes several rows of each item; the `owner` of a row is its item. Such rows cannot be packed."""
+
+    def widths(self, plan: Any, items: NDArray[np.int64]) -> NDArray[np.int64]: ...
+
+
 class Feed:
     """Makes the rows of one entry, at one length.
 
@@ -85,6 +92,11 @@ class Feed:
             self.source, self.edits, length=length, takes=self.takes, padding=self.padding, packing=self.packing,
             fixed=self.fixed, targets_multiple=self.targets_multiple,
         )
+
+    @property
+    def spreads(self) -> bool:
+        """Whether several rows of the batch are made of one row of the plan."""
+        return self.exercise.spread is not None or isinstance(self.source, Spreading)
 
     @property
     def changes(self) -> bool:
@@ -137,10 +149,12 @@ class Feed:
 
     def widths(self, runs: Sequence[tuple[int, NDArray[np.int64]]]) -> NDArray[np.int64] | None:
         """How many rows of the batch each row of these runs makes; None if each makes one."""
-        spread = self.exercise.spread
-        if spread is None:
-            return None
-        return np.concatenate([spread.widths(self.source, self._plans(epoch)[0], rows) for epoch, rows in runs])
+        source, spread = self.source, self.exercise.spread
+        if spread is not None:
+            return np.concatenate([spread.widths(source, self._plans(epoch)[0], rows) for epoch, rows in runs])
+        if isinstance(source, Spreading):
+            return np.concatenate([source.widths(self._plans(epoch)[0], rows) for epoch, rows in runs])
+        return None
 
     def examples(self, epoch: int, rows: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int64] | None]:
         """The examples of these rows as a block, and, unless each row has one example, the row (0, 1, …) of each example."""
@@ -153,7 +167,10 @@ class Feed:
             first = np.repeat(starts[rows] - (np.cumsum(counts) - counts), counts)
             items = taken[first + np.arange(int(counts.sum()))]
         block = self.source.read(plan, items, self.exercise.wants)
-        made = self.exercise(block, self.source.draw(plan, items))
+        draw = self.source.draw(plan, items)
+        if isinstance(self.source, Spreading):  # the rows of one item draw the same random numbers
+            draw = draw.take(block["owner"])
+        made = self.exercise(block, draw)
         return made, made.get("owner", row_of)
 
     def micro_batches(self, runs: Sequence[tuple[int, NDArray[np.int64]]], sizes: Sequence[int]) -> list[MicroArrays]:
@@ -161,7 +178,7 @@ class Feed:
         runs = _merged(runs)
         made = [self.examples(epoch, rows) for epoch, rows in runs]
         row_of = None
-        if self.packing or self.exercise.spread is not None:
+        if self.packing or self.spreads:
             before = np.cumsum([0] + [len(rows) for _, rows in runs])
             row_of = np.concatenate([of + first for (_, of), first in zip(made, before, strict=False) if of is not None])
         return self.laid_out(Rows.below([rows for rows, _ in made]), row_of, sizes)

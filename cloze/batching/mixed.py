@@ -33,10 +33,10 @@ class MixedFeed:
         self, feeds: Mapping[str, Feed], odds: Mapping[str, float], *, seed: int, now: Mapping[str, float] | None = None
     ) -> None:
         self.feeds = dict(feeds)
-        spread = [name for name, feed in self.feeds.items() if feed.exercise.spread is not None]
+        spread = [name for name, feed in self.feeds.items() if feed.spreads]
         if spread:
             raise RecipeError(
-                f"mixture.{spread[0]}: spread makes several rows of a record, which cannot be mixed row by row.\n"
+                f"mixture.{spread[0]}: several rows are made of one record, which cannot be mixed row by row.\n"
                 "  Mix whole steps: mixing: step."
             )
         self.odds = {name: float(odds[name]) for name in feeds}

@@ -13,7 +13,7 @@ import typer
 from cloze.cli.hints import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from cloze.text import Annotations
 
@@ -29,7 +29,8 @@ Format = Annotated[
     typer.Option(
         "--format",
         help="blank, book, line, sentence, wiki, jsonl, csv, tsv or parquet (default: detected per file); or pairs: parallel "
-        "text, as a table with two languages in its header or as aligned files such as news.en and news.fr.",
+        "text, as a table with two languages in its header or as aligned files such as news.en and news.fr; or triples: facts of "
+        "a knowledge graph, head, relation and tail per line.",
     ),
 ]
 Column = Annotated[
@@ -43,6 +44,13 @@ Encoding = Annotated[
 ]
 
 
+Columns = Annotated[
+    str | None, typer.Option("--columns", help="With --format triples: the order of the columns, such as head,tail,relation.")
+]
+Entities = Annotated[
+    Path | None, typer.Option(help="With --format triples: the entities, an id per line, after a tab its name or description.")
+]
+Relations = Annotated[Path | None, typer.Option(help="With --format triples: the relations, written like the entities.")]
 Task = Annotated[str | None, typer.Option(help="The text is labelled for this task: sentence_classification, …")]
 Values = Annotated[
     list[str] | None, typer.Option("--set", help="With --task, change a value of its recipe: corpus.label=NAME.")
@@ -65,6 +73,9 @@ def build(
     encoding: Encoding = None,
     task: Task = None,
     values: Values = None,
+    entities: Entities = None,
+    relations: Relations = None,
+    columns: Columns = None,
     languages: Annotated[
         bool, typer.Option("--languages", help="The paths are a folder or file per language, or one folder of these.")
     ] = False,
@@ -89,7 +100,7 @@ def build(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print how the first files were read.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Encode text into a store that any recipe with the same tokenizer can use."""
+    """Encode text into a store that any recipe with the same tokenizer can use; with --format triples, facts into a graph."""
     from cloze.corpus.build import build_store, train_tokenizer_from
     from cloze.corpus.check import as_json as to_json
     from cloze.corpus.readers.formats import with_column
@@ -98,6 +109,11 @@ def build(
     from cloze.errors import CorpusError
     from cloze.text import Tokenizer
 
+    lists = _lists(text_format, entities, relations, columns)
+    if text_format == "triples":
+        _of_text(tokenizer=tokenizer, recipe=recipe, task=task, words=words, annotate=annotate, text=column)
+        _build_graph(paths, out, lists, replace=overwrite, quiet=quiet, as_json=as_json)
+        return
     check_out(out, replace=overwrite)
     require_apart(paths, out)
     if languages and text_format == "pairs":
@@ -127,15 +143,17 @@ def build(
     )
     if as_json:
         typer.echo(to_json(dict(store.report)))
-        return
-    if verbose and not quiet:
-        for read in store.report["files"]:
-            typer.echo(f"{read['path']}: read as {read['format']}: {read['why']}")
-    seconds = time.perf_counter() - began
-    speed = store.report["bytes"] / 1e6 / max(seconds, 1e-9)
-    say(f"{out}: built in {time.perf_counter() - started:.1f} s, encoding {speed:.1f} MB/s")
-    if not quiet:
+    elif not quiet:
+        _tell(store.report, out, verbose, time.perf_counter() - started, time.perf_counter() - began)
         suggest("cloze", "pretrain", recipe or "quick", "--corpus", out, "--budget", "10m", "--out", "RUN")
+
+
+def _tell(report: Mapping[str, Any], out: Path, verbose: bool, whole: float, encoding: float) -> None:
+    """What was built, in how many seconds, and with `verbose` how each file was read."""
+    for read in report["files"] if verbose else ():
+        typer.echo(f"{read['path']}: read as {read['format']}: {read['why']}")
+    speed = report["bytes"] / 1e6 / max(encoding, 1e-9)
+    typer.echo(f"{out}: built in {whole:.1f} s, encoding {speed:.1f} MB/s")
 
 
 @app.command()
@@ -146,19 +164,25 @@ def check(
     encoding: Encoding = None,
     task: Task = None,
     values: Values = None,
+    entities: Entities = None,
+    relations: Relations = None,
+    columns: Columns = None,
     against: Annotated[
-        list[str] | None, typer.Option(help="With --task, the training set: also count the texts that it shares.")
+        list[str] | None,
+        typer.Option(help="With --task or --format triples, the training set: also count the texts or triples that it shares."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Report problems in a text before you build a store; for a store, verify every checksum.
 
-    With --task, list every labelled row that cannot be used, with file, line and reason, and exit with code 2 if any.
+    With --task, list every labelled row that cannot be used, with file, line and reason, and exit with code 2 if any. With
+    --format triples, report repeated and shared facts and ids that are unknown; exit with code 2 if --against shares any.
     Example: cloze corpus check dev.tsv --task sentence_classification --against train.tsv
     """
     from cloze.corpus.check import as_json as to_json
     from cloze.corpus.check import check_corpus, check_store
     from cloze.corpus.check_pairs import check_pairs
+    from cloze.corpus.graph import Graph
     from cloze.corpus.readers.formats import with_column
     from cloze.corpus.store import Store
 
@@ -169,6 +193,15 @@ def check(
         checked = check_records(paths, source.answer, source.columns, against=against or [])
         typer.echo(to_json(checked.as_dict()) if as_json else "\n".join(checked.lines()))
         raise typer.Exit(2 if checked.unusable else 0)
+    if len(paths) == 1 and Graph.is_graph(paths[0]):
+        text_format = "triples"
+    lists = _lists(text_format, entities, relations, columns)
+    if text_format == "triples":
+        from cloze.corpus.check_triples import check_triples
+
+        facts = check_triples(paths, against=against or [], **lists)
+        typer.echo(to_json(facts.as_dict()) if as_json else "\n".join(facts.lines()))
+        raise typer.Exit(2 if facts.unusable else 0)
     _only_with_task(against=against, set=values)
     text_format = with_column(text_format, column, encoding)
     if len(paths) == 1 and Store.is_store(paths[0]):
@@ -183,6 +216,46 @@ def check(
         return
     findings = check_pairs(paths) if text_format == "pairs" else check_corpus(paths, format=text_format)
     typer.echo(to_json(findings.as_dict()) if as_json else "\n".join(findings.lines()))
+
+
+def _build_graph(paths: list[str], out: Path, lists: dict[str, Any], *, replace: bool, quiet: bool, as_json: bool) -> None:
+    """Read triples into a graph, which `cloze pretrain transe --corpus GRAPH` takes."""
+    from cloze.corpus.check import as_json as to_json
+    from cloze.corpus.graph import Graph, check_out
+    from cloze.corpus.readers.triples import read_graph
+    from cloze.corpus.triples import described
+
+    check_out(out, replace=replace)
+    graph = read_graph(paths, **lists)
+    graph.save(out)
+    if as_json:
+        typer.echo(to_json(dict(Graph.open(out).report)))
+        return
+    if not quiet:
+        for read in graph.report.get("files", ()):
+            if read["said"]:
+                typer.echo(f"{read['path']}: {read['said']}")
+        typer.echo(f"{out}: {described(graph)}")
+        suggest("cloze", "pretrain", "transe", "--corpus", out, "--out", "KG")
+
+
+def _lists(text_format: str, entities: Path | None, relations: Path | None, columns: str | None) -> dict[str, Any]:
+    """The options that say how triples are read."""
+    from cloze.errors import CorpusError
+
+    given = {"entities": entities, "relations": relations, "columns": columns}
+    for name, value in given.items():
+        if value is not None and text_format != "triples":
+            raise CorpusError(f"--{name} is for facts of a knowledge graph: add --format triples.")
+    return {**given, "columns": None if columns is None else columns.split(",")}
+
+
+def _of_text(**given: Any) -> None:
+    from cloze.errors import CorpusError
+
+    for name, value in given.items():
+        if value:
+            raise CorpusError(f"--{name} is for text; --format triples reads ids. Omit it.")
 
 
 def _build_labelled(paths: list[str], out: Path, tokenizer: Path | None, source: Any, *, quiet: bool) -> None:

@@ -20,12 +20,13 @@ from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.corpus.streams import BoundStreams, Streams
 from cloze.corpus.term_documents import BoundTermDocuments, TermDocuments
+from cloze.corpus.triple_store import TripleStore
+from cloze.corpus.triples import BoundTriples, Triples
 from cloze.corpus.vector_table import BoundVectors, PretrainedVectors
 
 __all__ = [
     "BoundCooccurrences", "BoundEntities", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundRecords",
-    "BoundStreams", "BoundTermDocuments",
-    "BoundVectors",
-    "Cooccurrences", "Entities", "Lexicon", "Lines", "LookUp", "Pairs", "Passages", "Plan",
-    "PretrainedVectors", "RecordStore", "Records", "Sentences", "Source", "Store", "Streams", "TermDocuments",
+    "BoundStreams", "BoundTermDocuments", "BoundTriples", "BoundVectors", "Cooccurrences", "Entities", "Lexicon", "Lines",
+    "LookUp", "Pairs", "Passages", "Plan", "PretrainedVectors", "RecordStore", "Records", "Sentences", "Source", "Store",
+    "Streams", "TermDocuments", "TripleStore", "Triples",
 ]

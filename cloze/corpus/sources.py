@@ -11,11 +11,13 @@ from cloze.corpus.sentences import Sentences
 from cloze.corpus.single import BoundSingle
 from cloze.corpus.streams import BoundStreams, Streams
 from cloze.corpus.term_documents import BoundTermDocuments, TermDocuments
+from cloze.corpus.triples import BoundTriples, Triples
 from cloze.corpus.vector_table import BoundVectors, PretrainedVectors
 
 __all__ = [
     "BoundAlternating", "BoundCooccurrences", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundRecords",
     "BoundSingle",
-    "BoundStreams", "BoundTermDocuments", "BoundVectors", "Cooccurrences", "Lexicon", "Lines", "Pairs", "Passages",
-    "PretrainedVectors", "Records", "Sentences", "Streams", "TermDocuments",
+    "BoundStreams", "BoundTermDocuments", "BoundTriples", "BoundVectors",
+    "Cooccurrences", "Lexicon", "Lines", "Pairs", "Passages",
+    "PretrainedVectors", "Records", "Sentences", "Streams", "TermDocuments", "Triples",
 ]

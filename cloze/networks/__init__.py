@@ -13,6 +13,7 @@ from cloze.networks.blocks.stack import Cache
 from cloze.networks.clock import Clock
 from cloze.networks.encoder_decoder import EncoderDecoder, SequenceCache
 from cloze.networks.feed_forward import Window
+from cloze.networks.graph_vectors import GraphVectors
 from cloze.networks.gru import GRU
 from cloze.networks.knowledge_fusion import KnowledgeFusion
 from cloze.networks.lstm import LSTM
@@ -28,8 +29,7 @@ from cloze.networks.word_vectors import WordVectors
 from cloze.networks.zen import Zen
 
 __all__ = [
-    "BiLSTM", "Cache", "Clock", "GRU", "KnowledgeFusion", "LSTM", "LSTMEncoderDecoder", "EncoderDecoder", "MobileTransformer",
-    "Network",
-    "PairAttention", "SequenceCache", "StateCache", "StateKind", "States", "Transformer", "TransformerXL", "TwoSidedLSTM",
-    "TwoStream", "Window", "WordVectors", "Zen",
+    "BiLSTM", "Cache", "Clock", "EncoderDecoder", "GRU", "GraphVectors", "KnowledgeFusion", "LSTM", "LSTMEncoderDecoder",
+    "MobileTransformer", "Network", "PairAttention", "SequenceCache", "StateCache", "StateKind", "States", "Transformer",
+    "TransformerXL", "TwoSidedLSTM", "TwoStream", "Window", "WordVectors", "Zen",
 ]

@@ -29,6 +29,7 @@ from cloze.objectives.embedding import Embedding
 from cloze.objectives.entity_prediction import EntityPrediction
 from cloze.objectives.factorisation import Factorisation
 from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
+from cloze.objectives.margin import Margin
 from cloze.objectives.match import MatchAttention, MatchHidden, MatchScores
 from cloze.objectives.mixed import MixedClassification, mixed_classification
 from cloze.objectives.negative_sampling import NegativeSampling
@@ -52,8 +53,8 @@ __all__ = [
     "ActivationPenalty", "AnswerExtraction", "Arcs", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast",
     "CooccurrenceRegression",
     "CrfLabelling", "Embedding", "EntityPrediction", "Factorisation", "HierarchicalSoftmax", "LanguageModel",
-    "LayerClassification",
-    "LayerLabelling", "Loss", "MatchAttention", "MatchHidden", "MatchScores", "MixedClassification", "NegativeSampling",
+    "LayerClassification", "LayerLabelling", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchScores",
+    "MixedClassification", "NegativeSampling",
     "Objective", "PooledClassification", "Regress",
     "Sample", "SequenceLabelling", "Several", "SoftClassification", "SpanBoundary", "SpanExtraction", "StochasticAnswer",
     "TextChoice", "TextClassification", "TextPrediction", "TextRegression", "TextSeveral", "WordLabelling",

@@ -68,7 +68,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., System]:
     @cache
     def open_(name: str, *changes: str) -> System:
         published = load_recipe(name)
-        layers = published.texts["main"].annotate
+        layers = [layer for text in published.texts.values() for layer in text.annotate]
         lists = {"phrase": "chinese_phrases.txt", "entity": "chinese_entities.txt"}
         values = [f"text.annotate.{layer}.file={SAMPLES / lists[layer]}" for layer in layers]
         values += [f"length={LENGTH}", "training.batch=16", "training.held_out=0.0", *changes]
@@ -79,10 +79,8 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., System]:
             values += ["corpus.streams.reuse=22", "network.memory.reuse=24", "network.memory.size=36"]
         recipe = load_recipe(name, size="tiny", overrides=values)
         sample = "chinese.txt" if name in CHINESE else "english.txt"
-        paths = {
-            source: [str(SAMPLES / ("english-french.tsv" if part.name == "pairs" else sample))]
-            for source, part in recipe.sources.items()
-        }
+        samples = {"pairs": "english-french.tsv", "triples": "facts.tsv"}
+        paths = {source: [str(SAMPLES / samples.get(part.name, sample))] for source, part in recipe.sources.items()}
         key = json.dumps([paths, {k: v for k, v in recipe.canonical().items() if k in ("text", "texts")}], sort_keys=True)
         if key not in opened:
             opened[key] = open_stores(

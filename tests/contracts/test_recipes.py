@@ -57,7 +57,8 @@ def test_an_untrained_system_starts_at_chance(name: str, system: Callable[..., A
             loss = float(losses[objective.name].total) / counts[objective.name]
             if objective.part.name in OWN_START:
                 own = step.objectives[objective.name]
-                assert loss == pytest.approx(OWN_START[objective.part.name](own, batch, counts[objective.name]), rel=0.02)
+                start = OWN_START[objective.part.name](own, batch, counts[objective.name])
+                assert loss == pytest.approx(start, rel=LOOSE.get(objective.part.name, 0.02))
                 continue
             guess = chance(objective, opened.tokenizer.size, len(batch["tokens"]))
             if wide(opened.recipe, run, objective):
@@ -97,7 +98,11 @@ def squares_at_start(objective: Any, batch: Batch, answers: float) -> float:
 OWN_START: dict[str, Callable[[Any, Batch, float], float]] = {
     "negative_sampling": negatives_at_start, "hierarchical_softmax": turns_at_start, "cooccurrence_regression": cells_at_start,
     "factorisation": squares_at_start, "activation_penalty": lambda objective, batch, answers: 0.0,
+    "margin": lambda objective, batch, answers: objective.margin,
 }
+
+#: Random facts are as far as wrong triples on the average only.
+LOOSE = {"margin": 0.1}
 
 
 def assert_wide(step: Step, entry: str, batch: Batch, scored: str, loss: float, vocabulary: int) -> None:
@@ -140,6 +145,7 @@ def test_without_answers_the_loss_is_a_zero_that_is_connected(name: str, system:
     step = opened.step()
     for entry, batch in opened.batches(step).items():
         answers = ("targets", "positions", "weights", "cell", "cell_count")
+        answers += ("tokens", "owner") if "owner" in batch else ()  # the rows of a fact ask about each other
         none = Batch({n: value[:0] if fields.split(n).field in answers else value for n, value in batch.items()})
         losses, counts = step(entry, none), step.count(entry, none)
         empty = {n: loss for n, loss in losses.items() if not counts[n]}

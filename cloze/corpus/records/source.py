@@ -54,7 +54,7 @@ class Records(Source):
       random order.
     """
 
-    labelled = True
+    builds_store = True
     keeps_empty = True
     of_one_length = True
     of_rows = frozenset({"length", "stride", "pool"})
@@ -77,8 +77,13 @@ class Records(Source):
             raise RecipeError("records: a choice among texts needs their column, text_b, and has no stride.")
         self.gives = frozenset({"tokens", "length", "document", "word_start", *parts, *self.answer.gives})
 
-    def knowing(self, paths: Sequence[str | Path], tokenizer: Tokenizer) -> Tokenizer:
+    def knowing(self, paths: Sequence[str | Path], tokenizer: Tokenizer | None) -> Tokenizer:
         """The tokenizer for the text; with `new_words`, one that knows all words of these files."""
+        if tokenizer is None:
+            raise CorpusError(
+                f"{' '.join(map(str, paths))}: labelled text is read with the tokenizer of a checkpoint or of other text; there "
+                "is none.\n  Fine-tune a checkpoint: cloze finetune CHECKPOINT --train FILE --dev FILE --out DIR"
+            )
         if not self.new_words:
             return tokenizer
         found: dict[str, None] = {}

@@ -1,0 +1,201 @@
+"""Files of triples: one fact per line, and lists of entities or relations with their texts. Every fault has its file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from cloze.corpus.graph import Graph
+from cloze.corpus.readers.text_files import Line, lines
+from cloze.errors import CorpusError, counted
+
+COLUMNS = ("head", "relation", "tail")
+_OPENKE = ("head", "tail", "relation")
+_NAMES = {
+    "head": "head", "subject": "head", "subj": "head", "h": "head", "s": "head", "source": "head",
+    "relation": "relation", "predicate": "relation", "pred": "relation", "r": "relation", "p": "relation", "rel": "relation",
+    "tail": "tail", "object": "tail", "obj": "tail", "t": "tail", "o": "tail", "target": "tail",
+}
+_SURVEYED = 10_000  # lines by which the order of the columns is judged
+
+
+@dataclass(frozen=True)
+class TripleFile:
+    """How one file holds its triples: the order of its columns, what separates them, and the lines before the first triple."""
+
+    path: str
+    order: tuple[str, ...]
+    tabs: bool
+    skip: int
+    said: str
+
+    def rows(self) -> Iterator[tuple[int, tuple[str, str, str]]]:
+        """Line, head, relation and tail of each triple. A line without three cells is a `CorpusError`."""
+        places = tuple(self.order.index(name) for name in COLUMNS)
+        for line in islice(_filled(self.path), self.skip, None):
+            cells = _cells(line.text, self.tabs)
+            if len(cells) != 3 or not all(cells):
+                raise self._ragged(line, cells)
+            yield line.number, (cells[places[0]], cells[places[1]], cells[places[2]])
+
+    def _ragged(self, line: Line, cells: Sequence[str]) -> CorpusError:
+        what = f"{counted(len(cells), 'cell')}, expected 3" if len(cells) != 3 else "an empty cell, expected 3 ids"
+        apart = "tabs" if self.tabs else "spaces"
+        way_out = "Remove what follows the third cell." if len(cells) > 3 else "Complete the line or remove it."
+        if not self.tabs:
+            way_out = "Ids that contain spaces need a file whose cells are separated by tabs."
+        return CorpusError(f"{self.path}:{line.number}: {what} ({', '.join(self.order)}), separated by {apart}.\n  {way_out}")
+
+
+def triple_file(path: str | Path, columns: Sequence[str] | None = None) -> TripleFile:
+    """How a file holds its triples.
+
+    `columns` states the order of its columns. Otherwise a header line states it (head, relation, tail; subject, predicate,
+    object), or a first line that is a number says that the file is OpenKE's: head, tail, relation. Any other file has head,
+    relation, tail. If the names in its columns contradict this, it is a `CorpusError`: an order is never guessed.
+    """
+    head = list(islice(_filled(path), _SURVEYED))
+    if not head:
+        raise CorpusError(f"{path}: no triples; expected a head, a relation and a tail per line, separated by tabs.")
+    first, skip, said = head[0], 0, ""
+    order = None if columns is None else _order(columns)
+    if len(head) > 1 and _is_number(first.text.strip()):
+        skip, said = 1, f"its first line is the number of its triples, as in OpenKE's files: {', '.join(order or _OPENKE)}"
+        order = order or _OPENKE
+    begins = head[skip]
+    tabs = "\t" in begins.text
+    cells = _cells(begins.text, tabs)
+    named = tuple(_NAMES.get(cell.lower(), "") for cell in cells)
+    if sorted(named) == sorted(COLUMNS):
+        skip, said = skip + 1, f"its first line names its columns: {', '.join(named)}"
+        order = order or named
+    made = TripleFile(str(path), order or COLUMNS, tabs, skip, said)
+    if order is None:
+        _require_order(made, head[skip:])
+    return made
+
+
+def read_triples(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[tuple[int, tuple[str, str, str]]]:
+    """Line, head, relation and tail of each triple of a file; see `triple_file`."""
+    return triple_file(path, columns).rows()
+
+
+def read_graph(
+    paths: Sequence[str | Path], *, columns: Sequence[str] | None = None, entities: str | Path | None = None,
+    relations: str | Path | None = None,
+) -> Graph:
+    """The graph of some files of triples, or of a graph's folder.
+
+    `entities` and `relations` are lists: an id per line, after a tab its name or description. They fix which ids there are: any
+    other in a triple is a `CorpusError`. Without them, ids are numbered in order of appearance. A repeated triple counts once.
+    """
+    if len(paths) == 1 and Graph.is_graph(paths[0]):
+        return Graph.open(paths[0])
+    listed = {"entity": entities, "relation": relations}
+    known = {kind: read_ids(path) for kind, path in listed.items() if path is not None}
+    numbers: dict[str, dict[str, int]] = {kind: dict(known[kind].numbers) if kind in known else {} for kind in listed}
+    files = [triple_file(path, columns) for path in paths]
+    found: list[int] = []
+    total = 0
+    for file in files:
+        for line, (head, relation, tail) in file.rows():
+            for kind, name in (("entity", head), ("relation", relation), ("entity", tail)):
+                of = numbers[kind]
+                number = of.get(name)
+                if number is None:
+                    if kind in known:
+                        raise _unknown(file.path, line, kind, name, str(listed[kind]), known)
+                    number = of[name] = len(of)
+                found.append(number)
+            total += 1
+    triples = np.array(found, np.int32).reshape(-1, 3)
+    _, first = np.unique(triples, axis=0, return_index=True)
+    triples = np.ascontiguousarray(triples[np.sort(first)])
+    names = {kind: known[kind].names if kind in known else tuple(numbers[kind]) for kind in listed}
+    texts = {kind: ids.texts if any(ids.texts) else None for kind, ids in known.items()}
+    report = {
+        "files": [{"path": file.path, "order": list(file.order), "said": file.said} for file in files],
+        "lines": total, "repeats": total - len(triples),
+    }
+    return Graph(names["entity"], names["relation"], triples, texts.get("entity"), texts.get("relation"), report)
+
+
+class Ids(NamedTuple):
+    """A list of ids with their texts (empty: none); `numbers` holds the place of each in the list, as triples write it."""
+
+    names: tuple[str, ...]
+    texts: tuple[str, ...]
+    numbers: Mapping[str, int]
+
+
+def read_ids(path: str | Path) -> Ids:
+    """A list of entities or relations: an id per line, after a tab its text. Files of OpenKE begin with a count, and their second
+    column is the number by which their triples name the id. A repeated id is a `CorpusError`."""
+    found: dict[str, str] = {}
+    first: dict[str, int] = {}
+    written: list[str] = []
+    each = _filled(path)
+    begins = next(each, None)
+    if begins is None:
+        raise CorpusError(f"{path}: empty; expected an id per line, after a tab its text.")
+    numbered = _is_number(begins.text.strip()) and "\t" not in begins.text
+    for line in each if numbered else chain([begins], each):
+        name, _, text = line.text.partition("\t")
+        name = name.strip()
+        if not name:
+            raise CorpusError(f"{path}:{line.number}: no id before the tab; expected an id, then its text.")
+        if name in first:
+            raise CorpusError(f"{path}:{line.number}: the id {name!r} is already in line {first[name]}. Remove one of the lines.")
+        first[name] = line.number
+        of_openke = numbered and _is_number(text.strip())
+        found[name] = "" if of_openke else " ".join(text.split())
+        written.append(text.strip() if of_openke else name)
+    return Ids(tuple(found), tuple(found.values()), {name: number for number, name in enumerate(written)})
+
+
+def _unknown(path: str, line: int, kind: str, name: str, listed: str, known: Mapping[str, Ids]) -> CorpusError:
+    other = "relation" if kind == "entity" else "entity"
+    if other in known and name in known[other].numbers:
+        way_out = "Are the columns in another order? Name them: --columns head,tail,relation"
+    else:
+        option = "entities" if kind == "entity" else "relations"
+        way_out = f"Add it to {listed}, or omit --{option} to take the ids of the triples."
+    return CorpusError(f"{path}:{line}: the {kind} {name!r} is not in {listed}.\n  {way_out}")
+
+
+def _require_order(file: TripleFile, head: Sequence[Line]) -> None:
+    """Refuse a file whose second column names the things that its first one names, more than its third one does."""
+    rows = [cells for line in head if len(cells := _cells(line.text, file.tabs)) == 3]
+    columns = [{cells[place] for cells in rows} for place in range(3)]
+    second, third = len(columns[0] & columns[1]), len(columns[0] & columns[2])
+    if second > third:
+        raise CorpusError(
+            f"{file.path}: the order of its columns is ambiguous: {counted(second, 'id')} of the first column are in the second, "
+            f"and {third:,} in the third. That looks like head, tail, relation.\n"
+            "  Name the columns: --columns head,tail,relation, or --columns head,relation,tail if they are in the usual order."
+        )
+
+
+def _order(columns: Sequence[str]) -> tuple[str, ...]:
+    named = tuple(_NAMES.get(name.strip().lower(), name) for name in columns)
+    if sorted(named) != sorted(COLUMNS):
+        raise CorpusError(f"--columns {','.join(columns)}: expected head, relation and tail in the order of the file.")
+    return named
+
+
+def _filled(path: str | Path) -> Iterator[Line]:
+    return (line for line in lines(path) if line.text.strip())
+
+
+def _cells(text: str, tabs: bool) -> list[str]:
+    return [cell.strip() for cell in text.split("\t")] if tabs else text.split()
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+

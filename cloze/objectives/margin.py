@@ -1,0 +1,58 @@
+"""A fact is nearer than a wrong triple made from it, by a margin: the loss of TransE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+from cloze.bounds import Positive
+from cloze.networks.cost import Operations
+from cloze.objectives.objective import Loss, Objective, wide
+from cloze.registry import register
+
+
+@register("objective", "margin")
+class Margin(Objective):
+    """Σ max(0, margin + d(fact) - d(wrong)) over the wrong triples of each fact (Bordes et al., 2013, eq. 1).
+
+    Reads `distance` (R,), takes `owner` (R,): the first row of each owner is the fact, the others are wrong. Every wrong triple
+    counts 1, so the loss is divided by their number as in OpenKE, unless `training.divide` says otherwise (the paper sums).
+    Metric `correct`: the wrong triples that are farther than their fact. No parameters of its own.
+    """
+
+    likelihood = False
+
+    def __init__(self, *, margin: Positive = 1.0) -> None:
+        super().__init__()
+        self.margin = margin
+        self.reads = ("distance",)
+        self.takes = frozenset({"owner"})
+        self.head = nn.Identity()
+
+    def count(self, batch: Batch) -> Tensor:
+        """The wrong triples."""
+        first = _first(batch["owner"])
+        return torch.tensor(float(len(first) - int(first.sum())))
+
+    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The distances, (R,)."""
+        return readings[self.reads[0]]
+
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The summed loss and the metric."""
+        distance, first = wide(scores), _first(batch["owner"])
+        fact = distance[first][first.long().cumsum(0) - 1]
+        losses = (self.margin + fact - distance).clamp(min=0)[~first]
+        correct = (distance > fact)[~first].detach().sum().to(distance.dtype)
+        return Loss(losses.sum(), {"correct": correct})
+
+    def count_operations(self, counted: Operations, batch: Batch) -> None:
+        """Differences alone: no products."""
+
+
+def _first(owner: Tensor) -> Tensor:
+    """Whether each row (R,) is the first of its owner; the rows of an owner follow one another."""
+    return torch.cat([owner.new_ones(min(len(owner), 1), dtype=torch.bool), owner[1:] != owner[:-1]])

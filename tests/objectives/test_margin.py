@@ -1,0 +1,67 @@
+"""The margin between a fact and the wrong triples made from it, and the distances that it compares."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cloze.batch import Batch
+from cloze.errors import RecipeError
+from cloze.networks import GraphVectors
+from cloze.objectives import Margin
+
+
+def placed(norm: int, *rows: tuple[float, float], unit: str = "free") -> GraphVectors:
+    """Entities 1 … n - 1 at these places and the relation (0, 1) as the last id."""
+    vectors = torch.tensor([(0.0, 0.0), *rows, (0.0, 1.0)])
+    network = GraphVectors(width=2, norm=norm, unit=unit, vocab_size=len(vectors), entity_count=len(rows))  # type: ignore[arg-type]
+    with torch.no_grad():
+        network.embeddings.weight.copy_(vectors)
+    return network
+
+
+def test_the_loss_is_that_of_the_worked_example() -> None:
+    network = placed(1, (1.0, 0.0), (1.0, 1.0), (1.0, 0.5), (0.0, 0.0))
+    tokens = torch.tensor([[1, 5, 2], [1, 5, 3], [1, 5, 2], [1, 5, 4]])
+    distance = network(want=frozenset({"distance"}), tokens=tokens)["distance"]
+    assert distance.tolist() == [0.0, 0.5, 0.0, 2.0]
+    objective, batch = Margin(margin=1.0), Batch({"owner": torch.tensor([0, 0, 1, 1])})
+    found = objective({"distance": distance}, batch)
+    assert found.total.item() == 0.5 and found.metrics["correct"].item() == 2 and objective.count(batch).item() == 2
+    alone = objective({"distance": distance[:1]}, Batch({"owner": torch.tensor([0])}))
+    assert alone.total.item() == 0.0
+
+
+def test_the_second_norm_is_euclidean_and_only_close_negatives_have_a_gradient() -> None:
+    network = placed(2, (0.0, 0.0), (3.0, 5.0), (0.0, 1.0))
+    distance = network(want=frozenset({"distance"}), tokens=torch.tensor([[1, 4, 3], [1, 4, 2]]))["distance"]
+    assert distance.tolist() == [0.0, 5.0]
+    for margin, rows in ((4.0, 0), (6.0, 1)):
+        network.zero_grad()
+        distance = network(want=frozenset({"distance"}), tokens=torch.tensor([[1, 4, 3], [1, 4, 2]]))["distance"]
+        Margin(margin=margin)({"distance": distance}, Batch({"owner": torch.tensor([0, 0])})).total.backward()
+        gradient = network.embeddings.weight.grad
+        assert gradient is not None and int(gradient[2].abs().sum() > 0) == rows
+
+
+def test_entities_have_length_one_as_the_argument_says() -> None:
+    tokens = torch.tensor([[1, 3, 2]])
+    updated = placed(1, (3.0, 4.0), (0.0, 2.0), unit="updated")
+    relation = updated.embeddings.weight[3].clone()
+    with torch.no_grad():
+        updated.embeddings.weight[3] *= 2
+    updated.eval()
+    shown = updated(want=frozenset({"hidden"}), tokens=tokens)["hidden"][0]
+    torch.testing.assert_close(shown, torch.tensor([[0.6, 0.8], [0.0, 2.0], [0.0, 1.0]]))
+    assert updated.embeddings.weight[1].tolist() == [3.0, 4.0]  # reading changes nothing
+    updated.train()
+    updated(want=frozenset({"hidden"}), tokens=tokens)
+    torch.testing.assert_close(updated.embeddings.weight[1], torch.tensor([0.6, 0.8]))
+    assert torch.equal(updated.embeddings.weight[3], 2 * relation)
+    read = placed(1, (3.0, 4.0), (0.0, 2.0), unit="read")
+    torch.testing.assert_close(read.vectors()[1:].norm(dim=1), torch.ones(3))
+
+
+def test_rows_that_are_no_triples_are_refused() -> None:
+    with pytest.raises(RecipeError, match="rows of three tokens.*got 2.\n  Write `corpus: {triples: {}}`"):
+        placed(1, (0.0, 0.0))(want=frozenset({"distance"}), tokens=torch.tensor([[1, 2]]))
