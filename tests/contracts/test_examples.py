@@ -10,12 +10,14 @@ import pytest
 from numpy.typing import NDArray
 
 from cloze import fields
-from cloze.assembly.load import load_recipe, recipe_names
+from cloze.assembly.load import load_recipe
 from cloze.batching import Cursor, Feed
 from cloze.exercises.mask import Mask
 from cloze.rows import Rows
+from tests.systems_at_tiny import distinct
 
-MASKING = [n for n in recipe_names() if any(e.part.name == "mask" for x in load_recipe(n).entries.values() for e in x.exercise)]
+DISTINCT = distinct()
+MASKING = [n for n in DISTINCT if any(e.part.name == "mask" for x in load_recipe(n).entries.values() for e in x.exercise)]
 
 
 def example(rows: Rows, row: int) -> dict[str, list[Any]]:
@@ -38,7 +40,7 @@ def example(rows: Rows, row: int) -> dict[str, list[Any]]:
     return said
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", DISTINCT)
 def test_a_row_is_the_same_alone_and_in_a_block(name: str, system: Callable[..., Any]) -> None:
     opened = system(name)
     step = opened.step()

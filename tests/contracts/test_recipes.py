@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from cloze import fields
-from cloze.assembly.load import recipe_names
 from cloze.assembly.recipe import ObjectiveSpec, PassSpec, Recipe
 from cloze.batch import Batch
 from cloze.objectives import Loss
 from cloze.objectives.output_words import OutputWords
 from cloze.training.step import Step
+from tests.systems_at_tiny import distinct
+
+
+class Begun(NamedTuple):
+    """A system, its untrained step and the first batch of every entry."""
+
+    system: Any
+    step: Step
+    batches: dict[str, Batch]
+
+
+@pytest.fixture(scope="module", params=distinct())
+def opened(request: pytest.FixtureRequest, system: Callable[..., Any]) -> Begun:
+    """A recipe, opened once for all tests of this module."""
+    own = system(request.param)
+    step = own.step()
+    return Begun(own, step, own.batches(step))
+
+
+@pytest.fixture
+def begun(opened: Begun) -> Begun:
+    """The same without gradients and with a step of its own weights."""
+    return opened._replace(step=copy.deepcopy(opened.step))
 
 
 def wide(recipe: Recipe, run: PassSpec, objective: ObjectiveSpec) -> bool:
@@ -42,11 +65,9 @@ def chance(objective: ObjectiveSpec, vocabulary: int, rows: int) -> float:
     return math.log(choices[objective.part.name])
 
 
-@pytest.mark.parametrize("name", recipe_names())
-def test_an_untrained_system_starts_at_chance(name: str, system: Callable[..., Any]) -> None:
-    opened = system(name)
-    step = opened.step()
-    for entry, batch in opened.batches(step).items():
+def test_an_untrained_system_starts_at_chance(begun: Begun) -> None:
+    opened, step, batches = begun
+    for entry, batch in batches.items():
         counts = step.count(entry, batch)
         with torch.no_grad():
             losses = step(entry, batch)
@@ -139,11 +160,9 @@ def assert_wide_of_its_own(step: Step, entry: str, batch: Batch, scored: str, lo
     assert loss == pytest.approx(expected, abs=0.1 + 3 * float(share.square().sum()) ** 0.5)
 
 
-@pytest.mark.parametrize("name", recipe_names())
-def test_without_answers_the_loss_is_a_zero_that_is_connected(name: str, system: Callable[..., Any]) -> None:
-    opened = system(name)
-    step = opened.step()
-    for entry, batch in opened.batches(step).items():
+def test_without_answers_the_loss_is_a_zero_that_is_connected(begun: Begun) -> None:
+    opened, step, batches = begun
+    for entry, batch in batches.items():
         answers = ("targets", "positions", "weights", "cell", "cell_count")
         answers += ("tokens", "owner") if "owner" in batch else ()  # the rows of a fact ask about each other
         none = Batch({n: value[:0] if fields.split(n).field in answers else value for n, value in batch.items()})
@@ -182,14 +201,12 @@ def backward(losses: list[Loss]) -> None:
     torch.stack([loss.total for loss in losses]).sum().backward()
 
 
-@pytest.mark.parametrize("name", recipe_names())
-def test_every_parameter_that_trains_gets_a_gradient(name: str, system: Callable[..., Any]) -> None:
-    opened = system(name)
-    step = opened.step()
+def test_every_parameter_that_trains_gets_a_gradient(begun: Begun) -> None:
+    _, step, batches = begun
     for objective in step.objectives.values():
         if isinstance(objective, OutputWords):  # a table of zeros, which lets no gradient through to what it is asked of
             torch.nn.init.normal_(objective.head.weight, std=0.1)
-    for entry, batch in opened.batches(step).items():
+    for entry, batch in batches.items():
         backward(list(step(entry, batch).values()))
     sizes = {name: size_of_gradient(p) for name, p in step.named_parameters() if p.requires_grad}
     usual = sorted(sizes.values())[len(sizes) // 2]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ import torch
 
 from cloze.assembly.binding import bound_paths, make_tables, open_stores, parse_binds
 from cloze.assembly.build import build_data, build_step
-from cloze.assembly.load import load_recipe, recipe_names
+from cloze.assembly.load import load_recipe
 from cloze.assembly.origins import checkpoint_names
 from cloze.assembly.recipe import Recipe
 from cloze.batching import Cursor
@@ -20,6 +18,7 @@ from cloze.corpus import Store
 from cloze.networks import GRU, LSTM, BiLSTM, LSTMEncoderDecoder, TwoSidedLSTM, WordVectors
 from cloze.text import Tokenizer
 from cloze.training.step import Step
+from tests.systems_at_tiny import distinct
 
 SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
 #: Which sample a source reads, by the recipe's name or by the kind of source; English otherwise.
@@ -45,17 +44,6 @@ def small(recipe_name: str) -> list[str]:
     return SMALL + named + (again if both else [])
 
 
-@cache
-def distinct() -> list[str]:
-    """The named recipes without those that are the same at tiny size but for their name and notes: larger sizes of one system."""
-    found: dict[str, str] = {}
-    for name in recipe_names():
-        told = load_recipe(name, size="tiny", overrides=["training.batch=4"]).canonical()
-        said = {key: value for key, value in told.items() if key not in ("name", "paper", "notes")}
-        found.setdefault(json.dumps([said, TEXTS.get(name)], sort_keys=True), name)
-    return sorted(found.values())
-
-
 def binds(recipe: Recipe) -> list[str]:
     """What the command line has to name: one sample for every source and for every table that is read from a file."""
     found = []
@@ -77,7 +65,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", distinct())
+@pytest.mark.parametrize("name", distinct(TEXTS.get))
 def test_it_trains_eight_steps_on_a_sample(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:
@@ -110,7 +98,7 @@ def opened(name: str, folder: Path) -> Opened:
     return KNOWN[name]
 
 
-@pytest.mark.parametrize("name", distinct())
+@pytest.mark.parametrize("name", distinct(TEXTS.get))
 def test_it_learns_one_batch_by_heart(name: str, tmp_path: Path) -> None:
     recipe, stores, tokenizer, tables = opened(name, tmp_path)
     store = next(iter(stores.values()))
