@@ -220,7 +220,7 @@ def build_feed(
 ) -> Feed:
     """One entry's examples over a store at one length; `share` of the documents is held out (default: the recipe's)."""
     share = recipe.training.held_out if share is None else share
-    source = build_part(recipe.sources[entry.source], {})
+    source = build_part(recipe.sources[entry.source], {"tables": tables or {}})
     takes: set[str] = set()
     for run in entry.passes:
         network: Any = step.networks[run.network]

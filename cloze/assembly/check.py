@@ -117,7 +117,7 @@ def _check_text(recipe: Recipe, faults: Faults) -> None:
 def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Faults) -> frozenset[str]:
     """Walk through the edits of an entry; returns all fields after the last one."""
     source = recipe.sources[entry.source]
-    made = _made(source, {}, faults)
+    made = _made(source, {"tables": stand_ins(recipe.tables)}, faults)
     available = set() if made is None else set(made.gives)
     annotated = [layer for text in recipe.texts.values() for layer in text.annotate.items()]
     layers = [f"layers/{name}" for name, _ in annotated]

@@ -35,7 +35,7 @@ def examples(
     shown = []
     for entry in recipe.entries.values():
         spec = recipe.sources[entry.source]
-        source = build(lookup(spec.kind, spec.name), spec.arguments, {})
+        source = build(lookup(spec.kind, spec.name), spec.arguments, {"tables": tables})
         store = stores[entry.source]
         lanes = {"lanes": rows} if source.lanes else {}
         bound = source.bind(store, seed=seed, entry=entry.name, held_out=0.0, **lanes)

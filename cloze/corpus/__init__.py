@@ -20,13 +20,16 @@ from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.corpus.streams import BoundStreams, Streams
 from cloze.corpus.term_documents import BoundTermDocuments, TermDocuments
+from cloze.corpus.text_vectors import BoundTextVectors, TextVectors
 from cloze.corpus.triple_store import TripleStore
 from cloze.corpus.triples import BoundTriples, Triples
 from cloze.corpus.vector_table import BoundVectors, PretrainedVectors
+from cloze.corpus.word_pairs import BoundWordPairs, WordPairs
 
 __all__ = [
     "BoundCooccurrences", "BoundEntities", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundRecords",
-    "BoundStreams", "BoundTermDocuments", "BoundTriples", "BoundVectors", "Cooccurrences", "Entities", "Lexicon", "Lines",
-    "LookUp", "Pairs", "Passages", "Plan", "PretrainedVectors", "RecordStore", "Records", "Sentences", "Source", "Store",
-    "Streams", "TermDocuments", "TripleStore", "Triples",
+    "BoundStreams", "BoundTermDocuments", "BoundTextVectors", "BoundTriples", "BoundVectors", "BoundWordPairs",
+    "Cooccurrences", "Entities", "Lexicon", "Lines", "LookUp", "Pairs", "Passages", "Plan", "PretrainedVectors",
+    "RecordStore", "Records", "Sentences", "Source", "Store", "Streams", "TermDocuments", "TextVectors", "TripleStore",
+    "Triples", "WordPairs",
 ]

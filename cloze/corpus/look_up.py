@@ -9,7 +9,8 @@ class LookUp:
     """The base class of every look-up table.
 
     `bind(store)` gives the table over one store, and `restored(arrays)` the same from the `arrays` of a bound table, which a
-    checkpoint holds. `bound_to` is the argument that `--bind NAME=PATH` sets on the command line.
+    checkpoint holds. A table that only a source uses is not kept and has no arrays. `bound_to` is the argument that
+    `--bind NAME=PATH` sets on the command line.
     """
 
     bound_to: ClassVar[str] = "file"

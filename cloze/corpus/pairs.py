@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,8 @@ from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
 from cloze.rows import Rows
 
-_FIELDS = ("tokens", "length", "document", "sentence", "word_start", "language")
-_COMPANION, _WRONG = "translation", "distractor"
+FIELDS = ("tokens", "length", "document", "sentence", "word_start", "language")
+WRONG = "distractor"
 
 
 @register("source", "pairs")
@@ -43,6 +43,7 @@ class Pairs(Source):
     """
 
     text_format: ClassVar[str | None] = PAIRS
+    companion: ClassVar[str] = "translation"
 
     def __init__(
         self, *, length: Count | None = None, swap: bool = True, languages: dict[str, float] | None = None,
@@ -54,23 +55,47 @@ class Pairs(Source):
         self.smooth = mixing.smoothing(languages, "pairs")
         self.static = static
         self.alternate = alternate
-        sides = (f"{view}{name}" for view in ("", f"{_COMPANION}.", f"{_WRONG}.") for name in _FIELDS)
-        self.gives = ALTERNATING if alternate else frozenset(sides)
+        self.gives = ALTERNATING if alternate else sides_of(self.companion)
 
     def bind(
         self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
         part: Literal["train", "held_out"] = "train",
     ) -> BoundPairs | BoundAlternating:
         """This source over one store. Raises `CorpusError` if the store does not hold pairs."""
-        if not store.pairs:
+        require_pairs(store, "parallel text")
+        if len(store.languages) == 1:
             raise CorpusError(
-                f"{store.path}: this store holds running text, not pairs of translations.\n"
-                "  Build one from parallel text: cloze corpus build PATH... --format pairs --out STORE"
+                f"{store.path}: both columns are in one language, {store.languages[0]}; expected a text and its translation.\n"
+                "  Correct the header of the file. A lexicon of related words is read with the source word_pairs."
             )
         documents = split_documents(store.documents, held_out)[part]
         if self.alternate:
             return BoundAlternating(self, store, documents, seed=seed, entry=entry)
         return BoundPairs(self, store, documents, seed=seed, entry=entry)
+
+
+def sides_of(companion: str) -> frozenset[str]:
+    """The fields of a row, of the other side of its pair and of a wrong one."""
+    return frozenset(f"{view}{name}" for view in ("", f"{companion}.", f"{WRONG}.") for name in FIELDS)
+
+
+def require_pairs(store: Store, what: str) -> None:
+    """Raise a `CorpusError` unless the store holds pairs; `what` is the text to build them from."""
+    if not store.pairs:
+        raise CorpusError(
+            f"{store.path}: this store holds running text, not pairs.\n"
+            f"  Build one from {what}: cloze corpus build PATH... --format pairs --out STORE"
+        )
+
+
+class PairSource(Protocol):
+    """What `BoundPairs` needs from its source: `Pairs` or `WordPairs`."""
+
+    gives: frozenset[str]
+    companion: ClassVar[str]        # the view of the other side
+    swap: bool
+    smooth: float | None            # exponent of the languages; None: languages in their own proportions
+    static: bool
 
 
 class _Kin(NamedTuple):
@@ -86,7 +111,7 @@ class _Kin(NamedTuple):
 class BoundPairs:
     """A source over one store, seed and entry: plans epochs and reads rows at random."""
 
-    def __init__(self, source: Pairs, store: Store, documents: Int64, *, seed: int, entry: str) -> None:
+    def __init__(self, source: PairSource, store: Store, documents: Int64, *, seed: int, entry: str) -> None:
         self.source = source
         self.store = store
         self.seed = seed
@@ -98,7 +123,7 @@ class BoundPairs:
     @property
     def gives(self) -> frozenset[str]:
         """Full names of the fields that `read` can give."""
-        views = ("", f"{_COMPANION}.", f"{_WRONG}.")
+        views = ("", f"{self.source.companion}.", f"{WRONG}.")
         return self.source.gives | {f"{view}{name}" for name in self.store.aligned for view in views}
 
     @property
@@ -134,28 +159,30 @@ class BoundPairs:
         """The rows of some items (B positions in the plan's order).
 
         Always `tokens` (B, L), `length` and `document` (B); if wanted, `language` (B), `word_start` (B, L), `sentence` (B, L; 0)
-        and `layers/<name>` (B, L). The other side has the same fields under `translation.`, the side of another pair under
-        `distractor.`; both are read if any of their fields is wanted.
+        and `layers/<name>` (B, L). The other side has the same fields under the source's `companion`, the side of another pair
+        under `distractor.`; both are read if any of their fields is wanted.
         """
         index = plan.order[items]
         swapped = np.zeros(len(index), dtype=np.int64)
         if self.source.swap:
             swapped = (self.draw(plan, items).uniform("pairs/swap") < 0.5).astype(np.int64)
         arrays = self._side(plan, index, swapped, want)
-        for view in (_COMPANION, _WRONG):
+        for view in (self.source.companion, WRONG):
             wanted = frozenset(name.removeprefix(f"{view}.") for name in want if name.startswith(f"{view}."))
             if wanted:
-                whose = index if view == _COMPANION else self._others(plan, items)
-                found = self._side(plan, whose, 1 - swapped, wanted)
+                there = 1 - swapped
+                whose, side = (index, there) if view == self.source.companion else self._wrong(plan, items, swapped)
+                found = self._side(plan, whose, side, wanted)
                 arrays.update({f"{view}.{name}": value for name, value in found.items()})
         return Rows(arrays, checked=True)
 
-    def _others(self, plan: Plan, items: Int64) -> Int64:
-        """For each item, another pair of the same languages, or the item itself if there is no other."""
+    def _wrong(self, plan: Plan, items: Int64, shown: Int64) -> tuple[Int64, Int64]:
+        """For each item, of which the side `shown` is read, a pair and its side that do not belong to it: the other side of
+        another pair of the same languages, or of the item itself if there is no other."""
         kin, index = self._kin, plan.order[items]
         others = np.maximum(kin.number[index] - 1, 1)
         step = 1 + self.draw(plan, items).integers("pairs/distractor", others)
-        return kin.order[kin.first[index] + (kin.rank[index] + step) % kin.number[index]]
+        return kin.order[kin.first[index] + (kin.rank[index] + step) % kin.number[index]], 1 - shown
 
     @cached_property
     def _kin(self) -> _Kin:

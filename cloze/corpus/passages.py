@@ -30,7 +30,7 @@ _FIELDS = ("tokens", "length", "document", "sentence", "word_start")
 #: The fields of a source of running text; a store with annotation layers adds `layers/<name>` (and `labels/<name>`) to each.
 GIVES = frozenset({*_FIELDS, "language", "target_length", *(f"{c}.{f}" for c in ("distractor", "next") for f in _FIELDS)})
 _LEAD = "lead"  # the companion: a sentence from the beginning of the passage's document
-_FEWEST = 20  # documents below which nothing is held out
+FEWEST = 20  # documents below which nothing is held out
 _CHUNK = 1 << 20  # documents looked at together: bounds memory, not results
 
 
@@ -330,7 +330,7 @@ def split_documents(count: int, held_out: float) -> dict[str, Int64]:
     if not 0.0 <= held_out < 1.0:
         raise RecipeError(f"held_out: {held_out} is not a share below 1.")
     documents = np.arange(count, dtype=np.int64)
-    if held_out == 0.0 or count < _FEWEST:
+    if held_out == 0.0 or count < FEWEST:
         return {"train": documents, "held_out": documents[:0]}
     chosen = np.zeros(count, dtype=np.bool_)
     outer: list[tuple[NDArray[np.float64], Int64]] = []  # the two lowest and highest places of every chunk

@@ -1,4 +1,5 @@
 """Sample texts written for this project, data only, a few kB each: english, french, dutch, chinese and its lists, english-french,
+english-words (related words, one pair per line),
 vectors of frequent words of english.txt (trained on it with cloze: word2vec-skipgram, width 32).
 May import: nothing.
 Add one: a text file of our own words, one sentence per line, a blank line between documents, and its name in the line above.

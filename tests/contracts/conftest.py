@@ -24,6 +24,8 @@ from cloze.text import Tokenizer
 from cloze.training.step import Step
 
 SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
+#: The sample of a source that does not read running text.
+OTHERS = {"pairs": "english-french.tsv", "word_pairs": "english-words.tsv", "triples": "facts.tsv"}
 CHINESE = {"bert-wwm-zh", "nezha", "zen", "ernie"}
 LENGTH = 48
 
@@ -73,14 +75,14 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., System]:
         values = [f"text.annotate.{layer}.file={SAMPLES / lists[layer]}" for layer in layers]
         values += [f"length={LENGTH}", "training.batch=16", "training.held_out=0.0", *changes]
         for table, part in published.tables.items():
-            values += [f"tables.{table}.file={SAMPLES / 'vectors.txt'}", "network.tune=true"] if part.name == "vectors" else []
+            values += [f"tables.{table}.file={SAMPLES / 'vectors.txt'}"] if part.name in ("vectors", "text_vectors") else []
+            values += ["network.tune=true"] if part.name == "vectors" else []
         first = next(iter(published.sources.values()))
         if first.arguments.get("reuse", 0) > 1:  # half of the shorter row, as in the recipe
             values += ["corpus.streams.reuse=22", "network.memory.reuse=24", "network.memory.size=36"]
         recipe = load_recipe(name, size="tiny", overrides=values)
         sample = "chinese.txt" if name in CHINESE else "english.txt"
-        samples = {"pairs": "english-french.tsv", "triples": "facts.tsv"}
-        paths = {source: [str(SAMPLES / samples.get(part.name, sample))] for source, part in recipe.sources.items()}
+        paths = {source: [str(SAMPLES / OTHERS.get(part.name, sample))] for source, part in recipe.sources.items()}
         key = json.dumps([paths, {k: v for k, v in recipe.canonical().items() if k in ("text", "texts")}], sort_keys=True)
         if key not in opened:
             opened[key] = open_stores(

@@ -62,7 +62,7 @@ def test_several_pairs_of_languages_share_one_list_of_names(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("The cat.\t猫。\n", r"t\.tsv:1: expected a header"), ("en\ten\na\tb\n", r"t\.tsv:1: expected a header"),
+        ("The cat.\t猫。\n", r"t\.tsv:1: expected a header"), ("en\t\na\tb\n", r"t\.tsv:1: expected a header"),
         ("en\tzh\na\tb\nc\n", r"t\.tsv:3: 1 columns, expected 2"), ("en\tzh\na\tb\tc\n", r"t\.tsv:2: 3 columns"),
         ("en\tzh\na\t \n", r"t\.tsv:2: the second side of this pair is empty"), ("en\tzh\n\n", "no pair of sentences"),
     ],
@@ -92,6 +92,13 @@ def test_every_document_of_the_store_is_a_pair(store: Store) -> None:
     assert np.diff(store.document_sentences).tolist() == [2] * 60
     assert store.document_languages.tolist() == [[0, 1]] * 60
     assert store.report["formats"] == {"pairs": 1}
+
+
+def test_two_columns_of_one_language_are_no_translations(tmp_path: Path) -> None:
+    words = table(tmp_path / "w.tsv", [("cat", "feline"), ("road", "street")], "en\ten")
+    store = build_store([words], train_tokenizer_from([words], SPEC, format="pairs"), tmp_path / "store", format="pairs")
+    with pytest.raises(CorpusError, match="both columns are in one language, en; expected a text and its translation"):
+        Pairs().bind(store, seed=1, entry="main")
 
 
 def test_pairs_give_a_sentence_and_its_translation_in_both_directions(store: Store) -> None:

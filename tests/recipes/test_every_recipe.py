@@ -25,7 +25,7 @@ SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
 TEXTS = {
     "bert-wwm-zh": "chinese.txt", "nezha": "chinese.txt", "zen": "chinese.txt", "ernie": "chinese.txt",
     "flaubert": "french.txt", "camembert": "french.txt", "bertje": "dutch.txt", "robbert": "dutch.txt",
-    "pairs": "english-french.tsv",
+    "pairs": "english-french.tsv", "word_pairs": "english-words.tsv",
 }
 #: Networks that bear a high rate: recurrent ones, and tables that begin next to zero.
 FAST = (LSTM, BiLSTM, TwoSidedLSTM, LSTMEncoderDecoder, GRU, WordVectors)
@@ -37,7 +37,8 @@ def small(recipe_name: str) -> list[str]:
     recipe = load_recipe(recipe_name)
     lists = {"phrase": "chinese_phrases.txt", "entity": "chinese_entities.txt"}
     named = [f"text.annotate.{name}.file={SAMPLES / lists[name]}" for name in recipe.texts["main"].annotate]
-    named += [f"tables.{name}.file={SAMPLES / 'vectors.txt'}" for name, table in recipe.tables.items() if table.name == "vectors"]
+    vectors = [name for name, table in recipe.tables.items() if table.name in ("vectors", "text_vectors")]
+    named += [f"tables.{name}.file={SAMPLES / 'vectors.txt'}" for name in vectors]
     again = ["corpus.streams.reuse=22", "network.memory.reuse=24",
         "network.memory.size=36"]  # half of the shorter row, as in the recipe
     both = any(part.name == "streams" and part.arguments["reuse"] > 1 for part in recipe.sources.values())

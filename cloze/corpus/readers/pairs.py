@@ -41,7 +41,8 @@ class Parallel:
 def find_pairs(paths: Sequence[str | Path]) -> list[Parallel]:
     """What parallel text there is at these paths (files or folders).
 
-    A file ending in .tsv or .txt, or without an ending, is a table: two columns, the first line names their languages.
+    A file ending in .tsv or .txt, or without an ending, is a table: two columns, the first line names their languages, which
+    may be the same: `en<TAB>en` for a lexicon of related words.
     Files that differ in their ending only, `news.en` and `news.fr`, are aligned line by line; the endings are the languages.
     """
     groups: dict[str, list[TextFile]] = {}
@@ -118,10 +119,10 @@ def _header(file: TextFile) -> tuple[str, str]:
     with file.open() as stream:
         _, text = next(_decoded(stream, file.path), (1, ""))
     columns = text.split("\t")
-    if len(columns) != 2 or not all(map(_LANGUAGE.fullmatch, columns)) or columns[0] == columns[1]:
+    if len(columns) != 2 or not all(map(_LANGUAGE.fullmatch, columns)):
         raise CorpusError(
-            f"{file.path}:1: expected a header that names the languages of two columns, such as en<TAB>zh, found "
-            f"{text[:60]!r}.\n  Add this line; to remove other columns: cut -f1,2"
+            f"{file.path}:1: expected a header that names the languages of two columns, such as en<TAB>zh, or en<TAB>en for a "
+            f"lexicon, found {text[:60]!r}.\n  Add this line; to remove other columns: cut -f1,2"
         )
     return columns[0], columns[1]
 
