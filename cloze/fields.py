@@ -138,6 +138,8 @@ for _field in (
     Field("parts", "B P 2", "integer", "start and stop of each part of the row, before it is framed", travels=False),
     Field("special", "B L", "boolean", "inserted by the frame, not part of the text", travels=False, aligned=True, inserted=1),
     Field("masked", "B L", "boolean", "chosen by `mask`", travels=False, aligned=True),
+    Field("favour", "B L", "float", "how many times as often as others a token is masked", travels=False, aligned=True,
+          inserted=1),
     Field("original", "B L", "integer", "the ids before corruption", travels=False, aligned=True),
     Field("word_start", "B L", "boolean", "the token starts a word", travels=False, aligned=True, inserted=1),
     Field("sentence", "B L", "integer", "ordinal of the token's sentence in its passage, -1 for none", travels=False,

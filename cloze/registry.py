@@ -184,8 +184,12 @@ def as_data(value: Any, kind: str | None = None) -> Any:
     """A default as a recipe writes it: a part of `kind` as `{name: {argument: value}}`, a section as a mapping, else itself."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
-    kinds = {name: mark.kind for name, p in parameters(type(value)).items() if isinstance(mark := mark_of(p), PartMark)}
-    fields = {one.name: as_data(vars(value)[one.name], kinds.get(one.name)) for one in dataclasses.fields(value) if one.init}
+    found = {name: mark_of(p) for name, p in parameters(type(value)).items()}
+    kinds = {name: mark.kind for name, mark in found.items() if isinstance(mark, PartMark)}
+    fields = {
+        one.name: as_data(vars(value)[one.name], kinds.get(one.name))
+        for one in dataclasses.fields(value) if one.init and not isinstance(found.get(one.name), GivenMark)
+    }
     if kind is None:
         return fields
     return {next(name for name, builder in _builders[kind].items() if builder is type(value)): fields}

@@ -151,10 +151,16 @@ def _add_objective(
     key, head = objective_key(recipe, run, spec), head_key(recipe, run, spec)
     if key in objectives:
         return
-    made = build_part(spec.part, {**available, "width": state_width(network, spec.read), "table": network.tables.get("tokens")})
+    made = build_part(spec.part, {**available, **of_network(network, spec.read)})
     if key != head and head in objectives:
         made.head = objectives[head].head
     objectives[key] = made
+
+
+def of_network(network: Any, read: Mapping[str, str]) -> dict[str, Any]:
+    """What an objective that reads states of a network is given of it."""
+    tables = network.vector_tables
+    return {"width": state_width(network, read), "table": tables.get("tokens"), "vector_tables": tables}
 
 
 def _pass(
@@ -391,8 +397,7 @@ def _opened(imported: Any, place: torch.device, *, plain: bool) -> Loaded:
     _load_weights(network, model.network if plain else {**model.network, **model.changed}, imported.folder)
     heads = {}
     for name, head in model.heads.items():
-        table = network.tables.get("tokens")
-        given = {**available, "width": state_width(network, head.read), "table": table, "order": model.order}
+        given = {**available, **of_network(network, head.read), "order": model.order}
         heads[name] = _build_described("objective", head.part, head.arguments, given, imported.folder)
         _load_weights(heads[name], head.state, imported.folder)
         heads[name].to(place).eval()

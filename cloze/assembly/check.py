@@ -355,9 +355,9 @@ def _objective(
     recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, network: Any, given: Mapping[str, Any], checked: Checked,
     seen: set[int], faults: Faults,
 ) -> Any:
-    from cloze.networks.network import state_width
+    from cloze.assembly.build import of_network
 
-    built = _made(spec.part, {**given, "width": state_width(network, spec.read), "table": network.tables.get("tokens")}, faults)
+    built = _made(spec.part, {**given, **of_network(network, spec.read)}, faults)
     name = recipe.head_name(run, spec)
     if built is not None and name not in checked.heads:
         own = [p for p in built.parameters() if id(p) not in seen]

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from cloze.assembly.parts import builder_of
+from cloze.assembly.recipe import PartSpec
 from cloze.errors import RecipeError
 from cloze.registry import GivenMark, LiveMark, PartMark, inherited, lookup, mark_of, parameters, section_of
 
@@ -22,6 +23,7 @@ MEANINGS: Mapping[str, str] = {
     "order": "the order in which an objective's network reads, `open` where it is not the same for all rows",
     "limit": "the most tokens that an edit may return; known once the exercise has a length",
     "table": "the token table of the network that an objective reads, for tying",
+    "vector_tables": "all tables of vectors of that network by name: tokens, further inputs, senses",
     "counts": "how often each id occurs in the corpus of the entry, for networks and objectives of the first source (V,); None "
     "while a recipe is only checked, and when a checkpoint is loaded",
     "entity_count": "how many entities the graph of the first source has; None while a recipe is only checked, and when a "
@@ -68,14 +70,17 @@ def _made(parameter: inspect.Parameter, value: Any, available: Mapping[str, Any]
 
 
 class StandIn(NamedTuple):
-    """Takes the place of a look-up table when a network is built before its corpus is known; it only has a size."""
+    """Takes the place of a look-up table when a network is built before its corpus is known; it has a size and no contents."""
 
-    size: int = 1000
+    size: int
+    allowed: None = None
+    mixed: None = None
 
 
-def stand_ins(tables: Iterable[str]) -> dict[str, Any]:
-    """One stand-in for each of these tables."""
-    return {name: StandIn() for name in tables}
+def stand_ins(tables: Mapping[str, PartSpec]) -> dict[str, Any]:
+    """One stand-in for each of these tables, of its usual size."""
+    parts: dict[str, Any] = {name: builder_of(spec.kind, spec.name) for name, spec in tables.items()}
+    return {name: StandIn(part.usual_size) for name, part in parts.items()}
 
 
 def tables_for(origin: str | None, tables: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -117,7 +117,7 @@ class Publisher:
         edits = input_edits(self.recipe)
         named = [value for spec in edits for value in spec.arguments.values()]
         paths = flat(plain(part.arguments), part.name)
-        named += [paths[path] for path in class_of("network", part.name).looks_up]
+        named += [paths[path] for path in class_of("network", part.name).looks_up if path in paths]
         looked_up = set(map(str, named)) & self.tables.keys()
         model = Model(
             arguments=complete(plain(part.arguments), part.name), order=self._order(name, orders),

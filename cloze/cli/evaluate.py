@@ -46,6 +46,8 @@ def command(
     restrict: Annotated[int | None, typer.Option(min=1, help="Analogies: use only the first N words.")] = None,
     unknown: Annotated[str, typer.Option(help="Words without a vector: skip, or zero (cosine 0; wrong).")] = "skip",
     lower: Annotated[bool, typer.Option("--lower", help="Word vectors: look words up in lower case.")] = False,
+    facts: Annotated[list[str] | None, typer.Option(help="Masked models: sentences with [MASK] and their objects.")] = None,
+    no_leaks: Annotated[bool, typer.Option("--no-leaks", help="Facts: leave out subjects whose name has the object.")] = False,
     bootstrap: Annotated[int | None, typer.Option(help="95 % intervals from this many resamples, such as 1000.")] = None,
     seed: Annotated[int, typer.Option(help="Random seed for --bootstrap and --shots.")] = 0,
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
@@ -60,7 +62,17 @@ def command(
 
     Word vectors: Spearman's correlation with human scores, and accuracy on analogies by section, both with coverage.
     Example: cloze evaluate RUN --similarity wordsim/*.txt
+
+    Facts: how a masked language model ranks the right object of each sentence among all words, by relation. The table has the
+    columns object and text (with [MASK]), or object, subject and template ([X] … [Y]); relation is optional.
+    Example: cloze evaluate RUN --facts facts.tsv --no-leaks
     """
+    if facts or no_leaks:
+        from cloze.cli.facts import evaluate as evaluate_facts
+
+        every = [*(facts or ()), *(files or ())]
+        evaluate_facts(checkpoint, every, no_leaks=no_leaks, batch=batch, device=device, as_json=as_json)
+        return
     if similarity or analogies:
         from cloze.cli.vectors import evaluate as evaluate_vectors
         from cloze.cli.vectors import gathered

@@ -15,6 +15,7 @@ from cloze.corpus.pairs import BoundPairs, Pairs
 from cloze.corpus.passages import BoundPassages, Passages
 from cloze.corpus.plan import Plan
 from cloze.corpus.records import BoundRecords, Records, RecordStore
+from cloze.corpus.senses import BoundSenses, SupersenseTable
 from cloze.corpus.sentences import Sentences
 from cloze.corpus.source import Source
 from cloze.corpus.store import Store
@@ -28,8 +29,8 @@ from cloze.corpus.word_pairs import BoundWordPairs, WordPairs
 
 __all__ = [
     "BoundCooccurrences", "BoundEntities", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundRecords",
-    "BoundStreams", "BoundTermDocuments", "BoundTextVectors", "BoundTriples", "BoundVectors", "BoundWordPairs",
+    "BoundSenses", "BoundStreams", "BoundTermDocuments", "BoundTextVectors", "BoundTriples", "BoundVectors", "BoundWordPairs",
     "Cooccurrences", "Entities", "Lexicon", "Lines", "LookUp", "Pairs", "Passages", "Plan", "PretrainedVectors",
-    "RecordStore", "Records", "Sentences", "Source", "Store", "Streams", "TermDocuments", "TextVectors", "TripleStore",
-    "Triples", "WordPairs",
+    "RecordStore", "Records", "Sentences", "Source", "Store", "Streams", "SupersenseTable", "TermDocuments", "TextVectors",
+    "TripleStore", "Triples", "WordPairs",
 ]

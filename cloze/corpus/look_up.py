@@ -11,9 +11,11 @@ class LookUp:
     `bind(store)` gives the table over one store, and `restored(arrays)` the same from the `arrays` of a bound table, which a
     checkpoint holds. A table that only a source uses is not kept and has no arrays. `bound_to` is the argument that
     `--bind NAME=PATH` sets on the command line.
+    `usual_size` is the size that a network is given before there is a store to bind the table to.
     """
 
     bound_to: ClassVar[str] = "file"
+    usual_size: ClassVar[int] = 1000
 
     @property
     def opens(self) -> str | None:

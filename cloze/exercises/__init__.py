@@ -16,6 +16,7 @@ from cloze.exercises import (
     corrupt_items,
     cut,
     delete,
+    favour,
     frame,
     hide,
     inverse_cloze,
@@ -32,6 +33,7 @@ from cloze.exercises import (
     permute,
     predict,
     predict_items,
+    predict_senses,
     reference,
     retokenize,
     rotate,
@@ -52,7 +54,8 @@ from cloze.exercises.facts import TokenFacts
 
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "arcs", "body_first", "boundaries", "bring", "close", "copy", "corrupt",
-    "corrupt_items", "cut", "delete", "frame", "hide", "inverse_cloze", "label", "link", "mask", "match", "mismatch", "only",
-    "order", "pair", "pair_half", "permutation", "permute", "predict", "predict_items", "reference", "retokenize", "rotate",
-    "separate", "show", "shuffle", "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows",
+    "corrupt_items", "cut", "delete", "favour", "frame", "hide", "inverse_cloze", "label", "link", "mask", "match", "mismatch",
+    "only", "order", "pair", "pair_half", "permutation", "permute", "predict", "predict_items", "predict_senses", "reference",
+    "retokenize", "rotate", "separate", "show", "shuffle", "split_words", "spread", "subsample", "summarise", "unanswered",
+    "value", "windows",
 ]

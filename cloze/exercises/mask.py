@@ -45,7 +45,8 @@ class Mask(Edit):
     length (fairseq `mask_tokens_dataset.py`, `mask_whole_words`).
 
     `rounding`: to the `nearest` number, at least one; `up` (SpanBERT, BART); `down`, possibly to none (MASS); `stochastic`,
-    ⌊rate·n + u⌋ (RoBERTa, fairseq); `independent`, a coin for every unit (XLM, ERNIE). `most` caps the number.
+    ⌊rate·n + u⌋ (RoBERTa, fairseq); `independent`, a coin for every unit (XLM, ERNIE), which the edit `favour` may load. `most`
+    caps the number.
 
     `spare` names what is never masked: `special` tokens, the `first` token (XLM), or `none` (fairseq). `frequent` restricts
     masking to the ids below that number, the most frequent ones if ids are sorted by frequency (CharacterBERT masks only the
@@ -128,8 +129,8 @@ class Mask(Edit):
 
     @property
     def optional(self) -> frozenset[str]:
-        """Fields used if present: before the frame no token is special."""
-        return frozenset({"special"} if self.spare == "special" and self._unit.unframed else ())
+        """Fields used if present: before the frame no token is special, and no word is favoured unless an edit says so."""
+        return frozenset({"special"} if self.spare == "special" and self._unit.unframed else ()) | {"favour"}
 
     @property
     def gives(self) -> frozenset[str]:
@@ -141,6 +142,8 @@ class Mask(Edit):
         shape = rows["tokens"].shape
         if not shape[1]:  # a block without tokens has nothing to mask, whatever the unit
             return rows.having_all({name: np.zeros(shape, bool if name == "masked" else np.int32) for name in self.gives})
+        if "favour" in rows and self.rounding != "independent":
+            raise RecipeError("mask: some words are favoured, which needs a coin for every word: write rounding: independent.")
         free = self._free(rows)
         available = counted(free)
         base = rows["length"].astype(np.int64) if self.of == "all" else available

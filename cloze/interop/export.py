@@ -18,6 +18,7 @@ from cloze.interop.choice import Choice, against_hint, choose, usual
 from cloze.interop.files import WEIGHTS, read_json, staged, write_json, write_tensors
 from cloze.interop.mapping import Line, to_theirs
 from cloze.interop.model import PROBLEMS, Head, Model, as_classifier
+from cloze.interop.senses import OWN_SENSES, kept_apart, without_senses
 from cloze.interop.sentences import gives_sentences, write_sentences
 from cloze.reading import Reading
 from cloze.text.tokenizer import Tokenizer
@@ -44,15 +45,16 @@ def export_folder(
     Files: config.json, model.safetensors (fp32, tied weights once), the tokenizer's, README.md, generation_config.json where
     transformers generates with the class, modules.json where sentence-transformers can pool it, and in addition
     cloze/network.json (our arguments and heads), cloze/heads.safetensors (heads that transformers does not know),
-    cloze/changed.safetensors (of a changed network, what its plain form lacks) and cloze/tables/ (what is looked up while reading
-    text, if anything is). They appear whole or not at all. `architecture` selects one by its `model_type` if several fit the
-    shape (the generator of ELECTRA); if another one is chosen, a remark gives the reason. `labels` are the names of a
-    classifier's classes.
+    cloze/changed.safetensors (of a changed network, what its plain form lacks), cloze/senses.safetensors (vectors of senses) and
+    cloze/tables/ (what is looked up while reading text, if anything is). They appear whole or not at all. `architecture` selects
+    one by its `model_type` if several fit the shape (the generator of ELECTRA); if another one is chosen, a remark gives the
+    reason. `labels` are the names of a classifier's classes.
 
     Errors: a tokenizer with more ids than the network has vectors is a `CheckpointError`.
     """
     folder = Path(folder)
-    given, model = _completed(model), _with_classifiers(_completed(model))
+    given = _completed(model)
+    model = _with_classifiers(without_senses(given))
     vocab_size = int(model.network["embeddings.tokens.weight"].shape[0]) if _has_table(model) else tokenizer.size
     if tokenizer.size > vocab_size:
         raise CheckpointError(
@@ -63,6 +65,7 @@ def export_folder(
     choice: Choice | list[str] = [model.no_plain_form] if model.no_plain_form else choose(
         model, tokenizer_kind=tokenizer.kind, pad=pad, hint=architecture
     )
+    apart = kept_apart(given)
     remarks = remarks_of(model, choice, reading)
     if isinstance(choice, Choice):
         expected = architecture or usual(model, tokenizer_kind=tokenizer.kind, pad=pad)
@@ -77,20 +80,22 @@ def export_folder(
             if choice.architecture.generates:
                 write_json(stage / "generation_config.json", _ids(choice.architecture, tokenizer.roles))
         else:
-            write_tensors(stage / OWN_NETWORK, model.network)
+            write_tensors(stage / OWN_NETWORK, given.network)
         for name, table in model.tables.items():
             write_tensors(stage / OWN_TABLES / f"{name}.safetensors", table.arrays)
-        own = _own_heads(model, choice)
+        own = _own_heads(given, choice)
         if own:
             write_tensors(stage / OWN_HEADS, own)
         if model.changed:
             write_tensors(stage / OWN_CHANGED, model.changed)
+        if apart and isinstance(choice, Choice):
+            write_tensors(stage / OWN_SENSES, apart)
         _write_tokenizer(stage, tokenizer, reading, model, choice)
         if gives_sentences(model, choice):
             write_sentences(stage, model)
         write_json(stage / DESCRIPTION, _description(given, choice, reading, card, labels, remarks))
         write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=card.folder or folder.name)
-    for name, tensors_ in ((OWN_HEADS, own), (OWN_CHANGED, model.changed)):
+    for name, tensors_ in ((OWN_HEADS, own), (OWN_CHANGED, model.changed), (OWN_SENSES, apart)):
         if not tensors_:
             (folder / name).unlink(missing_ok=True)  # files of an earlier model in the folder
     return remarks
@@ -155,7 +160,9 @@ def remarks_of(model: Model, choice: Choice | list[str], reading: Reading) -> li
             + f". Its parameters are in {OWN_NETWORK}; cloze opens the folder, transformers does not."
         ]
     remarks = [
-        f"{name}: {reason}. Its parameters are in {OWN_HEADS}; transformers opens the folder without this head."
+        f"{name}: {reason}. "
+        + (f"Its parameters are in {OWN_HEADS}; " if model.heads[name].state else "")
+        + "transformers opens the folder without this head."
         for name, reason in choice.left.items()
     ]
     for setting in choice.architecture.settings:

@@ -28,6 +28,7 @@ from cloze.interop.heads import own_names, read_heads
 from cloze.interop.mapping import to_ours
 from cloze.interop.model import Head, Model, Table, defaults
 from cloze.interop.own import own_description
+from cloze.interop.senses import with_senses
 from cloze.reading import Reading
 from cloze.renamed import translated
 from cloze.text.tokenizer import Tokenizer
@@ -174,6 +175,7 @@ def _model(
         nested(arguments, architecture.part), order, network, heads, architecture.part, spare, input_edits, tables, languages,
         changes, changed,
     )
+    model = with_senses(model, folder)
     roles = _roles(found, own)
     return model, _labels(config, heads, roles), remarks
 

@@ -9,11 +9,11 @@ docs/design/0011-parts-and-sections.md explains the two shapes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
 
 from cloze.bounds import BelowOne, Count, Natural, NonNegative, Positive, Width
-from cloze.registry import PartMark, register
+from cloze.registry import Given, PartMark, register
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 #: Layer norm, layer norm without offsets, and the norm by root mean square, which has none.
@@ -240,6 +240,16 @@ class Table:
     width: Width | None = None
     project: bool = False
     inputs: Mapping[str, int] | None = None
+
+
+@register("embedding", "table_with_senses")
+@dataclass(frozen=True, kw_only=True)
+class TableWithSenses(Table):
+    """A `table`; to the vector of a token are added those of the senses that it may have, as the recipe's look-up table `senses`
+    says (SenseBERT; Levine et al., 2020, §3.1)."""
+
+    senses: str
+    tables: Given[Mapping[str, Any] | None] = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

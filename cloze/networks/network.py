@@ -109,6 +109,11 @@ class Network(nn.Module, ABC):
         """Embeddings that heads may tie to: by default the table of tokens, unless words are read by their characters."""
         return {} if self.embeddings.tokens is None else {"tokens": self.embeddings.tokens}
 
+    @property
+    def vector_tables(self) -> Mapping[str, Any]:
+        """All tables of vectors that heads may tie to, by name: `tables`, and those of further inputs and of senses."""
+        return self.tables
+
     def __call__(self, **given: Any) -> Any:
         """`forward`, through the objects around the whole network, which a change has added (`blocks/around.py`)."""
         call: Callable[..., Any] = super().__call__

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.layer_inputs import LayerInputs
 from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.selected import Selected
+from cloze.networks.blocks.senses import sense_vectors
 from cloze.networks.blocks.sharing import share_weights
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.clock import Clock
@@ -59,7 +60,8 @@ class Transformer(Network):
     """
 
     stack = "attention"
-    fresh: ClassVar[tuple[str, ...]] = ("embeddings.inputs",)
+    fresh: ClassVar[tuple[str, ...]] = ("embeddings.inputs", "embeddings.senses")
+    looks_up: ClassVar[tuple[str, ...]] = ("embedding.senses",)
     sizes = named_sizes(
         "layers width heads", tiny=(2, 128, 2), mini=(4, 256, 4), small=(4, 512, 8), medium=(8, 512, 8), base=(12, 768, 12),
         large=(24, 1024, 16),
@@ -93,6 +95,7 @@ class Transformer(Network):
             vocab_size=vocab_size, width=self.embedding_width, positions=positions, segments=segments, norm=norm,
             inputs=self.inputs,
             characters=embedding if isinstance(embedding, Characters) else None,
+            senses=sense_vectors(table, vocab_size, self.embedding_width) if isinstance(table, choices.TableWithSenses) else None,
         )
         self.embedding_dropout = Dropout(rates.hidden, clock)
         projects = self.embedding_width != width or table.project
@@ -159,6 +162,11 @@ class Transformer(Network):
         states = reading_states(want, hidden if at is None else at.put_back(hidden), passed, summaries)
         return states if record is None else {**states, **record.stacked()}
 
+    @property
+    def vector_tables(self) -> Mapping[str, Any]:
+        """The table of tokens, and those of further inputs and of senses."""
+        return {**self.tables, **self.embeddings.further}
+
     def finish(self, x: Tensor) -> Tensor:
         """The final norm of x (…, D), where there is one."""
         return x if self.norm is None else self.norm(x)
@@ -186,6 +194,8 @@ class Transformer(Network):
         size, reads = shown(fields), self.embeddings.characters
         if reads is not None:
             reads.count_operations(counted, fields["tokens"], fields.get("characters"))
+        for senses in self.embeddings.senses.values():
+            counted.weights(size.tokens * senses.weight.numel(), trained=senses.weight.requires_grad)
         counted.above(self.embeddings)
         counted.maps(size.tokens, self.project)
         where = self.layer_inputs.positions

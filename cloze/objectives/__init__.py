@@ -40,6 +40,7 @@ from cloze.objectives.regress import Regress, regress
 from cloze.objectives.relation_prediction import relation_prediction
 from cloze.objectives.sample import Sample
 from cloze.objectives.sampled import sampled_prediction
+from cloze.objectives.sense_prediction import SensePrediction, sense_prediction
 from cloze.objectives.sequence_labelling import SequenceLabelling, sequence_labelling
 from cloze.objectives.several import Several, several
 from cloze.objectives.soft_classification import SoftClassification, soft_classification
@@ -56,9 +57,11 @@ __all__ = [
     "LayerClassification", "LayerLabelling", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchScores",
     "MixedClassification", "NegativeSampling",
     "Objective", "PooledClassification", "Regress",
-    "Sample", "SequenceLabelling", "Several", "SoftClassification", "SpanBoundary", "SpanExtraction", "StochasticAnswer",
+    "Sample", "SensePrediction", "SequenceLabelling", "Several",
+    "SoftClassification", "SpanBoundary", "SpanExtraction", "StochasticAnswer",
     "TextChoice", "TextClassification", "TextPrediction", "TextRegression", "TextSeveral", "WordLabelling",
     "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling", "mixed_classification", "pooled_classification",
-    "regress", "relation_prediction", "sampled_prediction", "sequence_labelling", "several", "soft_classification",
+    "regress", "relation_prediction", "sampled_prediction", "sense_prediction",
+    "sequence_labelling", "several", "soft_classification",
     "span_boundary", "token_labelling", "token_prediction",
 ]

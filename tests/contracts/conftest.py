@@ -77,6 +77,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., System]:
         for table, part in published.tables.items():
             values += [f"tables.{table}.file={SAMPLES / 'vectors.txt'}"] if part.name in ("vectors", "text_vectors") else []
             values += ["network.tune=true"] if part.name == "vectors" else []
+            values += [f"tables.{table}.file={SAMPLES / 'supersenses.tsv'}"] if part.name == "senses" else []
         first = next(iter(published.sources.values()))
         if first.arguments.get("reuse", 0) > 1:  # half of the shorter row, as in the recipe
             values += ["corpus.streams.reuse=22", "network.memory.reuse=24", "network.memory.size=36"]

@@ -13,6 +13,7 @@ import cloze.exercises  # noqa: F401  the import registers the edits
 from cloze import fields, registry
 from cloze.corpus.entities import BoundEntities
 from cloze.corpus.lexicon import BoundLexicon
+from cloze.corpus.senses import BoundSenses
 from cloze.exercises import Edit, TokenFacts
 from cloze.exercises.retokenize import OtherReading
 from cloze.registry import GivenMark, mark_of, parameters
@@ -31,7 +32,7 @@ REQUIRED = {
     "template": "[CLS] {A} [SEP]", "to": "other", "companion": "next", "table": "ngrams", "network": "bert", "layer": "entity",
 }
 OF_EDIT = {("link", "table"): "entities"}
-MORE: dict[str, dict[str, Any]] = {"show": {"layer": "entity"}}
+MORE: dict[str, dict[str, Any]] = {"show": {"layer": "entity"}, "favour": {"senses": "senses"}}
 ENTITIES = BoundEntities(
     [f"Q{number}" for number in range(5)], names=["a", "b", "c", "d", "e"], tokens=[[5], [6, 7], [8], [9], [10]],
     layers={"entity": np.array([0, 3, 0, 5], np.int32)},
@@ -42,6 +43,7 @@ GIVEN = {
     "tables": {
         "ngrams": BoundLexicon(np.array([[-1, -1], [5, -1], [6, 7], [300, 301]], np.int32)),
         "entities": ENTITIES,
+        "senses": BoundSenses(np.ones((1000, 2), np.bool_), np.zeros(1000, np.int32), ("noun.act", "verb.motion")),
         "bert": OtherReading(SAME, SAME, "[CLS] {A} [SEP]", None, 1000),
     },
 }

@@ -115,11 +115,18 @@ def squares_at_start(objective: Any, batch: Batch, answers: float) -> float:
     return float(objective.values(counts, *(ids.unbind(1) if ids.dim() > 1 else [ids])).square().sum()) / answers
 
 
+def senses_at_start(objective: Any, batch: Batch, answers: float) -> float:
+    """All senses are equally likely: ln S - ln |A| that one of the allowed is right, and ln S for their mean."""
+    allowed = objective.allowed[batch["targets/sense"].long()].sum(1).double()
+    return 2 * math.log(objective.allowed.shape[1]) - float(allowed.log().sum()) / answers
+
+
 #: The loss at the beginning of objectives that do not choose among a number of things.
 OWN_START: dict[str, Callable[[Any, Batch, float], float]] = {
     "negative_sampling": negatives_at_start, "hierarchical_softmax": turns_at_start, "cooccurrence_regression": cells_at_start,
     "factorisation": squares_at_start, "activation_penalty": lambda objective, batch, answers: 0.0,
     "margin": lambda objective, batch, answers: objective.margin,
+    "sense_prediction": senses_at_start,
 }
 
 #: Random facts are as far as wrong triples on the average only.

@@ -75,6 +75,23 @@ class Question:
         """(B, L) where words start; every token is one if `words` is false."""
         return self.rows["word_start"] if self.mask.words else self.free
 
+    @property
+    def rates(self) -> Any:
+        """The rate of every token: a number, or (B, L) if some are favoured."""
+        return self.mask.rate * self.rows["favour"] if "favour" in self.rows else self.mask.rate
+
+    def odds(self, starts: Bools, word: Ints, sizes: Ints) -> Any:
+        """The rate of every unit: a number, or (B, W) if some are favoured, that of its first token.
+
+        `starts` (B, L) is where units start, `word` (B, L) the unit of each token and `sizes` (B, W) their tokens.
+        """
+        if "favour" not in self.rows:
+            return self.mask.rate
+        found = np.zeros(sizes.shape)
+        row, column = where(starts)
+        found[row, word[row, column]] = self.rates[row, column]
+        return found
+
     @cached_property
     def words(self) -> Words:
         """The words, which units of several words count."""

@@ -20,7 +20,7 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     mask, free = question.mask, question.free
     bits = question.draw.bits("mask", free.shape[1])
     if mask.rounding == "independent":
-        return {"masked": free & (bits < mask.rate * 2.0**32)}
+        return {"masked": free & (bits < question.rates * 2.0**32)}
     if mask.power:
         return {"masked": _by_weight(question, _weights(question))}
     return {"masked": exactly(question.number, free, bits)}

@@ -39,11 +39,11 @@ def choose_layers(question: Question) -> dict[str, NDArray[Any]]:
 
 def _whole(question: Question, starts: Bools) -> Bools:
     number, free, draw = question.number, question.free, question.draw
-    _, word, sizes = sized(free, starts)
+    starts, word, sizes = sized(free, starts)
     count, words = sizes.shape
     bits = draw.bits("mask.word", words)
     if question.mask.rounding == "independent":
-        taken = bits < question.mask.rate * 2.0**32
+        taken = bits < question.odds(starts, word, sizes) * 2.0**32
         return np.take_along_axis(taken, word, axis=1) & free
     if question.mask.of == "words":
         return np.take_along_axis(exactly(number, sizes > 0, bits), word, axis=1) & free

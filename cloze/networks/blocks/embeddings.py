@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from cloze.networks.blocks.characters import Characters, CharacterTable
 from cloze.networks.blocks.norm import make_norm
+from cloze.networks.blocks.senses import SenseVectors
 from cloze.networks.blocks.sinusoid import FixedTable
 from cloze.networks.choices import Learned, NoPositions, Norms, Sinusoid
 
@@ -20,12 +21,14 @@ class Embeddings(nn.Module):
 
     `positions`: a trained table, a fixed one, or none for any other kind. `norm`: the network's norm; it says whether embeddings
     have one too. `inputs` names further tables and gives their sizes. With `characters` there is no table of tokens. `scale`
-    multiplies the vectors of tokens.
+    multiplies the vectors of tokens. `senses` are vectors of senses, by the name of their look-up table; they are added to those
+    of the tokens that may have them.
     """
 
     def __init__(
         self, *, vocab_size: int, width: int, positions: Any = NoPositions(), segments: int = 0, norm: Norms | None = None,
         inputs: Mapping[str, int] | None = None, characters: Characters | None = None, scale: float = 1.0,
+        senses: Mapping[str, SenseVectors] | None = None,
     ) -> None:
         super().__init__()
         self.scale = scale
@@ -35,6 +38,13 @@ class Embeddings(nn.Module):
         self.segments = nn.Embedding(segments, width) if segments else None
         self.inputs = nn.ModuleDict({name: nn.Embedding(rows, width) for name, rows in (inputs or {}).items()})
         self.norm = make_norm(norm.kind, width, norm.epsilon) if norm is not None and norm.embedding else None
+        self.senses = nn.ModuleDict(senses or {})
+
+    @property
+    def further(self) -> Mapping[str, nn.Embedding]:
+        """The tables of further inputs and of senses, by name."""
+        found: dict[str, Any] = {**dict(self.inputs.items()), **dict(self.senses.items())}
+        return found
 
     def forward(
         self, tokens: Tensor, position_ids: Tensor | None = None, segments: Tensor | None = None, vectors: Tensor | None = None,
@@ -51,6 +61,8 @@ class Embeddings(nn.Module):
         else:
             assert self.characters is not None  # one of the two is there
             x = self.characters(tokens, characters)
+        for added in self.senses.values():
+            x = x + added(tokens)
         x = add_positions(x if self.scale == 1.0 else x * self.scale, self.positions, position_ids)
         if self.segments is not None:
             x = x + _vectors(self.segments, segments)

@@ -1,0 +1,47 @@
+"""Vectors of senses, of which each token of the vocabulary may have several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.errors import RecipeError, nearest
+from cloze.networks.choices import TableWithSenses
+
+
+class SenseVectors(nn.Embedding):
+    """A vector for each sense, and for each token the weights with which those of its senses are added.
+
+    SenseBERT's static map from words to supersenses (Levine et al., 2020, §3.1): `weight` (S, E) is trained, `mixed` (V, S) is
+    not, and is no part of the state. Without senses, as of special tokens and [MASK], a token gets zero.
+    """
+
+    mixed: Tensor
+
+    def __init__(self, table: Any, vocab_size: int, width: int) -> None:
+        super().__init__(table.size, width)
+        known = table.mixed  # None for a network that is only measured
+        mixed = torch.zeros(vocab_size, table.size)
+        if known is not None:
+            mixed[: len(known)] = torch.from_numpy(known)
+        self.register_buffer("mixed", mixed, persistent=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(B, L) ids to the weighted sums of the vectors of their senses, (B, L, E)."""
+        return F.embedding(tokens, self.mixed) @ self.weight
+
+    def all_tokens(self) -> Tensor:
+        """What is added to the vector of every token, (V, E)."""
+        return self.mixed @ self.weight
+
+
+def sense_vectors(part: TableWithSenses, vocab_size: int, width: int) -> dict[str, SenseVectors]:
+    """The vectors of the senses in the part's look-up table, by its name; one that the recipe lacks is a `RecipeError`."""
+    known: Mapping[str, Any] = {} if part.tables is None else part.tables
+    if part.senses not in known:
+        raise RecipeError(f"embedding.table_with_senses.senses: there is no table {part.senses!r}. {nearest(part.senses, known)}")
+    return {part.senses: SenseVectors(known[part.senses], vocab_size, width)}

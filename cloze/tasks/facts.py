@@ -1,0 +1,213 @@
+"""Facts as gaps: does a masked language model know the object of "Paris is the capital of [MASK]."? (`cloze evaluate --facts`)"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloze.corpus.readers.labelled import Table, read_table
+from cloze.decoding.layout import Framed
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Reader
+from cloze.errors import TaskError
+
+MASK = "[MASK]"
+LEAK, PIECES, LONG, FIRST = (
+    "the name of the subject reveals the answer", "no answer is one token of this vocabulary",
+    "longer than the network reads", "the gap comes first, and this network predicts a token at the one before it",
+)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A sentence with one `[MASK]`, and the answers that are right there.
+
+    `subject` is the name that the sentence is about, `where` the file and line.
+    """
+
+    text: str
+    answers: tuple[str, ...]
+    relation: str = ""
+    subject: str = ""
+    where: str = ""
+
+    @property
+    def leaks(self) -> bool:
+        """Whether an answer is part of the subject's name, in upper or lower case: *Apple* of *Apple Watch*."""
+        return any(answer.casefold() in self.subject.casefold() for answer in self.answers)
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """How well a model ranks the right answers among all tokens of its vocabulary.
+
+    `p1`, `p10`: the shares of facts with the right answer first, or among the first ten; `mrr`: the mean of one over its rank;
+    `always`: `p1` of always giving the most frequent answer of the relation.
+    """
+
+    relation: str
+    facts: int
+    p1: float
+    p10: float
+    mrr: float
+    always: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """All facts together, the mean over relations, each relation, and how many facts were left out for which reason."""
+
+    overall: Knowledge
+    mean: Knowledge
+    relations: tuple[Knowledge, ...]
+    left_out: Mapping[str, int]
+
+    def record(self) -> dict[str, Any]:
+        """Plain data, as `--json` prints it."""
+        return asdict(self)
+
+
+def read_facts(path: Path | str) -> list[Fact]:
+    """A table (TSV, CSV, JSON lines) with a row for each fact; faults are `TaskError`s with file and line.
+
+    Columns: `object`, the right answer, or several separated by `|`; `text`, a sentence with `[MASK]`, or `template`, where [X]
+    is the `subject` and [Y] the gap (as in LAMA; Petroni et al., 2019); optionally `subject` and `relation`.
+    """
+    table = read_table(path)
+    made = "template" in table.columns and "text" not in table.columns
+    texts = table.column("template" if made else "text", "column text, or template and subject")
+    objects = table.column("object", "column object")
+    subjects = table.column("subject", "column subject") if made or "subject" in table.columns else [""] * len(table)
+    relations = table.column("relation", "column relation") if "relation" in table.columns else [""] * len(table)
+    return [
+        _fact(table, *row) for row in zip(table.lines, texts, objects, subjects, relations, strict=True)
+    ]
+
+
+def _fact(table: Table, line: int, text: str, objects: str, subject: str, relation: str) -> Fact:
+    where = f"{table.path}:{line}"
+    whole = text if "text" in table.columns else text.replace("[Y]", MASK).replace("[X]", subject.strip())
+    if whole.count(MASK) != 1:
+        expected = "one [MASK]" if "text" in table.columns else "one [Y]"
+        raise TaskError(f"{where}: {text[:60]!r} has {whole.count(MASK)} gaps, expected {expected} for the object.")
+    answers = tuple(dict.fromkeys(answer.strip() for answer in objects.split("|") if answer.strip()))
+    if not answers:
+        raise TaskError(f"{where}: no object. Write the right answer, or several separated by |.")
+    return Fact(whole, answers, relation.strip(), subject.strip(), where)
+
+
+def without_leaks(facts: Sequence[Fact]) -> list[Fact]:
+    """The facts whose subject's name does not contain an answer (Poerner et al., 2020, §3, the first of two heuristics).
+
+    Without subjects nothing can be judged, which is a `TaskError`.
+    """
+    if not any(fact.subject for fact in facts):
+        raise TaskError("--no-leaks compares the object with the name of the subject: give the facts a column `subject`.")
+    return [fact for fact in facts if not fact.leaks]
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """A fact as it is read: its row with a mask in the column of the answer, and the ids that are right there."""
+
+    fact: Fact
+    row: Framed
+    column: int
+    right: tuple[int, ...]
+
+
+def evaluate(
+    reader: Reader, head: Any, facts: Sequence[Fact], *, no_leaks: bool = False, rows: int = 32,
+    report: Callable[[int], None] = lambda done: None,
+) -> Found:
+    """Rank the answers of facts by a masked language model, among all tokens but the special ones.
+
+    Only answers of one token can be ranked. Of several right answers the best one counts, and the others do not compete with it.
+    Answers of equal score share the mean of their ranks, so a model that gives all tokens one score has no answer right.
+    """
+    asked = without_leaks(facts) if no_leaks else facts
+    left, gaps = Counter({LEAK: len(facts) - len(asked)}), []
+    for fact in asked:
+        gap = _gap(reader, fact)
+        if isinstance(gap, _Gap):
+            gaps.append(gap)
+        else:
+            left[gap] += 1
+    if not gaps:
+        why = "; ".join(f"{number}: {reason}" for reason, number in left.items() if number)
+        raise TaskError(f"none of {len(facts)} facts can be asked ({why}).\n  Give facts whose objects are single common words.")
+    ranks = np.zeros(len(gaps))
+    done = 0
+    for index in by_length([len(gap.row) for gap in gaps], rows=rows):
+        ranks[index] = _ranks(reader, head, [gaps[i] for i in index])
+        done += len(index)
+        report(done)
+    return _found([gap.fact for gap in gaps], ranks, {reason: number for reason, number in left.items() if number})
+
+
+def _gap(reader: Reader, fact: Fact) -> _Gap | str:
+    """A fact as this network reads it, or the reason why it cannot be asked."""
+    start = fact.text.index(MASK)
+    spelled = reader.tokenizer.encode_spelled([fact.text.replace(MASK, answer) for answer in fact.answers])
+    found: list[tuple[Framed, int]] = []
+    for number, answer in enumerate(fact.answers):
+        own = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
+        before = len(fact.text[:start].rstrip(" "))  # a space before the answer may belong to its token, or be one
+        at = np.flatnonzero((spelled.end[own] > before) & (spelled.begin[own] < start + len(answer)))
+        ids = spelled.ids[own]
+        if len(at) == 1 and ids[at[0]] not in reader.tokenizer.special_ids:
+            row = reader.single([ids])
+            found.append((row, int(np.flatnonzero(row.part == 0)[at[0]])))
+    if not found:
+        return PIECES
+    row, column = found[0]
+    if reader.max_length is not None and len(row) > reader.max_length:
+        return LONG
+    if not reader.predictable(row)[column]:
+        return FIRST
+    shown = row.ids.copy()
+    shown[column] = reader.tokenizer.role(MASK)
+    return _Gap(fact, row.with_ids(shown), column, tuple(int(one.ids[place]) for one, place in found))
+
+
+@torch.inference_mode()
+def _ranks(reader: Reader, head: Any, gaps: Sequence[_Gap]) -> NDArray[np.float64]:
+    """The rank of the best right answer of each gap, from 1; the mean of ranks where scores are equal."""
+    batch = reader.batch([gap.row for gap in gaps])
+    width = batch["tokens"].shape[1]
+    columns = torch.tensor([number * width + gap.column for number, gap in enumerate(gaps)], device=reader.device)
+    shown, at = reader.prediction_inputs(head, batch, columns)
+    scores = reader.token_scores(head, reader.states(shown, head.reads, positions=at), shown, at)
+    scores[:, torch.as_tensor(reader.tokenizer.special_ids, dtype=torch.long, device=scores.device)] = -torch.inf
+    ranks = np.zeros(len(gaps))
+    for number, gap in enumerate(gaps):
+        right = torch.tensor(gap.right, device=scores.device)
+        best = scores[number, right].max()
+        others = scores[number].index_fill(0, right, -torch.inf)
+        ranks[number] = 1 + int((others > best).sum()) + int((others == best).sum()) / 2
+    return ranks
+
+
+def _found(facts: Sequence[Fact], ranks: NDArray[np.float64], left: Mapping[str, int]) -> Found:
+    names = list(dict.fromkeys(fact.relation for fact in facts))
+    own = {name: [place for place, fact in enumerate(facts) if fact.relation == name] for name in names}
+    always = np.zeros(len(facts))
+    for places in own.values():
+        counts = Counter(answer for place in places for answer in facts[place].answers)
+        usual = counts.most_common(1)[0][0]
+        always[places] = [usual in facts[place].answers for place in places]
+    relations = tuple(_knowledge(name, ranks[places], always[places]) for name, places in own.items())
+    means = np.mean([(one.p1, one.p10, one.mrr, one.always) for one in relations], axis=0).tolist()
+    return Found(_knowledge("all", ranks, always), Knowledge("mean of relations", len(facts), *means), relations, left)
+
+
+def _knowledge(name: str, ranks: NDArray[np.float64], always: NDArray[np.float64]) -> Knowledge:
+    shares = [float(np.mean(values)) for values in (ranks <= 1, ranks <= 10, 1 / ranks, always)]
+    return Knowledge(name, len(ranks), *shares)
