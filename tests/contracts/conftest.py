@@ -22,6 +22,7 @@ from cloze.corpus import Store
 from cloze.exercises import TokenFacts
 from cloze.text import Tokenizer
 from cloze.training.step import Step
+from tests.samples import from_samples
 
 SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
 #: The sample of a source that does not read running text.
@@ -70,14 +71,8 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., System]:
     @cache
     def open_(name: str, *changes: str) -> System:
         published = load_recipe(name)
-        layers = [layer for text in published.texts.values() for layer in text.annotate]
-        lists = {"phrase": "chinese_phrases.txt", "entity": "chinese_entities.txt"}
-        values = [f"text.annotate.{layer}.file={SAMPLES / lists[layer]}" for layer in layers]
-        values += [f"length={LENGTH}", "training.batch=16", "training.held_out=0.0", *changes]
-        for table, part in published.tables.items():
-            values += [f"tables.{table}.file={SAMPLES / 'vectors.txt'}"] if part.name in ("vectors", "text_vectors") else []
-            values += ["network.tune=true"] if part.name == "vectors" else []
-            values += [f"tables.{table}.file={SAMPLES / 'supersenses.tsv'}"] if part.name == "senses" else []
+        values = [*from_samples(published), f"length={LENGTH}", "training.batch=16", "training.held_out=0.0", *changes]
+        values += ["network.tune=true"] * any(part.name == "vectors" for part in published.tables.values())
         first = next(iter(published.sources.values()))
         if first.arguments.get("reuse", 0) > 1:  # half of the shorter row, as in the recipe
             values += ["corpus.streams.reuse=22", "network.memory.reuse=24", "network.memory.size=36"]

@@ -157,6 +157,12 @@ def test_zen_is_chinese_bert_and_six_layers_over_the_ngrams() -> None:
     assert with_pooler(checked("zen")) == 102_267_648 + 6 * layer + (1000 + 2 + 2) * 768
 
 
+def test_ernie_is_bert_base_and_seven_layers_of_entities() -> None:
+    """6 layers with attention among entities, one without, and the head that predicts entities."""
+    found = checked("ernie-thu")
+    assert with_pooler(found) == 109_482_240 + 617_772 + 6 * 658_372 and found.heads["entity_prediction"] == 77_100
+
+
 def test_unicoder_is_the_larger_xlm_and_three_vectors() -> None:
     found = checked("unicoder")
     assert round((network(found) + found.heads["token_prediction"]) / 1e6, 1) == 249.1

@@ -18,6 +18,7 @@ from cloze.corpus import Store
 from cloze.networks import GRU, LSTM, BiLSTM, LSTMEncoderDecoder, TwoSidedLSTM, WordVectors
 from cloze.text import Tokenizer
 from cloze.training.step import Step
+from tests.samples import from_samples
 from tests.systems_at_tiny import distinct
 
 SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
@@ -27,8 +28,6 @@ TEXTS = {
     "flaubert": "french.txt", "camembert": "french.txt", "bertje": "dutch.txt", "robbert": "dutch.txt",
     "pairs": "english-french.tsv", "word_pairs": "english-words.tsv",
 }
-#: Which sample a look-up table reads.
-TABLES = {"vectors": "vectors.txt", "text_vectors": "vectors.txt", "senses": "supersenses.tsv"}
 #: Networks that bear a high rate: recurrent ones, and tables that begin next to zero.
 FAST = (LSTM, BiLSTM, TwoSidedLSTM, LSTMEncoderDecoder, GRU, WordVectors)
 SMALL = ["length=48", "training.batch=4", "training.held_out=0.05", "training.checkpoint_every=1000"]
@@ -37,14 +36,10 @@ SMALL = ["length=48", "training.batch=4", "training.held_out=0.05", "training.ch
 def small(recipe_name: str) -> list[str]:
     """Values that make a recipe small, and the lists that its annotators read."""
     recipe = load_recipe(recipe_name)
-    lists = {"phrase": "chinese_phrases.txt", "entity": "chinese_entities.txt"}
-    named = [f"text.annotate.{name}.file={SAMPLES / lists[name]}" for name in recipe.texts["main"].annotate]
-    found = {name: TABLES.get(table.name) for name, table in recipe.tables.items()}
-    named += [f"tables.{name}.file={SAMPLES / sample}" for name, sample in found.items() if sample is not None]
     again = ["corpus.streams.reuse=22", "network.memory.reuse=24",
         "network.memory.size=36"]  # half of the shorter row, as in the recipe
     both = any(part.name == "streams" and part.arguments["reuse"] > 1 for part in recipe.sources.values())
-    return SMALL + named + (again if both else [])
+    return SMALL + from_samples(recipe) + (again if both else [])
 
 
 def binds(recipe: Recipe) -> list[str]:

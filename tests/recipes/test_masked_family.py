@@ -37,6 +37,11 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "networks.main.transformer.norm.post.epsilon": 1e-5, "training.steps": 1_000_000,
         "training.rate.linear.warmup_steps": 5000, "training.rate.linear.decay": "from_start",  # optimization.py
     },
+    "ernie-thu": {  # thunlp/ERNIE code/run_pretrain.py, create_instances.py, ernie_base/ernie_config.json
+        "networks.main.knowledge_fusion.mix_at": 5, "networks.main.knowledge_fusion.entities.heads": 4,
+        "sources.main.passages.length": 256, "exercise.2.mask.most": 40, "exercise.7.corrupt_items.other": 0.05,
+        "exercise.7.corrupt_items.drop": 0.15, "training.epochs": 1, "training.rate.constant.peak": 5e-5,
+    },
     "flaubert": {"texts.main.tokenizer.bpe.size": 68_729},  # the vocabulary released with getalp/Flaubert
     "robbert": {"training.optimizer.adamw.weight_decay": 0.1},  # model card of iPieter/RobBERT
     "zen": {  # sinovation/ZEN create_pre_train_data.py, ZEN/optimization.py

@@ -30,6 +30,7 @@ VERBS = {
     "bart-base": (ANSWER, WORKS, WORKS),
     "bert": (WORKS, GAP, WORKS),
     "electra-small": (GENERATOR, JUDGE, WORKS),
+    "ernie-thu": (WORKS, GAP, WORKS),
     "gpt-bert": (WORKS, WORKS, WORKS),
     "gpt2": (CONTINUE, WORKS, WORKS),
     "infoword": (WORKS, GAP, WORKS),
@@ -142,6 +143,7 @@ def test_what_the_folder_does_not_say_to_transformers_is_said(trained: tuple[str
     name, run = trained
     remarks = " ".join(json.loads((run / "cloze" / "network.json").read_text())["remarks"])
     expected = {
+        "ernie-thu": "the network is 'knowledge_fusion', and transformers has no class of that kind",
         "gpt-bert": "transformers has no architecture for this network",
         "infoword": "contrast: transformers' BERT has no such head",
         "spanbert": "span_boundary: transformers' BERT has no such head",
