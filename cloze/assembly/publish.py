@@ -152,7 +152,8 @@ class Publisher:
 
 
 def input_edits(recipe: Recipe) -> list[PartSpec]:
-    """The edits that look up further inputs in a recipe's tables: the trained network needs them to read text."""
+    """The edits that look up further inputs in a recipe's tables by the tokens alone, which the trained network needs to read
+    text."""
     found: dict[str, PartSpec] = {}
     for entry in recipe.entries.values():
         for spec in entry.exercise:
@@ -160,7 +161,7 @@ def input_edits(recipe: Recipe) -> list[PartSpec]:
             if spec.view == "main" and "tables" in wanted(builder):
                 edit = build(builder, plain(spec.part.arguments), {})
                 gives = edit.gives
-                if not gives & edit.takes and all(fields.find(name).name in ("items", "links") for name in gives):
+                if edit.takes <= {"tokens", "length"} and all(fields.find(name).name in ("items", "links") for name in gives):
                     found.setdefault(min(gives), spec.part)
     return list(found.values())
 

@@ -29,8 +29,8 @@ from cloze.tasks.result import load_tuned
 #: Kinds of networks as tasks see them. A network that none of these recipes exports is tested by the first that does.
 SYSTEMS = [
     "bert", "quick", "modern", "electra-small", "character-bert", "ib-bert", "gpt2", "gpt-bert", "unilm", "t5-small", "bart-base",
-    "mass", "xlnet-base", "transformer-xl", "zen", "ernie-thu", "lstm", "siatl", "lstm-char", "elmo", "context2vec", "cove", "skip-thought",
-    "nnlm", "word2vec-cbow", "fasttext", "glove",
+    "mass", "xlnet-base", "transformer-xl", "zen", "ernie-thu", "lstm", "siatl", "lstm-char", "elmo", "context2vec", "cove",
+    "skip-thought", "nnlm", "word2vec-cbow", "fasttext", "glove",
 ]  # fmt: skip
 HELPERS = {"pair_attention"}  # stands next to the network that reads texts (Unicoder)
 BAGS = "word2vec-cbow fasttext glove"
