@@ -59,7 +59,8 @@ class HeadTable:
     `role` names it among the architecture's classes. `sign` are the tensors whose presence shows that a file contains it. `lines`
     apply whether tied or not; `tied` or `untied` are added to them. `repeats` (tied) and `copies` (untied) name tensors that
     repeat another one: a file need not contain them, and copies are written because transformers looks for them. `shares` are
-    untied tensors that transformers takes from the token table if a file lacks them. `objections(head, network arguments)`
+    untied tensors that transformers takes from the token table if a file lacks them. `tie` is the value of our argument where the
+    head is tied. `objections(head, network arguments)`
     returns the reasons why a head of that part does not fit. `read` binds its readings to states, as in `Head`. `keys` are the
     keys of config.json that belong to the head, with the required value, which is also transformers' default except for those in
     `absent`; with another value, the head is a different one that cloze lacks. `says(head)` returns further keys that express an
@@ -78,6 +79,7 @@ class HeadTable:
     repeats: Mapping[str, str] = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)
     shares: tuple[str, ...] = ()
+    tie: bool | str = True
     read: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
     absent: Mapping[str, Any] = field(default_factory=dict)

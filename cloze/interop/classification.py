@@ -93,22 +93,23 @@ ELECTRA_CLASS = ModelClass("ElectraForSequenceClassification", frozenset({ROLE})
 GPT2_CLASS = ModelClass("GPT2ForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE)
 
 
-def chooser(body: Line, sign: str, *, pooler: str | None = None, transform: str | None = None) -> HeadTable:
+def chooser(body: Line | None, sign: str, *, pooler: str | None = None, transform: str | None = None) -> HeadTable:
     """The head of `…ForMultipleChoice`: `body`, a pooler or a dense map with `transform`, and one output, the tensor `sign`.
 
     Its tensors are named as those of a classifier with one class: config.json tells which.
     """
     def objections(head: Head, arguments: Mapping[str, Any]) -> list[str]:
         if pooler is None:
-            return summary_objections(head, transform)
+            return summary_objections(head, transform, bias=True)
         return [] if head.argument("pool") else ["it has no pooling layer, transformers has dense and tanh there"]
 
     def arguments(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
         return {"set": "label", "transform": transform} if pooler is None else {"set": "label", "pool": True}
 
+    output = Line("head.output.*", sign.replace(".weight", ".*"), "1 D")
     return HeadTable(
         role="chooser", part="choose", sign=(sign,) if pooler is None else (sign, pooler), by_class=True,
-        lines=(body, Line("head.output.*", sign.replace(".weight", ".*"), "1 D")), objections=objections, arguments=arguments,
+        lines=(output,) if body is None else (body, output), objections=objections, arguments=arguments,
     )
 
 

@@ -46,7 +46,7 @@ def read_heads(
             continue
         own = table.arguments(config, tensors)
         if "tie" in defaults("objective", table.part):
-            own["tie"] = tie
+            own["tie"] = table.tie if tie else False
         if not tie:
             for copy, source in table.copies.items():  # 4.57 ties the two and keeps only the name of the copy
                 kept = tensors.pop(copy, None)

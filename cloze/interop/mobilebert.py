@@ -1,23 +1,99 @@
-"""MobileBERT ↔ transformers' `MobileBertModel`.
+"""MobileBERT ↔ transformers' `MobileBert*`: BERT's heads, without a pooler in front of classes unless `classifier_activation`.
 
 Source: MobileBERT (Sun et al., 2020), google-research/mobilebert. The teacher IB-BERT has no class in transformers, whose queries
-cannot be made of the layer's input. Heads of transformers' classes are carried along and not read: its output rows are the table
-of tokens and further numbers for each token, which no head of cloze has.
+cannot be made of the layer's input.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from cloze.interop import encoder
-from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, ModelClass, Setting, add
-from cloze.interop.mapping import STACKED, Line
+import torch
+from torch import Tensor
+
+from cloze.interop import bert, encoder
+from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
+from cloze.interop.classification import AUTO, CHOOSER, PIPELINE, ROLE, chooser, chooser_class, summary_objections
+from cloze.interop.mapping import STACKED, TURNED, Facts, Line, Move
+from cloze.interop.model import Head
+from cloze.interop.question_answering import ANSWER, answers_questions
+from cloze.interop.tagging import TAGGER, tagger_class
 
 _LAYER = "{base}encoder.layer.{i}."
 _NORMS = {"none": "no_norm", "layer": "layer_norm"}
 _NORMS_BACK = {theirs: ours for ours, theirs in _NORMS.items()}
 _IMPLIED = 1e-5  # two norms of a layer, and that of the embeddings, have torch's epsilon whatever config.json says
+
+
+class Widened(Move):
+    """Output rows of our own are two tensors in theirs: columns as wide as the table of tokens, and further ones, transposed."""
+
+    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+        first, further = ours.split([facts.sizes["E"], facts.sizes["X"]], dim=1)
+        return first, further.t()
+
+    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+        return torch.cat([theirs[0], theirs[1].t()], dim=1)
+
+
+def _masked_lm(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+    as_wide = {**arguments, "embedding.width": arguments["width"]}  # here output rows are as wide as the layers, tied or not
+    wrong = encoder.prediction_objections(head, as_wide, arguments["feed_forward.activation"])
+    if head.argument("tie") is True:
+        wrong.append("its output rows are the table of tokens, transformers' MobileBERT widens them: write tie: widened")
+    elif arguments["embedding.width"] == arguments["width"]:
+        wrong.append("the table of tokens is as wide as the layers, transformers' MobileBERT has a narrower one")
+    return wrong
+
+
+MASKED_LM = replace(
+    bert.MASKED_LM,
+    tie="widened",
+    tied=(*bert.MASKED_LM.tied, Line("head.extra", "cls.predictions.dense.weight", "V X", TURNED)),
+    untied=(
+        Line("head.bias", "cls.predictions.decoder.bias", "V"),
+        Line("head.output.weight", ("cls.predictions.decoder.weight", "cls.predictions.dense.weight"), "V D", Widened()),
+    ),
+    objections=_masked_lm,
+)
+
+#: What makes a class of transformers put a dense map and tanh on the summary, and its value where config.json lacks it.
+_POOLED, _BARE, _UNSAID = ({"classifier_activation": value} for value in (True, False, True))
+
+
+def _bare(table: HeadTable) -> HeadTable:
+    """A head on the summary itself."""
+    return replace(table, keys=_BARE, absent=_UNSAID)
+
+
+NEXT_SENTENCE = _bare(replace(
+    bert.NEXT_SENTENCE,
+    lines=bert.NEXT_SENTENCE.lines[1:],
+    objections=lambda head, arguments: ["it has a pooling layer"] if head.argument("pool") else [],
+    arguments=lambda config, tensors: {"classes": 2, "set": "next", "pool": False},
+))  # fmt: skip
+
+CLASSIFIER = _bare(HeadTable(
+    role=ROLE,
+    part="classify",
+    sign=("classifier.weight",),
+    lines=(Line("head.output.*", "classifier.*", "C D"),),
+    objections=lambda head, arguments: summary_objections(head, None, bias=True),
+    arguments=lambda config, tensors: {
+        "classes": int(tensors["classifier.weight"].shape[0]), "set": "label", "reading": "summary", "transform": None,
+    },
+))  # fmt: skip
+
+#: Heads behind a pooler first: one without is recognised by the lack of it.
+HEADS = (
+    MASKED_LM,
+    replace(bert.NEXT_SENTENCE, sign=(*bert.NEXT_SENTENCE.sign, "{base}pooler.dense.weight"), keys=_POOLED), NEXT_SENTENCE,
+    replace(bert.CLASSIFIER, keys=_POOLED), CLASSIFIER,
+    replace(CHOOSER, keys=_POOLED), _bare(chooser(None, "classifier.weight")),
+    TAGGER, ANSWER,
+)  # fmt: skip
 
 
 def _read(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,12 +197,25 @@ MOBILEBERT = add(Architecture(
     ),
     further=_further,
     segments=Line("embeddings.segments.weight", "{base}embeddings.token_type_embeddings.weight", "S D"),
-    sizes=lambda arguments: {"W": arguments["bottleneck.width"]},
-    heads=(),
-    classes=(ModelClass("MobileBertModel", frozenset(), "AutoModel", "feature-extraction"),),
+    sizes=lambda arguments: {
+        "W": arguments["bottleneck.width"], "X": arguments["width"] - (arguments["embedding.width"] or arguments["width"]),
+    },
+    heads=HEADS,
+    classes=(
+        ModelClass("MobileBertForPreTraining", frozenset({"masked_lm", "next_sentence"}), "AutoModelForPreTraining", "fill-mask"),
+        ModelClass("MobileBertForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
+        ModelClass(
+            "MobileBertForNextSentencePrediction", frozenset({"next_sentence"}), "AutoModelForNextSentencePrediction"
+        ),
+        ModelClass("MobileBertForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE),
+        tagger_class("MobileBert"),
+        answers_questions("MobileBertForQuestionAnswering"),
+        chooser_class("MobileBert"),
+        ModelClass("MobileBertModel", frozenset(), "AutoModel", "feature-extraction"),
+    ),
     tokenizer_class="MobileBertTokenizer",
     reading=encoder.READING,
-    recipe=lambda model: "mobilebert",
+    recipe=lambda model: "ib-bert",  # `mobilebert` needs a teacher
     usual=lambda model, kind: 1,
     ignored=("{base}embeddings.position_ids",),
 ))  # fmt: skip

@@ -73,9 +73,11 @@ class VocabularyHead(nn.Module):
     """[dense, transform, norm,] times the vocabulary table, plus a bias: (M, D) to (M, V).
 
     `table` is an embedding of another module to tie to. It is not registered here: a tied weight is stored once, by the
-    network that owns it. `scale` divides the rows by the root of the table's width before the product (T5's tied table). With
-    `biases: false` the dense map and its norm have no biases. Untied rows start with standard deviation `init_std`, truncated
-    at two, or with `initial: fan_in` with 1/√E after truncation (`logits_dense` in google-research/t5x).
+    network that owns it. A `widened` table has `extra` (V, D - E), further numbers for each id, behind its own, so that rows are
+    as wide as x. `scale` divides the rows by the root of the table's width before the product (T5's tied table). With
+    `biases: false` the dense map and its norm have no biases. Untied and further numbers start with standard deviation
+    `init_std`, truncated at two, untied ones with `initial: fan_in` with 1/√E after truncation (`logits_dense` in
+    google-research/t5x).
     """
 
     def __init__(
@@ -87,13 +89,14 @@ class VocabularyHead(nn.Module):
         table: nn.Embedding | None,
         bias: bool,
         norm_epsilon: float,
+        widened: bool = False,
         scale: bool = False,
         biases: bool = True,
         init_std: float = 0.02,
         initial: Literal["truncated", "fan_in"] = "truncated",
     ) -> None:
         super().__init__()
-        inner = width if table is None else table.embedding_dim
+        inner = width if table is None or widened else table.embedding_dim
         if transform is None and inner != width:
             raise ValueError(f"a head without a transform cannot go from width {width} to a table of width {inner}")
         self.transform = transform
@@ -105,14 +108,18 @@ class VocabularyHead(nn.Module):
         if table is None:
             self.output = nn.Linear(inner, vocab_size, bias=False)
             draw(self.output.weight, "truncated", inner**-0.5 / CUT if initial == "fan_in" else init_std)
+        self.extra = None
+        if table is not None and inner > table.embedding_dim:
+            self.extra = nn.Parameter(torch.empty(vocab_size, inner - table.embedding_dim))
+            draw(self.extra, "truncated", init_std)
         self._tied = (table,)
 
     @property
     def weight(self) -> Tensor:
-        """The vocabulary's rows, (V, E): the tied table's or its own."""
+        """The vocabulary's rows, (V, E): the tied table's, those with further numbers behind them, or its own."""
         table = self._tied[0]
         if table is not None:
-            return table.weight
+            return table.weight if self.extra is None else torch.cat([table.weight, self.extra], dim=1)
         assert self.output is not None  # built whenever there is no table
         return self.output.weight
 

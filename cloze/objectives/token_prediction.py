@@ -17,7 +17,7 @@ from cloze.registry import Given, register
 def token_prediction(
     *,
     transform: Literal["gelu", "gelu_tanh", "relu"] | None = None,
-    tie: bool = False,
+    tie: bool | Literal["widened"] = False,
     bias: bool = True,
     biases: bool = True,
     norm_epsilon: Positive = 1e-12,
@@ -36,8 +36,10 @@ def token_prediction(
 
     `transform` puts a dense map to the table's width, a non-linearity and a norm before the projection (BERT's code,
     `get_masked_lm_output`); with `biases: false` the dense map and its norm have no biases (ModernBERT). `tie` uses the network's
-    token table as output weights (Press & Wolf, 2017). GPT-2: no transform, tied, no bias. `scale` multiplies the rows by the
-    table's width to the power -1/2 before the table (T5 v1.0, whose tied table has standard deviation 1).
+    token table as output weights (Press & Wolf, 2017). GPT-2: no transform, tied, no bias. With `tie: widened` the rows of a
+    table that is narrower than the state get further numbers, and the dense map keeps the width (MobileBERT's code,
+    `get_masked_lm_output`). `scale` multiplies the rows by the table's width to the power -1/2 before the table (T5 v1.0, whose
+    tied table has standard deviation 1).
 
     `smoothing` is label smoothing over all ids (0.1 in sequence to sequence fine-tuning). `z_loss` times the squared logarithm of
     the softmax's denominator is added to every target's loss in training, which keeps scores near 0 (1e-4 in T5's configurations,
@@ -50,7 +52,7 @@ def token_prediction(
 
     `sampled_prediction` is for large vocabularies: a softmax over a sample, or over the most frequent ids.
 
-    Parameters: `head.dense.*`, `head.norm.*`, `head.bias`, `head.output.weight` if not tied.
+    Parameters: `head.dense.*`, `head.norm.*`, `head.bias`, `head.output.weight` if not tied, `head.extra` if widened.
     """
     if tie and table is None:
         raise ValueError("token_prediction: tie is true, but the network it reads has no token table")
@@ -58,7 +60,7 @@ def token_prediction(
         raise RecipeError("token_prediction.initial: fan_in is for output rows of its own; with tie: true leave it out.")
     head = VocabularyHead(
         width=width, vocab_size=vocab_size, transform=transform, table=table if tie else None, bias=bias,
-        norm_epsilon=norm_epsilon, scale=scale, biases=biases, init_std=init_std, initial=initial,
+        widened=tie == "widened", norm_epsilon=norm_epsilon, scale=scale, biases=biases, init_std=init_std, initial=initial,
     )
     if bound is not None:
         for parameter in head.parameters():

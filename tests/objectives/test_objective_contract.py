@@ -33,6 +33,7 @@ MAKERS: dict[str, Callable[[], Classify]] = {
     "smoothed": lambda: vocabulary(smoothing=0.1),
     "with z-loss": lambda: vocabulary(z_loss=0.5),
     "scaled": lambda: vocabulary(transform=None, bias=False, scale=True),
+    "widened": lambda: vocabulary(tie="widened", table=nn.Embedding(VOCABULARY, 5)),
     "untied": lambda: vocabulary(transform=None, tie=False, bias=False),
     "relation_prediction": lambda: relation_prediction(classes=3, width=WIDTH, clock=Clock()).double(),
     "token_labelling": lambda: token_labelling(width=WIDTH, clock=Clock()).double(),
@@ -167,6 +168,17 @@ def test_a_narrow_table_is_reached_through_the_transform() -> None:
     assert objective.head.dense.weight.shape == (4, WIDTH)
     with pytest.raises(ValueError, match="without a transform"):
         token_prediction(tie=True, width=WIDTH, vocab_size=VOCABULARY, table=table)
+
+
+def test_a_narrow_table_is_widened_by_numbers_of_the_head() -> None:
+    table = nn.Embedding(VOCABULARY, 5)
+    objective = token_prediction(tie="widened", bias=False, width=WIDTH, vocab_size=VOCABULARY, table=table)
+    assert set(objective.state_dict()) == {"head.extra"} and objective.head.extra.shape == (VOCABULARY, WIDTH - 5)
+    assert 0 < objective.head.extra.abs().max() <= 0.04
+    x = torch.randn(3, WIDTH)
+    torch.testing.assert_close(objective.head(x), x[:, :5] @ table.weight.T + x[:, 5:] @ objective.head.extra.T)
+    as_wide = token_prediction(tie="widened", width=5, vocab_size=VOCABULARY, table=table)
+    assert as_wide.head.extra is None and as_wide.head.weight is table.weight
 
 
 def test_heads_have_the_names_that_interop_relies_on() -> None:

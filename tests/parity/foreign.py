@@ -20,7 +20,8 @@ TEXTS = ["The cat sleeps on the mat and dreams.", "A dog", "Rain fell, and the r
 _ENCODER = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 1, "intermediate_size": 24,
             "max_position_embeddings": 30}  # fmt: skip
 _DISTIL = {"dim": 64, "n_layers": 2, "n_heads": 1, "hidden_dim": 24, "max_position_embeddings": 30}
-_MOBILE = {**_ENCODER, "intra_bottleneck_size": 16, "true_hidden_size": 16, "embedding_size": 8, "num_feedforward_networks": 2}
+_MOBILE = {**_ENCODER, "intra_bottleneck_size": 16, "true_hidden_size": 16, "embedding_size": 8, "num_feedforward_networks": 2,
+           "classifier_activation": False}  # fmt: skip
 _XLM = {"emb_dim": 64, "n_layers": 2, "n_heads": 2, "max_position_embeddings": 30, "n_langs": 3}
 _GPT = {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 30}
 _BART = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
@@ -40,11 +41,11 @@ class Kind:
     classifier: str | None = None
 
 
-#: The twelve that the README names, and DistilBERT.
+#: The twelve that the README names, DistilBERT and MobileBERT.
 KINDS = {
     "bert": Kind("bert", "BertForPreTraining", "wordpiece", classifier="BertForSequenceClassification"),
     "distilbert": Kind("distilbert", "DistilBertForMaskedLM", "wordpiece", _DISTIL, "DistilBertForSequenceClassification"),
-    "mobilebert": Kind("mobilebert", "MobileBertModel", "wordpiece", _MOBILE),
+    "mobilebert": Kind("mobilebert", "MobileBertForPreTraining", "wordpiece", _MOBILE, "MobileBertForSequenceClassification"),
     "roberta": Kind("roberta", "RobertaForMaskedLM", "roberta", {**_ENCODER, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
                     "RobertaForSequenceClassification"),
     "albert": Kind("albert", "AlbertForPreTraining", "unigram", {**_ENCODER, "embedding_size": 8},

@@ -39,6 +39,7 @@ class Case(NamedTuple):
     kind: str
     cls: str
     changes: list[Any] | None
+    values: tuple[str, ...] = ()
 
 
 CASES = [
@@ -46,6 +47,11 @@ CASES = [
     Case("bert", "wordpiece", "BertModel", [HEADS]),
     Case("bert", "wordpiece", "BertModel", [("quantise", {"bits": [2, 4], "symmetric": False, "embeddings": 8})]),
     Case("bert", "wordpiece", "DistilBertModel", None),
+    Case(
+        "ib-bert", "wordpiece", "MobileBertModel",
+        [("keep_layers", {"layers": [1]}), ("prune_heads", {"heads": [[0, 1]]}), *SPARSE],
+        ("network.bottleneck.reads=shared", "network.norm.kind=none", "network.feed_forwards=2", "network.embedding.width=16"),
+    ),
     Case("gpt2", "gpt2", "GPT2Model", [HEADS, *SPARSE]),
     Case("albert-base", "unigram", "AlbertModel", SPARSE),
     Case("xlnet-base", "unigram", "XLNetModel", [HEADS, *SPARSE]),
@@ -69,7 +75,7 @@ def small(systems: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> list
     made = []
     for case in CASES:
         folder, pieces = tmp_path_factory.mktemp(case.name), systems.tokenizer(case.kind)
-        recipe = load_recipe(case.name, size="tiny")
+        recipe = load_recipe(case.name, size="tiny", overrides=case.values)
         Publisher(recipe, pieces)(folder / "run", build_step(recipe, vocab_size=pieces.size).state_dict(), 0)
         if case.changes is None:
             distil(folder / "run", folder / "small", pieces)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 import torch
 
 from cloze.assembly.build import load_checkpoint
-from cloze.interop import Card, Model, Reading, complete, export_folder
+from cloze.assembly.share import share
+from cloze.interop import Card, Head, Model, Reading, complete, export_folder
 from cloze.networks.clock import Clock
 from tests.making import data, network_of
 
@@ -85,7 +87,7 @@ def test_transformers_folder_opens_here(systems: ModuleType, tmp_path: Path) -> 
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / "theirs" / name).write_bytes((tmp_path / "ours" / name).read_bytes())
     opened = load_checkpoint(tmp_path / "theirs")
-    assert any("carried along" in remark for remark in opened.imported.remarks)
+    assert list(opened.heads) == ["token_prediction"] and not any("carried" in said for said in opened.imported.remarks)
     batch = rows(config.vocab_size)
     whole = {name: tensor[:1] for name, tensor in batch.items()}  # a row without padding
     with torch.no_grad():
@@ -97,3 +99,43 @@ def test_a_teacher_that_reads_the_layers_input_is_no_folder_of_transformers(syst
     _, remarks = exported(systems, tmp_path, **{"bottleneck.reads": "input"})
     assert any("makes queries and keys of a bottleneck" in remark for remark in remarks)
     assert load_checkpoint(tmp_path).imported.architecture is None
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+@pytest.mark.parametrize("cls", ["MobileBertForPreTraining", "MobileBertForNextSentencePrediction", "MobileBertForMultipleChoice",
+                                 "MobileBertForSequenceClassification", "MobileBertForTokenClassification",
+                                 "MobileBertForQuestionAnswering"])  # fmt: skip
+def test_every_class_comes_back_with_the_same_tensors_and_its_head(
+    systems: ModuleType, foreign: ModuleType, tmp_path: Path, cls: str, pooled: bool
+) -> None:
+    kind = foreign.KINDS["mobilebert"]
+    pieces = systems.tokenizer(kind.tokenizer)
+    model = foreign.model_of(kind, pieces, cls=cls, classifier_activation=pooled)
+    share(foreign.save(model, pieces, tmp_path / "theirs"), tmp_path / "ours")
+    heads = load_checkpoint(tmp_path / "ours").imported.model.heads.values()
+    assert len(heads) == (2 if "PreTraining" in cls else 1)
+    assert [bool(head.argument("pool")) for head in heads if head.argument("pool") is not None] in ([], [pooled])
+    again, info = getattr(transformers, cls).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    expected = model.state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in again.state_dict().items())
+
+
+def test_output_rows_of_its_own_come_back_and_a_narrow_table_alone_is_no_head_of_it(
+    systems: ModuleType, foreign: ModuleType, tmp_path: Path
+) -> None:
+    kind = foreign.KINDS["mobilebert"]
+    pieces = systems.tokenizer(kind.tokenizer)
+    model = foreign.model_of(kind, pieces, cls="MobileBertForMaskedLM", tie_word_embeddings=False)
+    share(foreign.save(model, pieces, tmp_path / "theirs"), tmp_path / "ours")
+    opened = load_checkpoint(tmp_path / "ours")
+    assert opened.imported.model.heads["token_prediction"].argument("tie") is False
+    foreign.assert_equal(transformers.MobileBertForMaskedLM.from_pretrained(tmp_path / "ours").eval(), tmp_path / "theirs")
+    head = systems.objective(
+        "token_prediction", {"transform": "relu", "tie": True},
+        {"width": 64, "vocab_size": pieces.size, "table": opened.network.embeddings.tokens},
+    )
+    narrow = Head("token_prediction", {"transform": "relu", "tie": True}, head.state_dict())
+    changed = replace(opened.imported.model, heads={"token_prediction": narrow})
+    remarks = export_folder(tmp_path / "narrow", model=changed, tokenizer=pieces, reading=READING, card=Card("test"))
+    assert any("MobileBERT widens them: write tie: widened" in remark for remark in remarks)

@@ -36,6 +36,10 @@ DRAWN: dict[str, dict[str, list[Any]]] = {
     "bert": ENCODER,
     "distilbert": {"dim": [16, 32], "n_heads": [1, 4], "n_layers": [1, 3], "hidden_dim": [24], "activation": ["gelu", "relu"],
                    "sinusoidal_pos_embds": [False, True], "tie_word_embeddings": [True, False]},
+    "mobilebert": {**ENCODER, "hidden_size": [32], "embedding_size": [8, 16], "hidden_act": ["relu", "relu", "gelu"],
+                   "normalization_type": ["no_norm", "layer_norm"], "num_feedforward_networks": [1, 3],
+                   "use_bottleneck_attention": [False, True], "key_query_shared_bottleneck": [True, False],
+                   "classifier_activation": [True, False]},
     "roberta": ENCODER,
     "albert": {**ENCODER, "tie_word_embeddings": [True], "embedding_size": [8, 16], "num_hidden_groups": [1, 2],
                "inner_group_num": [1, 1, 2]},
@@ -95,7 +99,7 @@ def judge(systems: ModuleType, foreign: ModuleType, folder: Path, drawn: tuple[s
 
 
 @pytest.mark.parametrize("names", [
-    ("bert", "distilbert", "roberta", "albert", "electra"),
+    ("bert", "distilbert", "mobilebert", "roberta", "albert", "electra"),
     ("xlm", "flaubert", "xlnet", "modernbert"), ("openai-gpt", "gpt2", "t5", "bart"),
 ])  # fmt: skip
 def test_models_of_random_configurations_are_read_equal_or_refused_in_words(
