@@ -16,7 +16,7 @@ def _at_tiny(name: str) -> dict[str, Any]:
 
 
 def distinct(key: Callable[[str], object] = lambda name: None, *, only: tuple[str, ...] = ()) -> list[str]:
-    """The named recipes without those that are the same at tiny size but for name, paper and notes: larger sizes of a system.
+    """The named recipes without those that differ at tiny size in name, paper and notes alone: larger sizes of one system.
 
     `key` tells further recipes apart. With `only`, recipes are the same if these sections are, whatever they predict.
     """

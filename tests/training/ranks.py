@@ -1,4 +1,7 @@
-"""Runs in every process that torchrun starts: `torchrun … ranks.py FOLDER`, each scenario into its own folder."""
+"""Two ranks, as torchrun starts them: `python ranks.py FOLDER` trains each scenario into its own folder.
+
+The ranks are forks of this process, which has imported everything: torchrun would start two that import it again.
+"""
 
 from __future__ import annotations
 
@@ -71,4 +74,11 @@ def resume(folder: Path, rank: int, ranks: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # what torchrun calls
+
+    torch.set_num_threads(1)  # a fork must not inherit a pool of threads
+    config = LaunchConfig(
+        min_nodes=1, max_nodes=1, nproc_per_node=2, rdzv_backend="c10d", rdzv_endpoint="localhost:0", start_method="fork",
+        max_restarts=0, monitor_interval=0.05,
+    )
+    elastic_launch(config, main)(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""One rank = two ranks = accumulation, under DDP and FSDP2, with two gloo processes under plain torchrun."""
+"""One rank = two ranks = accumulation, under DDP and FSDP2, with two gloo processes as torchrun starts them."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
     }
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     done = subprocess.run(
-        [*command, str(HERE / "ranks.py"), str(folder)],
+        [sys.executable, str(HERE / "ranks.py"), str(folder)],
         env=environment,
         capture_output=True,
         text=True,
