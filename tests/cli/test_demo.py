@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sysconfig
 from importlib import import_module
 from pathlib import Path
 
@@ -16,13 +18,17 @@ from cloze.corpus.readers.python_docs import python_docs, python_docs_records
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The demo on two hundred short documents and a few hundred docstrings; the current folder is empty."""
-    text = tmp_path / "some.jsonl"
-    short = [doc.text[:600] for doc in python_docs()][100:300]
-    text.write_text("\n".join(json.dumps({"text": line}) for line in short) + "\n", encoding="utf-8")
-    records = python_docs_records()[::12]
+    """The demo on the short documents of five packages and a few hundred of their docstrings; the current folder is empty."""
     # the package's function of the same name hides the module from attribute access
     reader = import_module("cloze.corpus.readers.python_docs")
+    library = Path(sysconfig.get_path("stdlib"))
+    for package in ("asyncio", "email", "importlib", "unittest", "xml"):
+        shutil.copytree(library / package, tmp_path / "library" / package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(reader.sysconfig, "get_path", lambda name: str(tmp_path / "library"))
+    text = tmp_path / "some.jsonl"
+    short = [doc.text[:600] for doc in python_docs()]
+    text.write_text("\n".join(json.dumps({"text": line}) for line in short) + "\n", encoding="utf-8")
+    records = python_docs_records()[::5]
     monkeypatch.setattr(reader, "python_docs_records", lambda: records)
     monkeypatch.setattr(demo, "CORPUS", str(text))
     monkeypatch.setattr(demo, "EPOCHS", 1)

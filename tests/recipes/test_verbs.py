@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.load import load_recipe
+from cloze.assembly.build import build_step, load_checkpoint
+from cloze.assembly.publish import Publisher
 from cloze.cli.main import main
 from cloze.decoding.reader import Reader
 
-from .test_every_recipe import binds, small
+from .test_every_recipe import opened
 
 WORKS = ""
 CONTINUE = "To continue a text: cloze generate"
@@ -51,15 +51,14 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(params=sorted(VERBS), scope="module")
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """A recipe, and its run folder after three steps."""
-    name = request.param
-    run = tmp_path_factory.mktemp(name) / "run"
-    arguments = ["pretrain", name, "--size", "tiny", "--budget", "3steps", "--out", str(run)]
-    for value in small(name):
-        arguments += ["--set", value]
-    assert main([*arguments, *binds(load_recipe(name))]) == 0
-    return name, run
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """A recipe, and the run folder of its untrained network."""
+    name, place = request.param, tmp_path_factory.mktemp(request.param)
+    recipe, stores, tokenizer, tables = opened(name, place)
+    store = next(iter(stores.values()))
+    step = build_step(recipe, vocab_size=tokenizer.size, tables=tables, store=store, tokenizer=tokenizer)
+    Publisher(recipe, tokenizer, tables, languages=tuple(store.languages))(place / "run", step.state_dict(), 0)
+    return name, place / "run"
 
 
 def lines(capsys: Capture, *arguments: str | Path) -> list[dict[str, Any]]:
@@ -88,8 +87,8 @@ def texts(name: str) -> list[str]:
     return ["北京是一座大城市。", "水"] if name in CHINESE else ["The river rose all night.", "rain"]
 
 
-def test_embed_works_everywhere(trained: tuple[str, Path], capsys: Capture) -> None:
-    name, run = trained
+def test_embed_works_everywhere(checkpoint: tuple[str, Path], capsys: Capture) -> None:
+    name, run = checkpoint
     found = lines(capsys, "embed", run, *texts(name))
     width = load_checkpoint(run).network.width
     assert [len(one["vector"]) for one in found] == [width, width]
@@ -99,8 +98,8 @@ def test_embed_works_everywhere(trained: tuple[str, Path], capsys: Capture) -> N
     assert lines(capsys, "embed", run, *texts(name), "--layer", "0")[0]["vector"] != found[0]["vector"]
 
 
-def test_fill_fills_or_says_what_does(trained: tuple[str, Path], capsys: Capture) -> None:
-    name, run = trained
+def test_fill_fills_or_says_what_does(checkpoint: tuple[str, Path], capsys: Capture) -> None:
+    name, run = checkpoint
     way_out = VERBS[name][0]
     text = "北京是一[MASK]大城市。" if name in CHINESE else "The river [MASK] all night."
     if way_out:
@@ -112,8 +111,8 @@ def test_fill_fills_or_says_what_does(trained: tuple[str, Path], capsys: Capture
     assert len(shares) == 3 and shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1
 
 
-def test_generate_writes_or_says_what_does(trained: tuple[str, Path], capsys: Capture) -> None:
-    name, run = trained
+def test_generate_writes_or_says_what_does(checkpoint: tuple[str, Path], capsys: Capture) -> None:
+    name, run = checkpoint
     way_out, prompt = VERBS[name][1], texts(name)[0]
     if way_out:
         refused(capsys, way_out, "generate", run, prompt)
@@ -124,8 +123,8 @@ def test_generate_writes_or_says_what_does(trained: tuple[str, Path], capsys: Ca
         assert all(len(one["ids"]) <= 4 and one["stopped"] in ("end", "count") for one in found)
 
 
-def test_score_scores_or_says_what_does(trained: tuple[str, Path], capsys: Capture) -> None:
-    name, run = trained
+def test_score_scores_or_says_what_does(checkpoint: tuple[str, Path], capsys: Capture) -> None:
+    name, run = checkpoint
     way_out = VERBS[name][2]
     if way_out:
         refused(capsys, way_out, "score", run, *texts(name))
@@ -139,8 +138,8 @@ def test_score_scores_or_says_what_does(trained: tuple[str, Path], capsys: Captu
     assert found[0]["tokens"] > found[1]["tokens"]
 
 
-def test_what_the_folder_does_not_say_to_transformers_is_said(trained: tuple[str, Path]) -> None:
-    name, run = trained
+def test_what_the_folder_does_not_say_to_transformers_is_said(checkpoint: tuple[str, Path]) -> None:
+    name, run = checkpoint
     remarks = " ".join(json.loads((run / "cloze" / "network.json").read_text())["remarks"])
     expected = {
         "ernie-thu": "the network is 'knowledge_fusion', and transformers has no class of that kind",
@@ -155,9 +154,9 @@ def test_what_the_folder_does_not_say_to_transformers_is_said(trained: tuple[str
     assert name != "unilm" or "transformers' BERT does not read in the order source_to_target; cloze does." in remarks
 
 
-@pytest.mark.parametrize("trained", ["gpt-bert"], indirect=True)
-def test_what_reads_in_two_orders_scores_in_both(trained: tuple[str, Path], capsys: Capture) -> None:
-    run, text = trained[1], texts("gpt-bert")[0]
+@pytest.mark.parametrize("checkpoint", ["gpt-bert"], indirect=True)
+def test_what_reads_in_two_orders_scores_in_both(checkpoint: tuple[str, Path], capsys: Capture) -> None:
+    run, text = checkpoint[1], texts("gpt-bert")[0]
     (masked,) = lines(capsys, "score", run, text)
     (causal,) = lines(capsys, "score", run, text, "--order", "left_to_right")
     assert (masked["method"], causal["method"]) == ("pseudo_log_likelihood", "log_probability")
@@ -165,18 +164,18 @@ def test_what_reads_in_two_orders_scores_in_both(trained: tuple[str, Path], caps
     refused(capsys, "Write --order open", "score", run, text, "--order", "right_to_left")
 
 
-@pytest.mark.parametrize("trained", ["xlm-15-mlm"], indirect=True)
-def test_the_language_of_a_text_can_be_said(trained: tuple[str, Path], capsys: Capture) -> None:
-    run, (text, _) = trained[1], texts("xlm-15-mlm")
+@pytest.mark.parametrize("checkpoint", ["xlm-15-mlm"], indirect=True)
+def test_the_language_of_a_text_can_be_said(checkpoint: tuple[str, Path], capsys: Capture) -> None:
+    run, (text, _) = checkpoint[1], texts("xlm-15-mlm")
     first, second = (lines(capsys, "embed", run, text, "--language", number)[0]["vector"] for number in "01")
     assert first == lines(capsys, "embed", run, text)[0]["vector"] != second
     assert lines(capsys, "score", run, text, "--language", "1")[0]["score"] != lines(capsys, "score", run, text)[0]["score"]
     refused(capsys, "It knows: english", "fill", run, "a [MASK]", "--language", "fr")
 
 
-@pytest.mark.parametrize("trained", ["zen"], indirect=True)
-def test_a_lexicon_is_kept_with_the_checkpoint(trained: tuple[str, Path], capsys: Capture, tmp_path: Path) -> None:
-    run, loaded = trained[1], load_checkpoint(trained[1])
+@pytest.mark.parametrize("checkpoint", ["zen"], indirect=True)
+def test_a_lexicon_is_kept_with_the_checkpoint(checkpoint: tuple[str, Path], capsys: Capture, tmp_path: Path) -> None:
+    run, loaded = checkpoint[1], load_checkpoint(checkpoint[1])
     lexicon = loaded.tables["ngrams"]
     assert lexicon.size == loaded.network.ngrams.tokens.num_embeddings > 1
     sentence = loaded.tokenizer.decode([i for i in lexicon.grams[1].tolist() if i >= 0])
