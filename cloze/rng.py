@@ -47,7 +47,8 @@ def fold(*parts: int | str) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _salt(view: str, name: str) -> tuple[UInt32, UInt32]:
+def salts(view: str, name: str) -> tuple[UInt32, UInt32]:
+    """What the numbers of a name are mixed with, the two halves of a key."""
     key = fold(view, name)
     return np.array(key & 0xFFFFFFFF, np.uint32), np.array(key >> 32, np.uint32)
 
@@ -98,14 +99,14 @@ class Draw:
 
     def bits(self, name: str, n: int | None = None) -> UInt32:
         """Uniform 32-bit words, (B,) or (B, n)."""
-        low, high = _salt(self.view, name)
+        low, high = salts(self.view, name)
         if n is None:
             return _mix32(self._low ^ low, self._high ^ high)
         return _mix32(_counters(n) + (self._low ^ low)[:, None], (self._high ^ high)[:, None])
 
     def bits_at(self, name: str, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> UInt32:
         """The words `bits(name, n)[rows, columns]`, computed only there; (M,)."""
-        low, high = _salt(self.view, name)
+        low, high = salts(self.view, name)
         x = columns.astype(np.uint32)
         x *= _GOLDEN32
         x += (self._low ^ low).take(rows)

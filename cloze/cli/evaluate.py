@@ -48,6 +48,10 @@ def command(
     lower: Annotated[bool, typer.Option("--lower", help="Word vectors: look words up in lower case.")] = False,
     facts: Annotated[list[str] | None, typer.Option(help="Masked models: sentences with [MASK] and their objects.")] = None,
     no_leaks: Annotated[bool, typer.Option("--no-leaks", help="Facts: leave out subjects whose name has the object.")] = False,
+    known: Annotated[
+        list[str] | None, typer.Option(help="link_prediction: files of known facts, no wrong answers: train.tsv,dev.tsv.")
+    ] = None,
+    candidates: Annotated[str, typer.Option(help="link_prediction: rank all entities, or so many random ones.")] = "all",
     bootstrap: Annotated[int | None, typer.Option(help="95 % intervals from this many resamples, such as 1000.")] = None,
     seed: Annotated[int, typer.Option(help="Random seed for --bootstrap and --shots.")] = 0,
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
@@ -66,12 +70,25 @@ def command(
     Facts: how a masked language model ranks the right object of each sentence among all words, by relation. The table has the
     columns object and text (with [MASK]), or object, subject and template ([X] … [Y]); relation is optional.
     Example: cloze evaluate RUN --facts facts.tsv --no-leaks
+
+    Knowledge graphs: ranks of the right head and tail of each fact. Example: cloze evaluate KG test.tsv --task link_prediction
+    --known train.tsv,dev.tsv
     """
     if facts or no_leaks:
         from cloze.cli.facts import evaluate as evaluate_facts
 
         every = [*(facts or ()), *(files or ())]
         evaluate_facts(checkpoint, every, no_leaks=no_leaks, batch=batch, device=device, as_json=as_json)
+        return
+    from cloze.cli.links import TASK as LINKS
+
+    if task == LINKS:
+        from cloze.cli.links import evaluate as evaluate_links
+
+        evaluate_links(
+            checkpoint, files or (), known=known or (), candidates=candidates, unknown=unknown, seed=seed, device=device,
+            as_json=as_json,
+        )
         return
     if similarity or analogies:
         from cloze.cli.vectors import evaluate as evaluate_vectors
@@ -114,7 +131,7 @@ def command(
         return
     for folder, (_, found) in zip(folders, measured, strict=True):
         for file, one in found.items():
-            _show(f"{folder}: {file}" if len(folders) > 1 else file, one)
+            show(f"{folder}: {file}" if len(folders) > 1 else file, one)
     if len(folders) == 1 and asked is None:
         suggest("cloze", "predict", checkpoint, files[0], *(["--task", task] if task else []), "--out", "predictions.jsonl")
     for file, differences in compared.items():
@@ -185,7 +202,7 @@ def _compared(
     }
 
 
-def _show(title: str, one: Evaluation) -> None:
+def show(title: str, one: Evaluation) -> None:
     print(f"{title}: {one.examples} examples")
     sure = f"{'95 % interval':<18}" if one.intervals else ""
     shown = f"always {one.baseline['always'][:40]!r}" if one.baseline else ""

@@ -16,7 +16,7 @@ from cloze.registry import register
 
 @register("objective", "margin")
 class Margin(Objective):
-    """Σ max(0, margin + d(fact) - d(wrong)) over the wrong triples of each fact (Bordes et al., 2013, eq. 1).
+    """Σ max(0, by + d(fact) - d(wrong)) over the wrong triples of each fact (Bordes et al., 2013, eq. 1).
 
     Reads `distance` (R,), takes `owner` (R,): the first row of each owner is the fact, the others are wrong. Every wrong triple
     counts 1, so the loss is divided by their number as in OpenKE, unless `training.divide` says otherwise (the paper sums).
@@ -25,9 +25,9 @@ class Margin(Objective):
 
     likelihood = False
 
-    def __init__(self, *, margin: Positive = 1.0) -> None:
+    def __init__(self, *, by: Positive = 1.0) -> None:
         super().__init__()
-        self.margin = margin
+        self.by = by
         self.reads = ("distance",)
         self.takes = frozenset({"owner"})
         self.head = nn.Identity()
@@ -45,7 +45,7 @@ class Margin(Objective):
         """The summed loss and the metric."""
         distance, first = wide(scores), _first(batch["owner"])
         fact = distance[first][first.long().cumsum(0) - 1]
-        losses = (self.margin + fact - distance).clamp(min=0)[~first]
+        losses = (self.by + fact - distance).clamp(min=0)[~first]
         correct = (distance > fact)[~first].detach().sum().to(distance.dtype)
         return Loss(losses.sum(), {"correct": correct})
 

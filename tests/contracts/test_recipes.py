@@ -126,7 +126,7 @@ OWN_START: dict[str, Callable[[Any, Batch, float], float]] = {
     "negative_sampling": negatives_at_start, "hierarchical_softmax": turns_at_start, "cooccurrence_regression": cells_at_start,
     "factorisation": squares_at_start, "activation_penalty": lambda objective, batch, answers: 0.0,
     "entity_prediction": lambda objective, batch, answers: math.log(len(objective.candidates(batch))),  # vectors have any length
-    "margin": lambda objective, batch, answers: objective.margin,
+    "margin": lambda objective, batch, answers: objective.by,
     "sense_prediction": senses_at_start,
 }
 

@@ -32,7 +32,7 @@ SYSTEMS = [
     "mass", "xlnet-base", "transformer-xl", "zen", "ernie-thu", "lstm", "siatl", "lstm-char", "elmo", "context2vec", "cove",
     "skip-thought", "nnlm", "word2vec-cbow", "fasttext", "glove",
 ]  # fmt: skip
-HELPERS = {"pair_attention"}  # stands next to the network that reads texts (Unicoder)
+HELPERS = {"pair_attention", "graph_vectors"}  # a table next to the network that reads texts, and one that reads none
 BAGS = "word2vec-cbow fasttext glove"
 READERS = f"bert quick modern electra-small character-bert ib-bert xlnet-base zen ernie-thu elmo context2vec {BAGS}"
 LSTMS = "lstm siatl lstm-char"

@@ -25,7 +25,7 @@ def test_the_loss_is_that_of_the_worked_example() -> None:
     tokens = torch.tensor([[1, 5, 2], [1, 5, 3], [1, 5, 2], [1, 5, 4]])
     distance = network(want=frozenset({"distance"}), tokens=tokens)["distance"]
     assert distance.tolist() == [0.0, 0.5, 0.0, 2.0]
-    objective, batch = Margin(margin=1.0), Batch({"owner": torch.tensor([0, 0, 1, 1])})
+    objective, batch = Margin(by=1.0), Batch({"owner": torch.tensor([0, 0, 1, 1])})
     found = objective({"distance": distance}, batch)
     assert found.total.item() == 0.5 and found.metrics["correct"].item() == 2 and objective.count(batch).item() == 2
     alone = objective({"distance": distance[:1]}, Batch({"owner": torch.tensor([0])}))
@@ -39,7 +39,7 @@ def test_the_second_norm_is_euclidean_and_only_close_negatives_have_a_gradient()
     for margin, rows in ((4.0, 0), (6.0, 1)):
         network.zero_grad()
         distance = network(want=frozenset({"distance"}), tokens=torch.tensor([[1, 4, 3], [1, 4, 2]]))["distance"]
-        Margin(margin=margin)({"distance": distance}, Batch({"owner": torch.tensor([0, 0])})).total.backward()
+        Margin(by=margin)({"distance": distance}, Batch({"owner": torch.tensor([0, 0])})).total.backward()
         gradient = network.embeddings.weight.grad
         assert gradient is not None and int(gradient[2].abs().sum() > 0) == rows
 

@@ -1,0 +1,234 @@
+"""Link prediction: at which rank the right entity stands if the head or the tail of a fact is asked for.
+
+Every candidate that makes another known fact is left out (the filtered setting; Bordes et al., 2013, §4.1). Of candidates with
+equal scores, the right one stands in the middle, so a model that scores everything alike gains nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cloze import rng
+from cloze.corpus.readers.triples import read_triples
+from cloze.errors import CheckpointError, RunError, TaskError, counted
+from cloze.networks.graph_vectors import GraphVectors
+from cloze.tasks.task import Evaluation
+
+Report = Callable[[int], None]
+Int64 = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+HITS = (1, 3, 10)
+SIDES: tuple[tuple[str, Literal[0, 2]], ...] = (("head", 0), ("tail", 2))
+_SCORES = 1 << 24  # scores held at a time
+
+
+class LinkScorer(ABC):
+    """A model that scores triples. `entities` and `relations` are the ids that it knows, by their numbers."""
+
+    entities: Sequence[str]
+    relations: Sequence[str]
+
+    @abstractmethod
+    def scores(self, triples: Int64, column: Literal[0, 2], candidates: Int64 | None) -> Tensor:
+        """The scores of triples (B, 3) with other entities in a column: those of `candidates` (B, C), or None: of every entity,
+        in order. The higher, the more plausible. (B, C)"""
+
+
+class VectorScorer(LinkScorer):
+    """Scores triples by the vectors of a graph: minus the distance between h + r and t."""
+
+    def __init__(self, network: GraphVectors, spellings: Sequence[str]) -> None:
+        first = int(network.first_relation)
+        self.entities = tuple(spellings[1:first])
+        self.relations = tuple(name.removeprefix("relation:") for name in spellings[first:])
+        self.norm, table = float(network.norm), network.vectors()
+        self.vectors, self.steps = table[1:first], table[first:]
+
+    def scores(self, triples: Int64, column: Literal[0, 2], candidates: Int64 | None) -> Tensor:
+        """Minus the distances, (B, C)."""
+        head, relation, tail = torch.from_numpy(triples).to(self.vectors.device).unbind(1)
+        step = self.steps[relation]
+        wanted = self.vectors[tail] - step if column == 0 else self.vectors[head] + step
+        if candidates is None:
+            return -torch.cdist(wanted, self.vectors, p=self.norm, compute_mode="donot_use_mm_for_euclid_dist")
+        rows = self.vectors[torch.from_numpy(candidates).to(self.vectors.device)]
+        return -torch.linalg.vector_norm(wanted[:, None] - rows, ord=self.norm, dim=2)
+
+
+def scorer_of(loaded: Any) -> LinkScorer:
+    """The scorer of an opened checkpoint. One that scores no triples is a `CheckpointError`."""
+    if isinstance(loaded.network, GraphVectors):
+        return VectorScorer(loaded.network, loaded.tokenizer.spellings)
+    raise CheckpointError(
+        f"{loaded.folder}: {loaded.imported.model.part} scores no triples; link prediction needs a model of a graph.\n"
+        "  Train one: cloze pretrain transe --corpus GRAPH --out KG"
+    )
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The facts of a file that is evaluated, as numbers (N, 3), and the known facts (K, 3), these included; `unknown` is how many
+    facts have an id that the model lacks, `remarks` are about them."""
+
+    facts: Int64
+    known: Int64
+    unknown: int
+    remarks: tuple[str, ...]
+
+
+def read_questions(scorer: LinkScorer, path: str | Path, known: Sequence[str | Path]) -> Questions:
+    """The facts of a file and the known ones. Raises `TaskError`, with file and line, for a fact that a file of known facts has,
+    too: a model that has seen its answers in training would be praised for remembering them."""
+    entity = {name: number for number, name in enumerate(scorer.entities)}
+    relation = {name: number for number, name in enumerate(scorer.relations)}
+    places: dict[tuple[int, int, int], str] = {}
+    for file in known:
+        if Path(file).resolve() == Path(path).resolve():
+            continue
+        for line, (head, name, tail) in read_triples(file):
+            if head in entity and name in relation and tail in entity:
+                places.setdefault((entity[head], relation[name], entity[tail]), f"{file}:{line}")
+    asked: dict[tuple[int, int, int], None] = {}
+    unknown, first, total = 0, "", 0
+    for line, fact in read_triples(path):
+        total += 1
+        head, name, tail = fact
+        lacking = next((part for part, of in ((head, entity), (name, relation), (tail, entity)) if part not in of), None)
+        if lacking is not None:
+            unknown += 1
+            first = first or f"{path}:{line}: {lacking!r}"
+            continue
+        numbers = entity[head], relation[name], entity[tail]
+        if numbers in places:
+            raise TaskError(
+                f"{path}:{line}: the fact is known already: {places[numbers]}. A known fact is no test.\n"
+                f"  Find all such lines, and remove them: cloze corpus check {path} --format triples --against KNOWN"
+            )
+        asked[numbers] = None
+    if not asked:
+        raise TaskError(f"{path}: no fact whose ids the model knows" + (f" (first: {first})." if first else "."))
+    remarks = [
+        f"{unknown:,} of {counted(total, 'triple')} have an id that was never trained and are left out (first: {first}); "
+        "--unknown zero counts them as last"
+    ] if unknown else []  # fmt: skip
+    facts = np.array(list(asked), np.int64)
+    seen = np.array(list(places), np.int64).reshape(-1, 3)
+    return Questions(facts, np.concatenate([seen, facts]), unknown, tuple(remarks))
+
+
+class KnownAnswers:
+    """The entities that make a known fact in one column, by what stands in the others."""
+
+    def __init__(self, known: Int64, column: Literal[0, 2], relations: int) -> None:
+        self.relations, self.fixed = relations, 2 - column
+        key = known[:, self.fixed] * relations + known[:, 1]
+        order = np.argsort(key, kind="stable")
+        self.keys, self.entities = key[order], known[order, column]
+
+    def of(self, triples: Int64) -> tuple[Int64, Int64]:
+        """Which row (M,) of some triples has which known entity (M,)."""
+        key = triples[:, self.fixed] * self.relations + triples[:, 1]
+        start, stop = np.searchsorted(self.keys, key, "left"), np.searchsorted(self.keys, key, "right")
+        row = np.repeat(np.arange(len(key)), stop - start)
+        place = np.arange(len(row)) - np.repeat(np.cumsum(stop - start) - (stop - start), stop - start) + start[row]
+        return row, self.entities[place]
+
+
+def rank(scores: Tensor, right: Tensor) -> Floats:
+    """The rank of the right one of some candidates (B, C) with these scores, -inf for those left out; ties count by half."""
+    own = scores.gather(1, right[:, None])
+    better, equal = (scores > own).sum(1), (scores == own).sum(1)
+    found: Floats = (better + (equal + 1) / 2).double().cpu().numpy()
+    return found
+
+
+@torch.no_grad()
+def ranks(
+    scorer: LinkScorer, questions: Questions, column: Literal[0, 2], *, candidates: int | None, seed: int = 0,
+    report: Report = lambda done: None,
+) -> tuple[Floats, Int64]:
+    """The filtered rank of the right entity of every fact in a column, and the number of candidates that are ranked, (N,) each.
+
+    `candidates`: so many wrong entities, drawn for each fact by `seed` from those that make no known fact; None: all.
+    """
+    answers = KnownAnswers(questions.known, column, len(scorer.relations))
+    size = len(scorer.entities)
+    step = max(1, _SCORES // (size if candidates is None else candidates + 1))
+    found, numbers = [], []
+    for low in range(0, len(questions.facts), step):
+        facts = questions.facts[low : low + step]
+        row, entity = answers.of(facts)
+        right = facts[:, column]
+        chosen = None if candidates is None else _drawn(row, entity, right, size, candidates, seed, low, column)
+        scores = scorer.scores(facts, column, chosen).float()
+        if not bool(torch.isfinite(scores).all()):
+            raise RunError("link prediction: a score is not a finite number, so nothing can be ranked. Did the training diverge?")
+        if chosen is None:
+            other = entity != right[row]
+            scores[torch.from_numpy(row[other]), torch.from_numpy(entity[other])] = -torch.inf
+        place = torch.from_numpy(right if chosen is None else np.zeros_like(right)).to(scores.device)
+        found.append(rank(scores, place))
+        numbers.append(torch.isfinite(scores).sum(1).cpu().numpy())
+        report(min(low + step, len(questions.facts)))
+    return np.concatenate(found), np.concatenate(numbers).astype(np.int64)
+
+
+def _drawn(
+    row: Int64, known: Int64, right: Int64, size: int, count: int, seed: int, first: int, column: int
+) -> Int64:
+    """The right entity of each fact (B,) and `count` different ones that make no known fact, (B, 1 + count)."""
+    made = np.empty((len(right), 1 + count), np.int64)
+    made[:, 0] = right
+    bounds = np.searchsorted(row, np.arange(len(right) + 1))
+    for place in range(len(right)):
+        left = np.ones(size, np.bool_)
+        left[known[bounds[place] : bounds[place + 1]]] = False
+        free = np.flatnonzero(left)
+        if len(free) < count:
+            raise TaskError(
+                f"--candidates {count}: only {len(free):,} entities make no known fact with the rest of some triple. "
+                "Give fewer, or all."
+            )
+        made[place, 1:] = free[rng.permutation(len(free), seed, "candidates", column, first + place)[:count]]
+    return made
+
+
+def evaluate_links(
+    scorer: LinkScorer, questions: Questions, *, candidates: int | None = None, last: bool = False, seed: int = 0,
+    report: Report = lambda done: None,
+) -> Evaluation:
+    """Mean rank, mean reciprocal rank and hits over both sides of every fact, and of each side; as a baseline those of a model
+    that scores everything alike. With `last`, facts with unknown ids count as the last of all entities."""
+    by_side: dict[str, tuple[Floats, Floats]] = {}
+    for name, column in SIDES:
+        found, numbers = ranks(scorer, questions, column, candidates=candidates, seed=seed, report=report)
+        if last and questions.unknown:
+            worst = float(len(scorer.entities))
+            found = np.append(found, np.full(questions.unknown, worst))
+            numbers = np.append(numbers, np.full(questions.unknown, int(worst)))
+        by_side[name] = found, (numbers + 1) / 2
+    every, alike = (np.concatenate([side[k] for side in by_side.values()]) for k in (0, 1))
+    rows: list[Mapping[str, Any]] = [{"side": name, **measures(found)} for name, (found, _) in by_side.items()]
+    remarks = [] if last else list(questions.remarks)
+    if candidates is not None:
+        remarks.append(f"ranked among {candidates} random entities: not comparable with ranks among all {len(scorer.entities):,}")
+    return Evaluation(
+        examples=len(every) // 2, metrics=measures(every), baseline={"always": "the same score", **measures(alike)},
+        remarks=tuple(remarks), report=rows,
+    )
+
+
+def measures(found: Floats) -> dict[str, float]:
+    """The measures of some ranks."""
+    hits = {f"hits@{n}": float((found <= n).mean()) for n in HITS}
+    return {"mean_rank": float(found.mean()), "mrr": float((1 / found).mean()), **hits}
