@@ -19,6 +19,8 @@ from cloze.errors import CorpusError, nearest
 from cloze.registry import register
 from cloze.untrusted import parse_json
 
+Int64 = NDArray[np.int64]
+
 COLUMNS = ("id", "label", "aliases", "type", "description", "count")
 
 
@@ -28,6 +30,38 @@ class Entity(NamedTuple):
     names: tuple[str, ...]
     types: tuple[str, ...]
     prior: float | None
+
+
+class NameTokens(NamedTuple):
+    """Names as token ids, one after another: `ids`, and by the number of the entity (0: none) the `first` and the `size`."""
+
+    ids: NDArray[np.int32]
+    first: Int64
+    size: Int64
+
+    def same(self, one: Int64, other: Int64) -> NDArray[np.bool_]:
+        """Whether the names of these entities (M,) are equal, pair by pair."""
+        equal = self.size[one] == self.size[other]
+        for place in range(int(self.size.max(initial=0))):
+            here = np.flatnonzero(equal & (place < self.size[one]))
+            equal[here] = self.ids[self.first[one[here]] + place] == self.ids[self.first[other[here]] + place]
+        return np.asarray(equal)
+
+
+class Groups(NamedTuple):
+    """Groups of entities: the `members` of all groups one after another, where each group begins and how many members it has.
+
+    `kind` lists the groups of every entity, one after another, and `place` the entity's own place in each, -1 if it has no name
+    and is no member; `first_owned` and `owned` say where those of an entity begin and how many they are, by its number.
+    """
+
+    members: Int64
+    first: Int64
+    count: Int64
+    kind: Int64
+    place: Int64
+    first_owned: Int64
+    owned: Int64
 
 
 @register("table", "entities")
@@ -125,6 +159,7 @@ class BoundEntities:
         self.types = tuple(types) or ((),) * len(self.ids)
         self.tokens = tokens
         self._layers = dict(layers or {})
+        self._groups: dict[str, Groups] = {}
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
@@ -132,13 +167,31 @@ class BoundEntities:
         return {one: number for number, one in enumerate(self.ids, 1)}
 
     @cached_property
-    def of_type(self) -> Mapping[tuple[str, ...], NDArray[np.int64]]:
-        """The numbers of the entities of each set of types that have a name."""
-        groups: dict[tuple[str, ...], list[int]] = {}
-        for number, (kinds, name) in enumerate(zip(self.types, self.names, strict=True), 1):
-            if name:
-                groups.setdefault(tuple(sorted(kinds)), []).append(number)
-        return {kinds: np.array(found) for kinds, found in groups.items()}
+    def name_tokens(self) -> NameTokens:
+        """The tokens of the label of every entity. Raises `CorpusError` if no label is known."""
+        if self.tokens is None:
+            raise CorpusError("tables: entities: no names. Name a file with them: --set tables.NAME.names=FILE")
+        size = np.array([0, *map(len, self.tokens)], np.int64)
+        return NameTokens(np.array([piece for one in self.tokens for piece in one], np.int32), np.cumsum(size) - size, size)
+
+    def grouped(self, by: str) -> Groups:
+        """Entities that have a name, in groups that share a type (`by: type`), or all in one (`any`). Raises `CorpusError` if no
+        entity has a type, or none has a name."""
+        if by not in self._groups:
+            kinds = [kinds if by == "type" else ("",) for kinds in self.types]
+            if not any(kinds):
+                raise CorpusError("tables: entities: no types. Name a file with them: --set tables.NAME.types=FILE")
+            numbers = {kind: number for number, kind in enumerate(dict.fromkeys(k for several in kinds for k in several))}
+            entity = np.repeat(np.arange(1, self.size), [len(several) for several in kinds])
+            kind = np.array([numbers[k] for several in kinds for k in several], np.int64)
+            named = np.flatnonzero(self.name_tokens.size[entity] > 0)
+            order = named[np.argsort(kind[named], kind="stable")]
+            count = np.bincount(kind[named], minlength=len(numbers))
+            first, owned = np.cumsum(count) - count, np.array([0, *map(len, kinds)], np.int64)
+            place = np.full(len(entity), -1, np.int64)
+            place[order] = np.arange(len(order)) - np.repeat(first, count)
+            self._groups[by] = Groups(entity[order], first, count, kind, place, np.cumsum(owned) - owned, owned)
+        return self._groups[by]
 
     def over(self, store: Store, files: str = "") -> BoundEntities:
         """The same entities with the labels of a store's layers. Raises `CorpusError` if it has layers with labels and none of

@@ -35,6 +35,7 @@ from cloze.exercises import (
     predict_items,
     predict_senses,
     reference,
+    replace_mentions,
     retokenize,
     rotate,
     separate,
@@ -56,6 +57,6 @@ __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "arcs", "body_first", "boundaries", "bring", "close", "copy", "corrupt",
     "corrupt_items", "cut", "delete", "favour", "frame", "hide", "inverse_cloze", "label", "link", "mask", "match", "mismatch",
     "only", "order", "pair", "pair_half", "permutation", "permute", "predict", "predict_items", "predict_senses", "reference",
-    "retokenize", "rotate", "separate", "show", "shuffle", "split_words", "spread", "subsample", "summarise", "unanswered",
-    "value", "windows",
+    "replace_mentions", "retokenize", "rotate", "separate", "show", "shuffle", "split_words", "spread", "subsample",
+    "summarise", "unanswered", "value", "windows",
 ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
@@ -24,23 +25,24 @@ class Label(Edit):
     `of: row` makes one target for the whole row. `of: words` makes one for each word, at the word's first token; a word has no
     target if none of its tokens is in the row or its label is unknown. `of: units` makes one for each unit of the annotation
     layer `layer`, at the unit's first token, `of: tokens` one at each of its tokens; with `only: masked` what is not masked has
-    none. `of: spans` makes one target for the spans that a record marks: `positions/<set>` (B, K) are the first and the last
-    token of each span, and a row that does not contain all of them has no target. `of: texts` makes one target for two texts:
-    `positions/<set>` (B, 4) are the first and the last token of each text, and a row without a token of one of them has no
-    target. Put `label` before `frame` where it gives positions, so that they move with the tokens; the units of a layer move by
-    themselves.
+    none. `of: around` reads a unit from outside: `positions/<set>` is the token before it and `positions/<set>_right`, with the
+    same targets, the one after it; a unit at the end of a row has none. `of: spans` makes one target for the spans that a record
+    marks: `positions/<set>` (B, K) are the first and the last token of each span, and a row that does not contain all of them
+    has no target. `of: texts` makes one target for two texts: `positions/<set>` (B, 4) are the first and the last token of each
+    text, and a row without a token of one of them has no target. Put `label` before `frame` where it gives positions, so that
+    they move with the tokens; the units of a layer move by themselves, and `of: around` stands after `frame`.
     """
 
     set: str = "label"
-    of: Literal["row", "words", "spans", "texts", "units", "tokens"] = "row"
+    of: Literal["row", "words", "spans", "texts", "units", "tokens", "around"] = "row"
     column: str = "label"
     layer: str | None = None
     only: Literal["all", "masked"] = "all"
 
     def __post_init__(self) -> None:
-        if (self.layer is not None) != (self.of in ("units", "tokens")):
+        if (self.layer is not None) != (self.of in ("units", "tokens", "around")):
             raise RecipeError(
-                f"label: of is {self.of} and layer {self.layer}; an annotation layer has targets of: units or of: tokens."
+                f"label: of is {self.of} and layer {self.layer}; an annotation layer has targets of: units, tokens or around."
             )
         if self.only != "all" and self.layer is None:
             raise RecipeError(f"label: only: {self.only} is for the units of an annotation layer; name it with layer.")
@@ -56,7 +58,9 @@ class Label(Edit):
 
     @property
     def gives(self) -> frozenset[str]:
-        return frozenset({f"targets/{self.set}"} | ({f"positions/{self.set}"} if self.of != "row" else set()))
+        sets = (self.set, f"{self.set}_right") if self.of == "around" else (self.set,)
+        fields = ("targets",) if self.of == "row" else ("targets", "positions")
+        return frozenset(f"{field}/{name}" for field in fields for name in sets)
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         if self.layer is not None:
@@ -77,14 +81,33 @@ class Label(Edit):
         })  # fmt: skip
 
     def _of_layer(self, rows: Rows, layer: str) -> Rows:
-        labels = rows[f"labels/{layer}"]
-        asked = (labels > 0) & (begins(rows, layer) if self.of == "units" else before(rows["length"], labels.shape[1]))
+        labels, inside = rows[f"labels/{layer}"], before(rows["length"], rows["tokens"].shape[1])
+        asked = (labels > 0) & (inside if self.of == "tokens" else begins(rows, layer))
         if self.only == "masked":
             asked &= rows["masked"]
         row, column = where(asked)
+        sides = {self.set: column}
+        if self.of == "around":
+            after = _ends(rows, layer)[row, column]
+            real = (column > 0) & (after < rows["length"][row])
+            row, column, after = row[real], column[real], after[real]
+            sides = {self.set: column - 1, f"{self.set}_right": after}
         number = np.bincount(row, minlength=rows.count)
         place = row, slots(number)
-        targets = np.zeros((rows.count, int(number.max(initial=0))), np.int32)
-        positions = np.full_like(targets, -1)
-        targets[place], positions[place] = labels[row, column] - 1, column
-        return rows.having_all({f"targets/{self.set}": targets, f"positions/{self.set}": positions})
+        given = {}
+        for name, at in sides.items():
+            targets = np.zeros((rows.count, int(number.max(initial=0))), np.int32)
+            positions = np.full_like(targets, -1)
+            targets[place], positions[place] = labels[row, column] - 1, at
+            given |= {f"targets/{name}": targets, f"positions/{name}": positions}
+        return rows.having_all(given)
+
+
+def _ends(rows: Rows, layer: str) -> NDArray[np.int64]:
+    """(B, L) the column after the unit that each token is in."""
+    marks = rows[f"layers/{layer}"]
+    goes_on = np.zeros((len(marks), marks.shape[1] + 1), bool)
+    goes_on[:, : marks.shape[1]] = (marks > 0) & ~begins(rows, layer) & before(rows["length"], marks.shape[1])
+    column = np.arange(goes_on.shape[1])
+    stops = np.where(goes_on, goes_on.shape[1], column)
+    return np.minimum.accumulate(stops[:, ::-1], axis=1)[:, ::-1][:, 1:]

@@ -48,7 +48,8 @@ class Mask(Edit):
     ⌊rate·n + u⌋ (RoBERTa, fairseq); `independent`, a coin for every unit (XLM, ERNIE), which the edit `favour` may load. `most`
     caps the number.
 
-    `spare` names what is never masked: `special` tokens, the `first` token (XLM), or `none` (fairseq). `frequent` restricts
+    `spare` names what is never masked: `special` tokens, the `first` token (XLM), or `none` (fairseq); or a list of `special`
+    and annotation layers, whose units are not masked (WKLM: mentions). `frequent` restricts
     masking to the ids below that number, the most frequent ones if ids are sorted by frequency (CharacterBERT masks only the
     100,000 words of its output). `static` masks are the same in every epoch: the source leaves the epoch out of the address of
     its rows.
@@ -61,7 +62,7 @@ class Mask(Edit):
     of: Literal["ordinary", "all", "words"] = "ordinary"
     most: Count | None = None
     rounding: Literal["nearest", "up", "down", "stochastic", "independent"] = "nearest"
-    spare: Literal["special", "first", "none"] = "special"
+    spare: Literal["special", "first", "none"] | list[str] = "special"
     lengths: LengthLaw | None = None
     words: bool = True
     count: Count | None = None
@@ -84,6 +85,8 @@ class Mask(Edit):
             raise RecipeError(f"mask: window is {self.window}; expected row, half or at least 2 tokens.")
         if isinstance(self.unit, list) and (len(self.unit) < 2 or self.unit[0] not in ("token", "whole_word")):
             raise RecipeError(f"mask: unit {self.unit} is not token or whole_word and then the names of layers.")
+        if isinstance(self.spare, list) and {"first", "none"} & set(self.spare):
+            raise RecipeError(f"mask: spare is {self.spare}; a list names special and annotation layers.")
         if not self.mean > 0:
             raise RecipeError(f"mask: mean must be above 0, got {self.mean}.")
         if self.start is not None and (set(self.start) - {"first", "last"} or sum(self.start.values()) > 1 + 1e-9):
@@ -113,6 +116,11 @@ class Mask(Edit):
         return unit_of(self.unit)
 
     @property
+    def _spared(self) -> list[str]:
+        """What is never masked."""
+        return self.spare if isinstance(self.spare, list) else [self.spare]
+
+    @property
     def changes(self) -> bool:
         """Whether the rate is a schedule."""
         return callable(self.rate)
@@ -124,13 +132,19 @@ class Mask(Edit):
     @property
     def takes(self) -> frozenset[str]:
         own = frozenset({"tokens", "length"}) | self._unit.needs
-        own |= {"special"} if self.spare == "special" and not self._unit.unframed else set()
+        own |= {"special"} if "special" in self._spared and not self._unit.unframed else set()
+        own |= {f"layers/{name}" for name in self._spared if name not in ("special", "first", "none")}
         return own | {"word_start"} if self._unit.words and self.words else own
 
     @property
     def optional(self) -> frozenset[str]:
+<<<<<<< HEAD
         """Fields used if present: before the frame no token is special, and no word is favoured unless an edit says so."""
         return frozenset({"special"} if self.spare == "special" and self._unit.unframed else ()) | {"favour"}
+=======
+        """Fields used if present: before the frame no token is special."""
+        return frozenset({"special"} if "special" in self._spared and self._unit.unframed else ())
+>>>>>>> b48a055 (wip)
 
     @property
     def gives(self) -> frozenset[str]:
@@ -159,10 +173,13 @@ class Mask(Edit):
     def _free(self, rows: Rows) -> Bools:
         """(B, L) the maskable tokens."""
         free = before(rows["length"], rows["tokens"].shape[1])
-        if self.spare == "special" and "special" in rows:
-            free &= ~rows["special"]
-        elif self.spare == "first":
-            free[:, 0] = False
+        for name in self._spared:
+            if name == "first":
+                free[:, 0] = False
+            elif name == "special":
+                free = free & ~rows["special"] if "special" in rows else free
+            elif name != "none":
+                free = free & (rows[f"layers/{name}"] == 0)
         if self.frequent is not None:
             free &= rows["tokens"] < self.frequent
         return free

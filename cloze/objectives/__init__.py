@@ -35,6 +35,7 @@ from cloze.objectives.mixed import MixedClassification, mixed_classification
 from cloze.objectives.negative_sampling import NegativeSampling
 from cloze.objectives.objective import Loss, Objective
 from cloze.objectives.of_checkpoint import LanguageModel, LayerClassification, LayerLabelling, TextPrediction
+from cloze.objectives.outside import Outside, outside
 from cloze.objectives.pooled import PooledClassification, pooled_classification
 from cloze.objectives.regress import Regress, regress
 from cloze.objectives.relation_prediction import relation_prediction
@@ -52,16 +53,12 @@ from cloze.objectives.token_prediction import token_prediction
 
 __all__ = [
     "ActivationPenalty", "AnswerExtraction", "Arcs", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast",
-    "CooccurrenceRegression",
-    "CrfLabelling", "Embedding", "EntityPrediction", "Factorisation", "HierarchicalSoftmax", "LanguageModel",
-    "LayerClassification", "LayerLabelling", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchScores",
-    "MixedClassification", "NegativeSampling",
-    "Objective", "PooledClassification", "Regress",
-    "Sample", "SensePrediction", "SequenceLabelling", "Several",
-    "SoftClassification", "SpanBoundary", "SpanExtraction", "StochasticAnswer",
-    "TextChoice", "TextClassification", "TextPrediction", "TextRegression", "TextSeveral", "WordLabelling",
-    "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling", "mixed_classification", "pooled_classification",
-    "regress", "relation_prediction", "sampled_prediction", "sense_prediction",
-    "sequence_labelling", "several", "soft_classification",
-    "span_boundary", "token_labelling", "token_prediction",
+    "CooccurrenceRegression", "CrfLabelling", "Embedding", "EntityPrediction", "Factorisation", "HierarchicalSoftmax",
+    "LanguageModel", "LayerClassification", "LayerLabelling", "Loss", "Margin", "MatchAttention", "MatchHidden",
+    "MatchScores", "MixedClassification", "NegativeSampling", "Objective", "Outside", "PooledClassification", "Regress",
+    "Sample", "SensePrediction", "SequenceLabelling", "Several", "SoftClassification", "SpanBoundary", "SpanExtraction",
+    "StochasticAnswer", "TextChoice", "TextClassification", "TextPrediction", "TextRegression", "TextSeveral",
+    "WordLabelling", "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling", "mixed_classification", "outside",
+    "pooled_classification", "regress", "relation_prediction", "sampled_prediction", "sense_prediction", "sequence_labelling",
+    "several", "soft_classification", "span_boundary", "token_labelling", "token_prediction",
 ]

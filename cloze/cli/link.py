@@ -1,0 +1,41 @@
+"""`cloze link`: find the names of entities in a text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cloze.cli.hints import suggest
+
+
+def command(
+    paths: Annotated[list[str], typer.Argument(help="Text files, folders, globs, or python-docs.", show_default=False)],
+    entities: Annotated[list[str], typer.Option(
+        help="A table of entities, with tabs: id, label, aliases, type, description, count; without a header: id, label."
+    )],
+    out: Annotated[Path, typer.Option(help="The file of mentions to write, JSON lines.")],
+    text_format: Annotated[str, typer.Option("--format", help="As for cloze corpus build; default: detected per file.")] = "auto",
+    column: Annotated[
+        str | None, typer.Option("--text", help="In tables and JSON lines: the column or key with the text.")
+    ] = None,
+    least: Annotated[float, typer.Option(
+        min=0.0, max=1.0, help="Leave out names whose most frequent entity has a smaller share of their mentions (by count)."
+    )] = 0.0,
+    shortest: Annotated[int, typer.Option(min=1, help="Leave out names of fewer characters.")] = 2,
+) -> None:
+    """Link the names of entities in a text to their ids, by longest match and by how often each entity is meant.
+
+    Example: cloze link TEXT --entities entities.tsv --out mentions.jsonl
+    """
+    from cloze.corpus.linking import link_text, linker_of
+    from cloze.corpus.readers.formats import with_column
+
+    linker = linker_of(entities, least=least, shortest=shortest)
+    found = link_text(paths, linker, out, format=with_column(text_format, column, None))
+    typer.echo(
+        f"{out}: {found.mentions:,} mentions of {found.entities:,} entities in {found.sentences:,} of {found.read:,} sentences; "
+        f"{linker.ambiguous:,} of the names mean several entities"
+    )
+    suggest("cloze", "corpus", "build", *paths, "--annotate", f"entity=mentions:{out}", "--out", "STORE")

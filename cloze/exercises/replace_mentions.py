@@ -1,0 +1,177 @@
+"""Replace mentions of entities by the names of others, so that a text says what is not true (WKLM)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.bounds import Share
+from cloze.errors import RecipeError, nearest
+from cloze.exercises.edit import Edit
+from cloze.exercises.layer_units import begins
+from cloze.exercises.units.question import slots
+from cloze.registry import Given, register
+from cloze.rng import Draw, below
+from cloze.rows import Rows, before, where
+
+Ints = NDArray[np.int64]
+_TRIES = 3  # draws of another entity before a mention stays
+
+
+class _Mentions(NamedTuple):
+    """The mentions of a block, (M,) each, row by row: row, first column, tokens, entity, and number in the row."""
+
+    row: Ints
+    start: Ints
+    size: Ints
+    entity: Ints
+    slot: Ints
+
+
+@register("edit", "replace_mentions")
+@dataclass(frozen=True)
+class ReplaceMentions(Edit):
+    """Replace a fraction `rate` of the mentions of the annotation layer `layer` by the name of another entity of the table
+    `table` that shares a type with the mentioned one (WKLM, Xiong et al., 2020); with `same: any`, of whatever type. Of two
+    mentions that follow one another at most one is replaced, so `rate` is at most 0.5. Put it before `frame`.
+
+    Gives the layer `set`, whose units are the mentions that could be replaced: label 1 for one that stayed, 0 for a replaced
+    one; `label: {of: around, layer: <set>}` makes targets of them. A mention stays without a label if the table lacks its
+    entity, or has no other entity of its type with another name. A row that has grown beyond its length is cut at its end.
+
+    Differs: a name is the label of the entity, never an alias. Rows are replaced differently in every epoch, where the paper
+    stores ten copies of the text.
+    """
+
+    table: str
+    layer: str
+    rate: Share = 0.3
+    same: Literal["type", "any"] = "type"
+    set: str = "kept"
+    tables: Given[Mapping[str, Any] | None] = field(default=None, repr=False, compare=False)
+    limit: Given[int | None] = None
+    _within: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 0.5:
+            raise RecipeError(f"replace_mentions: rate is {self.rate}; expected a number above 0 and at most 0.5.")
+        if self.tables is not None and self.table not in self.tables:
+            raise RecipeError(f"replace_mentions: there is no table {self.table!r}. {nearest(self.table, self.tables)}")
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({"tokens", "length", f"layers/{self.layer}", f"labels/{self.layer}"})
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Fields used if present: where words start."""
+        return frozenset({"word_start"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return self.takes | {f"layers/{self.set}", f"labels/{self.set}"}
+
+    def at(self, length: int) -> ReplaceMentions:
+        """The same edit with at most `length` tokens in a row."""
+        return replace(self, limit=length)
+
+    def within(self) -> ReplaceMentions:
+        """The same edit, cutting rows that have grown: packing plans them by the lengths of the passages."""
+        return replace(self, _within=True)
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        if self.tables is None:
+            raise RecipeError(f"replace_mentions needs the table {self.table!r} to run; give it tables={{{self.table!r}: …}}.")
+        names = self.tables[self.table].name_tokens
+        found = self._mentions(rows)
+        other = self._others(rows, found, draw)
+        width = max(int(np.bincount(found.row, minlength=rows.count).max(initial=0)), 1)
+        coins = draw.uniform("replace_mentions", width)
+        replaced = self._chosen(found, other > 0, coins)
+        asked, drawn = other > 0, np.where(replaced, other, 0)
+        marks, labels = np.zeros_like(rows["tokens"]), np.zeros_like(rows["tokens"])
+        own = np.repeat(np.arange(len(found.row)), found.size)
+        column = found.start[own] + slots(found.size)
+        marks[found.row[own], column] = np.where(asked[own], np.where(slots(found.size) == 0, 1, 2), 0)
+        labels[found.row[own], column] = np.where(asked[own], 2 - replaced[own].astype(np.int32), 0)
+        given = rows.having_all({f"layers/{self.set}": marks, f"labels/{self.set}": labels})
+        return self._spliced(given, found, drawn, names) if replaced.any() else given
+
+    def _mentions(self, rows: Rows) -> _Mentions:
+        """The mentions of entities that have types in the table, or of all its entities."""
+        inside = (rows[f"layers/{self.layer}"] > 0) & before(rows["length"], rows["tokens"].shape[1])
+        first = begins(rows, self.layer) & inside
+        row, start = where(first)
+        unit = np.cumsum(first.reshape(-1)).reshape(first.shape)[inside] - 1
+        size = np.bincount(unit, minlength=len(row)).astype(np.int64)
+        entity = self.tables[self.table].of_label(self.layer)[rows[f"labels/{self.layer}"][row, start]]  # type: ignore[index]
+        known = entity > 0
+        row, start, size, entity = (value[known].astype(np.int64) for value in (row, start, size, entity))
+        return _Mentions(row, start, size, entity, slots(np.bincount(row, minlength=rows.count)))
+
+    def _others(self, rows: Rows, found: _Mentions, draw: Draw) -> Ints:
+        """(M,) another entity with another name for each mention, 0 for none."""
+        table = self.tables[self.table]  # type: ignore[index]
+        groups, names = table.grouped(self.same), table.name_tokens
+        other = np.zeros(len(found.row), np.int64)
+        width = max(int(found.slot.max(initial=0)) + 1, 1)
+        owned = groups.owned[found.entity]
+        for number in range(_TRIES):
+            bits = draw.bits(f"replace_mentions/{number}", 2 * width).reshape(rows.count, width, 2)[found.row, found.slot]
+            at = np.where(owned > 0, groups.first_owned[found.entity] + below(bits[:, 0], owned), 0)
+            kind, place = groups.kind[at], groups.place[at]
+            others = groups.count[kind] - (place >= 0)  # the members without the mentioned entity, if it is one
+            drawn = below(bits[:, 1], np.maximum(others, 1))
+            drawn += (place >= 0) & (drawn >= place)
+            real = (owned > 0) & (others > 0)
+            drawn = groups.members[np.where(real, groups.first[kind] + drawn, 0)]
+            fresh = real & (other == 0) & ~names.same(drawn, found.entity)
+            other[fresh] = drawn[fresh]
+        return other
+
+    def _chosen(self, found: _Mentions, able: NDArray[np.bool_], coins: NDArray[Any]) -> NDArray[np.bool_]:
+        """(M,) which mentions are replaced: each with probability `rate`, never two in a row."""
+        chosen = np.zeros(len(found.row), np.bool_)
+        last = np.zeros(len(coins), np.bool_)  # of each row, whether its last mention was replaced
+        for slot in range(int(found.slot.max(initial=-1)) + 1):
+            here = np.flatnonzero(found.slot == slot)
+            row = found.row[here]
+            odds = self.rate if slot == 0 else self.rate / (1 - self.rate)
+            chosen[here] = able[here] & ~last[row] & (coins[row, slot] < odds)
+            last[row] = chosen[here]
+        return chosen
+
+    def _spliced(self, rows: Rows, found: _Mentions, drawn: Ints, names: Any) -> Rows:
+        """The rows with the names of the entities `drawn` (0: the mention stays) in place of the mentions."""
+        times = before(rows["length"], rows["tokens"].shape[1]).astype(np.int64)  # how many tokens come from each column
+        new = np.flatnonzero(drawn)
+        row, start, size, entity = found.row[new], found.start[new], found.size[new], drawn[new]
+        own = np.repeat(np.arange(len(new)), size)
+        times[row[own], start[own] + slots(size)] = 0
+        times[row, start] = names.size[entity]
+        length = times.sum(axis=1)
+        bound = rows["length"].astype(np.int64) if self._within else length
+        kept = np.minimum(length, bound if self.limit is None else np.minimum(bound, self.limit))
+        index = np.zeros((rows.count, max(int(length.max()), 1)), np.int64)
+        flat = np.repeat(np.arange(times.size), times.reshape(-1))
+        index[flat // times.shape[1], slots(length)] = flat % times.shape[1]
+        moved = rows.splice(index[:, : max(int(kept.max()), 1)], kept.astype(np.int32))
+        begin = np.cumsum(times, axis=1)[row, start] - names.size[entity]
+        own = np.repeat(np.arange(len(new)), names.size[entity])
+        nth = slots(names.size[entity])
+        column = begin[own] + nth
+        shown = column < kept[row[own]]
+        at = row[own][shown], column[shown]
+        tokens = moved["tokens"].copy()
+        tokens[at] = names.ids[names.first[entity][own] + nth][shown]
+        changed = {"tokens": tokens}
+        values = {f"layers/{self.layer}": 1 + (nth > 0), f"layers/{self.set}": 1 + (nth > 0), f"labels/{self.layer}": 0 * nth}
+        for name, value in {**values, "word_start": nth == 0}.items():
+            if name in moved:
+                changed[name] = moved[name].copy()
+                changed[name][at] = value[shown]
+        return moved.having_all(changed)
