@@ -23,7 +23,9 @@ def from_samples(recipe: Recipe) -> list[str]:
         if part.name in _FILES:
             values.append(f"tables.{name}.file={SAMPLES / _FILES[part.name]}")
         if part.name == "entities":
-            values.append(f"tables.{name}.vectors={SAMPLES / 'vectors.txt'}")
+            networked = any("entities" in network.part.arguments for network in recipe.networks.values() if network.part)
+            files = {"vectors": "vectors.txt"} if networked else {"names": "entities.tsv", "types": "entities.tsv"}
+            values += [f"tables.{name}.{key}={SAMPLES / file}" for key, file in files.items()]
     networks = [network.part for network in recipe.networks.values() if network.part is not None]
     if any("entities" in part.arguments for part in networks):
         values.append(f"network.entities.width={WIDTH}")

@@ -138,13 +138,8 @@ class Mask(Edit):
 
     @property
     def optional(self) -> frozenset[str]:
-<<<<<<< HEAD
         """Fields used if present: before the frame no token is special, and no word is favoured unless an edit says so."""
-        return frozenset({"special"} if self.spare == "special" and self._unit.unframed else ()) | {"favour"}
-=======
-        """Fields used if present: before the frame no token is special."""
-        return frozenset({"special"} if "special" in self._spared and self._unit.unframed else ())
->>>>>>> b48a055 (wip)
+        return frozenset({"special"} if "special" in self._spared and self._unit.unframed else ()) | {"favour"}
 
     @property
     def gives(self) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """Sample texts written for this project, data only, a few kB each: english, french, dutch, chinese and its lists, english-french,
 english-words (related words, one pair per line),
 vectors of frequent words of english.txt (trained on it with cloze: word2vec-skipgram, width 32), and english_mentions, where
-english.txt names twenty things, whose ids are words that have such a vector.
+english.txt names twenty things, whose ids are words that have such a vector; entities.tsv has their names and types.
 May import: nothing.
 Add one: a text file of our own words, one sentence per line, a blank line between documents, and its name in the line above.
 Contract: tests/recipes/.

@@ -31,13 +31,8 @@ SAME: Any = SimpleNamespace(
 REQUIRED = {
     "template": "[CLS] {A} [SEP]", "to": "other", "companion": "next", "table": "ngrams", "network": "bert", "layer": "entity",
 }
-<<<<<<< HEAD
-OF_EDIT = {("link", "table"): "entities"}
-MORE: dict[str, dict[str, Any]] = {"show": {"layer": "entity"}, "favour": {"senses": "senses"}}
-=======
 OF_EDIT = {("link", "table"): "entities", ("replace_mentions", "table"): "entities"}
-MORE: dict[str, dict[str, Any]] = {"show": {"layer": "entity"}}
->>>>>>> b48a055 (wip)
+MORE: dict[str, dict[str, Any]] = {"show": {"layer": "entity"}, "favour": {"senses": "senses"}}
 ENTITIES = BoundEntities(
     [f"Q{number}" for number in range(5)], names=["a", "b", "c", "d", "e"], types=[("x",)] * 5,
     tokens=[[5], [6, 7], [8], [9], [10]],

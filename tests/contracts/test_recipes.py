@@ -59,6 +59,7 @@ def chance(objective: ObjectiveSpec, vocabulary: int, rows: int) -> float:
     """The loss of a guess: nothing is preferred."""
     choices = {
         "token_prediction": vocabulary, "sampled_prediction": vocabulary, "span_boundary": vocabulary, "contrast": rows,
+        "outside": 2,
         "token_labelling": objective.part.arguments.get("classes", 2),
         "relation_prediction": objective.part.arguments.get("classes", 2),
     }
