@@ -30,7 +30,7 @@ TEXTS = {
 }
 #: Networks that bear a high rate: recurrent ones, and tables that begin next to zero.
 FAST = (LSTM, BiLSTM, TwoSidedLSTM, LSTMEncoderDecoder, GRU, WordVectors)
-SMALL = ["length=48", "training.batch=4", "training.held_out=0.05", "training.checkpoint_every=1000"]
+SMALL = ["length=48", "training.batch=2", "training.held_out=0.05", "training.checkpoint_every=1000"]
 
 
 def small(recipe_name: str) -> list[str]:
@@ -79,13 +79,16 @@ def test_it_trains_eight_steps_on_a_sample(
 
 
 Opened = tuple[Recipe, dict[str, Store], Tokenizer, dict[str, object]]
-KNOWN: dict[str, Opened] = {}
+KNOWN: dict[tuple[str, ...], Opened] = {}
 
 
-def opened(name: str, folder: Path) -> Opened:
-    """A recipe at its smallest, with the stores of its samples; they are built into `folder` by the first test that asks."""
-    if name not in KNOWN:
-        recipe = load_recipe(name, size="tiny", overrides=small(name))
+def opened(name: str, folder: Path, *changes: str) -> Opened:
+    """A recipe at its smallest, with the stores of its samples; they are built into `folder` by the first test that asks.
+
+    `changes` are further values.
+    """
+    if (name, *changes) not in KNOWN:
+        recipe = load_recipe(name, size="tiny", overrides=[*small(name), *changes])
         named = binds(recipe)
         corpus = [path for flag, path in zip(named[::2], named[1::2], strict=True) if flag == "--corpus"]
         others = [path for flag, path in zip(named[::2], named[1::2], strict=True) if flag == "--bind"]
@@ -93,8 +96,8 @@ def opened(name: str, folder: Path) -> Opened:
         stores, tokenizer = open_stores(
             recipe, paths, folder, tokenizer=None, text_format="auto", seed=0, say=lambda text: None
         )
-        KNOWN[name] = recipe, stores, tokenizer, make_tables(recipe, stores)
-    return KNOWN[name]
+        KNOWN[name, *changes] = recipe, stores, tokenizer, make_tables(recipe, stores)
+    return KNOWN[name, *changes]
 
 
 @pytest.mark.parametrize("name", distinct(TEXTS.get))
