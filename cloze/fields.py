@@ -33,6 +33,7 @@ class Field:
     travels: bool = True
     aligned: bool = False  # one value per token: moved by `Rows.splice`
     inserted: int = 0      # value of a token-aligned field at an inserted token
+    binding: bool = False  # a network that reads the tokens must take it: without it, it would read another text
 
 
 class FieldName(NamedTuple):
@@ -109,6 +110,8 @@ for _field in (
     Field("segments", "B L", "integer", "segment of each token", aligned=True),
     Field("order", "B L", "integer", "token i sees token j if order[j] <= order[i]; absent: the order is constant and known "
           "to the pass", aligned=True),
+    Field("visible", "B L L", "boolean", "token i may see token j, as far as order and block let it; absent: it may see all",
+          binding=True),
     Field("block", "B L", "integer", "1, 2, … the packed example a token belongs to, 0 for padding; absent: no padding, "
           "one example per row", aligned=True),
     Field("restarts", "B", "boolean", "the row starts a new stream: recurrent memory is cut"),

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze import fields
+from cloze.errors import RecipeError
 
 Array = NDArray[Any]
 
@@ -147,6 +148,8 @@ class Rows(Mapping[str, Array]):
         moved: dict[str, Array] = {}
         for name, value in self._arrays.items():
             field = fields.find(name)
+            if field.name == "visible" and "." not in name:
+                raise RecipeError("no edit can move tokens once inject has said which of them see each other: put it last.")
             if field.aligned and "." not in name:
                 new = moved[name] = move(value)
                 if inserted is not None:
@@ -167,10 +170,15 @@ class Rows(Mapping[str, Array]):
         for name in blocks[0]:
             values = [block[name] for block in blocks]
             if values[0].ndim > 1:
+                field = fields.find(name)
                 width = max(value.shape[1] for value in values)
-                empty = -1 if fields.find(name).name in _COLUMNS else 0
+                empty = -1 if field.name in _COLUMNS else 0
+                square = field.shape.split()[1:] == ["L", "L"]
                 values = [
-                    np.pad(v, [(0, 0), (0, width - v.shape[1])] + [(0, 0)] * (v.ndim - 2), constant_values=empty)
+                    np.pad(
+                        v, [(0, 0), *[(0, width - v.shape[1])] * (1 + square), *[(0, 0)] * (v.ndim - 2 - square)],
+                        constant_values=empty,
+                    )
                     for v in values
                 ]
             joined[name] = np.concatenate(values)
@@ -228,6 +236,10 @@ def _absent(block: Rows, name: str, blocks: Sequence[Rows]) -> Array:
             return np.full(count, -1 if targets is None else 0, np.int32)
         return np.full((count, 0), -1, np.int32)
     assert like is not None  # only positions can be in no block at all
+    if field == "visible":
+        return np.ones((count, _width(block, view), _width(block, view)), np.bool_)
+    if field == "position_ids":
+        return np.broadcast_to(np.arange(_width(block, view), dtype=like.dtype), (count, _width(block, view)))
     if fields.find(name).aligned:
         return np.zeros((count, _width(block, view), *like.shape[2:]), like.dtype)
     if field == "weights":
@@ -273,6 +285,9 @@ def _follow(positions: Array, index: Array, length: Array, inserted: Inserted | 
     if inserted is not None:
         real.reshape(-1)[inserted.at] = False
     rows, columns = np.nonzero(real)
-    inverse = np.full((len(index), width + 1), -1, dtype=positions.dtype)
-    inverse[rows[::-1], index[rows, columns][::-1]] = columns[::-1]
-    return np.take_along_axis(inverse, np.where(positions < 0, width, positions), axis=1)
+    beyond = index.shape[1]
+    inverse = np.full(len(index) * (width + 1), beyond, dtype=np.int64)
+    np.minimum.at(inverse, rows * (width + 1) + index[rows, columns], columns)  # assignment keeps no order among copies
+    inverse[inverse == beyond] = -1
+    found = np.take_along_axis(inverse.reshape(len(index), -1), np.where(positions < 0, width, positions), axis=1)
+    return found.astype(positions.dtype)

@@ -9,7 +9,7 @@ from cloze.assembly.recipe import Recipe
 SAMPLES = Path(__file__).resolve().parents[1] / "cloze" / "samples"
 WIDTH = 32  # of vectors.txt
 #: What a table of each kind reads, by its argument `file`.
-_FILES = {"vectors": "vectors.txt", "text_vectors": "vectors.txt", "senses": "supersenses.tsv"}
+_FILES = {"triples": "chinese_facts.tsv", "vectors": "vectors.txt", "text_vectors": "vectors.txt", "senses": "supersenses.tsv"}
 _LISTS = {"phrase": "chinese_phrases.txt", "entity": "chinese_entities.txt"}
 
 

@@ -26,7 +26,8 @@ def bound_paths(recipe: Recipe, paths: Sequence[str], binds: Mapping[str, Sequen
     first = "main" if "main" in recipe.sources else next(iter(recipe.sources))
     named = {first: list(paths)} if paths else {}
     for name, given in binds.items():
-        named.setdefault(name, []).extend(given)
+        if name in recipe.sources:
+            named.setdefault(name, []).extend(given)
     missing = [name for name in recipe.sources if name not in named]
     if missing:
         raise CorpusError(f"{recipe.name}: the source {missing[0]!r} has no corpus. Give it with --bind {missing[0]}=PATH.")
@@ -56,12 +57,12 @@ def bound_tables(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dict[str
 
 
 def check_binds(recipe: Recipe, binds: Iterable[str], checkpoints: Iterable[str]) -> None:
-    """Refuse a bound name that is neither a source nor a checkpoint of the recipe or its stages."""
+    """Refuse a bound name that is no source, table or checkpoint of the recipe or its stages."""
     whole = [stage.recipe for stage in recipe.stages] or [recipe]
-    known = [*sorted({name for one in whole for name in one.sources}), *checkpoints]
+    known = [*sorted({name for one in whole for name in [*one.sources, *one.tables]}), *checkpoints]
     for name in binds:
         if name not in known:
-            raise RecipeError(f"--bind {name}: {recipe.name} has no such source or checkpoint. {nearest(name, known)}")
+            raise RecipeError(f"--bind {name}: {recipe.name} has no such source, table or checkpoint. {nearest(name, known)}")
 
 
 def require_text(named: Mapping[str, Sequence[str]], out: Path) -> None:
@@ -106,10 +107,10 @@ def make_tables(recipe: Recipe, stores: Mapping[str, Store], begin: Mapping[str,
         known |= restored(import_folder(folder).model.tables)
     made: dict[str, Any] = other_readings(recipe, store, begin or {})
     for name, spec in recipe.tables.items():
-        if name in known:
-            made[name] = builder_of(spec.kind, spec.name).over(known[name], store)  # type: ignore[attr-defined]
-            continue
         table = build(builder_of(spec.kind, spec.name), spec.arguments, {})
+        if name in known and (table.has_weights or spec.arguments.get(table.bound_to) is None):
+            made[name] = table.over(known[name], store)
+            continue
         made[name] = table.bind(store, *([] if table.opens is None else [open_vectors(table.opens)]))
     return made
 

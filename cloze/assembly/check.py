@@ -270,6 +270,7 @@ def _check_entry(
         part = run.objectives[0].part if run.objectives else recipe.networks[run.network].part
         where = Where(recipe.name) if part is None else part.where
         present = _present(run, network, available, where, faults)
+        _check_taken(recipe, run, network, present, faults)
         present |= _taken(run, states, given, present, faults)
         sound = "?" not in available
         for name in sorted(network.needs - present if sound else ()):
@@ -310,6 +311,18 @@ def _present(
         faults.add(where, f"passes.{run.name}.take", f'network "{run.network}" does not take "{name}".',
                    nearest(name, second) if second else "It reads one sequence.")
     return present | targets | {f"positions/{fields.split(name).set}" for name in targets}
+
+
+def _check_taken(recipe: Recipe, run: PassSpec, network: Any, present: set[str], faults: Faults) -> None:
+    """A network must take the fields without which it would read another text."""
+    for name in sorted(present - network.takes):
+        if fields.find(name).binding:
+            spec = recipe.networks[run.network].part
+            kind = run.network if spec is None else spec.name
+            takers = [known for known in parts.names("network") if name in _usual_fields(known)]
+            faults.add(Where(recipe.name) if spec is None else spec.where, f"passes.{run.name}",
+                       f'an edit gives "{name}", which network "{run.network}" ({kind}) does not take.',
+                       f"Networks that take {name}: {', '.join(takers)}.")
 
 
 def _fields_of(view: str, available: frozenset[str]) -> set[str]:
@@ -424,12 +437,23 @@ def _check_readings(
 
 def _usual_states(name: str) -> frozenset[str]:
     """The states of a registered network at its smallest size; nothing for one that states no size."""
+    made = _smallest(name)
+    return frozenset() if made is None else frozenset(made.gives)
+
+
+def _usual_fields(name: str) -> frozenset[str]:
+    """The fields that a registered network takes at its smallest size; nothing for one that states no size."""
+    made = _smallest(name)
+    return frozenset() if made is None else frozenset(made.takes)
+
+
+def _smallest(name: str) -> Any:
+    """A registered network at its smallest size; None if it states no size."""
     from cloze.networks.clock import Clock
 
     builder = parts.builder_of("network", name)
     sizes = parts.class_of("network", name).sizes
     try:
-        made = build(builder, dict(next(iter(sizes.values()), {})), {"vocab_size": 8, "clock": Clock()})
+        return build(builder, dict(next(iter(sizes.values()), {})), {"vocab_size": 8, "clock": Clock()})
     except (ClozeError, TypeError, ValueError):
-        return frozenset()
-    return frozenset(made.gives)
+        return None

@@ -14,7 +14,7 @@ from typing import Any
 from cloze.assembly import measuring
 from cloze.assembly.assignment import Assignment
 from cloze.assembly.auxiliary import add_language_model
-from cloze.assembly.binding import check_binds, parse_binds
+from cloze.assembly.binding import bound_tables, check_binds, parse_binds
 from cloze.assembly.build import Loaded, build_part, load_checkpoint
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import SEEDS, claimed
@@ -23,7 +23,7 @@ from cloze.assembly.fit_task import COUNTED, facts_of, fit_lengths, fit_task
 from cloze.assembly.fitted import holding, table_of
 from cloze.assembly.load import load_recipe, named_recipes, read_tree
 from cloze.assembly.onto import Origin, depth_groups, put_onto
-from cloze.assembly.origins import add_changes, bound_checkpoints, checkpoint_names
+from cloze.assembly.origins import add_changes, bound_checkpoints, checkpoint_names, origins_in
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import CommandLine, Request, begin_of, the_budget
 from cloze.assembly.run import run_stage, run_stages
@@ -294,12 +294,16 @@ def _run(made: Recipe, request: Request, folder: Path) -> Outcome:
 
 def recipe_maker(assignment: Assignment, loaded: Loaded) -> Callable[..., Recipe]:
     """`recipe_onto` for the recipe of an assignment, as a function of `rows` and `report`."""
-    teachers = {name: Origin.of(load_checkpoint(folder)) for name, folder in assignment.checkpoints.items()}
-    return partial(
-        recipe_onto, assignment.recipe_for(loaded), loaded, teachers=teachers, overrides=assignment.overrides,
-        changes=assignment.changes, auxiliary=assignment.auxiliary, with_files=assignment.with_files,
-        checkpoints=assignment.checkpoints,
+    recipe = assignment.recipe_for(loaded)
+    named = origins_in(read_tree(recipe))
+    bound = {name: folder for name, folder in assignment.checkpoints.items() if name in named}
+    make = partial(
+        recipe_onto, recipe, loaded, teachers={name: Origin.of(load_checkpoint(folder)) for name, folder in bound.items()},
+        overrides=assignment.overrides, changes=assignment.changes, auxiliary=assignment.auxiliary,
+        with_files=assignment.with_files, checkpoints=assignment.checkpoints,
     )
+    tables = bound_tables(make(), parse_binds(assignment.binds)) if assignment.binds else {}
+    return partial(make, overrides=[*assignment.overrides, *tables.values()])
 
 
 def _stage_recipes(made: Recipe) -> list[Recipe]:

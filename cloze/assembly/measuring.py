@@ -17,6 +17,7 @@ import numpy as np
 from cloze.assembly.build import Loaded, build_part
 from cloze.assembly.origins import borrowed
 from cloze.assembly.parts import class_of
+from cloze.assembly.publish import reading_edits
 from cloze.assembly.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
 from cloze.assembly.step_keys import head_key
 from cloze.corpus import RecordStore, Store
@@ -258,7 +259,10 @@ def as_loaded(
     return Loaded(
         recipe=None, network=network, heads=heads, tokenizer=tokenizer, reading=recipe.reading, order=str(entry.order),
         folder=folder, network_arguments=part.arguments, clock=step.clock, imported=None, reads=reads,
-        others=lambda other: _as_it_reads(as_loaded(recipe, step, tokenizer, entry, other, folder), reading_of(other, tables)),
+        input_edits=reading_edits(recipe, tables), tables=tables,
+        others=lambda other: _as_it_reads(
+            as_loaded(recipe, step, tokenizer, entry, other, folder, tables=tables), reading_of(other, tables)
+        ),
     )
 
 

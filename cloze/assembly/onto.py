@@ -217,10 +217,24 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
             root.value["tables"].put(name, table)
     for entry in entries:
         exercise = entry.value.get("exercise")
-        for name, arguments in origin.lookups if exercise is not None and exercise.is_list else ():
-            edit = from_data({name: dict(arguments)}, root.where)
-            expand_part("edit", edit, "exercise", faults)
-            exercise.value.append(edit)
+        given = exercise.value if exercise is not None and exercise.is_list else []
+        views = dict.fromkeys(view for item in given for view in _framed_views(item))
+        for name, arguments in origin.lookups if given else ():
+            if any(item.part is not None and name in item.value for item in given):
+                continue  # the recipe does it itself
+            for view in views or ("main",):
+                edit = from_data({name: {**arguments, **({} if view == "main" else {"in": view})}}, root.where)
+                expand_part("edit", edit, "exercise", faults)
+                given.append(edit)
+
+
+def _framed_views(item: Node) -> list[str]:
+    """The view in which an edit lays out texts, if it does."""
+    name = next((str(key) for key, inner in item.items() if inner.is_mapping), "") if item.part is not None else ""
+    if not name or not class_of("edit", name).frames:
+        return []
+    view = item.value[name].value.get("in")
+    return ["main" if view is None else str(view.value)]
 
 
 def _complete_entry(

@@ -101,6 +101,14 @@ def networks_of(tree: Node) -> list[tuple[str, Node]]:
     return [(str(label), node) for label, node in networks.items()] if networks is not None else []
 
 
+def origins_in(tree: Node) -> set[str]:
+    """The names that networks of a recipe as written, and of its stages, come `from`."""
+    stages = tree.value.get("stages") if tree.is_mapping else None
+    recipes = [tree] if stages is None else [tree, *(stage for _, stage in stages.items())]
+    found = [_origin(network) for recipe in recipes if recipe.is_mapping for _, network in networks_of(recipe)]
+    return {str(origin.value) for origin in found if origin is not None}
+
+
 def _origin(network: Node) -> Node | None:
     """The `from` of a network, next to its part or among the part's arguments."""
     inner = [node for key, node in network.items() if key not in NEXT_TO_PART]

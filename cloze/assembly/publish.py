@@ -152,8 +152,8 @@ class Publisher:
 
 
 def input_edits(recipe: Recipe) -> list[PartSpec]:
-    """The edits that look up further inputs in a recipe's tables by the tokens alone, which the trained network needs to read
-    text."""
+    """The edits that look up further inputs in a recipe's tables by the tokens alone, or facts to add to a text: the trained
+    network needs them to read text."""
     found: dict[str, PartSpec] = {}
     for entry in recipe.entries.values():
         for spec in entry.exercise:
@@ -161,9 +161,16 @@ def input_edits(recipe: Recipe) -> list[PartSpec]:
             if spec.view == "main" and "tables" in wanted(builder):
                 edit = build(builder, plain(spec.part.arguments), {})
                 gives = edit.gives
-                if edit.takes <= {"tokens", "length"} and all(fields.find(name).name in ("items", "links") for name in gives):
+                if edit.adds:
+                    found.setdefault("", spec.part)
+                elif edit.takes <= {"tokens", "length"} and all(fields.find(name).name in ("items", "links") for name in gives):
                     found.setdefault(min(gives), spec.part)
     return list(found.values())
+
+
+def reading_edits(recipe: Recipe, tables: Mapping[str, Any]) -> tuple[Any, ...]:
+    """`input_edits`, built with the look-up tables of a run."""
+    return tuple(build(lookup(spec.kind, spec.name), plain(spec.arguments), {"tables": tables}) for spec in input_edits(recipe))
 
 
 def reads_in(orders: Sequence[Any]) -> str:

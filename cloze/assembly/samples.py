@@ -8,16 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from cloze.assembly.build import plain
-from cloze.assembly.given import build
-from cloze.assembly.publish import input_edits
+from cloze.assembly.publish import reading_edits
 from cloze.assembly.recipe import Recipe
 from cloze.corpus import Store
 from cloze.corpus.passages import split_documents
 from cloze.decoding.filling import fill
 from cloze.decoding.generation import generate
 from cloze.decoding.reader import Reader, bound
-from cloze.registry import lookup
 from cloze.rng import permutation
 from cloze.text import Tokenizer
 from cloze.training.step import Step
@@ -61,9 +58,7 @@ def sampler(
     texts = sentences(store, tokenizer, share=recipe.training.held_out, seed=seed)
     if chosen is None or not texts or (chosen.order == "open" and "[MASK]" not in tokenizer.roles):
         return None
-    edits = tuple(
-        build(lookup(spec.kind, spec.name), plain(spec.arguments), {"tables": tables or {}}) for spec in input_edits(recipe)
-    )
+    edits = reading_edits(recipe, tables or {})
     reader = Reader(step.networks[chosen.network], tokenizer, recipe.reading, chosen.order, input_edits=edits)
     head = bound(step.objectives[chosen.head], chosen.read)
 

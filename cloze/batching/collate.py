@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze import fields
+from cloze.errors import RecipeError
 from cloze.rows import Rows, before, listed
 
 Arrays = dict[str, NDArray[Any]]
@@ -64,6 +65,8 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
             continue
         elif field.name in ("centers", "contexts"):  # columns, -1 for none
             out[name] = (layout.base[:, None] + value)[value >= 0]
+        elif field.name == "visible":
+            out.update(_visible(value, inside, layout))
         elif field.name == "links":
             out[name] = _links(value, rows[f"items/{fields.split(name).set}"].shape[1], layout)
         else:
@@ -106,6 +109,20 @@ def _packed(layout: Layout, inside: NDArray[np.bool_]) -> Lay:
         return laid.reshape((layout.rows, layout.width, *value.shape[2:]))
 
     return lay
+
+
+def _visible(value: NDArray[Any], inside: NDArray[np.bool_], layout: Layout) -> Arrays:
+    """(B, L, L) as wide as the batch, in which padding sees itself alone; nothing if all real tokens see each other."""
+    if layout.packed:
+        raise RecipeError("packing puts several examples into a row, in which `visible` cannot hold: write packing: false.")
+    width = min(value.shape[1], layout.width)
+    real = inside[:, :width, None] & inside[:, None, :width]
+    if value[:, :width, :width][real].all():
+        return {}
+    laid = np.zeros((len(value), layout.width, layout.width), np.bool_)
+    laid[:, :width, :width] = value[:, :width, :width] & real
+    laid[:, np.arange(layout.width), np.arange(layout.width)] = True
+    return {"visible": laid}
 
 
 def _links(pairs: NDArray[Any], items: int, layout: Layout) -> NDArray[np.int64]:

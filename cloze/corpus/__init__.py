@@ -8,6 +8,7 @@ Its contract is tested in tests/corpus/.
 
 from cloze.corpus.cooccurrences import BoundCooccurrences, Cooccurrences
 from cloze.corpus.entities import BoundEntities, Entities
+from cloze.corpus.fact_table import BoundFacts, Facts
 from cloze.corpus.lexicon import BoundLexicon, Lexicon
 from cloze.corpus.lines import BoundLines, Lines
 from cloze.corpus.look_up import LookUp
@@ -28,9 +29,9 @@ from cloze.corpus.vector_table import BoundVectors, PretrainedVectors
 from cloze.corpus.word_pairs import BoundWordPairs, WordPairs
 
 __all__ = [
-    "BoundCooccurrences", "BoundEntities", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundRecords",
-    "BoundSenses", "BoundStreams", "BoundTermDocuments", "BoundTextVectors", "BoundTriples", "BoundVectors", "BoundWordPairs",
-    "Cooccurrences", "Entities", "Lexicon", "Lines", "LookUp", "Pairs", "Passages", "Plan", "PretrainedVectors",
-    "RecordStore", "Records", "Sentences", "Source", "Store", "Streams", "SupersenseTable", "TermDocuments", "TextVectors",
-    "TripleStore", "Triples", "WordPairs",
+    "BoundCooccurrences", "BoundEntities", "BoundFacts", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages",
+    "BoundRecords", "BoundSenses", "BoundStreams", "BoundTermDocuments", "BoundTextVectors", "BoundTriples", "BoundVectors",
+    "BoundWordPairs", "Cooccurrences", "Entities", "Facts", "Lexicon", "Lines", "LookUp", "Pairs", "Passages", "Plan",
+    "PretrainedVectors", "RecordStore", "Records", "Sentences", "Source", "Store", "Streams", "SupersenseTable",
+    "TermDocuments", "TextVectors", "TripleStore", "Triples", "WordPairs",
 ]

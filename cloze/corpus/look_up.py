@@ -12,10 +12,13 @@ class LookUp:
     checkpoint holds. A table that only a source uses is not kept and has no arrays. `bound_to` is the argument that
     `--bind NAME=PATH` sets on the command line.
     `usual_size` is the size that a network is given before there is a store to bind the table to.
+    `has_weights`: a network has weights for its entries. A run that starts from a checkpoint then keeps the checkpoint's table;
+    any other table may be replaced by naming another file.
     """
 
     bound_to: ClassVar[str] = "file"
     usual_size: ClassVar[int] = 1000
+    has_weights: ClassVar[bool] = True
 
     @property
     def opens(self) -> str | None:

@@ -66,7 +66,7 @@ def _frame(reader: Reader, text: str) -> Framed:
         raise UserError(
             f"{text[:60]!r}…: {len(framed)} tokens; this network reads at most {reader.max_length}. Shorten the text."
         )
-    return framed
+    return reader.grown([framed], reader.max_length)[0]
 
 
 @torch.inference_mode()

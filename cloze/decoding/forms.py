@@ -115,7 +115,7 @@ class ByDecoder(_AtOnce):
 
     def source(self, ids: Ids, *, max_length: int | None = None, room: int = 0) -> Framed:
         """The template of a single text."""
-        return self.reader.single([ids], max_length=least(max_length, self.reader.max_length))
+        return self.reader.laid_out([ids], max_length=least(max_length, self.reader.max_length))
 
     def target(self, ids: Ids, *, most: int | None = None, max_length: int | None = None) -> tuple[Ids, int]:
         """The same template; closed by the end token if the template is not."""

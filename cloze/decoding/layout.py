@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cloze.errors import UserError
 from cloze.exercises import TokenFacts
 from cloze.exercises.frame import Frame
+from cloze.exercises.inject import Tree
 from cloze.rng import Draw
 from cloze.rows import Rows
 
@@ -25,7 +26,8 @@ class Framed:
 
     `part` is 0 for tokens of the first text, 1 for those of the second and -1 for what the template inserts; `cut` counts
     the tokens that did not fit. `characters` (L, C) spell words that the vocabulary lacks, zeros elsewhere, for networks that
-    read characters. `word` is the number of each token's word, -1 for what the template inserts; None if nobody asks.
+    read characters. `word` is the number of each token's word, -1 for what the template inserts; None if nobody asks. `tree` says
+    of each token whether it is text or a fact that was added to it; None: there are no facts.
     """
 
     ids: Ids
@@ -34,6 +36,7 @@ class Framed:
     cut: int = 0
     characters: NDArray[np.int16] | None = None
     word: NDArray[np.int64] | None = None
+    tree: Tree | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -45,7 +48,25 @@ class Framed:
 
     def with_ids(self, ids: Ids) -> Framed:
         """The same layout showing other ids."""
-        return Framed(ids, self.segments, self.part, self.cut)
+        return Framed(ids, self.segments, self.part, self.cut, tree=self.tree)
+
+    def masked(self, columns: NDArray[np.int64], mask: int) -> Framed:
+        """The same row with the token `mask` at some columns, which are then not spelled."""
+        ids, spelled = self.ids.copy(), self.characters
+        ids[columns] = mask
+        if spelled is not None:
+            spelled = spelled.copy()
+            spelled[columns] = 0
+        return replace(self, ids=ids, characters=spelled)
+
+    def grown(self, ids: Ids, tree: Tree) -> Framed:
+        """The row with the tokens of facts; of these none belongs to a text."""
+        branch = tree.branch > 0
+        made = self.take(tree.column)
+        spelled = None if made.characters is None else np.where(branch[:, None], np.int16(0), made.characters)
+        word = None if made.word is None else np.where(branch, -1, made.word)
+        part = np.where(branch, -1, made.part).astype(made.part.dtype)
+        return Framed(ids, made.segments, part, self.cut, spelled, word, tree)
 
     def behind(self, token: int) -> Framed:
         """The row with one more token in front of it, which belongs to no text."""

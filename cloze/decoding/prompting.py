@@ -112,7 +112,7 @@ class _InPlace(Prompting):
         asked = ((end > start) & (begin < stop))[kept]
         if not asked.any():
             raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")
-        framed = self.reader.single([ids[kept]])
+        (framed,) = self.reader.grown([self.reader.single([ids[kept]])], self.reader.max_length)
         positions = np.flatnonzero(framed.part == 0)[asked]
         return Candidate(framed, positions, framed.ids[positions], int((~kept).sum()))
 
@@ -222,7 +222,8 @@ class Written(Prompting):
         if not len(written):
             raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")
         place = int((end <= one.answer[0])[kept].sum())
-        framed = self.reader.single([np.insert(ids[kept], place, self.lead)])
+        row = self.reader.single([np.insert(ids[kept], place, self.lead)])
+        (framed,) = self.reader.grown([row], self.reader.max_length)
         target, _ = self.form.target(np.concatenate([self.lead, written]))
         return Candidate(framed, np.zeros(0, np.int64), target, int((~kept).sum()))
 

@@ -19,6 +19,7 @@ from cloze.batch import Batch
 from cloze.decoding.characters import padded_characters, spelled
 from cloze.decoding.layout import Framed, Ids, Layout
 from cloze.errors import CheckpointError, UserError
+from cloze.exercises.inject import Tree
 from cloze.networks import Cache
 from cloze.networks.blocks.characters import Characters
 from cloze.networks.routing import few, routed, takes_positions
@@ -116,9 +117,9 @@ class Checkpoint(Protocol):
 class Reader:
     """Reads texts with a network: tokenises, lays out, pads, runs. The network keeps its mode.
 
-    `input_edits` are edits that compute further inputs from the tokens (ZEN's n-grams). `inputs` is one id for all tokens in each
-    further table of embeddings (XLM's language). `others` are the readers of other networks whose states this one reads, by the
-    view in which it finds them (BERT-fused translation).
+    `input_edits` are edits that compute further inputs from the tokens (ZEN's n-grams), or add facts to the text (K-BERT).
+    `inputs` is one id for all tokens in each further table of embeddings (XLM's language). `others` are the readers of other
+    networks whose states this one reads, by the view in which it finds them (BERT-fused translation).
     """
 
     network: Any
@@ -171,7 +172,8 @@ class Reader:
     @property
     def max_length(self) -> int | None:
         """The maximum number of tokens that the network can read; None if there is no limit."""
-        found: int | None = self.network.max_length if "position_ids" in self.network.takes else None
+        limited = "position_ids" in self.network.takes and not self.network.unlimited
+        found: int | None = self.network.max_length if limited else None
         return found
 
     @property
@@ -185,13 +187,43 @@ class Reader:
         """Texts (or pairs of texts) as framed examples, cut to `max_length` or to what the network can read."""
         bound = min((n for n in (max_length, self.max_length) if n is not None), default=None)
         first = self.ids(texts)
+        room = self.room(bound)
         if others is None:
-            return self._spelled([self.single([a], max_length=bound) for a in first], [texts])
-        framed = [self.pair([a, b], max_length=bound) for a, b in zip(first, self.ids(others), strict=True)]
-        return self._spelled(framed, [texts, others])
+            framed, parts = [self.single([a], max_length=room) for a in first], [texts]
+        else:
+            framed = [self.pair([a, b], max_length=room) for a, b in zip(first, self.ids(others), strict=True)]
+            parts = [texts, others]
+        return self.grown(self._spelled(framed, parts), bound)
+
+    def laid_out(self, texts: Sequence[Ids], *, max_length: int | None = None) -> Framed:
+        """The ids of one text or two as one framed example, with the facts that belong to them."""
+        layout = self.single if len(texts) == 1 else self.pair
+        return self.grown([layout(texts, max_length=self.room(max_length))], max_length)[0]
+
+    @cached_property
+    def _adding(self) -> Any:
+        """The edit that adds facts to a text, if there is one."""
+        return next((edit for edit in self.input_edits if edit.adds), None)
+
+    def room(self, bound: int | None) -> int | None:
+        """How many of `bound` tokens a text and its template may take: those that are not kept free for facts."""
+        return bound if bound is None or self._adding is None else self._adding.room(bound)
+
+    def grown(self, rows: list[Framed], bound: int | None) -> list[Framed]:
+        """Framed rows with the facts that belong to their words, at most `bound` tokens each."""
+        if self._adding is None:
+            return rows
+        edit = self._adding if bound is None else self._adding.at(bound)
+        made = []
+        for row in rows:
+            block, tree = edit.grow(Rows({"tokens": row.ids[None], "length": np.array([len(row)], np.int32)}))
+            one = slice(0, int(block["length"][0]))
+            made.append(row.grown(block["tokens"][0, one], Tree(*(x[0, one] for x in tree))))
+        return made
 
     def whole(self, texts: Sequence[str]) -> list[Framed]:
-        """Texts as framed examples at full length, even if longer than the network can read."""
+        """Texts as framed examples at full length, even if longer than the network can read. They have no facts yet: cut them,
+        then add these with `grown`."""
         return self._spelled([self.single([ids]) for ids in self.ids(texts)], [texts])
 
     def _spelled(self, framed: list[Framed], parts: Sequence[Sequence[str]]) -> list[Framed]:
@@ -220,6 +252,7 @@ class Reader:
             made["characters"] = padded_characters(rows, width)
         made.update({f"inputs/{name}": np.full_like(tokens, number) for name, number in self.inputs.items()})
         made.update(self._computed_inputs(tokens, lengths))
+        made.update(self._tree_inputs(rows, width))
         batch = Batch({name: torch.from_numpy(array) for name, array in made.items()}).to(self.device)
         for view, other in self.others.items():
             batch = Batch({**batch, **other.states_of(rows, self.tokenizer, view)}, checked=True)
@@ -236,20 +269,29 @@ class Reader:
         kept = {name: batch[name] for name in ("tokens", "block") if name in batch}
         return {fields.join(view, name): value for name, value in {**kept, "vectors": vectors}.items()}
 
-    def showing(self, batch: Batch, tokens: Tensor) -> Batch:
-        """The batch with other tokens, and with the further inputs for these."""
-        if not self.input_edits:
-            return Batch({**batch, "tokens": tokens}, checked=True)
-        lengths = (batch["block"] > 0).sum(1) if "block" in batch else torch.full((len(tokens),), tokens.shape[1])
-        found = self._computed_inputs(tokens.cpu().numpy(), lengths.cpu().numpy())
-        arrays = {name: torch.from_numpy(array).to(self.device) for name, array in found.items()}
-        return Batch({**batch, "tokens": tokens, **arrays})
+    def _tree_inputs(self, rows: Sequence[Framed], width: int) -> dict[str, Any]:
+        """By which fields a network reads the facts in rows; none if there are no facts. A masked word shows none of its own."""
+        if not any(row.tree is not None and row.tree.branch.any() for row in rows):
+            return {}
+        mask = self.tokenizer.roles.get("[MASK]", -1)
+        found: dict[str, Any] = {}
+        for number, row in enumerate(rows):
+            assert row.tree is not None  # rows of one reader
+            tree, one = row.tree, slice(0, len(row))
+            hidden = tree.word[(row.ids == mask) & (tree.branch == 0) & (tree.word > 0)]
+            tree = tree._replace(word=np.where(np.isin(tree.word, hidden), 0, tree.word))
+            for name, value in self._adding.describe(Tree(*(x[None] for x in tree))).items():
+                if name not in found:
+                    empty = np.zeros((len(rows), width), np.int64)
+                    found[name] = empty if value.ndim == 2 else np.tile(np.eye(width, dtype=np.bool_), (len(rows), 1, 1))
+                found[name][number][(one,) * (value.ndim - 1)] = value[0]
+        return found
 
     def _computed_inputs(self, tokens: Any, lengths: Any) -> dict[str, Any]:
         """The further inputs that `input_edits` compute from tokens (B, L), the same in any batch."""
         found: dict[str, Any] = {}
         for edit in self.input_edits:
-            if edit.gives <= self.network.takes:
+            if not edit.adds and edit.gives <= self.network.takes:
                 rows = Rows({"tokens": tokens.astype(np.int32), "length": lengths.astype(np.int32)})
                 made = edit(rows, Draw(np.zeros(len(tokens), np.uint64)))
                 found.update({name: made[name] for name in edit.gives})

@@ -168,8 +168,9 @@ def _windows(
     before = len(reader.single.opening)
     frame = before, reader.single.added - before
     left_to_right = method == "log_probability"
-    made = windows.over(row, asked, text=text, frame=frame, max_length=reader.max_length, left_to_right=left_to_right)
-    return [one for one in made if one.asked.any()]
+    limit = reader.max_length
+    made = windows.over(row, asked, text=text, frame=frame, max_length=reader.room(limit), left_to_right=left_to_right)
+    return [one.grown(reader, limit) for one in made if one.asked.any()]
 
 
 def _asked(reader: Reader, row: Framed, method: Method) -> NDArray[np.bool_]:
@@ -255,17 +256,12 @@ def masked_each(
 ) -> tuple[Batch, Tensor, Tensor]:
     """Rows of which each has one token masked, at `columns`, and the rest of its word if words are known: what is read, the flat
     positions of the tokens at `columns`, and these tokens."""
-    batch = reader.batch(framed)
-    width = batch["tokens"].shape[1]
-    flat = torch.from_numpy(np.arange(len(framed)) * width + columns).to(reader.device)
-    targets = batch["tokens"].flatten()[flat]
-    rest = [row * width + framed[row].rest_of_word(column) for row, column in enumerate(columns.tolist())]
-    hidden = torch.cat([flat, torch.from_numpy(np.concatenate([*rest, np.zeros(0, np.int64)])).to(reader.device)])
-    shown = batch["tokens"].flatten().index_fill(0, hidden, reader.tokenizer.role("[MASK]")).view_as(batch["tokens"])
-    if "characters" in batch:  # a hidden word is not spelled
-        unspelled = batch["characters"].flatten(0, 1).index_fill(0, hidden, 0).view_as(batch["characters"])
-        batch = Batch({**batch, "characters": unspelled}, checked=True)
-    read, at = reader.prediction_inputs(head, reader.showing(batch, shown), flat)
+    mask, places = reader.tokenizer.role("[MASK]"), columns.tolist()
+    rows = [row.masked(np.append(row.rest_of_word(at), at), mask) for row, at in zip(framed, places, strict=True)]
+    batch = reader.batch(rows)
+    flat = torch.from_numpy(np.arange(len(framed)) * batch["tokens"].shape[1] + columns).to(reader.device)
+    targets = torch.tensor([int(row.ids[at]) for row, at in zip(framed, places, strict=True)], device=reader.device)
+    read, at = reader.prediction_inputs(head, batch, flat)
     return read, at, targets
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.decoding.layout import Framed
+from cloze.decoding.reader import Reader
 from cloze.errors import UserError
 
 
@@ -19,6 +20,11 @@ class Window:
     text: int
     row: Framed
     asked: NDArray[np.bool_]
+
+    def grown(self, reader: Reader, bound: int | None) -> Window:
+        """The window with the facts that belong to its words, none of which is scored."""
+        (row,) = reader.grown([self.row], bound)
+        return self if row.tree is None else Window(self.text, row, self.asked[row.tree.column] & (row.tree.branch == 0))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from cloze.exercises import (
     favour,
     frame,
     hide,
+    inject,
     inverse_cloze,
     label,
     link,
@@ -55,8 +56,8 @@ from cloze.exercises.facts import TokenFacts
 
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "arcs", "body_first", "boundaries", "bring", "close", "copy", "corrupt",
-    "corrupt_items", "cut", "delete", "favour", "frame", "hide", "inverse_cloze", "label", "link", "mask", "match", "mismatch",
-    "only", "order", "pair", "pair_half", "permutation", "permute", "predict", "predict_items", "predict_senses", "reference",
-    "replace_mentions", "retokenize", "rotate", "separate", "show", "shuffle", "split_words", "spread", "subsample",
-    "summarise", "unanswered", "value", "windows",
+    "corrupt_items", "cut", "delete", "favour", "frame", "hide", "inject", "inverse_cloze", "label", "link", "mask",
+    "match", "mismatch", "only", "order", "pair", "pair_half", "permutation", "permute", "predict", "predict_items",
+    "predict_senses", "reference", "replace_mentions", "retokenize", "rotate", "separate", "show", "shuffle", "split_words",
+    "spread", "subsample", "summarise", "unanswered", "value", "windows",
 ]

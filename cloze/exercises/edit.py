@@ -33,6 +33,7 @@ class Edit(ABC):
     from.
     `thins`: the argument with the frequency above which it drops occurrences of words.
     `hides`: tokens that it selects or replaces are hidden from the network.
+    `adds`: it adds tokens to the text that the trained network reads, too, so that a checkpoint keeps it.
     `second`: the view that it always makes, a second sequence whose rows have lengths of their own; other edits that make a view
     have an argument `to`.
     """
@@ -43,6 +44,7 @@ class Edit(ABC):
     frames: ClassVar[bool] = False
     thins: ClassVar[str | None] = None
     hides: ClassVar[bool] = False
+    adds: ClassVar[bool] = False
     second: ClassVar[str | None] = None
 
     @property

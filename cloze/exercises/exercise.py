@@ -65,6 +65,11 @@ class Exercise:
                 "packing puts several examples into a row, but this exercise gives every row a second sequence (answer).\n"
                 "  Write training: {packing: false}."
             )
+        if packed and any(p.edit.adds or "visible" in p.edit.gives for p in edits):
+            raise RecipeError(
+                "packing puts several examples into a row, but this exercise adds facts to each, which some of its tokens see "
+                "(inject).\n  Write training: {packing: false}."
+            )
         self.spread: Edit | None = next((p.edit for p in edits if p.edit.spreads), None)
         if packed and self.spread is not None:
             raise RecipeError("packing puts several examples into a row, spread makes several rows of one: write packing: false.")

@@ -29,7 +29,7 @@ from cloze.networks.blocks.relation import NONE
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.sinusoid import FixedTable
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
-from cloze.networks.blocks.visibility import Visibility, visibility
+from cloze.networks.blocks.visibility import AnyOrder, Visibility, visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, Shown, is_trained, shown
 from cloze.networks.fast.switch import near
@@ -68,7 +68,7 @@ class Coder(nn.Module):
         self.around = nn.ModuleList()  # objects that every pass calls
 
     def forward(
-        self, vectors: Tensor, order: Tensor | str, block: Tensor | None, position_ids: Tensor | None, *, want: frozenset[str],
+        self, vectors: Tensor, order: AnyOrder, block: Tensor | None, position_ids: Tensor | None, *, want: frozenset[str],
         prefix: str = "", cache: SequenceCache | None = None, source: AttentionInputs | None = None,
         gates: tuple[Tensor | None, Tensor | None], further: AttentionInputs | None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
@@ -185,7 +185,7 @@ class EncoderDecoder(Network):
         self.encoder = stack(layers, across=False)
         self.decoder = stack(layers if decoder_layers is None else decoder_layers, across=True)
         optional = {"order", "block", "crossing", "vectors", "decoder.tokens", "decoder.block"}
-        optional |= {"position_ids", "decoder.position_ids"} if position_table(positions, width) is not None else set()
+        optional |= {"position_ids", "decoder.position_ids", "visible"} if position_table(positions, width) is not None else set()
         optional |= {f"inputs/{name}" for name in self.inputs}
         self.takes = self.needs | optional
         self.gives = {
@@ -224,7 +224,7 @@ class EncoderDecoder(Network):
         initialise_apart(self.initial, [stack.positions for stack in stacks], inward)
 
     def forward(
-        self, *, want: frozenset[str], tokens: Tensor, decoder: TokenSequence | None = None, order: Tensor | str = "open",
+        self, *, want: frozenset[str], tokens: Tensor, decoder: TokenSequence | None = None, order: AnyOrder = "open",
         block: Tensor | None = None, position_ids: Tensor | None = None, crossing: Tensor | None = None,
         inputs: Mapping[str, Tensor] | None = None, vectors: Tensor | None = None,
         cache: SequenceCache | None = None,

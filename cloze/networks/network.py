@@ -76,9 +76,10 @@ class Network(nn.Module, ABC):
     `grafts` are the parts of plainer networks whose checkpoints it may start from, as they have its tensors under its names;
     `fresh` are the modules that such a checkpoint may lack, each as a whole. `looks_up` are the paths of the arguments
     that name look-up tables which it reads whenever it is used, so that a checkpoint holds them.
-    `of_words`: it is a table of single words and reads no texts. `writes` is the state of a decoder that writes another text than
-    the one that is read; None: it has no decoder. `summary_of`: the token whose state is the `summary` of a row, or the
-    `mean` of all of them; with `summarises_decoder`, a token of the decoder.
+    `unlimited`: it also reads rows of more than `max_length` tokens. `of_words`: it is a table of single words and reads no
+    texts. `writes` is the state of a decoder that writes another text than the one that is read; None: it has no decoder.
+    `summary_of`: the token whose state is the `summary` of a row, or the `mean` of all of them; with `summarises_decoder`, a
+    token of the decoder.
     """
 
     pooled: ClassVar[bool] = False
@@ -95,6 +96,7 @@ class Network(nn.Module, ABC):
     summarises_decoder: ClassVar[bool] = False
     carries: bool = False
     max_length: int | None = None
+    unlimited: bool = False
     widths: Mapping[str, int] = MappingProxyType({})
     inputs: Mapping[str, int] = MappingProxyType({})
     needs: frozenset[str] = frozenset({"tokens"})

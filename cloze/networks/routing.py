@@ -1,5 +1,5 @@
 """How the fields of a batch reach a network: as keyword arguments; fields with a set become one mapping, those of a further
-sequence one `TokenSequence`."""
+sequence one `TokenSequence`, and `visible` becomes a part of the order."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cloze import fields
 from cloze.batch import Batch
+from cloze.networks.blocks.visibility import Restricted
 from cloze.networks.cost import shown
 from cloze.networks.network import TokenSequence
 
@@ -47,6 +48,8 @@ def routed(network: Any, seen: Mapping[str, Tensor], order: str) -> dict[str, An
         given[view] = TokenSequence(**given[view])
     if "order" in network.takes:
         given.setdefault("order", order)
+    if "visible" in given:
+        given["order"] = Restricted(given["order"], given.pop("visible"))
     return given
 
 

@@ -29,6 +29,7 @@ from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.senses import sense_vectors
 from cloze.networks.blocks.sharing import share_weights
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
+from cloze.networks.blocks.visibility import AnyOrder
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, shown
 from cloze.networks.network import Network, StateKind, attention_kinds, named_sizes, reading_kinds, reading_states
@@ -87,6 +88,7 @@ class Transformer(Network):
         self.width, self.vocab_size, self.heads, self.clock = width, vocab_size, heads, clock
         self.inner, self.initial = feed_forward.inner or 4 * width, initial
         self.max_length = None if isinstance(positions, choices.NoPositions) else positions.max_length
+        self.unlimited = isinstance(positions, choices.Functional)
         rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
         table = embedding if isinstance(embedding, choices.Table) else choices.Table()
         self.embedding_width, self.inputs = table.width or width, table.inputs or {}
@@ -113,11 +115,11 @@ class Transformer(Network):
             share_weights(self.layers, share)
         self.around = nn.ModuleList()  # objects that the stack calls in every pass, such as adapters
         self.norm = make_norm(norm.kind, width, norm.epsilon) if norm.final else None
-        optional = {"order", "block", "summaries", "vectors"} | {f"inputs/{name}" for name in self.inputs}
+        optional = {"order", "block", "visible", "summaries", "vectors"} | {f"inputs/{name}" for name in self.inputs}
         optional |= {"characters"} if isinstance(embedding, Characters) else set()
         read = {
             "segments": segments > 0,
-            "position_ids": isinstance(positions, choices.Learned | choices.Sinusoid | choices.Rotary),
+            "position_ids": not isinstance(positions, choices.NoPositions),
         }
         self.takes = self.needs | optional | {field for field, whether in read.items() if whether}
         self.reset_parameters()
@@ -134,7 +136,7 @@ class Transformer(Network):
 
     def forward(
         self, *, want: frozenset[str], tokens: Tensor, segments: Tensor | None = None, position_ids: Tensor | None = None,
-        order: Tensor | str = "open", block: Tensor | None = None, summaries: Tensor | None = None,
+        order: AnyOrder = "open", block: Tensor | None = None, summaries: Tensor | None = None,
         vectors: Tensor | None = None, inputs: Mapping[str, Tensor] | None = None, characters: Tensor | None = None,
         cache: Cache | None = None, positions: Tensor | None = None, gates: Tensor | None = None, around: Sequence[Around] = (),
     ) -> dict[str, Tensor]:

@@ -224,8 +224,7 @@ def _framed(reader: Reader, text: str, other: str | None, length: int | None) ->
     if not any(literal in one for literal in literals for one in texts):
         return reader.encode(texts[:1], None if other is None else texts[1:], max_length=length)[0]
     most = min((n for n in (length, reader.max_length) if n is not None), default=None)
-    layout = reader.single if other is None else reader.pair
-    return layout([_ids(reader, one) for one in texts], max_length=most)
+    return reader.laid_out([_ids(reader, one) for one in texts], max_length=most)
 
 
 def _shown(reader: Reader, name: str, ids: Any, parts: Any, *, following: Ids | None = None) -> tuple[Shown, Ids]:

@@ -1,5 +1,6 @@
 """Sample texts written for this project, data only, a few kB each: english, french, dutch, chinese and its lists, english-french,
 english-words (related words, one pair per line),
+chinese_facts (subject, predicate, object) about what chinese.txt tells of,
 vectors of frequent words of english.txt (trained on it with cloze: word2vec-skipgram, width 32), and english_mentions, where
 english.txt names twenty things, whose ids are words that have such a vector; entities.tsv has their names and types.
 May import: nothing.

@@ -118,7 +118,7 @@ class Augmenter:
         shown[place] = self.reader.tokenizer.role("[MASK]")
         most = self.reader.max_length
         pairs = self.reader.reading.pair is not None
-        row = self.reader.pair([shown, ids], max_length=most) if pairs else self.reader.single([shown], max_length=most)
+        row = self.reader.laid_out([shown, ids] if pairs else [shown], max_length=most)
         columns = np.flatnonzero((row.part == 0) & self.reader.predictable(row))
         own = np.flatnonzero(row.part == 0)
         column = int(own[place]) if place < len(own) else None

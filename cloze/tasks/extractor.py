@@ -122,21 +122,29 @@ class Extractor(Learner):
             made.append(QuestionRow(record, each, spelled.begin[tokens], spelled.end[tokens], cut))
         return made
 
+    @property
+    def _bounds(self) -> list[int]:
+        """The numbers of tokens beyond which a row is not read."""
+        return [n for n in (self.length, self.reader.max_length) if n is not None]
+
     def _room(self, lengths: Int64) -> int:
         """How many tokens of texts fit into a row."""
-        layout, bounds = self.reader.pair, [n for n in (self.length, self.reader.max_length) if n is not None]
+        layout, bounds = self.reader.pair, self._bounds
         if not bounds:
             return int(lengths.sum(1).max(initial=1))
         if min(bounds) <= layout.added:
             raise TaskError(
                 f"a length of {min(bounds)} leaves no room for text: {layout.template!r} itself takes {layout.added} tokens."
             )
-        return min(bounds) - layout.added
+        room = self.reader.room(min(bounds))
+        assert room is not None  # there is a bound
+        return room - layout.added
 
     def _windows(self, question: Ids, context: Ids, begin: Int64, count: Int64) -> tuple[Window, ...]:
         made = []
         for start, size, begins in zip(begin.tolist(), count.tolist(), best_positions(begin, count, len(context)), strict=True):
             framed = self.reader.pair([question, context[start : start + size]])
+            (framed,) = self.reader.grown([framed], min(self._bounds, default=None))
             made.append(Window(framed, np.flatnonzero(framed.part == 1), start, begins))
         return tuple(made)
 

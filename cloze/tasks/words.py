@@ -44,8 +44,9 @@ def word_windows(reader: Reader, texts: Sequence[Sequence[str]], max_length: int
         asked = np.zeros(len(row), bool)
         asked[column[column >= 0]] = True
         windows = Windows().over(
-            row, asked, text=number, frame=frame, max_length=bound, left_to_right=reader.order == "left_to_right"
+            row, asked, text=number, frame=frame, max_length=reader.room(bound), left_to_right=reader.order == "left_to_right"
         )
+        windows = [window.grown(reader, bound) for window in windows]
         counts = [int(window.asked.sum()) for window in windows]
         parts = np.split(np.flatnonzero(column >= 0), np.cumsum(counts)[:-1])
         made.append([

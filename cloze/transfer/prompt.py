@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.bounds import Count
 from cloze.errors import CheckpointError, RecipeError
 from cloze.networks.blocks.around import Outside
+from cloze.networks.blocks.visibility import AnyOrder, Restricted
 from cloze.networks.cost import Operations
 from cloze.networks.encoder_decoder import rolled
 from cloze.networks.network import TokenSequence
@@ -20,7 +22,7 @@ from cloze.transfer.change import Change, Tensors, Transition
 from cloze.transfer.front import put_in_front
 
 #: The fields of a network to which a prompt can be added; `inputs/` and `decoder.` stand for all that begin so.
-FIELDS = frozenset({"tokens", "order", "block", "segments", "position_ids", "summaries", "vectors", "crossing"})
+FIELDS = frozenset({"tokens", "order", "block", "segments", "position_ids", "summaries", "vectors", "crossing", "visible"})
 _COMMON = 5000  # rows that prompts start from (Lester et al., 2021, §3.2)
 
 
@@ -65,9 +67,8 @@ class Prompt(nn.Module, Outside):
                 made[name] = _first_repeated(given[name], count)
         if given.get("inputs") is not None:
             made["inputs"] = {name: _first_repeated(ids, count) for name, ids in given["inputs"].items()}
-        if isinstance(given.get("order"), Tensor):
-            first = given["order"].amin(1, keepdim=True)
-            made["order"] = torch.cat([first.expand(-1, count), given["order"]], dim=1)
+        if "order" in given:
+            made["order"] = _order_behind(given["order"], count)
         if given.get("position_ids") is not None:
             ids = given["position_ids"]
             front = torch.arange(count, device=ids.device).expand(len(tokens), -1)
@@ -90,6 +91,17 @@ class Prompt(nn.Module, Outside):
             if letter == "L":
                 state = state.narrow(axis, len(self.rows), state.shape[axis] - len(self.rows))
         return state
+
+
+def _order_behind(order: AnyOrder, count: int) -> AnyOrder:
+    """The order of rows with `count` tokens more in front, which every token sees."""
+    if isinstance(order, Restricted):
+        behind = _order_behind(order.order, count)
+        assert not isinstance(behind, Restricted)  # an order within a matrix has none itself
+        return Restricted(behind, F.pad(order.visible, (count, 0, count, 0), value=True))
+    if isinstance(order, str):
+        return order
+    return torch.cat([order.amin(1, keepdim=True).expand(-1, count), order], dim=1)
 
 
 def _first_repeated(ids: Tensor, count: int) -> Tensor:

@@ -27,7 +27,7 @@ from tests.samples import from_samples
 SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
 #: The sample of a source that does not read running text.
 OTHERS = {"pairs": "english-french.tsv", "word_pairs": "english-words.tsv", "triples": "facts.tsv"}
-CHINESE = {"bert-wwm-zh", "nezha", "zen", "ernie"}
+CHINESE = {"bert-wwm-zh", "nezha", "zen", "ernie", "k-bert"}
 LENGTH = 48
 
 

@@ -12,6 +12,7 @@ import pytest
 import cloze.exercises  # noqa: F401  the import registers the edits
 from cloze import fields, registry
 from cloze.corpus.entities import BoundEntities
+from cloze.corpus.fact_table import BoundFacts
 from cloze.corpus.lexicon import BoundLexicon
 from cloze.corpus.senses import BoundSenses
 from cloze.exercises import Edit, TokenFacts
@@ -31,7 +32,7 @@ SAME: Any = SimpleNamespace(
 REQUIRED = {
     "template": "[CLS] {A} [SEP]", "to": "other", "companion": "next", "table": "ngrams", "network": "bert", "layer": "entity",
 }
-OF_EDIT = {("link", "table"): "entities", ("replace_mentions", "table"): "entities"}
+OF_EDIT = {("link", "table"): "entities", ("replace_mentions", "table"): "entities", ("inject", "table"): "facts"}
 MORE: dict[str, dict[str, Any]] = {"show": {"layer": "entity"}, "favour": {"senses": "senses"}}
 ENTITIES = BoundEntities(
     [f"Q{number}" for number in range(5)], names=["a", "b", "c", "d", "e"], types=[("x",)] * 5,
@@ -42,6 +43,11 @@ ROWS, WIDTH = 64, 30
 GIVEN = {
     "tokenizer": FACTS, "counts": np.arange(1000, 0, -1),
     "tables": {
+        "facts": BoundFacts(
+            grams=np.array([[-1, -1], [6, 7], [300, 301], *([i, -1] for i in range(20, 90))], np.int32),
+            subject=np.arange(73), first=np.arange(73) * 2, begin=np.arange(145) * 2, predicate=np.ones(144, int),
+            tokens=np.arange(5, 293, dtype=np.int32), edges=np.zeros((2, 1000)),
+        ),
         "ngrams": BoundLexicon(np.array([[-1, -1], [5, -1], [6, 7], [300, 301]], np.int32)),
         "entities": ENTITIES,
         "senses": BoundSenses(np.ones((1000, 2), np.bool_), np.zeros(1000, np.int32), ("noun.act", "verb.motion")),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from cloze.batch import Batch
 from cloze.corpus.lexicon import BoundLexicon
 from cloze.decoding.embedding import embed
 from cloze.decoding.filling import fill
@@ -94,7 +95,8 @@ def test_what_stands_at_the_asked_place_is_never_seen(xlnet: Any) -> None:
     positions = torch.tensor([2, batch["tokens"].shape[1] + 1])
     found = []
     for token in (7, 30, 55):
-        shown = reader.showing(batch, batch["tokens"].flatten().index_fill(0, positions, token).view_as(batch["tokens"]))
+        tokens = batch["tokens"].flatten().index_fill(0, positions, token).view_as(batch["tokens"])
+        shown = Batch({**batch, "tokens": tokens})
         asked, at = reader.prediction_inputs(head, shown, positions)
         with torch.inference_mode():
             found.append(reader.token_scores(head, reader.states(asked, head.reads, positions=at), asked, at))

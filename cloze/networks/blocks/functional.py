@@ -41,8 +41,15 @@ class Functional(Relation):
         return sums.scatter_add(-1, index, probabilities) @ self.table.to(probabilities.dtype)
 
 
-def functional(limit: int, width: int, *, length: int, past: int, device: torch.device) -> Functional:
-    """The relation of `length` new tokens to all `past + length`: row clip(j - i, -limit, limit) + limit of the sinusoids."""
-    query = torch.arange(past, past + length, device=device)[:, None]
-    key = torch.arange(past + length, device=device)
+def functional(
+    limit: int, width: int, *, length: int, past: int, device: torch.device, position_ids: Tensor | None = None
+) -> Functional:
+    """The relation of `length` new tokens to all `past + length`: row clip(j - i, -limit, limit) + limit of the sinusoids.
+
+    With `position_ids` (B, L), i and j are the positions of the tokens instead of their columns."""
+    if position_ids is not None:
+        query, key = position_ids[:, None, :, None], position_ids[:, None, None, :]
+    else:
+        query = torch.arange(past, past + length, device=device)[:, None]
+        key = torch.arange(past + length, device=device)
     return Functional(sinusoids(2 * limit + 1, width, device), (key - query).clamp_(-limit, limit) + limit)

@@ -13,7 +13,7 @@ from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.functional import functional
 from cloze.networks.blocks.relation import NONE, Relation
 from cloze.networks.blocks.rotary import rotation
-from cloze.networks.blocks.visibility import narrow, visibility
+from cloze.networks.blocks.visibility import AnyOrder, Restricted, narrow, visibility
 from cloze.networks.choices import Band, Functional, Rotary
 
 
@@ -39,7 +39,7 @@ class LayerInputs:
         return self.band is not None and (self.band.dense_every is None or layer % self.band.dense_every > 0)
 
     def __call__(
-        self, tokens: Tensor, *, position_ids: Tensor | None, order: Tensor | str, block: Tensor | None, past: int
+        self, tokens: Tensor, *, position_ids: Tensor | None, order: AnyOrder, block: Tensor | None, past: int
     ) -> list[AttentionInputs]:
         """The inputs of each layer for tokens (B, L) that follow `past` cached ones; equal layers share one object."""
         length, device = tokens.shape[1], tokens.device
@@ -47,16 +47,20 @@ class LayerInputs:
         in_band = seen
         if self.band is not None:
             in_band = narrow(seen, order, self.band.width, length=length, past=past, device=device)
-        dense_relation, banded_relation = self._relations(position_ids, length, past, device)
+        dense_relation, banded_relation = self._relations(position_ids, isinstance(order, Restricted), length, past, device)
         dense, banded = AttentionInputs(seen, dense_relation), AttentionInputs(in_band, banded_relation)
         return [banded if self.banded(layer) else dense for layer in range(self.layers)]
 
     def _relations(
-        self, position_ids: Tensor | None, length: int, past: int, device: torch.device
+        self, position_ids: Tensor | None, branched: bool, length: int, past: int, device: torch.device
     ) -> tuple[Relation, Relation]:
-        """The relations of positions in dense and in banded layers."""
+        """The relations of positions in dense and in banded layers. In rows that are not `branched`, two tokens of an example are
+        as far apart as their columns."""
         if isinstance(self.positions, Functional):
-            relative = functional(self.positions.limit, self.head_width, length=length, past=past, device=device)
+            own = position_ids if branched else None
+            relative = functional(
+                self.positions.limit, self.head_width, length=length, past=past, device=device, position_ids=own
+            )
             return relative, relative
         if isinstance(self.positions, Rotary):
             if position_ids is None:

@@ -1,7 +1,8 @@
 """Who sees whom: the one rule of `order` (see `cloze/fields.py`), turned into what an attention kernel needs.
 
-Token i sees token j if and only if order[j] <= order[i] and both are in the same packed block. Locally banded attention cuts
-what a token sees to its neighbourhood (Child et al., 2019, §4; Warner et al., 2024, §2.1).
+Token i sees token j if and only if order[j] <= order[i], both are in the same packed block, and the field `visible`, where there
+is one, lets it. Locally banded attention cuts what a token sees to its neighbourhood (Child et al., 2019, §4; Warner et al.,
+2024, §2.1).
 """
 
 from __future__ import annotations
@@ -17,6 +18,18 @@ from cloze.errors import RecipeError, nearest
 from cloze.networks.blocks.selected import Selected
 
 CONSTANT_ORDERS = ("open", "left_to_right", "right_to_left")
+
+
+@dataclass(frozen=True)
+class Restricted:
+    """An `order`, (B, L) integers or a constant one by name, in which each token sees only what `visible` (B, L, L) lets it."""
+
+    order: Tensor | str
+    visible: Tensor
+
+
+#: What a network that takes `visible` gets as its order.
+AnyOrder = Tensor | str | Restricted
 
 
 @dataclass(frozen=True)
@@ -48,6 +61,11 @@ class Visibility:
         assert self.mask is not None  # `mask` is the only kind left
         return Visibility("mask", selected.queries_of(self.mask), may_see_nothing=self.may_see_nothing)
 
+    def within(self, visible: Tensor) -> Visibility:
+        """The same for tokens that see only what `visible` (B, L, L) lets them."""
+        mask = self.mask_of(visible)
+        return Visibility("mask", visible[:, None] if mask is None else visible[:, None] & mask)
+
     def mask_of(self, scores: Tensor) -> Tensor | None:
         """What to hide in scores (…, Lq, Lk); None: nothing."""
         if self.kind != "causal":
@@ -76,8 +94,12 @@ def _causal_bias(length: int, dtype: torch.dtype, device: torch.device) -> Tenso
         return torch.full((length, length), float("-inf"), dtype=dtype, device=device).triu_(1)
 
 
-def visibility(order: Tensor | str, block: Tensor | None, *, length: int, past: int, device: torch.device) -> Visibility:
+def visibility(
+    order: AnyOrder, block: Tensor | None, *, length: int, past: int, device: torch.device
+) -> Visibility:
     """The visibility of `length` new tokens after `past` cached ones (B, L integers, or a constant order by name)."""
+    if isinstance(order, Restricted):
+        return visibility(order.order, block, length=length, past=past, device=device).within(order.visible)
     if isinstance(order, str) and order not in CONSTANT_ORDERS:
         raise RecipeError(f"unknown order {order!r}. {nearest(order, CONSTANT_ORDERS)}")
     if isinstance(order, str) and block is None:
@@ -121,12 +143,14 @@ def reach(order: str, band: int) -> tuple[int, int]:
 
 
 def narrow(
-    seen: Visibility, order: Tensor | str, band: int, *, length: int, past: int, device: torch.device
+    seen: Visibility, order: AnyOrder, band: int, *, length: int, past: int, device: torch.device
 ) -> Visibility:
     """`seen` within the band: i - j < band from left to right, |i - j| <= band / 2 in the open order.
 
     Distances are counted along the row, so packed examples keep their own. A band that reaches everything changes nothing.
     """
+    if isinstance(order, Restricted):
+        return narrow(seen, order.order, band, length=length, past=past, device=device)
     if not isinstance(order, str):
         raise RecipeError(
             "attention.band: the order is given token by token; a band needs `order: open`, `left_to_right` or `right_to_left`. "
