@@ -129,6 +129,8 @@ for _field in (
           "first and the last token of each", keyed=True),
     Field("values", "M C", "float", "targets that are numbers: one or several for each position", keyed=True),
     Field("owner", "B", "integer", "the record that a row was made from, where one record makes several rows: 0, 1, …"),
+    Field("triple", "B 3", "integer", "a triple about the rows of an owner: which is the head, the number of the relation, "
+          "which is the tail; -1 in a row that holds none"),
     Field("weights", "M", "float", "weight of each target; padding has weight 0", keyed=True),
     Field("centers", "P", "integer", "flat position of the centre word of each pair (word, word near it)"),
     Field("contexts", "P", "integer", "flat position of the other word of each pair"),

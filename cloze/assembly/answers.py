@@ -1,4 +1,4 @@
-"""Puts facts about labelled text into the recipe: how many classes each head has, the mean of numbers."""
+"""Puts facts about labelled text and graphs into the recipe: the number of classes of a head, the mean of numbers, relations."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from cloze.assembly.build import build_part
 from cloze.assembly.parts import builder_of
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, Recipe
-from cloze.corpus import RecordStore, Store
+from cloze.corpus import RecordStore, Store, TripleStore
 from cloze.errors import TaskError, counted
 from cloze.registry import parameters
 
 
 def with_classes(recipe: Recipe, stores: Mapping[str, Store]) -> Recipe:
-    """The recipe with facts about its labelled text, for the objectives that need them: the number of `classes` or `spans`, or
-    the `mean`.
+    """The recipe with facts about its labelled text or its graph, for the objectives that need them: the number of `classes` or
+    `spans`, the `mean`, or the ids of the `relations`.
 
     Labelled text with fewer than two classes is a `TaskError`.
     """
@@ -44,8 +44,9 @@ def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str,
 
 def _entry(recipe: Recipe, entry: EntrySpec, store: Store) -> EntrySpec:
     known = _head_arguments(recipe, entry, store)
+    graph = {"relations": store.relation_ids} if isinstance(store, TripleStore) and store.relation_ids else {}
     passes = tuple(
-        replace(run, objectives=tuple(_objective(spec, known.get(str(spec.set), {})) for spec in run.objectives))
+        replace(run, objectives=tuple(_objective(spec, {**known.get(str(spec.set), {}), **graph}) for spec in run.objectives))
         for run in entry.passes
     )
     return replace(entry, passes=passes)

@@ -21,6 +21,7 @@ from cloze.errors import CorpusError, RecipeError
 from cloze.text import Annotations, Tokenizer
 from cloze.text import TextSpec as Trainable
 from cloze.text.segment import segmenter_of
+from cloze.text.training import train
 
 Say = Callable[[str], None]
 
@@ -45,6 +46,7 @@ def open_corpus(
     spec = recipe.sources[source or next(iter(recipe.sources))]
     source_type = class_of("source", spec.name)
     if source_type.builds_store:
+        given = given or tokenizer_of_texts(recipe, spec, paths, folder, seed=seed, run=run, report=report)
         return open_own(spec, paths, folder, tokenizer=given, run=run, report=report)
     text_format = source_type.text_format or text_format
     mixed = spec.arguments.get("languages")  # an exponent: the text lies in a folder per language
@@ -80,6 +82,18 @@ def open_corpus(
     )
     text.record(store)
     return store, chosen
+
+
+def tokenizer_of_texts(
+    recipe: Recipe, spec: PartSpec, paths: Sequence[str], folder: Path, *, seed: int, run: Path | None, report: Say
+) -> Tokenizer | None:
+    """A tokenizer trained on the texts of a source that builds its own store; None if it has none, or a store already."""
+    if len(paths) == 1 and Store.is_store(paths[0]):
+        return None
+    if run is not None and Store.is_store(folder / "store"):
+        return Store.open(folder / "store").tokenizer()
+    texts = build(builder_of("source", spec.name), plain(spec.arguments), {}).texts(paths)
+    return None if texts is None else train(trainable(text_of(recipe)), texts, seed=seed, report=report)
 
 
 def open_own(

@@ -24,14 +24,16 @@ from cloze.corpus.streams import BoundStreams, Streams
 from cloze.corpus.term_documents import BoundTermDocuments, TermDocuments
 from cloze.corpus.text_vectors import BoundTextVectors, TextVectors
 from cloze.corpus.triple_store import TripleStore
+from cloze.corpus.triple_texts import BoundEntityTexts, BoundTripleTexts, EntityTexts, TripleTexts
 from cloze.corpus.triples import BoundTriples, Triples
 from cloze.corpus.vector_table import BoundVectors, PretrainedVectors
 from cloze.corpus.word_pairs import BoundWordPairs, WordPairs
 
 __all__ = [
-    "BoundCooccurrences", "BoundEntities", "BoundFacts", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages",
-    "BoundRecords", "BoundSenses", "BoundStreams", "BoundTermDocuments", "BoundTextVectors", "BoundTriples", "BoundVectors",
-    "BoundWordPairs", "Cooccurrences", "Entities", "Facts", "Lexicon", "Lines", "LookUp", "Pairs", "Passages", "Plan",
-    "PretrainedVectors", "RecordStore", "Records", "Sentences", "Source", "Store", "Streams", "SupersenseTable",
-    "TermDocuments", "TextVectors", "TripleStore", "Triples", "WordPairs",
+    "BoundCooccurrences", "BoundEntities", "BoundEntityTexts", "BoundFacts", "BoundLexicon", "BoundLines", "BoundPairs",
+    "BoundPassages", "BoundRecords", "BoundSenses", "BoundStreams", "BoundTermDocuments", "BoundTextVectors",
+    "BoundTripleTexts", "BoundTriples", "BoundVectors", "BoundWordPairs", "Cooccurrences", "Entities", "EntityTexts",
+    "Facts", "Lexicon", "Lines", "LookUp", "Pairs", "Passages", "Plan", "PretrainedVectors", "RecordStore", "Records",
+    "Sentences", "Source", "Store", "Streams", "SupersenseTable", "TermDocuments", "TextVectors", "TripleStore",
+    "TripleTexts", "Triples", "WordPairs",
 ]

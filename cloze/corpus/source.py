@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 
@@ -27,6 +29,10 @@ class Source(ABC):
     lanes: bool = False
     answer: Any = None
     gives: frozenset[str]
+
+    def texts(self, paths: Sequence[str | Path]) -> Iterable[str] | None:
+        """The texts of its own files that a tokenizer is trained on if none is given; None: it has a tokenizer or needs one."""
+        return None
 
     @abstractmethod
     def bind(self, *args: Any, **given: Any) -> Any:

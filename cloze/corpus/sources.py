@@ -12,14 +12,15 @@ from cloze.corpus.single import BoundSingle
 from cloze.corpus.streams import BoundStreams, Streams
 from cloze.corpus.term_documents import BoundTermDocuments, TermDocuments
 from cloze.corpus.text_vectors import BoundTextVectors, TextVectors
+from cloze.corpus.triple_texts import BoundEntityTexts, BoundTripleTexts, EntityTexts, TripleTexts
 from cloze.corpus.triples import BoundTriples, Triples
 from cloze.corpus.vector_table import BoundVectors, PretrainedVectors
 from cloze.corpus.word_pairs import BoundWordPairs, WordPairs
 
 __all__ = [
-    "BoundAlternating", "BoundCooccurrences", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundRecords",
-    "BoundSingle",
-    "BoundStreams", "BoundTermDocuments", "BoundTextVectors", "BoundTriples", "BoundVectors", "BoundWordPairs",
-    "Cooccurrences", "Lexicon", "Lines", "Pairs", "Passages", "PretrainedVectors", "Records", "Sentences", "Streams",
-    "TermDocuments", "TextVectors", "Triples", "WordPairs",
+    "BoundAlternating", "BoundCooccurrences", "BoundEntityTexts", "BoundLexicon", "BoundLines", "BoundPairs",
+    "BoundPassages", "BoundRecords", "BoundSingle", "BoundStreams", "BoundTermDocuments", "BoundTextVectors",
+    "BoundTripleTexts", "BoundTriples", "BoundVectors", "BoundWordPairs", "Cooccurrences", "EntityTexts", "Lexicon",
+    "Lines", "Pairs", "Passages", "PretrainedVectors", "Records", "Sentences", "Streams", "TermDocuments", "TextVectors",
+    "TripleTexts", "Triples", "WordPairs",
 ]

@@ -37,6 +37,11 @@ class TripleStore(Store, holds="graph"):
         self.entities, self.relations = int(about["entities"]), int(about["relations"])
         self.triples: NDArray[np.int32] = mapped(path / TRIPLES, np.dtype(np.int32)).reshape(-1, 3)
 
+    @property
+    def relation_ids(self) -> list[str]:
+        """The ids of the relations in their order, where the store holds texts; else empty: its vocabulary has them."""
+        return list(self.header["graph"].get("relation_ids", ()))
+
     def __reduce__(self) -> tuple[Any, tuple[Path]]:
         return opened_before, (self.path,)
 

@@ -50,6 +50,7 @@ from cloze.objectives.span_extraction import SpanExtraction
 from cloze.objectives.stochastic_answer import StochasticAnswer
 from cloze.objectives.token_labelling import token_labelling
 from cloze.objectives.token_prediction import token_prediction
+from cloze.objectives.triple_contrast import TripleContrast
 
 __all__ = [
     "ActivationPenalty", "AnswerExtraction", "Arcs", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast",
@@ -58,7 +59,8 @@ __all__ = [
     "MatchScores", "MixedClassification", "NegativeSampling", "Objective", "Outside", "PooledClassification", "Regress",
     "Sample", "SensePrediction", "SequenceLabelling", "Several", "SoftClassification", "SpanBoundary", "SpanExtraction",
     "StochasticAnswer", "TextChoice", "TextClassification", "TextPrediction", "TextRegression", "TextSeveral",
-    "WordLabelling", "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling", "mixed_classification", "outside",
-    "pooled_classification", "regress", "relation_prediction", "sampled_prediction", "sense_prediction", "sequence_labelling",
-    "several", "soft_classification", "span_boundary", "token_labelling", "token_prediction",
+    "TripleContrast", "WordLabelling", "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling",
+    "mixed_classification", "outside", "pooled_classification", "regress", "relation_prediction", "sampled_prediction",
+    "sense_prediction", "sequence_labelling", "several", "soft_classification", "span_boundary", "token_labelling",
+    "token_prediction",
 ]

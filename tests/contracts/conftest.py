@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cloze.assembly.answers import with_classes
 from cloze.assembly.binding import make_tables, open_stores
 from cloze.assembly.build import build_data, build_feed, build_step
 from cloze.assembly.load import load_recipe
@@ -26,7 +27,10 @@ from tests.samples import from_samples
 
 SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
 #: The sample of a source that does not read running text.
-OTHERS = {"pairs": "english-french.tsv", "word_pairs": "english-words.tsv", "triples": "facts.tsv"}
+OTHERS = {
+    "pairs": "english-french.tsv", "word_pairs": "english-words.tsv", "triples": "facts.tsv", "triple_texts": "facts.tsv",
+    "entity_texts": "facts.tsv",
+}
 CHINESE = {"bert-wwm-zh", "nezha", "zen", "ernie", "k-bert"}
 LENGTH = 48
 
@@ -85,7 +89,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., System]:
                 recipe, paths, tmp_path_factory.mktemp(name), tokenizer=None, text_format="auto", seed=0, say=lambda line: None
             )
         stores, tokenizer = opened[key]
-        return System(recipe, stores, make_tables(recipe, stores), tokenizer)
+        return System(with_classes(recipe, stores), stores, make_tables(recipe, stores), tokenizer)
 
     return open_
 

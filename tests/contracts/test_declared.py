@@ -52,7 +52,7 @@ def test_an_edit_declares_whether_it_hides_tokens_and_frames_texts(name: str) ->
 def test_a_source_declares_how_it_is_bound_and_built(name: str) -> None:
     made: Any = parts.class_of("source", name)
     assert {type(flag) for flag in (made.lanes, made.builds_store, made.of_one_length, made.keeps_empty)} == {bool}
-    assert made.builds_store == ("build_store" in vars(made))
+    assert made.builds_store == hasattr(made, "build_store")
     assert made.of_rows <= parameters(parts.builder_of("source", name)).keys()
     assert made.text_format is None or isinstance(made.text_format, str)
 

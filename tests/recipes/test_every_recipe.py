@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cloze.assembly.answers import with_classes
 from cloze.assembly.binding import bound_paths, make_tables, open_stores, parse_binds
 from cloze.assembly.build import build_data, build_step
 from cloze.assembly.load import load_recipe
@@ -26,7 +27,7 @@ SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
 TEXTS = {
     "bert-wwm-zh": "chinese.txt", "nezha": "chinese.txt", "zen": "chinese.txt", "ernie": "chinese.txt",
     "flaubert": "french.txt", "camembert": "french.txt", "bertje": "dutch.txt", "robbert": "dutch.txt",
-    "pairs": "english-french.tsv", "word_pairs": "english-words.tsv",
+    "pairs": "english-french.tsv", "word_pairs": "english-words.tsv", "triple_texts": "facts.tsv", "entity_texts": "facts.tsv",
 }
 #: Networks that bear a high rate: recurrent ones, and tables that begin next to zero.
 FAST = (LSTM, BiLSTM, TwoSidedLSTM, LSTMEncoderDecoder, GRU, WordVectors)
@@ -96,7 +97,7 @@ def opened(name: str, folder: Path, *changes: str) -> Opened:
         stores, tokenizer = open_stores(
             recipe, paths, folder, tokenizer=None, text_format="auto", seed=0, say=lambda text: None
         )
-        KNOWN[name, *changes] = recipe, stores, tokenizer, make_tables(recipe, stores)
+        KNOWN[name, *changes] = with_classes(recipe, stores), stores, tokenizer, make_tables(recipe, stores)
     return KNOWN[name, *changes]
 
 
