@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -80,9 +80,7 @@ def command(
         every = [*(facts or ()), *(files or ())]
         evaluate_facts(checkpoint, every, no_leaks=no_leaks, batch=batch, device=device, as_json=as_json)
         return
-    from cloze.cli.links import TASK as LINKS
-
-    if task == LINKS:
+    if task == "link_prediction":
         from cloze.cli.links import evaluate as evaluate_links
 
         evaluate_links(
@@ -99,28 +97,56 @@ def command(
             checkpoint, pairs, questions, method=method, restrict=restrict, unknown=unknown, lower=lower, as_json=as_json
         )
         return
-    files = files or []
+    given = _Given(
+        task, text, text_b, label, {"repair": repair, "threshold": threshold, "bleu": bleu}, beams, length_penalty,
+        columns.split(",") if columns else None, file_format, quoting,
+    )
+    asked = prompt_of(
+        template, verbalise, shots, demonstrations, seed=seed, text=text, text_b=text_b, label=label, task=task, beams=beams,
+        length_penalty=length_penalty, **given.options,
+    )
+    how = _How(asked[0] if asked else None, task, batch, device, bootstrap, seed)
+    _evaluate(checkpoint, files or [], given, asked[1] if asked else None, how, as_json=as_json)
+
+
+class _Given(NamedTuple):
+    """What was asked of the files: task, columns, options of the task, search, and how they are written."""
+
+    task: str | None
+    text: str | None
+    text_b: str | None
+    label: str | None
+    options: dict[str, Any]
+    beams: int | None
+    length_penalty: float | None
+    columns: list[str] | None
+    file_format: str | None
+    quoting: str
+
+    def task_of(self, folder: Path, prompted: Any) -> Any:
+        """The task of a folder, or that of the prompt."""
+        from cloze.corpus.readers.labelled import as_format, as_quoting
+        from cloze.tasks.result import task_of
+
+        found = prompted or task_of(
+            folder, self.task, text=self.text, text_b=self.text_b, label=self.label, **self.options
+        )
+        made = found.reading(columns=self.columns, format=as_format(self.file_format), quoting=as_quoting(self.quoting))
+        return made.deciding(beams=self.beams, length_penalty=self.length_penalty)
+
+
+def _evaluate(
+    checkpoint: Path, files: list[str], given: _Given, prompted: Any, how: _How, *, as_json: bool
+) -> None:
+    """Measure one fine-tuned folder on labelled text, or two on the same."""
     from cloze.cli.hints import suggest
-    from cloze.corpus.readers.labelled import as_format, as_quoting
-    from cloze.tasks.result import is_tuned, task_of
+    from cloze.tasks.result import is_tuned
 
     folders = [checkpoint, *(Path(file) for file in files if is_tuned(Path(file)))]
     files = [file for file in files if not is_tuned(Path(file))]
     _check(folders, files)
-    names = columns.split(",") if columns else None
-    options: dict[str, Any] = {"repair": repair, "threshold": threshold, "bleu": bleu}
-    asked = prompt_of(
-        template, verbalise, shots, demonstrations, seed=seed, text=text, text_b=text_b, label=label, task=task, beams=beams,
-        length_penalty=length_penalty, **options,
-    )
-    tasks = [
-        (asked[1] if asked else task_of(folder, task, text=text, text_b=text_b, label=label, **options))
-        .reading(columns=names, format=as_format(file_format), quoting=as_quoting(quoting))
-        .deciding(beams=beams, length_penalty=length_penalty)
-        for folder in folders
-    ]
+    tasks = [given.task_of(folder, prompted) for folder in folders]
     examples = [[one.read(file) for file in files] for one in tasks]
-    how = _How(asked[0] if asked else None, task, batch, device, bootstrap, seed)
     measured = [
         _measured(folder, one, dict(zip(files, own, strict=True)), how)
         for folder, one, own in zip(folders, tasks, examples, strict=True)
@@ -132,8 +158,9 @@ def command(
     for folder, (_, found) in zip(folders, measured, strict=True):
         for file, one in found.items():
             show(f"{folder}: {file}" if len(folders) > 1 else file, one)
-    if len(folders) == 1 and asked is None:
-        suggest("cloze", "predict", checkpoint, files[0], *(["--task", task] if task else []), "--out", "predictions.jsonl")
+    if len(folders) == 1 and prompted is None:
+        named = ["--task", given.task] if given.task else []
+        suggest("cloze", "predict", checkpoint, files[0], *named, "--out", "predictions.jsonl")
     for file, differences in compared.items():
         print(f"{file}: {folders[1]} - {folders[0]}, on the same {measured[0][1][file].examples} examples")
         _show_differences(differences)

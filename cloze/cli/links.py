@@ -7,8 +7,6 @@ from pathlib import Path
 
 from cloze.errors import TaskError
 
-TASK = "link_prediction"
-
 
 def evaluate(
     folder: Path, files: Sequence[str], *, known: Sequence[str], candidates: str, unknown: str, seed: int, device: str,

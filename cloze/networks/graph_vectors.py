@@ -90,8 +90,8 @@ class GraphVectors(Network):
         """The wanted states of triples (B, 3)."""
         if tokens.shape[1] != 3:
             raise RecipeError(
-                f"graph_vectors reads rows of three tokens, head, relation and tail; got {tokens.shape[1]}.\n"
-                "  Write `corpus: {triples: {}}` as the source."
+                f"graph_vectors reads triples, rows of head, relation and tail, and no texts; got rows of {tokens.shape[1]}.\n"
+                "  In a recipe write `corpus: {triples: {}}`; for vectors of entities use cloze neighbours or cloze export."
             )
         if self.training and self.unit == "updated":
             self._shorten()

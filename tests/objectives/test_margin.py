@@ -63,5 +63,5 @@ def test_entities_have_length_one_as_the_argument_says() -> None:
 
 
 def test_rows_that_are_no_triples_are_refused() -> None:
-    with pytest.raises(RecipeError, match="rows of three tokens.*got 2.\n  Write `corpus: {triples: {}}`"):
+    with pytest.raises(RecipeError, match="and no texts; got rows of 2.\n  In a recipe write `corpus: {triples: {}}`"):
         placed(1, (0.0, 0.0))(want=frozenset({"distance"}), tokens=torch.tensor([[1, 2]]))
