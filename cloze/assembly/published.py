@@ -20,6 +20,7 @@ FIGURES = re.compile(
     r"|\w+\.length|set\.\S+|schedule\.\d+\.(share|steps|epochs)"
     r"|mask\.rate(\.\S+)?|corrupt\.(mask|random|keep)|pair\.rate"
     r"|subsample\.threshold|windows\.radius|(?!functional)\w+\.(negatives|power|smoothing|z_loss|weight|limit)"
+    r"|negatives\.either|margin\.by"
     r"|training\.(batch|steps|epochs|tokens|clip)"
     r"|training\.(rate|optimizer)\..+"
 )
