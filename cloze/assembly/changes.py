@@ -31,6 +31,8 @@ def parse_change(given: str, *, option: str = "--change") -> Node:
     known = names("change")
     if name not in known:
         raise RecipeError(f"{where}: unknown change {name!r}. {nearest(name, known)}\n  Expected NAME=VALUE: lora=8.")
+    if equals and not text.strip():
+        raise RecipeError(f"{where}: expected a value after =, such as lora=8, or the name alone.")
     value = read_yaml(f"x: {text}", str(where)).value["x"].plain() if equals else {}
     return from_data({name: value}, where)
 

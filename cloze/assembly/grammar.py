@@ -31,6 +31,7 @@ from cloze.assembly.recipe import (
     TrainingSpec,
 )
 from cloze.assembly.schema import Argument, Arguments, arguments_of, read_arguments, read_part
+from cloze.assembly.widths import with_widths
 from cloze.bounds import Count, NonNegative, Positive, Share
 from cloze.reading import OrderName, Reading
 
@@ -105,10 +106,11 @@ def read(root: Node, faults: Faults) -> Recipe | None:
         if len(networks) > 1:
             faults.add(root.where, "export", f"there are {len(networks)} networks: which is the result?",
                        f"Write `export:` with one of {', '.join(networks)}.")
+    completed = {name: with_widths(entry, networks) for name, entry in entries.items()}  # type: ignore[arg-type]
     return Recipe(
         name=head["name"], paper=head["paper"], notes=head["notes"], texts=texts, sources=sources, tables=tables,  # type: ignore[arg-type]
         networks=networks,  # type: ignore[arg-type]
-        tie=tuple(tuple(group) for group in head["tie"]), reading=reading, entries=entries, mixing=head["mixing"],  # type: ignore[arg-type]
+        tie=tuple(tuple(group) for group in head["tie"]), reading=reading, entries=completed, mixing=head["mixing"],
         schedule=schedule, training=training, export=export, task=task,
     )
 

@@ -170,13 +170,10 @@ def transfers_of(given: str, *, with_files: Sequence[Path] = ()) -> list[Transfe
     found = [Transfer(one.strip()) for one in _split(given)]
     known = (FULL, FROZEN, *names("change"))
     for one in found:
-        name, _, value = one.name.partition("=")
-        if one.changes and name in known and not value:
-            raise RecipeError(f"--transfer {one.name}: expected a value for the first argument of {name}, such as {name}=8.")
+        name = one.name.partition("=")[0]
         if name not in known:
             raise RecipeError(
-                f"--transfer {one.name}: expected {FULL}, {FROZEN} or a change with its value, such as lora=8. "
-                f"{nearest(name, known)}"
+                f"--transfer {one.name}: expected {FULL}, {FROZEN} or a change, such as lora=8. {nearest(name, known)}"
             )
         if one.changes:
             check_change(one.name, option="--transfer")

@@ -50,6 +50,7 @@ class Chosen(ABC):
     of_records: ClassVar[bool] = False
     likelihood: ClassVar[bool] = True
     vectors_from: ClassVar[None] = None
+    width_arguments: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:

@@ -213,17 +213,20 @@ class MatchHidden(Match):
 
     `at: tokens` compares the states of all tokens, `at: summary` those of the token that summarises a text. `normalise: length`
     first divides every vector by its length (PKD), `standard` subtracts its mean and divides by its standard deviation
-    (MobileBERT). `project` maps the student's states to the teacher's width by one affine map for all layers and embeddings, as
-    TinyBERT's code does. `loss: cosine` is 1 - cos (DistilBERT), `squared` the squared difference; `over` says whether it is
-    summed over the numbers of a vector or averaged, `over_layers` the same for layers. `mean` compares only the means of the
-    vectors, by their squared difference, and `variance` their variances, by the absolute one (MobileBERT). `progressive` learns
-    the layers one after another, each for an equal part of the budget. Parameters: `head.*` with `project`.
+    (MobileBERT). `project` maps the student's states to this width by one affine map for all layers and embeddings, as TinyBERT's
+    code does; `teacher` means the teacher's width. `loss: cosine` is 1 - cos (DistilBERT), `squared` the squared difference;
+    `over` says whether it is summed over the numbers of a vector or averaged, `over_layers` the same for layers. `mean` compares
+    only the means of the vectors, by their squared difference, and `variance` their variances, by the absolute one (MobileBERT).
+    `progressive` learns the layers one after another, each for an equal part of the budget. Parameters: `head.*` with `project`.
     """
+
+    width_arguments = ("project",)
 
     def __init__(
         self, *, loss: HiddenLoss = "squared", layers: LayerMap = "every",
         at: Literal["tokens", "summary"] = "tokens", normalise: Literal["none", "length", "standard"] = "none",
-        project: Width | None = None, over: Over = "mean", over_layers: Over = "mean", progressive: bool = False,
+        project: Width | Literal["teacher"] | None = None, over: Over = "mean", over_layers: Over = "mean",
+        progressive: bool = False,
         width: Given[int], clock: Given[Clock | None] = None,
     ) -> None:
         super().__init__()
@@ -231,7 +234,8 @@ class MatchHidden(Match):
         self.clock = clock if progressive else None
         self.over, self.over_layers = over, over_layers
         self.takes, self.optional = frozenset(), SEQUENCES | {"block", "summaries"}
-        self.head: nn.Module = nn.Identity() if project is None else dense(width, project)
+        outputs = width if project == "teacher" else project  # a teacher that is not bound yet counts as equally wide
+        self.head: nn.Module = nn.Identity() if outputs is None else dense(width, outputs)
 
     def count(self, batch: Batch) -> Tensor:
         """The number of tokens that are not padding; at summaries, that of texts."""

@@ -52,6 +52,8 @@ class Objective(nn.Module, ABC):
     and needs no column of answers. `over_vocabulary`: one table scores every token. `vectors_from`: what vectors of
     words are learned from, `windows` of a text or `cells`, the counts of words that occur together; None for other objectives.
 
+    `width_arguments` may name a reading in place of a number: the width of the network that it comes from.
+
     `in_training_alone`: no command has a use for it, so a checkpoint holds it for its parameters alone. `factored` are the
     readings for which it takes another head's scores as a `Product`, too.
 
@@ -70,6 +72,7 @@ class Objective(nn.Module, ABC):
     of_records: bool = False
     over_vocabulary: bool = False
     vectors_from: Literal["windows", "cells"] | None = None
+    width_arguments: tuple[str, ...] = ()
     in_training_alone: bool = False
     factored: frozenset[str] = frozenset()
     head: nn.Module

@@ -8,8 +8,9 @@ gradients, so it gets no update, no weight decay and no moments: every bit stays
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -31,10 +32,15 @@ class Unfreezing(Protocol):
 
 
 class LayerwiseRates(Protocol):
-    """How fast each depth group learns (kind `layerwise`)."""
+    """How fast each depth group learns (kind `layerwise`). `moves`: the factors depend on the share of the budget spent."""
 
-    def factors(self, groups: int) -> Sequence[float]:
-        """`groups` + 1 multiples of the learning rate, embeddings first, heads last."""
+    moves: bool
+
+    def factors(self, groups: int, share: float = 0.0) -> Sequence[float]:
+        """`groups` + 1 multiples of the learning rate, embeddings first, heads last. A pure function."""
+
+
+Factor = float | Callable[[float], float]  # of the rate; a function of the share of the budget where it moves
 
 
 @dataclass(frozen=True)
@@ -134,17 +140,17 @@ class Freezing:
         seen: set[int] = set()
         self.groups: dict[tuple[str, int], list[nn.Parameter]] = {}
         self.depths: dict[str, int] = {}
-        self._factors: dict[int, float] = {}
+        self._factors: dict[int, Factor] = {}
         for name, network in networks.items():
             groups = parameters_by_depth(network)
             self.depths[name] = len(groups)
-            factors = [1.0] * (len(groups) + 1) if layerwise is None else _checked(layerwise, len(groups))
+            factors = _factors(layerwise, len(groups))
             for number, group in enumerate(groups):
                 own = [p for p in group if id(p) in unfrozen and id(p) not in seen]
                 seen.update(map(id, own))
                 self.groups[name, number] = own
                 self._factors.update({id(p): factors[number] for p in own})
-        top = 1.0 if layerwise is None or not networks else _checked(layerwise, max(self.depths.values()))[-1]
+        top = _factors(layerwise, max(self.depths.values()))[-1] if networks else 1.0
         self.heads = [p for p in module.parameters() if id(p) in unfrozen - seen]
         self._factors.update({id(p): top for p in self.heads})
         self._trainable: frozenset[tuple[str, int]] | None = None
@@ -154,7 +160,7 @@ class Freezing:
         """Split the optimiser's groups so that each has one `factor` of the rate. Call it right after the optimiser is built."""
         made: list[dict[str, Any]] = []
         for group in optimizer.param_groups:
-            parts: dict[float, list[nn.Parameter]] = {}
+            parts: dict[Factor, list[nn.Parameter]] = {}
             for parameter in group["params"]:
                 parts.setdefault(self._factors.get(id(parameter), 1.0), []).append(parameter)
             made += [{**group, "params": part, "factor": factor} for factor, part in parts.items()]
@@ -201,10 +207,25 @@ class Freezing:
 _HEADS = ("", -1)
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Give every group of an optimiser the learning rate times its `factor`."""
+def set_rate(optimizer: torch.optim.Optimizer, rate: float, share: float = 0.0) -> None:
+    """Give every group of an optimiser the learning rate times its `factor` after this share of the budget."""
     for group in optimizer.param_groups:
-        group["lr"] = rate * group.get("factor", 1.0)
+        factor: Factor = group.get("factor", 1.0)
+        group["lr"] = rate * (factor(share) if callable(factor) else factor)
+
+
+def _factors(layerwise: LayerwiseRates | None, groups: int) -> list[Factor]:
+    """The factor of each depth group and of the heads; one object each where they move, so that `prepare` keeps them apart."""
+    if layerwise is None:
+        return [1.0] * (groups + 1)
+    checked = _checked(layerwise, groups)
+    if not layerwise.moves:
+        return [*checked]
+    return [partial(_factor_at, layerwise, groups, number) for number in range(groups + 1)]
+
+
+def _factor_at(layerwise: LayerwiseRates, groups: int, number: int, share: float) -> float:
+    return layerwise.factors(groups, share)[number]
 
 
 def _checked(layerwise: LayerwiseRates, groups: int) -> list[float]:

@@ -161,7 +161,7 @@ def _update(session: Session, share: float) -> torch.Tensor:
     if run.training.clip is not None:
         clip(parameters, norm, run.training.clip)
     session.learning_rate = run.rate(share, run.training.nominal_steps)
-    set_rate(session.optimizer, session.learning_rate)
+    set_rate(session.optimizer, session.learning_rate, share)
     session.optimizer.step()
     session.model.follow()
     session.optimizer.zero_grad(set_to_none=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,13 +15,15 @@ from cloze.registry import register
 class LayerwiseRates(ABC):
     """A factor of the rate for each depth group and for the heads: the base class of every part `layerwise_rates`.
 
-    `times_argument`: the argument that says how many times the rate of the network the heads have.
+    `times_argument`: the argument that says how many times the rate of the network the heads have. `moves`: the factors depend
+    on the share of the budget that is spent.
     """
 
     times_argument: ClassVar[str | None] = None
+    moves: ClassVar[bool] = False
 
     @abstractmethod
-    def factors(self, groups: int) -> tuple[float, ...]:
+    def factors(self, groups: int, share: float = 0.0) -> tuple[float, ...]:
         """The factors of so many depth groups, embeddings first, and that of the heads."""
 
 
@@ -39,7 +42,7 @@ class Divide(LayerwiseRates):
         if not self.by > 0:
             raise RecipeError(f"layerwise_rates.divide.by: {self.by}. Expected a number above 0, such as 2.6.")
 
-    def factors(self, groups: int) -> tuple[float, ...]:
+    def factors(self, groups: int, share: float = 0.0) -> tuple[float, ...]:
         """by^-groups … by^-1, 1."""
         top = groups if self.heads else groups - 1
         return tuple(self.by ** -max(top - number, 0) for number in range(groups + 1))
@@ -57,7 +60,7 @@ class Factors(LayerwiseRates):
     each: tuple[NonNegative, ...]
     heads: NonNegative = 1.0
 
-    def factors(self, groups: int) -> tuple[float, ...]:
+    def factors(self, groups: int, share: float = 0.0) -> tuple[float, ...]:
         """As given."""
         return (*self.each, self.heads)
 
@@ -71,6 +74,36 @@ class Heads(LayerwiseRates):
 
     times_argument: ClassVar[str | None] = "times"
 
-    def factors(self, groups: int) -> tuple[float, ...]:
+    def factors(self, groups: int, share: float = 0.0) -> tuple[float, ...]:
         """1, …, 1, times."""
         return (*[1.0] * groups, self.times)
+
+
+@register("layerwise", "progressive")
+@dataclass(frozen=True)
+class Progressive(LayerwiseRates):
+    """Layers learn one after another, each in an equal part of the budget (progressive transfer; Sun et al., 2020, §3.6).
+
+    A layer does not learn before its part; in it, it has `within` times the rate, and `after` times afterwards. In each part
+    these rates grow from 0 over the first tenth and fall to 0.9 of themselves (google-research/mobilebert, `distill_util.py`).
+    Embeddings and heads have the rate itself.
+
+    Differs: in the authors' code, embeddings do not learn either; they are those of the teacher.
+
+    >>> Progressive().factors(3, 0.5), [round(factor, 3) for factor in Progressive().factors(3, 0.75)]
+    ((1.0, 0.0, 0.0, 1.0), [1.0, 0.291, 2.912, 1.0])
+    """
+
+    within: Positive = 3.0
+    after: NonNegative = 0.3
+
+    moves: ClassVar[bool] = True
+
+    def factors(self, groups: int, share: float = 0.0) -> tuple[float, ...]:
+        """1, those of the layers, 1."""
+        layers = groups - 1
+        turn = min(int(share * layers), layers - 1)
+        done = min(share * layers - turn, 1.0)
+        course = min(10.0 * done, 0.9 + 0.1 * math.sqrt(1.0 - done))
+        factors = [course * (self.within if layer == turn else self.after if layer < turn else 0.0) for layer in range(layers)]
+        return (1.0, *factors, 1.0)

@@ -204,11 +204,13 @@ def test_a_way_of_transferring_is_full_frozen_or_a_change() -> None:
     assert [one.name for one in transfers_of("keep_layers=[0,2],lora={rank: 4, on: [query, value]}")] == [
         "keep_layers=[0,2]", "lora={rank: 4, on: [query, value]}"
     ]  # fmt: skip
+    assert [one.changes for one in transfers_of("lora,adapters")] == [["lora"], ["adapters"]]
     frozen = transfers_of("frozen")[0]
     assert (frozen.changes_for("token_labelling"), frozen.changes_for("regression")) == ([], ["features"])
     for wrong, said in (("lora=x", 'change.lora.rank: got "x", expected a whole number'),
-                        ("lora", "expected a value for the first argument of lora, such as lora=8"),
-                        ("loar=8", "expected full, frozen or a change with its value, such as lora=8. Did you mean 'lora'")):
+                        ("keep_layers", 'change.keep_layers: keep_layers needs "layers"'),
+                        ("lora=", "expected a value after =, such as lora=8, or the name alone"),
+                        ("loar=8", "expected full, frozen or a change, such as lora=8. Did you mean 'lora'")):
         with pytest.raises(RecipeError, match=f"--transfer {wrong}: {said}"):
             transfers_of(f"full,{wrong}")
 

@@ -69,8 +69,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
 NARROW = [f"networks.student.{name}" for name in ("layers=1", "width=32", "heads=2", "feed_forward.inner=64")]
 DEEP = ("layers=4", "width=128", "heads=2", "bottleneck.width=16", "feed_forward.inner=24", "embedding.width=16")
 OWN = {
-    "minilm": NARROW, "tinybert": [*NARROW, "passes[1].objectives.match_hidden.project=128"],
-    "mobilebert": [f"networks.student.{value}" for value in DEEP],
+    "minilm": NARROW, "tinybert": NARROW, "mobilebert": [f"networks.student.{value}" for value in DEEP],
 }
 ALL_LAYERS = "networks.student.change.keep_layers.layers=[0,1,2,3]"
 
@@ -180,7 +179,7 @@ def test_tinybert_has_the_published_number_of_parameters_with_a_pooler() -> None
 def test_a_tinybert_of_its_teachers_layers_with_an_identity_for_the_map_has_no_loss_and_no_gradient(taught: Taught) -> None:
     sizes = ("layers=4", "width=128", "heads=2", "feed_forward.inner=512", "positions.max_length=64")
     whole = [f"networks.student.{size}" for size in sizes]
-    step, batch = taught.step(taught.recipe("tinybert", *whole, "passes[1].objectives.match_hidden.project=128"))
+    step, batch = taught.step(taught.recipe("tinybert", *whole))
     student = step.networks["student"]
     student.load_state_dict(step.networks["teacher"].state_dict())
     head: Any = step.objectives["match_hidden"].head
@@ -194,9 +193,20 @@ def test_a_tinybert_of_its_teachers_layers_with_an_identity_for_the_map_has_no_l
     assert total.item() == 0.0 and all(g is None or not g.any() for g in gradients)
 
 
+def test_tinyberts_map_ends_at_the_width_of_the_teacher_that_is_bound(taught: Taught) -> None:
+    def project(recipe: Recipe) -> Any:
+        return next(o.part.arguments["project"] for _, o in recipe.entries["main"].objectives() if o.part.name == "match_hidden")
+
+    assert project(load_recipe("tinybert")) == "teacher"
+    bound = taught.recipe("tinybert", *NARROW)
+    assert project(bound) == 128 and project(load_recipe(bound.canonical())) == 128
+    assert project(taught.recipe("tinybert", *NARROW, "passes[1].objectives.match_hidden.project=64")) == 64
+
+
 def test_mobilebert_learns_the_layers_of_its_teacher_and_then_words(taught: Taught) -> None:
     recipe = taught.recipe("mobilebert", *OWN["mobilebert"])
     transfer, pretraining = (stage.recipe for stage in recipe.stages)
+    assert transfer.training.layerwise_rates.name == "progressive" and pretraining.training.layerwise_rates is None
     step, batch = taught.step(transfer)
     losses = {"states", "means", "variances", "match_attention"}
     gradients = []

@@ -122,8 +122,7 @@ def test_q8bert_learns_ranges_that_its_folder_computes_with_and_exports_rounded_
 
 
 def test_tinybert_learns_layers_and_then_classes_from_its_teacher(tuned: Folder, tables: Path, tmp_path: Path) -> None:
-    out, learned = tmp_path / "out", "stages.intermediate.passes[1].objectives.match_hidden.project=16"
-    values = ["--set", learned, "--change", "keep_layers=[0]"]
+    out, values = tmp_path / "out", ["--change", "keep_layers=[0]"]
     assert taught("tinybert-task", tuned(), tuned(), tables, out, *values) == 0
     made = load_checkpoint(out)
     assert len(made.network.layers) == 1 and list(made.heads) == ["classification"]  # type: ignore[arg-type]

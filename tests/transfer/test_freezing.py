@@ -19,6 +19,7 @@ from cloze.transfer import (
     Divide,
     Factors,
     Gradual,
+    Progressive,
     Sequential,
 )
 from tests.making import network_of
@@ -179,6 +180,31 @@ def test_ulmfits_five_rates() -> None:
     assert rates == pytest.approx([0.000219, 0.000569, 0.001479, 0.003846, 0.01], abs=5e-7)
     assert Divide(2.0, heads=False).factors(2) == (0.5, 1.0, 1.0)
     assert Factors((0.5, 1 / 6, 1 / 3, 1.0)).factors(4) == (0.5, 1 / 6, 1 / 3, 1.0, 1.0)
+
+
+def test_layers_learn_one_after_another_where_rates_are_progressive() -> None:
+    model = Tuned(transformer())
+    made = Lamb().build(model.named_parameters())
+    Freezing(model, {"main": model.network}, layerwise=Progressive(within=2.0, after=0.5)).prepare(made)
+    depth = {id(p): number for number, group in enumerate(parameters_by_depth(model.network)) for p in group}
+    seen = []
+    for share in (0.0, 0.1 / 3, 1 / 3, 1.05 / 3, 2.1 / 3, 1.0):
+        set_rate(made, 0.1, share)
+        rates: dict[int, set[float]] = {}
+        for group in made.param_groups:
+            for parameter in group["params"]:
+                rates.setdefault(depth.get(id(parameter), 4), set()).add(round(group["lr"] / 0.1, 4))
+        assert all(len(found) == 1 for found in rates.values())
+        seen.append([rates[number].pop() for number in range(5)])
+    full = round(0.9 + 0.1 * 0.9**0.5, 4)
+    assert seen == [
+        [1.0, 0.0, 0.0, 0.0, 1.0],
+        [1.0, pytest.approx(2 * full, abs=1e-3), 0.0, 0.0, 1.0],
+        [1.0, 0.0, 0.0, 0.0, 1.0],
+        [1.0, 0.25, 1.0, 0.0, 1.0],
+        [1.0, pytest.approx(0.5 * full, abs=1e-3), pytest.approx(0.5 * full, abs=1e-3), pytest.approx(2 * full, abs=1e-3), 1.0],
+        [1.0, 0.45, 0.45, 1.8, 1.0],
+    ]
 
 
 def test_factors_that_do_not_fit_the_depth_are_refused() -> None:
