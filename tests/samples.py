@@ -17,8 +17,9 @@ def from_samples(recipe: Recipe) -> list[str]:
     """The values, as of `--set`, that name the files of a recipe's annotators and tables."""
     values = []
     for name, part in [item for text in recipe.texts.values() for item in text.annotate.items()]:
-        file = "english_mentions.jsonl" if part.name == "mentions" else _LISTS[name]
-        values.append(f"text.annotate.{name}.file={SAMPLES / file}")
+        if part.name not in ("case", "repeats"):  # these read no file
+            file = "english_mentions.jsonl" if part.name == "mentions" else _LISTS[name]
+            values.append(f"text.annotate.{name}.file={SAMPLES / file}")
     for name, part in recipe.tables.items():
         if part.name in _FILES:
             values.append(f"tables.{name}.file={SAMPLES / _FILES[part.name]}")

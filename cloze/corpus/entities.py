@@ -57,7 +57,7 @@ class Groups(NamedTuple):
 
     members: Int64
     first: Int64
-    count: Int64
+    sizes: Int64
     kind: Int64
     place: Int64
     first_owned: Int64

@@ -94,7 +94,7 @@ class Label(Edit):
             sides = {self.set: column - 1, f"{self.set}_right": after}
         number = np.bincount(row, minlength=rows.count)
         place = row, slots(number)
-        given = {}
+        given: dict[str, NDArray[np.int32]] = {}
         for name, at in sides.items():
             targets = np.zeros((rows.count, int(number.max(initial=0))), np.int32)
             positions = np.full_like(targets, -1)

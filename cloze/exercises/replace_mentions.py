@@ -124,7 +124,7 @@ class ReplaceMentions(Edit):
             bits = draw.bits(f"replace_mentions/{number}", 2 * width).reshape(rows.count, width, 2)[found.row, found.slot]
             at = np.where(owned > 0, groups.first_owned[found.entity] + below(bits[:, 0], owned), 0)
             kind, place = groups.kind[at], groups.place[at]
-            others = groups.count[kind] - (place >= 0)  # the members without the mentioned entity, if it is one
+            others = groups.sizes[kind] - (place >= 0)  # the members without the mentioned entity, if it is one
             drawn = below(bits[:, 1], np.maximum(others, 1))
             drawn += (place >= 0) & (drawn >= place)
             real = (owned > 0) & (others > 0)

@@ -10,6 +10,7 @@ from cloze.interop import (  # noqa: F401  the imports make the architectures kn
     bert,
     distilbert,
     electra,
+    ernie,
     flaubert,
     gpt,
     gpt2,

@@ -45,6 +45,8 @@ class Kind:
 KINDS = {
     "bert": Kind("bert", "BertForPreTraining", "wordpiece", classifier="BertForSequenceClassification"),
     "distilbert": Kind("distilbert", "DistilBertForMaskedLM", "wordpiece", _DISTIL, "DistilBertForSequenceClassification"),
+    "ernie": Kind("ernie", "ErnieForPreTraining", "wordpiece", {**_ENCODER, "use_task_id": True, "task_type_vocab_size": 4},
+                  "ErnieForSequenceClassification"),
     "mobilebert": Kind("mobilebert", "MobileBertForPreTraining", "wordpiece", _MOBILE, "MobileBertForSequenceClassification"),
     "roberta": Kind("roberta", "RobertaForMaskedLM", "roberta", {**_ENCODER, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
                     "RobertaForSequenceClassification"),

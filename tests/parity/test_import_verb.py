@@ -15,9 +15,9 @@ pytestmark = pytest.mark.parity
 
 KNOWN = (
     "bert", "distilbert", "mobilebert", "roberta", "albert", "electra", "xlm", "flaubert", "xlnet", "modernbert", "openai-gpt",
-    "gpt2", "t5", "bart",
+    "gpt2", "t5", "bart", "ernie",
 )
-FILL = ("bert", "distilbert", "mobilebert", "roberta", "albert", "xlm", "flaubert", "xlnet", "modernbert")
+FILL = ("bert", "distilbert", "mobilebert", "roberta", "albert", "xlm", "flaubert", "xlnet", "modernbert", "ernie")
 WRITE = ("openai-gpt", "gpt2", "t5", "bart")
 ANSWER = ("t5", "bart")
 RECIPES = {
@@ -25,7 +25,7 @@ RECIPES = {
     "electra": "ELECTRA:",
     "xlm": "Cross-lingual", "flaubert": "FlauBERT:", "xlnet": "XLNet:", "modernbert": "Smarter",
     "openai-gpt": "Improving Language Understanding", "gpt2": "Language Models are Unsupervised", "t5": "Exploring the Limits",
-    "bart": "BART:",
+    "bart": "BART:", "ernie": "BERT:",
 }  # fmt: skip
 
 

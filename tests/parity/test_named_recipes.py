@@ -23,6 +23,7 @@ RECIPES = {
     "flaubert": ("unigram", "AutoModelForMaskedLM", "FlaubertWithLMHeadModel"),
     "xlm-en": ("unigram", "AutoModelForMaskedLM", "XLMWithLMHeadModel"),
     "electra-small": ("wordpiece", "AutoModelForPreTraining", "ElectraForPreTraining"),
+    "ernie-2.0": ("wordpiece", "AutoModelForMaskedLM", "ErnieForMaskedLM"),
     "electra-base": ("wordpiece", "AutoModelForPreTraining", "ElectraForPreTraining"),
 }
 
@@ -33,7 +34,9 @@ def test_a_published_recipe_opens_with_the_same_states(systems: ModuleType, tmp_
     pieces = systems.tokenizer(kind)
     recipe = load_recipe(name, size="tiny")
     state = build_step(recipe, vocab_size=pieces.size).state_dict()
-    assert Publisher(recipe, pieces)(tmp_path, state, 3) == []
+    remarks = Publisher(recipe, pieces)(tmp_path, state, 3)
+    further = ["case", "elsewhere", "order", "distance"] if name == "ernie-2.0" else []  # heads that transformers lacks
+    assert [remark.partition(":")[0] for remark in remarks] == further
     check(tmp_path, auto, cls)
     generator = tmp_path / "cloze" / "networks" / "generator"
     assert generator.exists() == name.startswith("electra")
