@@ -64,7 +64,6 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.usefixtures("fewer_baselines")
 @pytest.mark.parametrize("name", distinct(TEXTS.get))
 def test_it_trains_eight_steps_on_a_sample(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
