@@ -54,7 +54,8 @@ def layer_pairs(layers: LayerMap, student: int, teacher: int, *, embeddings: boo
     if layers == "top":
         return [(student, teacher)]
     if layers == "same":
-        _require(student == teacher, f"the student has {student} layers, the teacher {teacher}", layers)
+        reason = f"the student has {student} layers, the teacher {teacher}"
+        _require(student == teacher, reason, layers, first=f"Bind a teacher of {student} layers, or list")
         return [(layer, layer) for layer in range(1, student + 1)]
     if layers in ("skip", "last"):
         _require(student > 1, "the student has one layer, and none below the top", layers)
@@ -70,10 +71,10 @@ def layer_pairs(layers: LayerMap, student: int, teacher: int, *, embeddings: boo
     return list(enumerate(layers, start=1))
 
 
-def _require(fits: bool, reason: str, layers: Any) -> None:
+def _require(fits: bool, reason: str, layers: Any, *, first: str = "List") -> None:
     if not fits:
         raise RecipeError(
-            f"layers: {layers}: {reason}.\n  List the teacher's layers for the student's layers 1, 2, …: `layers: [2, 4, 6]`."
+            f"layers: {layers}: {reason}.\n  {first} the teacher's layers for the student's layers 1, 2, …: `layers: [2, 4, 6]`."
         )
 
 

@@ -251,7 +251,7 @@ def test_a_student_of_one_layer_has_none_below_the_top() -> None:
     [
         ("every", "the teacher's 5 layers are not a multiple of the student's 3"),
         ((6,), "the student has 3 layers, the teacher 5"),
-        ("same", "the student has 3 layers, the teacher 5"),
+        ("same", "the student has 3 layers, the teacher 5.\n  Bind a teacher of 3 layers, or list the teacher's layers"),
     ],
 )
 def test_layers_that_cannot_be_paired_are_refused(layers: Any, message: str) -> None:

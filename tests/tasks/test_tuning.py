@@ -30,7 +30,7 @@ from cloze.training.checkpoint import Checkpoints
 
 QUICK = ["training.batch=8", "training.epochs=3", "training.rate.peak=2e-3", "corpus.length=24", "task.patience=0"]
 SAID = ["the", "cat", "dog", "saw", "rain"]
-LEARN = [*QUICK, "training.epochs=10", "training.rate.peak=5e-3", "objectives[0].dropout=0", "network.dropout=0"]
+LEARN = [*QUICK, "training.epochs=6", "training.rate.peak=5e-3", "objectives[0].dropout=0", "network.dropout=0"]
 
 
 def quiet(line: str) -> None:
@@ -52,7 +52,8 @@ def events(out: Path, kind: str) -> list[dict[str, Any]]:
 def test_every_system_learns_an_easy_task_and_its_folder_says_the_same(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path, system: str
 ) -> None:
-    made = tune(folder(system), tables, tmp_path / "out", *LEARN)
+    longer = ["training.epochs=10"] if system == "electra" else []  # its embeddings are narrow
+    made = tune(folder(system), tables, tmp_path / "out", *LEARN, *longer)
     standing = made.outcomes[1].standing
     assert standing.metrics["accuracy"] >= 0.9
     learner, told = load_tuned(load_checkpoint(tmp_path / "out"))
