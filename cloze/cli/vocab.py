@@ -96,6 +96,60 @@ def candidates(
         typer.echo(f"{out}: a tokenizer with {made.size:,} ids")
 
 
+@app.command()
+def entities(
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint.")],
+    vectors: Annotated[Path, typer.Option(help="Vectors of words and entities in one space, such as Wikipedia2Vec's.")],
+    out: Annotated[Path, typer.Option(help="The folder to write.")],
+    prefix: Annotated[str, typer.Option(help="How the entries that are entities begin.")] = "ENTITY/",
+    as_json: Json = False,
+) -> None:
+    """Write the checkpoint with a token for each entity, its row aligned from vectors, without training (E-BERT).
+
+    Example: cloze vocab entities BERT --vectors wiki.txt --out E-BERT; cloze fill E-BERT "[ENTITY/Q90] / Paris is in [MASK]."
+    """
+    from cloze.assembly.entity_rows import add_entities
+
+    made = add_entities(checkpoint, vectors, out, prefix=prefix)
+    if as_json:
+        typer.echo(json.dumps({"entities": made.entities, "words": made.words, "explained": made.explained}))
+        return
+    typer.echo(f"{out}: {made.entities:,} entities; the map was fitted to {made.words:,} words and explains {made.explained:.1%} "
+               "of their rows")
+    for remark in made.remarks:
+        typer.echo(remark)
+
+
+@app.command()
+def mentions(
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint of `cloze vocab entities`.")],
+    file: Annotated[Path, typer.Argument(help="Mentions as JSON lines; `cloze link` writes them.")],
+    out: Annotated[Path, typer.Option(help="The file to write: a text per line.")],
+    reading: Annotated[str, typer.Option("--as", help="concat (`[ENTITY/Q90] / Paris`) or replace (`[ENTITY/Q90]`).")] = "concat",
+    prefix: Annotated[str, typer.Option(help="How the entries that are entities begin.")] = "ENTITY/",
+) -> None:
+    """Write texts with the tokens of the entities that they mention.
+
+    Example: cloze vocab mentions E-BERT mentions.jsonl --as concat --out text.txt; cloze embed E-BERT --file text.txt
+    """
+    from cloze.assembly.entity_rows import with_mentions
+    from cloze.errors import UserError
+    from cloze.text import Tokenizer
+    from cloze.text.matching import read_text
+    from cloze.text.mentions import Mentions
+    from cloze.whole import whole_file
+
+    if reading not in ("concat", "replace"):
+        raise UserError(f"--as {reading}: expected concat or replace.")
+    tokenizer = Tokenizer.load(checkpoint)
+    given = list(Mentions(file=str(file)).records(read_text(str(file), "mentions")))
+    lines = [with_mentions(one, tokenizer, reading, prefix=prefix).replace("\n", " ") for one in given]  # type: ignore[arg-type]
+    changed = sum(line != one.text.replace("\n", " ") for line, one in zip(lines, given, strict=True))
+    with whole_file(out) as stage:
+        stage.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    typer.echo(f"{out}: {len(lines):,} texts, {changed:,} of them with entities that {checkpoint} knows")
+
+
 def _texts(corpus: list[str], text_format: str) -> Iterator[str]:
     from cloze.corpus.readers import read_documents
 

@@ -164,15 +164,15 @@ class Mentions(Listed):
 
     def units_of(self, content: str) -> TextUnits:
         """The mentions of every text."""
-        return TextUnits(self._records(content))
+        return TextUnits(one for one in self.records(content) if one.units)
 
-    def _records(self, content: str) -> Iterator[Given]:
-        """The texts that have mentions. All faults are reported together, with their lines."""
+    def records(self, content: str) -> Iterator[Given]:
+        """All texts with their mentions. All faults are reported together, with their lines."""
         faults = Faults(str(self.file))
         for number, row in enumerate(content.split("\n"), 1):
             if row and not row.isspace():
                 found = self._record(row, number, faults)
-                if found is not None and found.units:
+                if found is not None:
                     yield found
         faults.check()
 
