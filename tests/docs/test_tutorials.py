@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+from cloze.assembly.build import load_checkpoint
 
 from . import test_tour
 from .test_tour import blocks, run_commands, run_session
@@ -53,6 +56,19 @@ def test_the_tutorial_on_a_domain_and_pairs_runs(
     train, dev = ({json.loads(line)["text"] for line in own} for own in lines)
     assert train and dev and not train & dev, "no paragraph is in both"
     assert json.loads(Path("my-pairs/cloze/task.json").read_text())["labels"] == ["other", "same"]
+
+
+def test_the_tutorial_on_knowledge_graphs_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    smaller = {"k=800": "k=60", "k=600": "k=60", "range(3)": "range(1)", "--test test.tsv --out": "--set training.epochs=1 --out"}
+    run_page(FOLDER / "knowledge-graph.md", capsys, monkeypatch, smaller)
+    assert (Path("industries") / "cloze" / "tables" / "facts.safetensors").exists()
+    assert json.loads(Path("trades/cloze/task.json").read_text())["labels"] == sorted(["银行", "船厂", "面包店", "啤酒厂"])
+    begun, plain = load_checkpoint("my-ernie/cloze/checkpoints/step-00000000"), load_checkpoint("my-bert")
+    mine = begun.network.state_dict()
+    assert all(torch.equal(mine[name], tensor) for name, tensor in plain.network.state_dict().items())
 
 
 def test_every_tutorial_is_run() -> None:
