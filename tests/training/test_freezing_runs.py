@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from cloze.training import averaged, static_optimizers  # noqa: F401  register o
 from cloze.training.freezing import Freezing, Only, parameters_by_depth, set_rate
 from cloze.training.loop import train
 from cloze.training.rates import Plateau, observe_losses
-from cloze.transfer import Divide, Gradual
+from cloze.transfer import Divide, Gradual, Progressive
 
 WAY = {"train": {"main": Gradual(every=0.25, of="budget")}, "layerwise": Divide(2.6)}
 
@@ -37,6 +38,18 @@ def test_a_run_unfreezes_from_the_top(tmp_path: Path, budget: str, frozen: list[
     after = groups_of(step)
     kept = [n for n in range(3) if all(torch.equal(a, b) for a, b in zip(before[n], after[n], strict=True))]
     assert kept == frozen
+
+
+@pytest.mark.parametrize(("budget", "moved"), [("2steps", [1]), ("4steps", [1, 2])])
+def test_progressive_rates_move_up_with_the_share_of_the_budget(tmp_path: Path, budget: str, moved: list[int]) -> None:
+    """Of four steps, the first and the third begin the part of a layer, at a rate of 0."""
+    step = bert()
+    before = groups_of(step)
+    way = Progressive(within=1.0, after=0.0)
+    part = {"factors": lambda groups, share=0.0: way.factors(groups, share * int(budget[0]) / 4)}
+    train(tiny_run(tmp_path, step=step, budget=budget, layerwise=SimpleNamespace(moves=True, **part)))
+    after = groups_of(step)
+    assert [n for n in (1, 2) if not all(torch.equal(a, b) for a, b in zip(before[n], after[n], strict=True))] == moved
 
 
 def test_a_run_that_was_broken_off_goes_on_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
