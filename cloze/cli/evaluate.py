@@ -51,7 +51,12 @@ def command(
     known: Annotated[
         list[str] | None, typer.Option(help="link_prediction: files of known facts, no wrong answers: train.tsv,dev.tsv.")
     ] = None,
-    candidates: Annotated[str, typer.Option(help="link_prediction: rank all entities, or so many random ones.")] = "all",
+    candidates: Annotated[
+        str | None, typer.Option(help="link_prediction: rank all entities, or so many random ones; default: all, KG-BERT: 100.")
+    ] = None,
+    graph: Annotated[
+        str | None, typer.Option(help="link_prediction: the graph with the entities to rank, for networks that read texts.")
+    ] = None,
     bootstrap: Annotated[int | None, typer.Option(help="95 % intervals from this many resamples, such as 1000.")] = None,
     seed: Annotated[int, typer.Option(help="Random seed for --bootstrap and --shots.")] = 0,
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
@@ -85,7 +90,7 @@ def command(
 
         evaluate_links(
             checkpoint, files or (), known=known or (), candidates=candidates, unknown=unknown, seed=seed, device=device,
-            as_json=as_json,
+            as_json=as_json, graph=graph,
         )
         return
     if similarity or analogies:

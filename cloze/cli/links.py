@@ -9,8 +9,8 @@ from cloze.errors import TaskError
 
 
 def evaluate(
-    folder: Path, files: Sequence[str], *, known: Sequence[str], candidates: str, unknown: str, seed: int, device: str,
-    as_json: bool,
+    folder: Path, files: Sequence[str], *, known: Sequence[str], candidates: str | None, unknown: str, seed: int,
+    device: str, as_json: bool, graph: str | None = None,
 ) -> None:
     """Rank the entities of the facts in some files, and print the measures."""
     import json
@@ -18,14 +18,17 @@ def evaluate(
     from cloze.assembly.build import load_checkpoint
     from cloze.cli.evaluate import show
     from cloze.decoding.progress import Progress
-    from cloze.tasks.link_prediction import SIDES, evaluate_links, read_questions, scorer_of
+    from cloze.tasks.link_prediction import SIDES, evaluate_links, read_questions
+    from cloze.tasks.link_texts import scorer_of_any
 
     if not files:
         raise TaskError("no facts to evaluate on. Name a file of triples: cloze evaluate KG test.tsv --task link_prediction")
     if unknown not in ("skip", "zero"):
         raise TaskError(f"--unknown {unknown}: expected skip, or zero (facts with ids that were never trained count as last).")
-    count = _count(candidates)
-    scorer = scorer_of(load_checkpoint(folder, device))
+    asked_for = None if candidates is None else _count(candidates)
+    scorer = scorer_of_any(load_checkpoint(folder, device), graph)
+    usual = scorer.usual if scorer.usual is not None and scorer.usual < len(scorer.entities) else None
+    count = usual if candidates is None else asked_for
     listed = [name for given in known for name in given.split(",") if name]
     asked = {file: read_questions(scorer, file, listed) for file in files}
     found = {}

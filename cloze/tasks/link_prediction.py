@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -33,8 +33,14 @@ _SCORES = 1 << 24  # scores held at a time
 
 
 class LinkScorer(ABC):
-    """A model that scores triples. `entities` and `relations` are the ids that it knows, by their numbers."""
+    """A model that scores triples. `entities` and `relations` are the ids that it knows, by their numbers.
 
+    `usual` is how many random candidates are ranked unless the user says otherwise; None: all. `at_once` bounds the scores that
+    it is asked for together.
+    """
+
+    usual: ClassVar[int | None] = None
+    at_once: ClassVar[int] = _SCORES
     entities: Sequence[str]
     relations: Sequence[str]
 
@@ -66,7 +72,7 @@ class VectorScorer(LinkScorer):
 
 
 def scorer_of(loaded: Any) -> LinkScorer:
-    """The scorer of an opened checkpoint. One that scores no triples is a `CheckpointError`."""
+    """The scorer of an opened checkpoint with vectors of entities. One that scores no triples is a `CheckpointError`."""
     if isinstance(loaded.network, GraphVectors):
         return VectorScorer(loaded.network, loaded.tokenizer.spellings)
     raise CheckpointError(
@@ -163,7 +169,7 @@ def ranks(
     """
     answers = KnownAnswers(questions.known, column, len(scorer.relations))
     size = len(scorer.entities)
-    step = max(1, _SCORES // (size if candidates is None else candidates + 1))
+    step = max(1, scorer.at_once // (size if candidates is None else candidates + 1))
     found, numbers = [], []
     for low in range(0, len(questions.facts), step):
         facts = questions.facts[low : low + step]
