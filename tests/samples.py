@@ -10,7 +10,10 @@ SAMPLES = Path(__file__).resolve().parents[1] / "cloze" / "samples"
 WIDTH = 32  # of vectors.txt
 #: What a table of each kind reads, by its argument `file`.
 _FILES = {"triples": "chinese_facts.tsv", "vectors": "vectors.txt", "text_vectors": "vectors.txt", "senses": "supersenses.tsv"}
-_LISTS = {"phrase": "chinese_phrases.txt", "entity": "chinese_entities.txt"}
+_LISTS = {
+    "phrase": "chinese_phrases.txt", "entity": "chinese_entities.txt", "pos": "english_pos.tsv",
+    "polarity": "english_polarity.tsv", "stars": "english_stars.tsv",
+}
 
 
 def from_samples(recipe: Recipe) -> list[str]:

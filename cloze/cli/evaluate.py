@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from cloze.cli.prompts import Demonstrations, Shots, Template, Verbalise, prompt_of
+from cloze.cli.rows import table
 from cloze.cli.with_files import WithFiles
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def command(
     unknown: Annotated[str, typer.Option(help="Words without a vector: skip, or zero (cosine 0; wrong).")] = "skip",
     lower: Annotated[bool, typer.Option("--lower", help="Word vectors: look words up in lower case.")] = False,
     facts: Annotated[list[str] | None, typer.Option(help="Masked models: sentences with [MASK] and their objects.")] = None,
+    senses: Annotated[list[str] | None, typer.Option(help="Networks of senses: texts with a word and its supersense.")] = None,
     no_leaks: Annotated[bool, typer.Option("--no-leaks", help="Facts: leave out subjects whose name has the object.")] = False,
     known: Annotated[
         list[str] | None, typer.Option(help="link_prediction: files of known facts, no wrong answers: train.tsv,dev.tsv.")
@@ -78,12 +80,20 @@ def command(
 
     Knowledge graphs: ranks of the right head and tail of each fact. Example: cloze evaluate KG test.tsv --task link_prediction
     --known train.tsv,dev.tsv
+
+    Senses: how often a network of sense_prediction is right about words that may have several, next to always giving their first
+    or their usual sense. Columns: text, word, sense, and start where the word is in the text twice.
     """
     if facts or no_leaks:
         from cloze.cli.facts import evaluate as evaluate_facts
 
         every = [*(facts or ()), *(files or ())]
         evaluate_facts(checkpoint, every, no_leaks=no_leaks, batch=batch, device=device, as_json=as_json)
+        return
+    if senses:
+        from cloze.cli.senses import evaluate as evaluate_senses
+
+        evaluate_senses(checkpoint, [*senses, *(files or ())], batch=batch, device=device, as_json=as_json)
         return
     if task == "link_prediction":
         from cloze.cli.links import evaluate as evaluate_links
@@ -266,17 +276,3 @@ def _print_json(folders: list[Path], measured: list[Any], compared: dict[str, An
             file: {name: one._asdict() for name, one in own.items()} for file, own in compared.items()
         }
     print(json.dumps(made, indent=2, ensure_ascii=False))
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Rows with the same keys as lines: names to the left, numbers to the right."""
-    shown = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)] if rows else []
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])
-        for row in shown
-    ]
-
-
-def _cell(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -36,7 +36,7 @@ def evaluate(checkpoint: Path, files: Sequence[str], *, no_leaks: bool, batch: i
 
 
 def _show(file: str, found: Found) -> None:
-    from cloze.cli.evaluate import table
+    from cloze.cli.rows import table
 
     print(f"{file}: {found.overall.facts} facts")
     several = found.relations if len(found.relations) > 1 else ()

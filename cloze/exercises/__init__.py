@@ -35,6 +35,7 @@ from cloze.exercises import (
     permute,
     predict,
     predict_items,
+    predict_labels,
     predict_senses,
     reference,
     reorder,
@@ -58,8 +59,8 @@ from cloze.exercises.facts import TokenFacts
 
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "arcs", "body_first", "boundaries", "bring", "close", "copy", "corrupt",
-    "corrupt_items", "cut", "delete", "distance", "favour", "frame", "hide", "inject", "inverse_cloze", "label", "link", "mask",
-    "match", "mismatch", "only", "order", "pair", "pair_half", "permutation", "permute", "predict", "predict_items",
-    "predict_senses", "reference", "reorder", "replace_mentions", "retokenize", "rotate", "separate", "show", "shuffle",
-    "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows",
+    "corrupt_items", "cut", "delete", "distance", "favour", "frame", "hide", "inject", "inverse_cloze", "label", "link",
+    "mask", "match", "mismatch", "only", "order", "pair", "pair_half", "permutation", "permute", "predict", "predict_items",
+    "predict_labels", "predict_senses", "reference", "reorder", "replace_mentions", "retokenize", "rotate", "separate",
+    "show", "shuffle", "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows",
 ]

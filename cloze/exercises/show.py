@@ -20,16 +20,19 @@ class Show(Edit):
     that of the row's record, at every token of the text (SentiLARE, Ke et al., 2020). `set` defaults to that name.
 
     A token does not show the label of its unit if it is hidden: if it is masked, and `corrupt` has not kept it. The label of a
-    record is shown at hidden tokens, too.
+    record is shown at hidden tokens, too; so is that of a layer with `hidden`, for units of whole texts.
     """
 
     layer: str | None = None
     column: str | None = None
     set: str | None = None
+    hidden: bool = False
 
     def __post_init__(self) -> None:
         if (self.layer is None) == (self.column is None):
             raise RecipeError("show: expected the name of a layer or of a column, one of them.")
+        if self.hidden and self.layer is None:
+            raise RecipeError("show: hidden is for layers; the label of a record is always shown at hidden tokens.")
 
     @property
     def takes(self) -> frozenset[str]:
@@ -39,7 +42,9 @@ class Show(Edit):
     @property
     def optional(self) -> frozenset[str]:
         """Fields used if present: what is hidden, and what the frame inserted."""
-        return frozenset({"masked", "original"} if self.layer is not None else {"special"})
+        if self.layer is None:
+            return frozenset({"special"})
+        return frozenset() if self.hidden else frozenset({"masked", "original"})
 
     @property
     def gives(self) -> frozenset[str]:
@@ -52,7 +57,7 @@ class Show(Edit):
             shown = np.where(rows["special"], 0, shown) if "special" in rows else shown
             return rows.having_all({given: shown.astype(np.int32)})
         labels = rows[f"labels/{self.layer}"].astype(np.int32)
-        if "masked" not in rows:
+        if self.hidden or "masked" not in rows:
             return rows.having_all({given: labels})
         hidden = rows["masked"]
         if "original" in rows:

@@ -15,10 +15,10 @@ from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable
 from cloze.interop.arguments import complete
 from cloze.interop.card import Card, write_card
 from cloze.interop.choice import Choice, against_hint, choose, usual
+from cloze.interop.embeddings import OWN_EMBEDDINGS, added_up, plain_embeddings
 from cloze.interop.files import WEIGHTS, read_json, staged, write_json, write_tensors
 from cloze.interop.mapping import Line, to_theirs
 from cloze.interop.model import PROBLEMS, Head, Model, as_classifier
-from cloze.interop.senses import OWN_SENSES, kept_apart, without_senses
 from cloze.interop.sentences import gives_sentences, write_sentences
 from cloze.reading import Reading
 from cloze.text.tokenizer import Tokenizer
@@ -45,16 +45,16 @@ def export_folder(
     Files: config.json, model.safetensors (fp32, tied weights once), the tokenizer's, README.md, generation_config.json where
     transformers generates with the class, modules.json where sentence-transformers can pool it, and in addition
     cloze/network.json (our arguments and heads), cloze/heads.safetensors (heads that transformers does not know),
-    cloze/changed.safetensors (of a changed network, what its plain form lacks), cloze/senses.safetensors (vectors of senses) and
-    cloze/tables/ (what is looked up while reading text, if anything is). They appear whole or not at all. `architecture` selects
-    one by its `model_type` if several fit the shape (the generator of ELECTRA); if another one is chosen, a remark gives the
-    reason. `labels` are the names of a classifier's classes.
+    cloze/changed.safetensors (of a changed network, what its plain form lacks), cloze/embeddings.safetensors (vectors of senses
+    and labels) and cloze/tables/ (what is looked up while reading text, if anything is). They appear whole or not at all.
+    `architecture` selects one by its `model_type` if several fit the shape (the generator of ELECTRA); if another one is chosen,
+    a remark gives the reason. `labels` are the names of a classifier's classes.
 
     Errors: a tokenizer with more ids than the network has vectors is a `CheckpointError`.
     """
     folder = Path(folder)
     given = _completed(model)
-    model = _with_classifiers(without_senses(given))
+    model = _with_classifiers(plain_embeddings(given))
     vocab_size = int(model.network["embeddings.tokens.weight"].shape[0]) if _has_table(model) else tokenizer.size
     if tokenizer.size > vocab_size:
         raise CheckpointError(
@@ -65,7 +65,7 @@ def export_folder(
     choice: Choice | list[str] = [model.no_plain_form] if model.no_plain_form else choose(
         model, tokenizer_kind=tokenizer.kind, pad=pad, hint=architecture
     )
-    apart = kept_apart(given)
+    apart = added_up(given)
     remarks = remarks_of(model, choice, reading)
     if isinstance(choice, Choice):
         expected = architecture or usual(model, tokenizer_kind=tokenizer.kind, pad=pad)
@@ -89,13 +89,13 @@ def export_folder(
         if model.changed:
             write_tensors(stage / OWN_CHANGED, model.changed)
         if apart and isinstance(choice, Choice):
-            write_tensors(stage / OWN_SENSES, apart)
+            write_tensors(stage / OWN_EMBEDDINGS, apart)
         _write_tokenizer(stage, tokenizer, reading, model, choice)
         if gives_sentences(model, choice):
             write_sentences(stage, model)
         write_json(stage / DESCRIPTION, _description(given, choice, reading, card, labels, remarks))
         write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=card.folder or folder.name)
-    for name, tensors_ in ((OWN_HEADS, own), (OWN_CHANGED, model.changed), (OWN_SENSES, apart)):
+    for name, tensors_ in ((OWN_HEADS, own), (OWN_CHANGED, model.changed), (OWN_EMBEDDINGS, apart)):
         if not tensors_:
             (folder / name).unlink(missing_ok=True)  # files of an earlier model in the folder
     return remarks

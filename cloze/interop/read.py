@@ -22,13 +22,13 @@ from cloze.bounds import DEEPEST
 from cloze.errors import CheckpointError, nearest
 from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, NAMED_ROLES, Architecture, HeadTable, Setting
 from cloze.interop.arguments import derived, flat, nested
+from cloze.interop.embeddings import own_embeddings
 from cloze.interop.export import DESCRIPTION, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
 from cloze.interop.files import WEIGHTS, read_json, read_tensors, read_weights
 from cloze.interop.heads import own_names, read_heads
 from cloze.interop.mapping import to_ours
 from cloze.interop.model import Head, Model, Table, defaults
 from cloze.interop.own import own_description
-from cloze.interop.senses import with_senses
 from cloze.reading import Reading
 from cloze.renamed import translated
 from cloze.text.tokenizer import Tokenizer
@@ -175,7 +175,7 @@ def _model(
         nested(arguments, architecture.part), order, network, heads, architecture.part, spare, input_edits, tables, languages,
         changes, changed,
     )
-    model = with_senses(model, folder)
+    model = own_embeddings(model, folder)
     roles = _roles(found, own)
     return model, _labels(config, heads, roles), remarks
 

@@ -242,6 +242,13 @@ class Table:
     inputs: Mapping[str, int] | None = None
 
 
+@register("embedding", "table_with_labels")
+@dataclass(frozen=True, kw_only=True)
+class TableWithLabels(Table):
+    """A `table` whose further `inputs` are labels, of which most tokens have none, as `show` gives them: reading id 0, no label,
+    does not train its vector (SentiLARE's code; a head that is tied to the table does)."""
+
+
 @register("embedding", "table_with_senses")
 @dataclass(frozen=True, kw_only=True)
 class TableWithSenses(Table):

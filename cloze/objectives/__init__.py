@@ -29,6 +29,7 @@ from cloze.objectives.embedding import Embedding
 from cloze.objectives.entity_prediction import EntityPrediction
 from cloze.objectives.factorisation import Factorisation
 from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
+from cloze.objectives.label_prediction import label_prediction
 from cloze.objectives.margin import Margin
 from cloze.objectives.match import MatchAttention, MatchHidden, MatchScores
 from cloze.objectives.mixed import MixedClassification, mixed_classification
@@ -60,6 +61,7 @@ __all__ = [
     "Sample", "SensePrediction", "SequenceLabelling", "Several", "SoftClassification", "SpanBoundary", "SpanExtraction",
     "StochasticAnswer", "TextChoice", "TextClassification", "TextPrediction", "TextRegression", "TextSeveral",
     "TripleContrast", "WordLabelling", "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling",
+    "label_prediction",
     "mixed_classification", "outside", "pooled_classification", "regress", "relation_prediction", "sampled_prediction",
     "sense_prediction", "sequence_labelling", "several", "soft_classification", "span_boundary", "token_labelling",
     "token_prediction",

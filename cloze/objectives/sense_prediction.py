@@ -42,8 +42,9 @@ class SensePrediction(TargetsAtPositions):
     factored = frozenset({"scores"})
     likelihood = False
 
-    def __init__(self, *, set: str, of: str, vectors: nn.Embedding, allowed: Tensor) -> None:
+    def __init__(self, *, set: str, of: str, name: str, vectors: nn.Embedding, allowed: Tensor) -> None:
         super().__init__(set=set)
+        self.name = name  # of the look-up table
         self.asked = f"positions/{of}"
         self.takes = self.takes | {self.asked}
         self.optional = self.optional | SEQUENCES
@@ -114,4 +115,4 @@ def sense_prediction(
     allowed = torch.zeros(vocab_size, vectors.num_embeddings, dtype=torch.bool)
     if known is not None:
         allowed[: len(known)] = torch.from_numpy(known)
-    return SensePrediction(set=set, of=of, vectors=vectors, allowed=allowed)
+    return SensePrediction(set=set, of=of, name=senses, vectors=vectors, allowed=allowed)

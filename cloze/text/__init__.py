@@ -15,6 +15,7 @@ from cloze.text.retokenize import retokenized
 from cloze.text.roles import ROLES
 from cloze.text.segment import Dictionary, Jieba, Segmenter
 from cloze.text.sentences import split_sentences
+from cloze.text.sentiment import WordSenses
 from cloze.text.tokenizer import Encoded, Tokenizer
 from cloze.text.training import BPE, ByteBPE, TextSpec, Unigram, WordPiece, train
 from cloze.text.words import Words
@@ -41,6 +42,7 @@ __all__ = [
     "Tokenizer",
     "Unigram",
     "WordPiece",
+    "WordSenses",
     "Words",
     "retokenized",
     "split_sentences",

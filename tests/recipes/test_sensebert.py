@@ -172,6 +172,6 @@ def test_the_folder_opens_in_transformers_and_again_here_bit_for_bit(
     again = Publisher(own.recipe, own.tokenizer, own.tables)
     again(tmp_path / "again", step.state_dict(), 1)
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (tmp_path / "run" / "model.safetensors").read_bytes()
-    (tmp_path / "run" / "cloze" / "senses.safetensors").unlink()
-    with pytest.raises(ClozeError, match="senses.safetensors: there is no such file; the network adds vectors of senses"):
+    (tmp_path / "run" / "cloze" / "embeddings.safetensors").unlink()
+    with pytest.raises(ClozeError, match="embeddings.safetensors: there is no such file; the network adds vectors of senses"):
         load_checkpoint(tmp_path / "run")

@@ -1,0 +1,65 @@
+"""Ask for the labels of masked words, or of whole rows, with "none" as a label of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from cloze.errors import RecipeError
+from cloze.exercises.edit import Edit
+from cloze.exercises.units.question import columns_of
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows, before, counted
+
+
+@register("edit", "predict_labels")
+@dataclass(frozen=True)
+class PredictLabels(Edit):
+    """Ask for the label that a masked token has in the annotation layer `layer`, as `show` numbers it: the label + 1, 0 for none
+    (SentiLARE; Ke et al., 2020, §3.3).
+
+    Asked are the masked tokens that some layer of `known` marks, by default `layer` alone: a noun without polarity is asked for
+    its polarity, which is 0, and a word that is in no layer is not asked. `of: row` asks once for each row: for the label of its
+    first token that has one. Gives `targets/<set>`, of tokens `positions/<set>`, too; `set` defaults to the layer.
+    """
+
+    layer: str
+    of: Literal["tokens", "row"] = "tokens"
+    known: tuple[str, ...] = ()
+    set: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.of == "row" and self.known:
+            raise RecipeError("predict_labels: known chooses among masked tokens; leave it out with of: row.")
+
+    @property
+    def takes(self) -> frozenset[str]:
+        layers = {f"labels/{name}" for name in (self.layer, *self.known)}
+        return frozenset({"tokens", "length", *layers} | ({"masked"} if self.of == "tokens" else set()))
+
+    @property
+    def gives(self) -> frozenset[str]:
+        name = self.set or self.layer
+        return frozenset({f"targets/{name}"} | ({f"positions/{name}"} if self.of == "tokens" else set()))
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        name, labels = self.set or self.layer, rows[f"labels/{self.layer}"]
+        real = before(rows["length"], labels.shape[1])
+        if self.of == "row":
+            marked = real & (labels > 0)
+            first = np.take_along_axis(labels, marked.argmax(1)[:, None], axis=1)[:, 0] if labels.shape[1] else labels.sum(1)
+            return rows.having_all({f"targets/{name}": np.where(marked.any(1), first, -1).astype(np.int32)})
+        asked = np.zeros_like(real)
+        for layer in self.known or (self.layer,):
+            asked |= rows[f"labels/{layer}"] > 0
+        asked &= real & rows["masked"]
+        columns = columns_of(asked)
+        chosen = before(counted(asked), columns.shape[1])
+        targets = np.take_along_axis(labels, columns, axis=1) if labels.shape[1] else np.zeros_like(columns)
+        return rows.having_all({
+            f"targets/{name}": np.where(chosen, targets, 0).astype(np.int32),
+            f"positions/{name}": np.where(chosen, columns, -1).astype(np.int32),
+        })

@@ -1,0 +1,91 @@
+"""Embeddings that transformers lacks, as those that it has: vectors of senses (SenseBERT) and of labels (SentiLARE).
+
+A folder holds the sums under transformers' names, and what was added up in `cloze/embeddings.safetensors`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cloze.corpus import SupersenseTable
+from cloze.errors import CheckpointError
+from cloze.interop.files import read_tensors
+from cloze.interop.model import Head, Model
+
+OWN_EMBEDDINGS = "cloze/embeddings.safetensors"
+_SENSES, _LABELS = "table_with_senses", "table_with_labels"
+_TOKENS, _POSITIONS, _OUTPUT = "embeddings.tokens.weight", "embeddings.positions.weight", "head.output.weight"
+
+
+def added_up(model: Model) -> dict[str, Tensor]:
+    """The tables that `plain_embeddings` adds up, by name; none for a network that transformers reads as it is."""
+    kind = model.flat.get("embedding")
+    if kind == _SENSES:
+        return _named(model, _TOKENS, "embeddings.senses.")
+    if kind == _LABELS and _POSITIONS in model.network:
+        return _named(model, _POSITIONS, "embeddings.inputs.")
+    return {}
+
+
+def plain_embeddings(model: Model) -> Model:
+    """The same function of texts by a network with a plain table.
+
+    Senses: each row of its token table holds the vectors of the token's senses as well. The output rows of heads that are tied to
+    the token table lack them, so these heads get rows of their own. Labels: a text shows none, and the vectors of "none" are part
+    of the positions.
+    """
+    found = added_up(model)
+    if not found:
+        return model
+    kind = str(model.flat["embedding"])
+    part = model.arguments["embedding"][kind]
+    kept = {name: tensor for name, tensor in model.network.items() if name not in found or name in (_TOKENS, _POSITIONS)}
+    if kind == _LABELS:
+        none = torch.stack([tensor[0] for name, tensor in found.items() if name != _POSITIONS]).sum(0)
+        plain = {key: value for key, value in part.items() if key != "inputs"}
+        network = {**kept, _POSITIONS: found[_POSITIONS] + none}
+        return replace(model, arguments={**model.arguments, "embedding": {"table": plain}}, network=network)
+    arrays = {key: array.numpy() for key, array in model.tables[part["senses"]].arrays.items()}
+    mixed = torch.from_numpy(SupersenseTable.restored(arrays).mixed)
+    table = found[_TOKENS].clone()
+    table[: len(mixed)] += mixed.to(table.dtype) @ found[f"embeddings.senses.{part['senses']}.weight"]
+    plain = {key: value for key, value in part.items() if key != "senses"}
+    heads = {key: _untied(head, found[_TOKENS]) for key, head in model.heads.items()}
+    return replace(
+        model, arguments={**model.arguments, "embedding": {"table": plain}}, network={**kept, _TOKENS: table}, heads=heads,
+    )
+
+
+def own_embeddings(model: Model, folder: Path) -> Model:
+    """A model whose folder holds sums, with its own tables and its tied heads."""
+    kind = model.flat.get("embedding")
+    if kind not in (_SENSES, _LABELS):
+        return model
+    path = folder / OWN_EMBEDDINGS
+    if not path.is_file():
+        raise CheckpointError(
+            f"{path}: there is no such file; the network adds vectors of {'senses' if kind == _SENSES else 'labels'}, which it "
+            "holds.\n  The copy is incomplete: copy the whole folder again."
+        )
+    heads = {key: _tied(head) for key, head in model.heads.items()} if kind == _SENSES else model.heads
+    return replace(model, network={**model.network, **read_tensors(path)}, heads=heads)
+
+
+def _named(model: Model, table: str, prefix: str) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in model.network.items() if name == table or name.startswith(prefix)}
+
+
+def _untied(head: Head, tokens: Tensor) -> Head:
+    if not head.argument("tie") or _OUTPUT in head.state:
+        return head
+    return replace(head, arguments={**head.arguments, "tie": False}, state={**head.state, _OUTPUT: tokens})
+
+
+def _tied(head: Head) -> Head:
+    if not head.argument("tie"):
+        return head
+    return replace(head, state={key: tensor for key, tensor in head.state.items() if key != _OUTPUT})
