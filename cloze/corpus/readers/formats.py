@@ -38,6 +38,7 @@ def wanted(given: str) -> Wanted:
 
 def with_column(format: str, column: str | None, encoding: str | None = None) -> str:
     """A format, a column and an encoding in one word, as `wanted` reads it."""
+    format = "pairs" if format == "gettext" else format  # catalogues are parallel text
     if encoding and format == "pairs":
         raise CorpusError("--encoding: parallel text is read as UTF-8. Convert it first: iconv -f NAME -t UTF-8 IN > OUT")
     read_as = f"{format}@{known_encoding(encoding)}" if encoding else format

@@ -12,6 +12,7 @@ from typing import IO
 
 from cloze.corpus.readers.blocks import BLOCK, PAIRS, Block
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile
+from cloze.corpus.readers.gettext import ENDINGS, SOURCE, read_catalogue
 from cloze.corpus.report import Report
 from cloze.errors import CorpusError, nearest_path
 
@@ -38,22 +39,48 @@ class Parallel:
         return _table(self.files[0]) if len(self.files) == 1 else _aligned(*self.files)
 
 
+@dataclass(frozen=True)
+class Messages(Parallel):
+    """A catalogue of gettext: messages and their translations, numbered; `left_out` counts the entries that are not read."""
+
+    pairs: tuple[_Line, ...] = ()
+    left_out: str = ""
+
+    def lines(self) -> Iterator[_Line]:
+        """Its pairs."""
+        return iter(self.pairs)
+
+
+def _messages(file: TextFile) -> Messages:
+    with file.open() as stream:
+        found = read_catalogue(file.path.removesuffix(file.packing), stream.read())
+    pairs = tuple((number, message, text) for number, (_, message, text) in enumerate(found.pairs, 1))
+    return Messages((file,), (SOURCE, found.language), pairs, found.left_out)
+
+
 def find_pairs(paths: Sequence[str | Path]) -> list[Parallel]:
     """What parallel text there is at these paths (files or folders).
 
     A file ending in .tsv or .txt, or without an ending, is a table: two columns, the first line names their languages, which
     may be the same: `en<TAB>en` for a lexicon of related words.
-    Files that differ in their ending only, `news.en` and `news.fr`, are aligned line by line; the endings are the languages.
+    A file ending in .po or .mo is a catalogue of gettext, whose messages are English (`gettext.py`); those in folders of a folder
+    are read, too. Files that differ in their ending only, `news.en` and `news.fr`, are aligned line by line; the endings are the
+    languages.
     """
     groups: dict[str, list[TextFile]] = {}
     for path in _files(paths):
         file = TextFile(path)
+        if file.ending in ENDINGS:
+            groups[path] = [file]
+            continue
         plain = path.removesuffix(file.packing)
         key = path if file.ending in _TABLES else plain[: len(plain) - len(file.ending)]
         groups.setdefault(key, []).append(file)
     found = []
     for key, files in groups.items():
-        if len(files) == 1 and files[0].ending in _TABLES:
+        if files[0].ending in ENDINGS:
+            found += [one] if (one := _messages(files[0])).pairs else []
+        elif len(files) == 1 and files[0].ending in _TABLES:
             found.append(Parallel((files[0],), _header(files[0])))
         elif len(files) == 2:
             first, second = (file.ending[1:] for file in files)
@@ -78,7 +105,8 @@ def read_pairs(paths: Sequence[str | Path], report: Report) -> tuple[tuple[str, 
 
 def _blocks(found: list[Parallel], names: tuple[str, ...], report: Report) -> Iterator[Block]:
     for one in found:
-        report.add_file(one.name, PAIRS, f"{one.languages[0]} and {one.languages[1]}")
+        left_out = f"; left out: {one.left_out}" if isinstance(one, Messages) and one.left_out else ""
+        report.add_file(one.name, PAIRS, f"{one.languages[0]} and {one.languages[1]}{left_out}")
         numbers = names.index(one.languages[0]), names.index(one.languages[1])
         data: list[str] = []
         size, first, after = 0, 0, 0
@@ -105,6 +133,9 @@ def _files(paths: Sequence[str | Path]) -> list[str]:
             raise CorpusError(f"{given}: parallel text is read from files; expected a table or two aligned files.")
         if path.is_dir():
             inside = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
+            inside += sorted(p for p in path.glob("*/**/*") if p.suffix in ENDINGS and p.is_file())
+            sources = {p.with_suffix("") for p in inside if p.suffix == ".po"}  # a .mo file is made of one
+            inside = [p for p in inside if p.suffix != ".mo" or p.with_suffix("") not in sources]
             found += [str(p) for p in inside if not p.name.lower().startswith(_NOT_TEXT)]
         elif path.exists():
             found.append(given)
