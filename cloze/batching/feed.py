@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from cloze import fields
 from cloze.batching.collate import Arrays, collate, one_per_row, pad_targets, several_per_row
 from cloze.batching.packing import pack
+from cloze.corpus.plan import Arranged
+from cloze.errors import RecipeError
 from cloze.exercises.exercise import Exercise, Placed
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -123,6 +125,11 @@ class Feed:
         plan = self.source.plan(epoch, self.exercise.room)
         if not self.packing:
             return plan, None, None
+        if not isinstance(plan, Arranged):
+            raise RecipeError(
+                "packing puts several examples into a row by the lengths that the source plans, and this source plans none.\n"
+                "  Write training: {packing: false}."
+            )
         sizes = np.minimum(plan.passages.length[plan.order], self.exercise.room) + self.length - self.exercise.room
         packed = pack(sizes, self.length)
         rows = int(packed[-1, 0]) + 1 if len(packed) else 0

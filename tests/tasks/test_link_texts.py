@@ -115,6 +115,13 @@ def test_kg_bert_ranks_100_of_many_entities_and_says_so(kg_bert: Path, tmp_path:
     assert "random entities" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["kg-bert", "transe"])
+def test_triples_are_not_packed(name: str, tmp_path: Path, capsys: Capture) -> None:
+    ask = ["pretrain", name, "--size", "tiny", "--budget", "1steps", "--corpus", str(FACTS), "--set", "training.packing=true"]
+    assert main([*ask, "--out", str(tmp_path / "run"), "--quiet"]) == 2
+    assert "this source plans none.\n  Write training: {packing: false}." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
