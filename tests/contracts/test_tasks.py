@@ -172,7 +172,7 @@ def tune(recipe: str, folder: Path, file: File, out: Path, *values: str, **more:
     given = {name: Labelled(kind, (file(kind),), (file(kind),)) for name, kind in types.items() if name}
     alone = [] if given else [file(types[""])]
     made = finetune(
-        folder, recipe=recipe, task=recipe, tasks=given or None, train=alone, dev=alone, out=out,
+        folder, recipe=recipe, task=recipe, tasks=given, train=alone, dev=alone, out=out,
         overrides=["training.epochs=1", "training.batch=4", *values], report=lambda line: None,
         **more,
     )
