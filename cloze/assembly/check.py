@@ -130,6 +130,9 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
         if edit is None:
             sound = False
             continue
+        if edit.adds and recipe.training.packing:
+            faults.add(spec.part.where, spec.part.path, f"{spec.part.name} adds tokens to rows, and training.packing joins rows "
+                       "by their lengths before that.", "Write `packing: false`.")
         takes, gives = (_in_view(names, spec.view) for names in (edit.takes, edit.gives))
         for name in sorted(takes - available if sound else ()):
             _report_missing_field(name, spec.part, available, faults)
