@@ -60,7 +60,7 @@ class GraphVectors(Network):
         self.takes = self.needs
         self.gives = {
             "hidden": StateKind("B L D", "itself"), "layers": StateKind("N B L D", "itself"),
-            "distance": StateKind("B", "all"),
+            "distance": StateKind("P", "cell"),
         }
         self.reset_parameters()
 

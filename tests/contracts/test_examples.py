@@ -25,6 +25,8 @@ def example(rows: Rows, row: int) -> dict[str, list[Any]]:
     said = {}
     for name, value in rows.items():
         view, field, chosen = fields.split(name)
+        if field == "owner":  # the place of its record in the block
+            continue
         own: NDArray[Any] = value[row]
         if fields.find(name).aligned:
             own = own[: rows[fields.join(view, "length")][row]]

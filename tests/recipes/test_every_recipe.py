@@ -27,7 +27,8 @@ SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
 TEXTS = {
     "bert-wwm-zh": "chinese.txt", "nezha": "chinese.txt", "zen": "chinese.txt", "ernie": "chinese.txt",
     "flaubert": "french.txt", "camembert": "french.txt", "bertje": "dutch.txt", "robbert": "dutch.txt",
-    "pairs": "english-french.tsv", "word_pairs": "english-words.tsv", "triple_texts": "facts.tsv", "entity_texts": "facts.tsv",
+    "pairs": "english-french.tsv", "word_pairs": "english-words.tsv", "triples": "facts.tsv", "triple_texts": "facts.tsv",
+    "entity_texts": "facts.tsv",
 }
 #: Networks that bear a high rate: recurrent ones, and tables that begin next to zero.
 FAST = (LSTM, BiLSTM, TwoSidedLSTM, LSTMEncoderDecoder, GRU, WordVectors)
