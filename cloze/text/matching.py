@@ -72,7 +72,8 @@ class WordList:
 
     def _longest_from(self, text: str, begin: int) -> int:
         for size in self._by_first.get(text[begin], ()):
-            if text[begin : begin + size] in self.words and not inside_run(text, begin + size):
+            inside = begin + size <= len(text)  # else the slice is shorter than `size`
+            if inside and text[begin : begin + size] in self.words and not inside_run(text, begin + size):
                 return size
         return 0
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from cloze.errors import MissingExtra, RecipeError
 from cloze.text import Annotations, Dictionary, Jieba, ListAnnotator, Normalise, TextSpec, Tokenizer, Unigram, train
+from cloze.text.matching import WordList
 from tests.text.conftest import CHINESE
 
 LIST = "研究\n研究生\n生命\n起源\n的\n命\n卡拉OK 12 n\n# a comment\n北京大学\t名\n大学生\n"
@@ -115,6 +116,10 @@ def test_ernies_units_of_a_sentence_with_a_users_entities(trained: dict[str, Tok
     assert found.word_start.astype(int).tolist() == [1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
     assert found.offsets.tolist() == [0, 14, 19]
     assert found.ids.tolist() == trained["bert"].encode_flat(["猫正在睡觉,它在垫子上做梦。", "夏天,猫。"])[0].tolist()
+
+
+def test_an_entry_at_the_end_of_a_text_ends_with_it_however_long_others_are() -> None:
+    assert WordList(["New York", "New York City Council"]).spans("in New York") == [(3, 11)]
 
 
 def test_annotations_say_what_they_are(tmp_path: Path) -> None:
