@@ -191,6 +191,7 @@ class KnowledgeFusion(Transformer):
             for number in range(mix_at, layers)
         )
         last = self.entity_layers[-1]
+        self.unread = (f"entity_layers.{len(self.entity_layers) - 1}.outward",)
         for unread in (last.outward, last.norm):
             unread.requires_grad_(False)
         self.takes = self.takes | {"items/entity", "links/entity"}

@@ -75,7 +75,8 @@ class Network(nn.Module, ABC):
     further ids. `stack` says what its layers are, for the laws that fit a recipe to a budget; None: no law was measured.
     `grafts` are the parts of plainer networks whose checkpoints it may start from, as they have its tensors under its names;
     `fresh` are the modules that such a checkpoint may lack, each as a whole. `looks_up` are the paths of the arguments
-    that name look-up tables which it reads whenever it is used, so that a checkpoint holds them.
+    that name look-up tables which it reads whenever it is used, so that a checkpoint holds them. `unread` are linear maps that
+    published checkpoints have and nothing reads, by their names.
     `unlimited`: it also reads rows of more than `max_length` tokens. `of_words`: it is a table of single words and reads no
     texts. `writes` is the state of a decoder that writes another text than the one that is read; None: it has no decoder.
     `summary_of`: the token whose state is the `summary` of a row, or the `mean` of all of them; with `summarises_decoder`, a
@@ -88,6 +89,7 @@ class Network(nn.Module, ABC):
     grafts: ClassVar[frozenset[str]] = frozenset()
     fresh: ClassVar[tuple[str, ...]] = ()
     looks_up: ClassVar[tuple[str, ...]] = ()
+    unread: tuple[str, ...] = ()
     positions_state: ClassVar[str] = "hidden"
     stack: ClassVar[StackKind | None] = None
     of_words: ClassVar[bool] = False

@@ -185,7 +185,9 @@ class Step(nn.Module):
                 for each in network.outside:
                     read = each.begin_operations(counted, read)
                 network.count_operations(counted, read, want=resolved.want, positions=positions)
-                counted.above(*(each for each in network.outside if each.makes & resolved.want))
+                for each in network.outside:
+                    if each.makes & resolved.want:
+                        each.end_operations(counted, read)
             live[pass_.name] = counted.live and pass_.grad
             for weighted in pass_.objectives:
                 if (weighted.weight != 0 or weighted.name in resolved.scored):

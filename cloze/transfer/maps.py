@@ -21,7 +21,7 @@ def chosen_maps(network: Any, on: Sequence[str] | None, *, of: str) -> list[tupl
     below = {id(module) for module in network.depth_groups()[0].modules()}
     maps = {
         name: module for name, module in network.named_modules()
-        if isinstance(module, nn.Linear) and id(module) not in below and not is_added(name)
+        if isinstance(module, nn.Linear) and id(module) not in below and not is_added(name) and name not in network.unread
     }
     kind = type(network).__name__
     if not maps:

@@ -29,7 +29,7 @@ from cloze.training.step import Step
 #: A recipe for every kind of network.
 SYSTEMS = [
     "bert", "t5-small", "transformer-xl", "xlnet-base", "lstm", "skip-thought", "nnlm", "elmo", "context2vec", "cove", "zen",
-    "word2vec-cbow", "ib-bert",
+    "ernie-thu", "word2vec-cbow", "ib-bert",
 ]  # fmt: skip
 HELPERS = {"pair_attention", "graph_vectors"}  # a table next to a network (unicoder), and one that reads triples and no text
 load_kind("change")
@@ -40,6 +40,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "fuse": {"network": "bert"},  # of unknown width; tests/transfer/test_fuse.py and tests/tasks/test_fused.py have both networks
     "drop_segments": {},
     "keep_layers": {"layers": [1]},
+    "knowledge_adapter": {"width": 4, "heads": 2, "layers": 1, "at": [0, 1]},
     "layer_dropout": {"odds": 0.2},
     "lora": {"rank": 2},
     "pfeiffer_adapters": {"width": 2},
@@ -50,6 +51,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "quantise": {"bits": 4},
     "quantise_activations": {"bits": 12, "outputs": []},
     "sparsify": {"share": 0.5},
+    "tune_trunk": {},
     "vocabulary": {},
 }
 #: Other arguments, where those above make no sense.
@@ -60,19 +62,27 @@ OTHERS: dict[tuple[str, str], Mapping[str, Any]] = {
 REFUSED = (
     ("adapters pfeiffer_adapters", "nnlm context2vec cove word2vec-cbow", r"\w+ has no layers that adapters can follow"),
     (
-        "fuse", "bert transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow ib-bert",
+        "fuse", "bert transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow ib-bert "
+        "ernie-thu",
         r"fuse: \w+ is not an encoder-decoder of Transformer layers",
     ),
+    (
+        "knowledge_adapter",
+        "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove word2vec-cbow ib-bert",
+        r"knowledge_adapter: \w+ is not a Transformer encoder. Use adapters",
+    ),
+    ("tune_trunk", " ".join(SYSTEMS), r"tune_trunk: \w+ has no knowledge adapters"),
     ("fuse", "t5-small", "fuse: the recipe has no network 'bert' of known width"),
     ("arguments", "skip-thought word2vec-cbow", r"\w+ has no dropout, which this change sets"),
     ("keep_layers", "nnlm skip-thought word2vec-cbow context2vec", r"keep_layers: \w+ has no stack of layers"),
     ("keep_layers", "lstm cove", r"layer 1 cannot become layer 0: it has other parts or widths"),
     (
-        "prefix", "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow ib-bert",
+        "prefix", "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow ib-bert "
+        "ernie-thu",
         r"prefix: \w+ is not a Transformer with weights of its own in each layer and no relative distances",
     ),
     (
-        "prompt", "transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow",
+        "prompt", "transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen ernie-thu word2vec-cbow",
         r"prompt: \w+ does not read vectors in place of a table's rows",
     ),
     (
@@ -86,13 +96,15 @@ REFUSED = (
     ("lora sparsify quantise quantise_activations", "word2vec-cbow", r"\w+ has no linear maps above its embeddings"),
 )
 #: Changes that have no plain form, and what is said.
-UNMERGED = dict.fromkeys(("adapters", "features", "pfeiffer_adapters", "prefix", "prompt"), "cannot be merged into weights")
+UNMERGED = dict.fromkeys(
+    ("adapters", "features", "knowledge_adapter", "pfeiffer_adapters", "prefix", "prompt"), "cannot be merged into weights"
+)
 #: Changes whose plain form computes about the same, and the relative difference of losses.
 ROUGH = {"quantise_activations": 0.01}
 #: Changes of states that the recipes of these systems do not train on.
 UNREAD = {
     "features": "t5-small xlnet-base skip-thought nnlm elmo context2vec cove word2vec-cbow",
-    "replace_layers": "bert zen",  # outside of training
+    "replace_layers": "bert zen ernie-thu",  # outside of training
 }
 ALL = [(change, name) for change in CHANGES for name in SYSTEMS]
 

@@ -60,6 +60,10 @@ class Outside:
         """The fields that the network then reads, for counting its products, which begin here."""
         return fields
 
+    def end_operations(self, counted: Operations, fields: Mapping[str, Tensor]) -> None:
+        """Count the products of what it makes of the network's states; by default there are none."""
+        counted.above(self)  # type: ignore[arg-type]
+
 
 def after_layer(around: Iterable[Any], number: int, x: Tensor) -> Tensor:
     """The output x of a layer after every object around it has replaced it."""
