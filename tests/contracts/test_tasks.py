@@ -36,6 +36,7 @@ HELPERS = {"pair_attention", "graph_vectors"}  # a table next to the network tha
 BAGS = "word2vec-cbow fasttext glove"
 READERS = f"bert quick modern electra-small character-bert ib-bert xlnet-base zen ernie-thu elmo context2vec {BAGS}"
 LSTMS = "lstm siatl lstm-char"
+TRANSFORMERS = "bert quick modern electra-small character-bert gpt2 gpt-bert unilm zen ernie-thu"
 #: What is refused: tasks, systems, what is said, and a value that is a way out, where there is one.
 REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
     (
@@ -53,6 +54,10 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
     (
         "ulmfit_classification siatl_classification", "lstm-char",
         r"dropout.word drops rows of a table, .*\n  Leave it at 0: --set network.dropout.word=0", "network.dropout.word=0",
+    ),
+    (
+        "k-adapter", " ".join(sorted(set(SYSTEMS) - set(TRANSFORMERS.split()))),
+        r"knowledge_adapter: \w+ is not a Transformer encoder\. Use adapters", None,
     ),
 )  # fmt: skip
 
