@@ -32,6 +32,8 @@ SYSTEMS = [
     "mass", "xlnet-base", "transformer-xl", "zen", "ernie-thu", "lstm", "siatl", "lstm-char", "elmo", "context2vec", "cove",
     "skip-thought", "nnlm", "word2vec-cbow", "fasttext", "glove",
 ]  # fmt: skip
+#: Values that make a recipe small where it does not follow the size of the network.
+SMALLER = {"k-adapter": ("network.change.0.knowledge_adapter.width=24",)}
 HELPERS = {"pair_attention", "graph_vectors"}  # a table next to the network that reads texts, and one that reads none
 BAGS = "word2vec-cbow fasttext glove"
 READERS = f"bert quick modern electra-small character-bert ib-bert xlnet-base zen ernie-thu elmo context2vec {BAGS}"
@@ -178,7 +180,7 @@ def tune(recipe: str, folder: Path, file: File, out: Path, *values: str, **more:
     alone = [] if given else [file(types[""])]
     made = finetune(
         folder, recipe=recipe, task=recipe, tasks=given, train=alone, dev=alone, out=out,
-        overrides=["training.epochs=1", "training.batch=4", *values], report=lambda line: None,
+        overrides=["training.epochs=1", "training.batch=4", *SMALLER.get(recipe, ()), *values], report=lambda line: None,
         **more,
     )
     standing = made.outcomes[1].standing
