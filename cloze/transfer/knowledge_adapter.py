@@ -80,7 +80,7 @@ class KnowledgeAdapted(nn.Module, Outside):
     ) -> None:
         super().__init__()
         self.name, self.at, self.rates = name, at, rates
-        self.blocks = nn.ModuleList(blocks)
+        self.blocks: Any = nn.ModuleList(blocks)
         self.join = nn.Linear(2 * width, width)
         self.both = nn.Linear(2 * width, width) if second else None
         self.own = f"{name}_hidden"
