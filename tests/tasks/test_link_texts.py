@@ -1,4 +1,4 @@
-"""Link prediction by networks that read texts: KG-BERT and KEPLER end to end, beside transformers, and entities never trained on."""
+"""Link prediction by networks that read texts: KG-BERT and KEPLER end to end, against transformers, on unseen entities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Capture = pytest.CaptureFixture[str]
 
 def trained(name: str, out: Path, *arguments: str) -> Path:
     values = ["--set", "length=24", "--set", "training.batch=4", "--set", "training.held_out=0.0"]
-    assert main(["pretrain", name, "--size", "tiny", "--budget", "2steps", "--out", str(out), "--quiet", *values, *arguments]) == 0
+    options = ["--size", "tiny", "--budget", "2steps", "--out", str(out), "--quiet", *values]
+    assert main(["pretrain", name, *options, *arguments]) == 0
     return out
 
 
@@ -61,7 +62,8 @@ def test_kepler_is_a_roberta_whose_summaries_are_the_entities(kepler: Path) -> N
     assert type(model).__name__ == "RobertaForMaskedLM"
     loaded = load_checkpoint(kepler)
     scorer = scorer_of_any(loaded, FACTS)
-    assert isinstance(scorer, DescriptionReader) and scorer.relations == ("capital", "city in", "language", "continent", "borders")
+    assert isinstance(scorer, DescriptionReader)
+    assert scorer.relations == ("capital", "city in", "language", "continent", "borders")
     roles, name = loaded.tokenizer.roles, scorer.entities[0]
     tokens = torch.tensor([[roles["[CLS]"], *loaded.tokenizer.encode(name).ids.tolist(), roles["[SEP]"]]])
     with torch.no_grad():

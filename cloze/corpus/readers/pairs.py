@@ -76,7 +76,7 @@ def find_pairs(paths: Sequence[str | Path]) -> list[Parallel]:
         plain = path.removesuffix(file.packing)
         key = path if file.ending in _TABLES else plain[: len(plain) - len(file.ending)]
         groups.setdefault(key, []).append(file)
-    found = []
+    found: list[Parallel] = []
     for key, files in groups.items():
         if files[0].ending in ENDINGS:
             found += [one] if (one := _messages(files[0])).pairs else []
