@@ -30,6 +30,9 @@ def example(rows: Rows, row: int) -> dict[str, list[Any]]:
         own: NDArray[Any] = value[row]
         if fields.find(name).aligned:
             own = own[: rows[fields.join(view, "length")][row]]
+        elif field == "visible":
+            length = rows[fields.join(view, "length")][row]
+            own = own[:length, :length]
         elif field in ("targets", "positions", "weights") and own.ndim:
             own = own[rows[fields.join(view, "positions", chosen)][row] >= 0]
         elif field == "links":
