@@ -29,6 +29,7 @@ OVER_ROWS = ["elmo", "xlnet-base"]
 CHANGES: dict[str, dict[str, Any]] = {
     "adapters": {"width": 6}, "pfeiffer_adapters": {"width": 6}, "lora": {"rank": 2}, "sparsify": {"share": 0.5},
     "features": {}, "prompt": {"tokens": 3},
+    "knowledge_adapter": {"width": 8, "heads": 2, "layers": 1, "at": (0, 1)},
     "prefix": {"tokens": 3}, "quantise": {"bits": 8}, "quantise_activations": {"bits": 8},
     "prune_heads": {"heads": ((0, 0),)}, "replace_layers": {},
 }
@@ -36,6 +37,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 ELSEWHERE = {"fuse"}
 #: The networks that a change is for, where it is not for all of them.
 FOR: dict[str, Callable[[Any], bool]] = {
+    "knowledge_adapter": lambda network: isinstance(network, Transformer),
     "prompt": lambda network: type(network) in (Transformer, EncoderDecoder),
     "prefix": lambda network: type(network) is Transformer and not any(layer.lends for layer in network.layers),
     "prune_heads": lambda network: "attention" in network.gives and not any(
