@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from cloze.cli.measures import show
 from cloze.cli.prompts import Demonstrations, Shots, Template, Verbalise, prompt_of
-from cloze.cli.rows import table
 from cloze.cli.with_files import WithFiles
 
 if TYPE_CHECKING:
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
 
 def command(
-    checkpoint: Annotated[Path, typer.Argument(help="A folder from cloze finetune, or word vectors (folder or file).")],
+    checkpoint: Annotated[Path, typer.Argument(help="A folder from cloze finetune, or vectors.")],
     files: Annotated[
-        list[str] | None,
-        typer.Argument(help="Labelled text: TSV, CSV, JSON lines, Parquet, CoNLL. To compare, name a second folder first."),
+        list[str] | None, typer.Argument(help="TSV, CSV, JSON lines, Parquet, CoNLL. To compare, name a second folder first.")
     ] = None,
     task: Annotated[str | None, typer.Option(help="The task to use, if the folder has several.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
@@ -33,34 +32,28 @@ def command(
     verbalise: Verbalise = None,
     shots: Shots = 0,
     demonstrations: Demonstrations = None,
-    repair: Annotated[str | None, typer.Option(help="Invalid BIO labels: begin a span (as conlleval), or drop.")] = None,
-    bleu: Annotated[str | None, typer.Option(help="Add BLEU by sacrebleu: 13a (English), zh, char, intl.")] = None,
-    threshold: Annotated[float | None, typer.Option(help="Multi-label: the least probability that predicts a label.")] = None,
+    repair: Annotated[str | None, typer.Option(help="Invalid BIO labels: begin (as conlleval), or drop.")] = None,
+    bleu: Annotated[str | None, typer.Option(help="Add BLEU by sacrebleu: 13a, zh, char or intl.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Multi-label: the least probability of a label.")] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None,
     columns: Annotated[str | None, typer.Option(help="Column names, a,b,c, for files without a header.")] = None,
     file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv, jsonl, parquet; default: by file name.")] = None,
-    quoting: Annotated[str, typer.Option(help="auto, none (quotes are text) or standard (quotes enclose).")] = "auto",
-    similarity: Annotated[list[str] | None, typer.Option(help="Word vectors: pairs with scores; files or a folder.")] = None,
-    analogies: Annotated[list[str] | None, typer.Option(help="Word vectors: questions of four words; files, a folder.")] = None,
-    method: Annotated[str, typer.Option(help="Analogies: add (3CosAdd) or multiply (3CosMul).")] = "add",
+    quoting: Annotated[str, typer.Option(help="Quotes: auto, none or standard.")] = "auto",
+    similarity: Annotated[list[str] | None, typer.Option(help="Vectors: pairs with scores; files, a folder.")] = None,
+    analogies: Annotated[list[str] | None, typer.Option(help="Vectors: questions of four words; files, a folder.")] = None,
+    method: Annotated[str, typer.Option(help="Analogies: add, or multiply.")] = "add",
     restrict: Annotated[int | None, typer.Option(min=1, help="Analogies: use only the first N words.")] = None,
-    unknown: Annotated[str, typer.Option(help="Words without a vector: skip, or zero (cosine 0; wrong).")] = "skip",
+    unknown: Annotated[str, typer.Option(help="No vector: skip, or zero (wrong).")] = "skip",
     lower: Annotated[bool, typer.Option("--lower", help="Word vectors: look words up in lower case.")] = False,
-    facts: Annotated[list[str] | None, typer.Option(help="Masked models: sentences with [MASK] and their objects.")] = None,
-    senses: Annotated[list[str] | None, typer.Option(help="Networks of senses: texts with a word and its supersense.")] = None,
-    no_leaks: Annotated[bool, typer.Option("--no-leaks", help="Facts: leave out subjects whose name has the object.")] = False,
-    known: Annotated[
-        list[str] | None, typer.Option(help="link_prediction: files of known facts, no wrong answers: train.tsv,dev.tsv.")
-    ] = None,
-    candidates: Annotated[
-        str | None, typer.Option(help="link_prediction: rank all entities, or so many random ones; default: all, KG-BERT: 100.")
-    ] = None,
-    graph: Annotated[
-        str | None, typer.Option(help="link_prediction: the graph with the entities to rank, for networks that read texts.")
-    ] = None,
-    bootstrap: Annotated[int | None, typer.Option(help="95 % intervals from this many resamples, such as 1000.")] = None,
-    seed: Annotated[int, typer.Option(help="Random seed for --bootstrap and --shots.")] = 0,
+    facts: Annotated[list[str] | None, typer.Option(help="Masked models: sentences and their objects.")] = None,
+    senses: Annotated[list[str] | None, typer.Option(help="Networks of senses: texts, a word and its sense.")] = None,
+    no_leaks: Annotated[bool, typer.Option("--no-leaks", help="Facts: not those whose subject names the object.")] = False,
+    known: Annotated[list[str] | None, typer.Option(help="Graphs: files of known facts, no wrong answers.")] = None,
+    candidates: Annotated[str | None, typer.Option(help="Graphs: wrong entities per fact; default: all, KG-BERT: 100.")] = None,
+    graph: Annotated[str | None, typer.Option(help="Graphs: the entities, for networks of texts.")] = None,
+    bootstrap: Annotated[int | None, typer.Option(help="95 % intervals by so many resamples: 1000.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed for --bootstrap, --shots.")] = 0,
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -71,18 +64,11 @@ def command(
     Examples: cloze evaluate SENTIMENT test.tsv --bootstrap 1000; to compare two folders on the same examples:
     cloze evaluate SENTIMENT OTHER test.tsv
 
-    Word vectors: Spearman's correlation with human scores, and accuracy on analogies by section, both with coverage.
-    Example: cloze evaluate RUN --similarity wordsim/*.txt
-
-    Facts: how a masked language model ranks the right object of each sentence among all words, by relation. The table has the
-    columns object and text (with [MASK]), or object, subject and template ([X] … [Y]); relation is optional.
-    Example: cloze evaluate RUN --facts facts.tsv --no-leaks
-
-    Knowledge graphs: ranks of the right head and tail of each fact. Example: cloze evaluate KG test.tsv --task link_prediction
+    Word vectors: cloze evaluate RUN --similarity PAIRS.txt. Knowledge graphs: cloze evaluate KG test.tsv --task link_prediction
     --known train.tsv,dev.tsv
 
-    Senses: how often a network of sense_prediction is right about words that may have several, next to always giving their first
-    or their usual sense. Columns: text, word, sense, and start where the word is in the text twice.
+    Columns of --facts: object and text (with [MASK]), or object, subject and template ([X] … [Y]). Columns of --senses: text,
+    word, sense, and start if the word is in the text twice.
     """
     if facts or no_leaks:
         from cloze.cli.facts import evaluate as evaluate_facts
@@ -242,21 +228,6 @@ def _compared(
         )
         for file in files
     }
-
-
-def show(title: str, one: Evaluation) -> None:
-    print(f"{title}: {one.examples} examples")
-    sure = f"{'95 % interval':<18}" if one.intervals else ""
-    shown = f"always {one.baseline['always'][:40]!r}" if one.baseline else ""
-    print(f"  {'':<11}  {'':<8}{sure}{shown}".rstrip())
-    for name, value in one.metrics.items():
-        interval = "" if not one.intervals else "[{:.4f}, {:.4f}]".format(*one.intervals[name]).ljust(18)
-        constant = f"{one.baseline[name]:.4f}" if one.baseline and name in one.baseline else ""
-        print(f"  {name:<11}  {value:<8.4f}{interval}{constant}".rstrip())
-    for line in table(one.report):
-        print(f"  {line}")
-    for remark in one.remarks:
-        print(f"  note: {remark}")
 
 
 def _show_differences(differences: Mapping[str, Difference]) -> None:

@@ -16,7 +16,7 @@ def evaluate(
     import json
 
     from cloze.assembly.build import load_checkpoint
-    from cloze.cli.evaluate import show
+    from cloze.cli.measures import show
     from cloze.decoding.progress import Progress
     from cloze.tasks.link_prediction import SIDES, evaluate_links, read_questions
     from cloze.tasks.link_texts import scorer_of_any

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from cloze.tasks.prompted import Prompt
 
 Template = Annotated[str | None, typer.Option(help="Prompt any checkpoint: '{text} It was {answer}.'")]
-Verbalise = Annotated[str | None, typer.Option(help="The answer for each label: good=great,bad=terrible.")]
-Shots = Annotated[int, typer.Option(min=0, help="For a prompt: demonstrations before each text.")]
+Verbalise = Annotated[str | None, typer.Option(help="The answers for labels: good=great,bad=terrible.")]
+Shots = Annotated[int, typer.Option(min=0, help="Demonstrations per prompt.")]
 Demonstrations = Annotated[str | None, typer.Option(help="Labelled text from which --shots are drawn.")]
 
 

@@ -74,8 +74,7 @@ def overview() -> str:
         lines += [f"  {name:<12}{verb.help}" for name, verb in verbs.items()]
     lines += [
         "",
-        "Start here:  cloze demo",
-        "Then:        cloze pretrain quick --corpus TEXT --budget 10m --out RUN",
+        "Start here:  cloze demo, then cloze pretrain quick --corpus TEXT --budget 10m --out RUN",
         "Completion:  eval \"$(cloze --show-completion bash)\"      (or zsh) in your shell's start-up file",
     ]
     return "\n".join(lines)

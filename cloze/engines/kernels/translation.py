@@ -103,6 +103,31 @@ def negatives(fact: Any, key: Any, facts: Any, entity: Any, on_head: Any) -> Non
         entity[n], on_head[n] = found + 1, side
 
 
+def _distance(width: int, norm: int) -> Any:
+    @numba.njit(inline="always")
+    def distance(q: Any, e: Any) -> Any:
+        total = np.float32(0.0)
+        for k in range(width):
+            x = q[k] - e[k]
+            total += abs(x) if norm == 1 else x * x
+        return total if norm == 1 else np.sqrt(total)
+
+    return distance
+
+
+def _shorten(width: int) -> Any:
+    @numba.njit(inline="always")
+    def shorten(row: Any) -> None:
+        total = np.float32(0.0)
+        for k in range(width):
+            total += row[k] * row[k]
+        scale = np.float32(1.0) / max(np.sqrt(total), _EPSILON)
+        for k in range(width):
+            row[k] *= scale
+
+    return shorten
+
+
 @cache
 def translation(width: int, norm: int, shortens: bool) -> Any:
     """The kernel for vectors of one padded width, the norm 1 or 2; `shortens`: entities keep the length 1.
@@ -114,22 +139,7 @@ def translation(width: int, norm: int, shortens: bool) -> Any:
     one = np.float32(1.0)
     zero = np.float32(0.0)
 
-    @numba.njit(inline="always")
-    def distance(q: Any, e: Any) -> Any:
-        total = zero
-        for k in range(width):
-            x = q[k] - e[k]
-            total += abs(x) if norm == 1 else x * x
-        return total if norm == 1 else np.sqrt(total)
-
-    @numba.njit(inline="always")
-    def shorten(row: Any) -> None:
-        total = zero
-        for k in range(width):
-            total += row[k] * row[k]
-        scale = one / max(np.sqrt(total), _EPSILON)
-        for k in range(width):
-            row[k] *= scale
+    distance, shorten = _distance(width, norm), _shorten(width)
 
     @kernel(**OPTIONS)
     def train(
