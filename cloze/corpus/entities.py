@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.look_up import LookUp
+from cloze.corpus.readers.entity_columns import header_of
 from cloze.corpus.readers.text_files import read_all
 from cloze.corpus.store import Store
 from cloze.corpus.vector_table import Found
@@ -20,8 +21,6 @@ from cloze.registry import register
 from cloze.untrusted import parse_json
 
 Int64 = NDArray[np.int64]
-
-COLUMNS = ("id", "label", "aliases", "type", "description", "count")
 
 
 class Entity(NamedTuple):
@@ -242,18 +241,16 @@ def read_entities(file: str, second: str = "label") -> dict[str, Entity]:
     return _from_table(text.split("\n"), file, second)
 
 
-def _from_table(rows: Iterable[str], file: str, second: str) -> dict[str, Entity]:
+def _from_table(rows: Sequence[str], file: str, second: str) -> dict[str, Entity]:
     found: dict[str, Entity] = {}
     columns: Sequence[str] = ("id", second)
+    first = next((number for number, row in enumerate(rows, 1) if row.strip()), 1)
     for number, row in enumerate(rows, 1):
         cells = [cell.strip() for cell in row.rstrip("\r").split("\t")]
         if cells == [""]:
             continue
-        if number == 1 and cells[0] == "id":
-            columns = ["label" if cell == "name" else "type" if cell == "types" else cell for cell in cells]
-            unknown = [cell for cell in columns if cell not in COLUMNS]
-            if unknown:
-                raise CorpusError(f"{file}:1: unknown column {unknown[0]!r}. {nearest(unknown[0], COLUMNS)}")
+        if number == first and (header := header_of(cells, f"{file}:{number}")) is not None:
+            columns = header
             continue
         if len(cells) < 2 or len(cells) > len(columns) or not cells[0] or " " in cells[0]:
             raise CorpusError(

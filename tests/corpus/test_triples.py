@@ -10,7 +10,9 @@ import pytest
 
 from cloze.corpus import Store, Triples, TripleStore
 from cloze.corpus.check_triples import check_triples
+from cloze.corpus.entities import read_entities
 from cloze.corpus.graph import Graph, contains
+from cloze.corpus.linking import linker_of
 from cloze.corpus.negatives import Corruption, Negatives, head_rates
 from cloze.corpus.readers.triples import read_graph
 from cloze.errors import ClozeError, CorpusError
@@ -56,6 +58,29 @@ def test_a_saved_graph_is_opened_with_its_texts(facts: Path, tmp_path: Path) -> 
     (tmp_path / "graph" / "entities.txt").write_text("cleo\nada\nbob\nmallory\n")
     with pytest.raises(CorpusError, match="damaged or edited"):
         Graph.open(tmp_path / "graph")
+
+
+@pytest.mark.parametrize("header", ["id\tlabel\ttype", "\nid\tname\ttypes"])
+def test_a_table_of_entities_is_one_to_graphs_links_and_tables(header: str, facts: Path, tmp_path: Path) -> None:
+    table = tmp_path / "e.tsv"
+    table.write_text(f"{header}\ncleo\tCleo\tcat\nada\tAda L.\tperson\nbob\tBob\n", encoding="utf-8")
+    graph, names = read_graph([facts], entities=table), {one: entity.names for one, entity in read_entities(str(table)).items()}
+    assert graph.entities == ("cleo", "ada", "bob") and graph.entity_texts == ("Cleo", "Ada L.", "Bob")
+    assert names == {"cleo": ("Cleo",), "ada": ("Ada L.",), "bob": ("Bob",)}
+    assert [found["id"] for found in linker_of([str(table)]).mentions("Ada L. met Cleo")] == ["ada", "cleo"]
+
+
+def test_a_table_of_entities_without_labels_gives_descriptions_and_wrong_columns_are_told(facts: Path, tmp_path: Path) -> None:
+    table = tmp_path / "e.tsv"
+    table.write_text("id\tdescription\tcount\nada\twrote  a program\t3\nbob\ncleo\ta cat\t1\n", encoding="utf-8")
+    assert read_graph([facts], entities=table).entity_texts == ("wrote a program", "", "a cat")
+    table.write_text("id\tlabel\nada\tAda\tperson\n", encoding="utf-8")
+    with pytest.raises(CorpusError, match="e.tsv:2: 3 cells, expected up to 2: id, label"):
+        read_graph([facts], entities=table)
+    table.write_text("id\tlabels\nada\tAda\n", encoding="utf-8")
+    for read in (lambda: read_graph([facts], entities=table), lambda: read_entities(str(table))):
+        with pytest.raises(CorpusError, match="e.tsv:1: unknown column 'labels'. Did you mean 'label'?"):
+            read()
 
 
 @pytest.mark.parametrize(("text", "said"), [

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cloze.corpus.graph import Graph
+from cloze.corpus.readers.entity_columns import header_of
 from cloze.corpus.readers.text_files import Line, lines
 from cloze.errors import CorpusError, counted
 
@@ -135,7 +136,8 @@ class Ids(NamedTuple):
 
 def read_ids(path: str | Path) -> Ids:
     """A list of entities or relations: an id per line, after a tab its text. Files of OpenKE begin with a count, and their second
-    column is the number by which their triples name the id. A repeated id is a `CorpusError`."""
+    column is the number by which their triples name the id. In a table whose first line names its columns
+    (`entity_columns.py`), the text is the label, or the description if there are no labels. A repeated id is a `CorpusError`."""
     found: dict[str, str] = {}
     first: dict[str, int] = {}
     written: list[str] = []
@@ -144,9 +146,9 @@ def read_ids(path: str | Path) -> Ids:
     if begins is None:
         raise CorpusError(f"{path}: empty; expected an id per line, after a tab its text.")
     numbered = _is_number(begins.text.strip()) and "\t" not in begins.text
-    for line in each if numbered else chain([begins], each):
-        name, _, text = line.text.partition("\t")
-        name = name.strip()
+    columns = header_of(_cells(begins.text, True), f"{path}:{begins.number}")
+    for line in each if numbered or columns else chain([begins], each):
+        name, text = _entry(line, columns, path)
         if not name:
             raise CorpusError(f"{path}:{line.number}: no id before the tab; expected an id, then its text.")
         if name in first:
@@ -156,6 +158,20 @@ def read_ids(path: str | Path) -> Ids:
         found[name] = "" if of_openke else " ".join(text.split())
         written.append(text.strip() if of_openke else name)
     return Ids(tuple(found), tuple(found.values()), {name: number for number, name in enumerate(written)})
+
+
+def _entry(line: Line, columns: Sequence[str] | None, path: str | Path) -> tuple[str, str]:
+    """The id and the text of a line; without `columns` the text is all that follows the first tab."""
+    if columns is None:
+        name, _, text = line.text.partition("\t")
+        return name.strip(), text
+    cells = _cells(line.text, True)
+    if len(cells) > len(columns):
+        raise CorpusError(
+            f"{path}:{line.number}: {counted(len(cells), 'cell')}, expected up to {len(columns)}: {', '.join(columns)}."
+        )
+    by = dict(zip(columns, cells, strict=False))
+    return cells[0], by.get("label" if "label" in columns else "description", "")
 
 
 def _unknown(path: str, line: int, kind: str, name: str, listed: str, known: Mapping[str, Ids]) -> CorpusError:
