@@ -79,7 +79,7 @@ def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer, sees:
     }
     return {
         "entry": entry.name, "view": view, "length": length, "tokens": tokens, "hides": hides,
-        "sees": sees, "row_targets": row_targets,
+        "sees": _only_visible(sees, row), "row_targets": row_targets,
         "targets": f"{len(targets)} of {length} tokens" + (f", {len(targets) / length:.1%}" if hides and targets else ""),
     }
 
@@ -98,6 +98,14 @@ def _sees(recipe: Recipe, entry: EntrySpec, view: str) -> str:
         return next((str(kind.sees[state]) for state in read if state in kind.sees), str(kind.sees["hidden"]))
     name = entry.order if isinstance(entry.order, str) else entry.order.name
     return _SEES.get(name, f"as {name} says")
+
+
+def _only_visible(sees: str, row: Rows) -> str:
+    """What a token sees if the field `visible` of its row hides some tokens from others."""
+    length = int(row["length"][0])
+    if "visible" not in row or row["visible"][0, :length, :length].all():
+        return sees
+    return f"{sees}, except those that are hidden from it (field visible)"
 
 
 def _targets(row: Rows, tokenizer: Tokenizer) -> Iterator[tuple[int, str]]:

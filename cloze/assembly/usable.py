@@ -12,6 +12,7 @@ from cloze.decoding.ready import to_fill, to_generate, to_score
 from cloze.decoding.sequence import answers
 from cloze.errors import ClozeError
 from cloze.interop.vectors.checkpoint import has_vectors
+from cloze.networks.graph_vectors import GraphVectors
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Usable:
 
     `changes` are what was done to the network, as a recipe writes it, and `trained` is the number of parameters that a run with
     these changes trains. `answers`: it generates an answer to a text, not a continuation. `of_words`: it is a table of word
-    vectors.
+    vectors; `of_graph`: of the entities and relations of a graph.
     """
 
     network: str = ""
@@ -29,6 +30,7 @@ class Usable:
     verbs: tuple[str, ...] = ()
     answers: bool = False
     of_words: bool = False
+    of_graph: bool = False
     changes: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     trained: int = 0
     fault: str = ""
@@ -50,6 +52,7 @@ def usable(folder: Path) -> Usable:
     return Usable(
         ", ".join([model.part, *sizes]), loaded.parameters, tuple(loaded.heads), tuple(verbs),
         "generate" in verbs and answers(to_generate(loaded).reader), words,
+        isinstance(loaded.network, GraphVectors),
         tuple(_changes(loaded)), sum(p.numel() for module in (loaded.network, *loaded.heads.values()) for p in module.parameters()
                                      if p.requires_grad),
     )

@@ -42,6 +42,10 @@ class Usable(Protocol):
         """Whether it is a table of word vectors."""
 
     @property
+    def of_graph(self) -> bool:
+        """Whether its vectors are those of the entities and relations of a graph."""
+
+    @property
     def changes(self) -> Sequence[tuple[str, Mapping[str, Any]]]:
         """The changes of the network, by name with their arguments."""
 
@@ -181,8 +185,10 @@ def uses(path: Path, can: Usable, task: Mapping[str, Any], *, sample: str = "", 
     else:
         found = [_shown(path, verb, sample, answers=can.answers) for verb in can.verbs if verb in _EXAMPLES][:2]
         if "neighbours" in can.verbs and can.of_words:
+            measure = ["TEST.tsv", "--task", "link_prediction"] if can.of_graph else ["--similarity", "PAIRS.txt"]
             found += [
-                command("cloze", "neighbours", path, "WORD"), command("cloze", "evaluate", path, "--similarity", "PAIRS.txt"),
+                command("cloze", "neighbours", path, "ENTITY" if can.of_graph else "WORD"),
+                command("cloze", "evaluate", path, *measure),
                 command("cloze", "export", path, f"{path.resolve().name}.vec", "--to", "word2vec"),
             ]
         else:

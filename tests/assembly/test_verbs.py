@@ -75,3 +75,17 @@ def test_peek_says_what_a_token_sees_in_such_a_network(
 ) -> None:
     shown = output(capsys, "peek", name, "--corpus", str(little_text), "--rows", "1", "--length", "32", "--json")
     assert [json.loads(line)["sees"] for line in shown.splitlines()] == sees.splitlines()
+
+
+@pytest.mark.parametrize(("subject", "hidden"), [("alpha", True), ("gamma beta", False)])
+def test_peek_says_whether_tokens_are_hidden_from_others(
+    subject: str, hidden: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "facts.tsv").write_text(f"{subject}\tis\tbeta\n", encoding="utf-8")
+    (tmp_path / "text.txt").write_text("alpha beta gamma .\nalpha delta gamma .\n\n" * 8, encoding="utf-8")
+    shown = output(
+        capsys, "peek", "k-bert", "--corpus", str(tmp_path / "text.txt"), "--bind", f"facts={tmp_path / 'facts.tsv'}",
+        "--rows", "1", "--length", "32", "--set", "text.tokenizer.size=60", "--set", "exercise.mask.rate=0.01", "--json",
+    )
+    expected = "every token sees every token" + ", except those that are hidden from it (field visible)" * hidden
+    assert json.loads(shown.splitlines()[0])["sees"] == expected
