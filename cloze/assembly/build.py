@@ -138,8 +138,9 @@ def _network(recipe: Recipe, name: str, available: Mapping[str, Any]) -> nn.Modu
         raise RecipeError(f"networks.{name}: names no part to build; write its builder, such as `transformer`.")
     tables = available["tables"]
     reading = reading_of(name, tables)
-    own = {} if reading is None else {"vocab_size": reading.vocab_size}
-    network: nn.Module = build_part(spec.part, {**available, **own, "tables": tables_for(spec.origin, tables)})
+    own: dict[str, Any] = {} if reading is None else {"vocab_size": reading.vocab_size}
+    own["tables"] = tables_for(spec.part.arguments, spec.origin, tables)
+    network: nn.Module = build_part(spec.part, {**available, **own})
     return network
 
 
@@ -389,7 +390,8 @@ def _opened(imported: Any, place: torch.device, *, plain: bool) -> Loaded:
         "vocab_size": imported.vocab_size, "clock": clock, "tables": tables or None, "counts": None, "entity_count": None,
         "spellings": imported.tokenizer.spellings,
     }
-    network: Any = _build_described("network", model.part, model.arguments, available, imported.folder)
+    own = {**available, "tables": tables_for(model.arguments, imported.folder, tables)}
+    network: Any = _build_described("network", model.part, model.arguments, own, imported.folder)
     for name, arguments in () if plain else model.changes:
         load_kind("change")
         with Undrawn():

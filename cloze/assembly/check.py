@@ -16,6 +16,7 @@ from cloze.assembly.faults import Faults
 from cloze.assembly.given import build, stand_ins, tables_for
 from cloze.assembly.load import phase_recipes
 from cloze.assembly.recipe import OWN, EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
+from cloze.assembly.schema import arguments_of_part
 from cloze.assembly.structure import views
 from cloze.errors import ClozeError, nearest
 from cloze.training.phases import sets_dropout
@@ -221,8 +222,10 @@ def _check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checke
     with torch.device("meta"), Undrawn():
         networks: dict[str, Any] = {}
         for name, spec in recipe.networks.items():
-            own = {**given, "tables": tables_for(spec.origin, given["tables"])}
-            networks[name] = None if spec.part is None else _made(spec.part, own, faults)
+            networks[name] = None
+            if spec.part is not None:
+                own = {**given, "tables": tables_for(spec.part.arguments, spec.origin, given["tables"])}
+                networks[name] = _made(spec.part, own, faults)
             for change in spec.change if networks[name] is not None else ():
                 with faults.catching(change.where, change.path):
                     build(parts.builder_of(change.kind, change.name), change.arguments, {}).apply(networks[name])
@@ -323,9 +326,17 @@ def _check_taken(recipe: Recipe, run: PassSpec, network: Any, present: set[str],
             spec = recipe.networks[run.network].part
             kind = run.network if spec is None else spec.name
             takers = [known for known in parts.names("network") if name in _usual_fields(known)]
-            faults.add(Where(recipe.name) if spec is None else spec.where, f"passes.{run.name}",
-                       f'an edit gives "{name}", which network "{run.network}" ({kind}) does not take.',
-                       f"Networks that take {name}: {', '.join(takers)}.")
+            without = "with these arguments " if kind in takers else ""
+            ways = [f"Networks that take {name}: {', '.join(known for known in takers if known != kind)}."]
+            ways += [f"Or leave it out: --set exercise.{edit}.{name}=false" for edit in _switches(recipe, name)]
+            faults.add(Where(recipe.name) if spec is None else spec.where, f"networks.{run.network}.{kind}",
+                       f'{without}does not take "{name}", which an edit gives.', "\n  ".join(ways))
+
+
+def _switches(recipe: Recipe, name: str) -> list[str]:
+    """The edits of a recipe that have an argument of the name of this field, which turns it off."""
+    edits = {edit.part.name for entry in recipe.entries.values() for edit in entry.exercise}
+    return sorted(edit for edit in edits if name in arguments_of_part("edit", edit))
 
 
 def _fields_of(view: str, available: frozenset[str]) -> set[str]:

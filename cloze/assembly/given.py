@@ -83,9 +83,19 @@ def stand_ins(tables: Mapping[str, PartSpec]) -> dict[str, Any]:
     return {name: StandIn(part.usual_size) for name, part in parts.items()}
 
 
-def tables_for(origin: str | None, tables: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The look-up tables that a network is given; None if there are none and its rows come from the checkpoint `origin`."""
-    return tables if tables or origin is None else None
+def tables_for(arguments: Mapping[str, Any], origin: object, tables: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The look-up tables that a network of these arguments is given; None if its rows come from the checkpoint `origin` and it
+    names none of the tables."""
+    return tables if origin is None or _names(arguments, tables) else None
+
+
+def _names(value: Any, tables: Mapping[str, Any]) -> bool:
+    """Whether an argument, or one inside it, is the name of a table."""
+    if isinstance(value, PartSpec):
+        return _names(value.arguments, tables)
+    if isinstance(value, Mapping):
+        return any(_names(inner, tables) for inner in value.values())
+    return isinstance(value, str) and value in tables
 
 
 def restored(tables: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,6 +61,13 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
         "k-adapter", " ".join(sorted(set(SYSTEMS) - set(TRANSFORMERS.split()))),
         r"knowledge_adapter: \w+ is not a Transformer encoder\. Use adapters", None,
     ),
+    (
+        "k-bert_classification k-bert_token_labelling",
+        " ".join(sorted(set(SYSTEMS) - set(f"{TRANSFORMERS} bart-base mass".split()))),
+        r'does not take "visible", which an edit gives\.\n  Networks that take visible: .*\n'
+        r"  Or leave it out: --set exercise.inject.visible=false",
+        "exercise.inject.visible=false",
+    ),
 )  # fmt: skip
 
 #: What is refused on the layers of a frozen network, with what is said.
@@ -70,6 +77,8 @@ UNTRAINED = {
         "a change replaces hidden and summary of this network, but the recipe reads only decoder_hidden",
 }  # fmt: skip
 
+#: What a graph says about the texts of every system: `--bind facts=FILE` of a recipe with that table.
+FACTS = "cat\tis\tanimal\nrain\tfalls in\tautumn\ngarden\thas\troses\n哈尔滨\t位于\t黑龙江\n"
 TEXTS = ("the cat saw the rain", "the dog saw the night and the river", "rain on the mat", "a garden in the river")
 LABELS = ("x", "y", "y", "x")
 PAIRS = [{"text": a, "text_b": b} for a, b in zip(TEXTS, TEXTS[1:] + TEXTS[:1], strict=True)]
@@ -166,6 +175,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     for name, rows in ROWS.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "dependency_parsing.conllu").write_text(TREES)
+    (folder / "facts.tsv").write_text(FACTS)
     return lambda name: str(next(folder.glob(f"{name}.*")))
 
 
@@ -175,11 +185,13 @@ File = Callable[[str], str]
 
 def tune(recipe: str, folder: Path, file: File, out: Path, *values: str, **more: Any) -> Mapping[str, float]:
     """The dev metrics of one epoch; `more` are further arguments of `finetune`."""
-    types = types_of(load_recipe(recipe))
+    published = load_recipe(recipe)
+    types = types_of(published)
     given = {name: Labelled(kind, (file(kind),), (file(kind),)) for name, kind in types.items() if name}
     alone = [] if given else [file(types[""])]
     made = finetune(
         folder, recipe=recipe, task=recipe, tasks=given, train=alone, dev=alone, out=out,
+        binds=[f"{name}={file(name)}" for name in published.tables],
         overrides=["training.epochs=1", "training.batch=4", *SMALLER.get(recipe, ()), *values], report=lambda line: None,
         **more,
     )
