@@ -321,7 +321,7 @@ def _present(
 
 def _check_taken(recipe: Recipe, run: PassSpec, network: Any, present: set[str], faults: Faults) -> None:
     """A network must take the fields without which it would read another text."""
-    for name in sorted(present - network.takes):
+    for name in sorted(present - network.takes - {"?"}):
         if fields.find(name).binding:
             spec = recipe.networks[run.network].part
             kind = run.network if spec is None else spec.name

@@ -14,6 +14,7 @@ from cloze.batch import Batch
 from cloze.batching import Cursor, Data, Feed, collate
 from cloze.batching.collate import one_per_row, pad_targets, several_per_row
 from cloze.batching.packing import pack
+from cloze.corpus.plan import Arranged
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.corrupt import Corrupt
@@ -27,13 +28,6 @@ from cloze.rows import Rows
 FACTS = TokenFacts(1000, {"[CLS]": 2, "[SEP]": 3, "[MASK]": 4}, np.arange(5, 1000, dtype=np.int32), lambda text: [])
 
 
-class Planned(SimpleNamespace):
-    """A plan: `order`, `epoch` and `passages.length`."""
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-
 @dataclass
 class Numbers:
     """A source whose passage k has 3 + k % 9 tokens, all with id 10 + k."""
@@ -44,7 +38,7 @@ class Numbers:
     def plan(self, epoch: int, room: int) -> Any:
         length = np.minimum(3 + np.arange(self.count) % 9, room)
         order = permutation(self.count, self.seed, "main", "order", epoch)
-        return Planned(epoch=epoch, order=order, passages=SimpleNamespace(length=length))
+        return Arranged(epoch, room, SimpleNamespace(length=length), order)
 
     def read(self, plan: Any, items: np.ndarray, want: frozenset[str]) -> Rows:
         k = plan.order[items]

@@ -250,6 +250,8 @@ def test_a_scheduled_share_grows_in_a_network_without_dropout() -> None:
 
 def test_a_scheduled_share_is_refused_where_no_clock_runs() -> None:
     class Mine(nn.Sequential):
+        unread: tuple[str, ...] = ()
+
         def depth_groups(self) -> list[nn.Module]:
             return [self[0], self[1]]
 

@@ -90,7 +90,7 @@ def test_a_folder_gives_back_the_model_with_and_without_what_cloze_added(
     ("openai-gpt", {"attention.band.width": 4}, "attention.band.width is 4"),
     ("albert", {"share.weights": "feed_forward"}, "share.weights is 'feed_forward'"),
     ("albert", {"embedding.width": 16}, "embedding.project is False"),
-    ("xlm", {"embedding.inputs": {"task": 3}}, "two or more languages"),
+    ("xlm", {"embedding.inputs": {"topic": 3}}, "two or more languages"),
     ("xlm", {"feed_forward.inner": 24}, "inner is 24"),
     ("nezha", {"attention.biases": False}, "attention.biases is False"),
     ("modernbert", {"norm.kind": "layer"}, "norm.kind is 'layer'"),

@@ -167,7 +167,7 @@ def test_fixed_tables_are_neither_trained_nor_drawn_but_saved() -> None:
 
 def test_they_declare_whether_positions_are_read() -> None:
     assert {kind for kind in (*KINDS, "learned", "none") if "position_ids" in build(kind).takes} == {
-        "sinusoid", "rotary", "learned"
+        "sinusoid", "rotary", "learned", "functional"
     }
 
 

@@ -121,7 +121,7 @@ def test_residual_scaling_divides_by_the_root_of_the_number_of_residual_maps() -
 def test_it_declares_what_it_takes_and_gives() -> None:
     network = meta("tiny")
     assert isinstance(network, Network)
-    assert network.takes == {"tokens", "segments", "position_ids", "order", "block", "summaries", "vectors"}
+    assert network.takes == {"tokens", "segments", "position_ids", "order", "block", "summaries", "vectors", "visible"}
     assert network.needs == {"tokens"} and "segments" not in meta("tiny", segments=0).takes
     assert {name: kind.shape for name, kind in network.gives.items()} == {
         "hidden": "B L D", "layers": "N B L D", "summary": "E D", "scores": "N B H L L", "attention": "N B H L L",
