@@ -9,7 +9,10 @@ from cloze.assembly.recipe import Recipe
 SAMPLES = Path(__file__).resolve().parents[1] / "cloze" / "samples"
 WIDTH = 32  # of vectors.txt
 #: What a table of each kind reads, by its argument `file`.
-_FILES = {"triples": "chinese_facts.tsv", "vectors": "vectors.txt", "text_vectors": "vectors.txt", "senses": "supersenses.tsv"}
+_FILES = {
+    "triples": "chinese_facts.tsv", "vectors": "vectors.txt", "text_vectors": "vectors.txt", "senses": "supersenses.tsv",
+    "surfaces": "candidates.tsv",
+}
 _LISTS = {
     "phrase": "chinese_phrases.txt", "entity": "chinese_entities.txt", "pos": "english_pos.tsv",
     "polarity": "english_polarity.tsv", "stars": "english_stars.tsv",
@@ -26,6 +29,8 @@ def from_samples(recipe: Recipe) -> list[str]:
     for name, part in recipe.tables.items():
         if part.name in _FILES:
             values.append(f"tables.{name}.file={SAMPLES / _FILES[part.name]}")
+        if part.name == "surfaces":
+            values.append(f"tables.{name}.vectors={SAMPLES / 'vectors.txt'}")
         if part.name == "entities":
             networked = any("entities" in network.part.arguments for network in recipe.networks.values() if network.part)
             files = {"vectors": "vectors.txt"} if networked else {"names": "entities.tsv", "types": "entities.tsv"}

@@ -21,6 +21,7 @@ from cloze.corpus.sentences import Sentences
 from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.corpus.streams import BoundStreams, Streams
+from cloze.corpus.surfaces import BoundSurfaces, Surfaces
 from cloze.corpus.term_documents import BoundTermDocuments, TermDocuments
 from cloze.corpus.text_vectors import BoundTextVectors, TextVectors
 from cloze.corpus.triple_store import TripleStore
@@ -31,9 +32,9 @@ from cloze.corpus.word_pairs import BoundWordPairs, WordPairs
 
 __all__ = [
     "BoundCooccurrences", "BoundEntities", "BoundEntityTexts", "BoundFacts", "BoundLexicon", "BoundLines", "BoundPairs",
-    "BoundPassages", "BoundRecords", "BoundSenses", "BoundStreams", "BoundTermDocuments", "BoundTextVectors",
+    "BoundPassages", "BoundRecords", "BoundSenses", "BoundStreams", "BoundSurfaces", "BoundTermDocuments", "BoundTextVectors",
     "BoundTripleTexts", "BoundTriples", "BoundVectors", "BoundWordPairs", "Cooccurrences", "Entities", "EntityTexts",
     "Facts", "Lexicon", "Lines", "LookUp", "Pairs", "Passages", "Plan", "PretrainedVectors", "RecordStore", "Records",
-    "Sentences", "Source", "Store", "Streams", "SupersenseTable", "TermDocuments", "TextVectors", "TripleStore",
+    "Sentences", "Source", "Store", "Streams", "SupersenseTable", "Surfaces", "TermDocuments", "TextVectors", "TripleStore",
     "TripleTexts", "Triples", "WordPairs",
 ]

@@ -16,6 +16,7 @@ from cloze.networks.feed_forward import Window
 from cloze.networks.graph_vectors import GraphVectors
 from cloze.networks.gru import GRU
 from cloze.networks.knowledge_fusion import KnowledgeFusion
+from cloze.networks.linked import LinkedTransformer
 from cloze.networks.lstm import LSTM
 from cloze.networks.lstm_encoder_decoder import LSTMEncoderDecoder
 from cloze.networks.mobile_transformer import MobileTransformer
@@ -30,6 +31,6 @@ from cloze.networks.zen import Zen
 
 __all__ = [
     "BiLSTM", "Cache", "Clock", "EncoderDecoder", "GRU", "GraphVectors", "KnowledgeFusion", "LSTM", "LSTMEncoderDecoder",
-    "MobileTransformer", "Network", "PairAttention", "SequenceCache", "StateCache", "StateKind", "States", "Transformer",
-    "TransformerXL", "TwoSidedLSTM", "TwoStream", "Window", "WordVectors", "Zen",
+    "LinkedTransformer", "MobileTransformer", "Network", "PairAttention", "SequenceCache", "StateCache", "StateKind",
+    "States", "Transformer", "TransformerXL", "TwoSidedLSTM", "TwoStream", "Window", "WordVectors", "Zen",
 ]

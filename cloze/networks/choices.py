@@ -31,6 +31,20 @@ class EntityVectors:
     heads: Width = 4
 
 
+@dataclass(frozen=True, kw_only=True)
+class LinkedEntities:
+    """The look-up table of names and their candidates, the width of the entities' vectors, and the sizes of the linker: heads and
+    inner numbers of its two layers, and inner numbers of what scores a candidate. Candidates below the `threshold` are not read.
+    """
+
+    table: str = "surfaces"
+    width: Width = 300
+    heads: Width = 4
+    inner: Width = 1024
+    scorer: Width = 100
+    threshold: float | None = 0.0
+
+
 # ---- positions -------------------------------------------------------------------------------------------------------
 
 

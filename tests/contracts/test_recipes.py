@@ -14,6 +14,7 @@ from cloze import fields
 from cloze.assembly.recipe import ObjectiveSpec, PassSpec, Recipe
 from cloze.batch import Batch
 from cloze.objectives import Loss
+from cloze.objectives.linking import Linking
 from cloze.objectives.output_words import OutputWords
 from cloze.training.step import Step
 from tests.systems_at_tiny import distinct
@@ -128,6 +129,7 @@ OWN_START: dict[str, Callable[[Any, Batch, float], float]] = {
     "factorisation": squares_at_start, "activation_penalty": lambda objective, batch, answers: 0.0,
     "entity_prediction": lambda objective, batch, answers: math.log(len(objective.candidates(batch))),  # vectors have any length
     "margin": lambda objective, batch, answers: objective.by,
+    "linking": lambda objective, batch, answers: objective.by,  # every candidate scores next to nothing
     "sense_prediction": senses_at_start,
     "label_prediction": lambda objective, batch, answers: math.log(len(objective.head.weight)),
     # Untrained summaries lie near each other: distances are next to nothing, and log σ(margin) counts ½ either way.
@@ -180,6 +182,8 @@ def test_without_answers_the_loss_is_a_zero_that_is_connected(begun: Begun) -> N
         facts = "owner" in batch and "triple" not in batch
         answers += ("tokens", "owner") if facts else ()  # the rows of a fact ask about each other
         none = Batch({n: value[:0] if fields.split(n).field in answers else value for n, value in batch.items()})
+        right = {one.right for one in step.objectives.values() if isinstance(one, Linking)}  # of each item, 0 if it is not asked
+        none = Batch({n: torch.zeros_like(value) if n in right else value for n, value in none.items()})
         losses, counts = step(entry, none), step.count(entry, none)
         empty = {n: loss for n, loss in losses.items() if not counts[n]}
         for left in losses.keys() - empty.keys():

@@ -1,0 +1,292 @@
+"""KnowBert: a Transformer that links names to entities behind one of its layers, and reads the vectors of what it has linked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from cloze.bounds import BelowOne, Count, Depth, Natural, Positive, Width
+from cloze.errors import RecipeError
+from cloze.networks import choices
+from cloze.networks.blocks.around import Around
+from cloze.networks.blocks.attention import Attention, AttentionInputs
+from cloze.networks.blocks.candidates import Candidates
+from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.feed_forward import FeedForward
+from cloze.networks.blocks.known_vectors import KnownVectors
+from cloze.networks.blocks.layer import Layer
+from cloze.networks.blocks.projections import Across, Projections, Stacked
+from cloze.networks.blocks.selected import Selected
+from cloze.networks.blocks.visibility import Visibility, visibility
+from cloze.networks.clock import Clock
+from cloze.networks.cost import Operations, Shown
+from cloze.networks.network import StateKind
+from cloze.networks.transformer import Transformer
+from cloze.registry import Given, PartMark, register
+
+_EPSILON = 1e-5  # of the norms that are not inside layers
+
+
+class Linker(nn.Module):
+    """Knowledge attention and recontextualisation (Peters et al., 2019, §3.3), on states (B, L, D).
+
+    Parameters: `inward.*` (D to the width W of entities), `pool.*` (scores of a name's tokens), `span_norm.*`, `entity_norm.*`,
+    `encoder.*` (a layer among names), `score_inner.*`, `score_outer.*` (from product and prior to a score), `mixed_norm.*`,
+    `reader.*` (a layer in which tokens read names), `outward.*` (W to D), `norm.*`.
+    """
+
+    def __init__(
+        self, *, width: int, entities: choices.LinkedEntities, epsilon: float, rates: choices.Dropouts, clock: Clock
+    ) -> None:
+        super().__init__()
+        own = entities.width
+
+        def layer(projections: Projections) -> Layer:
+            return Layer(
+                width=own, norm=choices.Post(epsilon=epsilon), feed_forward=FeedForward(entities.inner, "gelu", True),
+                attention=Attention(
+                    width=own, heads=entities.heads, dropout=Dropout(rates.of_attention, clock), projections=projections
+                ),
+                dropout=lambda: Dropout(rates.hidden, clock), active_dropout=Dropout(0.0, clock),
+            )
+
+        self.threshold = entities.threshold
+        self.inward, self.pool = nn.Linear(width, own), nn.Linear(own, 1, bias=False)
+        self.span_norm, self.entity_norm = nn.LayerNorm(own, eps=_EPSILON), nn.LayerNorm(own, eps=_EPSILON)
+        self.encoder = layer(Stacked())
+        self.score_inner, self.score_outer = nn.Linear(2, entities.scorer), nn.Linear(entities.scorer, 1)
+        self.entity_dropout, self.mixed_norm = Dropout(rates.hidden, clock), nn.LayerNorm(own, eps=_EPSILON)
+        self.reader = layer(Across())
+        self.outward, self.dropout = nn.Linear(own, width), Dropout(rates.hidden, clock)
+        self.norm = nn.LayerNorm(width, eps=_EPSILON)
+
+    def invert(self) -> None:
+        """Make `outward` the pseudo-inverse of `inward`."""
+        if not self.inward.weight.is_meta:
+            with torch.no_grad():
+                inverse = torch.linalg.pinv(self.inward.weight)
+                self.outward.weight.copy_(inverse)
+                self.outward.bias.copy_(-inverse @ self.inward.bias)
+
+    def pooled(self, x: Tensor, links: Tensor, count: int) -> Tensor:
+        """The names (count, W): means of their tokens, weighted by a softmax; links are (E, 2). Zero without tokens."""
+        rows = x.flatten(0, 1).index_select(0, links[:, 0])
+        scores = self.pool(rows).squeeze(-1)
+        highest = scores.detach().new_full((count,), -torch.inf).scatter_reduce(0, links[:, 1], scores.detach(), "amax")
+        weights = (scores - highest[links[:, 1]]).exp()
+        sums = weights.new_zeros(count).index_add(0, links[:, 1], weights)
+        weights = weights / sums[links[:, 1]]
+        return rows.new_zeros(count, rows.shape[1]).index_add(0, links[:, 1], rows * weights[:, None])
+
+    def scores(self, spans: Tensor, vectors: Tensor, prior: Tensor) -> Tensor:
+        """The score of each candidate (P,): of its name and its normed vector (P, W), and of its prior."""
+        product = (spans * vectors).sum(-1) / vectors.shape[-1] ** 0.5
+        both = torch.stack([product, prior.to(product.dtype)], -1)
+        made: Tensor = self.score_outer(self.score_inner(both).relu()).squeeze(-1)
+        return made
+
+    def mixed(self, scores: Tensor, item: Tensor, vectors: Tensor, null: Tensor, count: int) -> Tensor:
+        """The entity of each name (count, W): a mean of its candidates, weighted by a softmax of the scores (P,) that reach the
+        threshold; the vector `null` (W,) where none does."""
+        kept = torch.ones_like(scores, dtype=torch.bool) if self.threshold is None else scores >= self.threshold
+        highest = scores.detach().new_full((count,), -torch.inf)
+        highest = highest.scatter_reduce(0, item, scores.detach().masked_fill(~kept, -torch.inf), "amax")
+        some = highest > -torch.inf
+        weights = (scores - highest.where(some, 0)[item]).masked_fill(~kept, -torch.inf).exp()
+        sums = weights.new_zeros(count).index_add(0, item, weights)
+        weights = weights / sums.where(some, 1)[item]
+        made = vectors.new_zeros(count, vectors.shape[1]).index_add(0, item, vectors * weights[:, None])
+        return torch.where(some[:, None], made, null.to(made.dtype))
+
+
+class Linked(Around):
+    """Puts a `Linker` behind the layer `number`. `items` (E, R) are names, `links` (N, 2) the flat positions of a token and of
+    its name; `scores` (P,) are those of the candidates, once the layer has been computed."""
+
+    def __init__(self, network: LinkedTransformer, items: Tensor, links: Tensor, block: Tensor | None) -> None:
+        self.network, self.items, self.links, self.block = network, items, links, block
+        self.scores: Tensor | None = None
+
+    def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
+        """x after knowledge attention, behind its layer."""
+        if number != self.network.link_after:
+            return x
+        linker = self.network.linker
+        projected = linker.inward(x)
+        names, seen_by_names, seen_by_tokens = self._laid_out(x)
+        count = self.items.numel()
+        pooled = linker.span_norm(linker.pooled(projected, self.links, count))
+        laid = torch.cat([pooled, pooled.new_zeros(1, pooled.shape[1])])[names]
+        spans = linker.encoder(laid, AttentionInputs(seen_by_names))
+        flat = names.flatten()
+        spans_by_item = spans.new_zeros(count + 1, spans.shape[-1]).index_copy(0, flat, spans.flatten(0, 1))
+        pairs = self.network.candidates(self.items)
+        vectors = linker.entity_norm(self.network.entities(pairs.entity).to(spans.dtype))
+        self.scores = linker.scores(spans_by_item[pairs.item], vectors, pairs.prior)
+        mixed = linker.mixed(self.scores, pairs.item, vectors, self.network.null_vector, count)
+        mixed = torch.cat([mixed, mixed.new_zeros(1, mixed.shape[1])])[names]
+        read = linker.mixed_norm(spans + linker.entity_dropout(mixed))
+        told = linker.reader(projected, AttentionInputs(seen_by_tokens, source=read))
+        made: Tensor = linker.norm(x + linker.dropout(linker.outward(told)))
+        return made
+
+    def _laid_out(self, x: Tensor) -> tuple[Tensor, Visibility, Visibility]:
+        """The flat numbers of names in each row (B, K), their number for none, and what names and tokens see of them."""
+        batch, length = x.shape[:2]
+        count, spare = self.items.numel(), batch * length
+        first = torch.full((count,), spare, device=x.device).scatter_reduce(0, self.links[:, 1], self.links[:, 0], "amin")
+        real = ((first < spare) & (self.items.flatten() > 0)).nonzero().squeeze(1)
+        row = first[real] // length
+        order = torch.argsort(row, stable=True)
+        real, row = real[order], row[order]
+        counts = torch.bincount(row, minlength=batch)
+        slot = torch.arange(len(row), device=x.device) - (counts.cumsum(0) - counts)[row]
+        names = torch.full((batch, max(int(counts.max()), 1)), count, device=x.device)
+        names[row, slot] = real
+        blocks = torch.zeros_like(names)
+        blocks[row, slot] = 1 if self.block is None else self.block.flatten()[first[real]].long()
+        own = blocks.new_ones(batch, length) if self.block is None else self.block.long()
+        seen = (own[:, :, None] == blocks[:, None, :]) & (blocks > 0)[:, None, :]
+        among = visibility("open", blocks, length=names.shape[1], past=0, device=x.device)
+        return names, among, Visibility("mask", seen[:, None], may_see_nothing=True)
+
+
+class CountedLinker(Around):
+    """Counts what `Linked` computes: `names` in rows of `length`, `links` of them with tokens, `pairs` with candidates."""
+
+    def __init__(self, network: LinkedTransformer, names: int, length: int, links: int, pairs: int) -> None:
+        self.network, self.names, self.length, self.links, self.pairs = network, names, length, links, pairs
+
+    def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
+        """The linker, behind its layer."""
+        if number != self.network.link_after:
+            return
+        linker = self.network.linker
+        whole = counted.branch()
+        whole.maps(size.tokens, linker.inward)
+        names = whole.branch()
+        names.maps(self.links, linker.pool)
+        names.above(linker.span_norm)
+        linker.encoder.count_operations(names, self.names, self.length)
+        scores = names.branch()
+        scores.above(linker.entity_norm)
+        scores.maps(self.pairs, linker.score_inner, linker.score_outer)
+        names.join(scores)
+        names.above(linker.mixed_norm)
+        reader, attention = linker.reader, linker.reader.attention
+        query, memory = attention.projection_maps
+        names.maps(self.names, memory)
+        whole.maps(size.tokens, query)
+        whole.join(names)
+        whole.products(2 * size.tokens * self.length * attention.inside)
+        whole.maps(size.tokens, attention.out)
+        whole.above(reader.attention_norm)
+        reader.count_feed_forward(whole, size.tokens)
+        whole.maps(size.tokens, linker.outward)
+        whole.above(linker.norm)
+        counted.join(whole)
+
+
+@register("network", "linked")
+class LinkedTransformer(Transformer):
+    """BERT with an entity linker behind the layer `link_after`; tokens then read what it links (Peters et al., 2019, §3).
+
+    `items/surface` (E, R) are names, ids of the recipe's table `surfaces`, 0 for none; `links/surface` (N, 2) pairs the flat
+    positions of a token and of a name that covers it. The table gives the candidates of a name with their priors. States are
+    mapped to the width of entities; a name is a weighted mean of its tokens; names see each other in one layer. A candidate is
+    scored from the product of name and entity and from its prior. The name adds a mean of its candidates, weighted by a softmax
+    of those scores that reach `threshold` (none: of all), or the vector of no entity if there is none. Tokens attend to the names
+    of their text, and the result is mapped back and added before a norm. With `outward` at zero, this is the norm alone.
+
+    **States.** Those of `transformer`, and `linking` (P,), the scores of every candidate of every name.
+
+    Vectors of entities are not trained. `outward` starts as the pseudo-inverse of `inward`.
+
+    Differs: the authors' code inverts WᵀW, whose rank is too low, and sets `outward` again when the second stage begins. In a row
+    without names tokens read zeros; there they read padding. `pool` has no bias, which would change nothing. There is
+    one linker; the code can stack several.
+
+    Parameters: those of `transformer`, and `linker.*`, 2,422,153 at the size of the authors' Wikipedia linker.
+    """
+
+    grafts = frozenset({"transformer"})
+    fresh = (*Transformer.fresh, "linker")
+    looks_up = ("entities.table",)
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        name: {**size, "link_after": (3 * size["layers"]) // 4} for name, size in Transformer.sizes.items()
+    }
+
+    def __init__(
+        self, *,
+        layers: Depth, width: Width, heads: Width,
+        link_after: Natural = 9,
+        entities: choices.LinkedEntities = choices.LinkedEntities(),
+        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
+        max_length: Count = 512,
+        segments: Natural = 2,
+        norm_epsilon: Positive = 1e-12,
+        dropout: BelowOne | choices.Dropouts = 0.1,
+        initial: Annotated[choices.Truncated | choices.Normal, PartMark("initial")] = choices.Normal(),
+        vocab_size: Given[int], clock: Given[Clock], tables: Given[Mapping[str, Any] | None] = None,
+    ) -> None:
+        super().__init__(
+            layers=layers, width=width, heads=heads, feed_forward=feed_forward, norm=choices.Post(epsilon=norm_epsilon),
+            positions=choices.Learned(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
+            vocab_size=vocab_size, clock=clock,
+        )
+        if link_after >= layers:
+            raise RecipeError(f"network.linked.link_after: got {link_after}, expected 0 to {layers - 1}, a layer.")
+        if entities.width % entities.heads:
+            raise RecipeError(f"network.linked.entities.heads: {entities.heads} heads do not divide the width {entities.width}.")
+        self.link_after = link_after
+        part = "network.linked.entities"
+        self.entities = KnownVectors(
+            name=entities.table, width=entities.width, tables=tables, part=part, option="network.entities.width",
+        )
+        self.candidates = Candidates(name=entities.table, tables=tables, part=part)
+        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
+        self.linker = Linker(width=width, entities=entities, epsilon=norm_epsilon, rates=rates, clock=clock)
+        self.takes = self.takes | {"items/surface", "links/surface"}
+        self.gives = {**self.gives, "linking": StateKind("P", "order")}
+        self.reset_parameters()
+        self.linker.invert()
+        name_dropouts(self)
+
+    @property
+    def null_vector(self) -> Tensor:
+        """The vector of no entity (W,): the last but one."""
+        return self.entities.weight[-2]
+
+    def depth_groups(self) -> list[nn.Module]:
+        """The embeddings, then the layers in order, one of them with the linker."""
+        partners = [self.linker if number == self.link_after else nn.Identity() for number in range(len(self.layers))]
+        return [self.embeddings, *map(nn.ModuleList, zip(self.layers, partners, strict=True))]
+
+    def forward(
+        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, items: Mapping[str, Tensor] | None = None,
+        links: Mapping[str, Tensor] | None = None, around: Sequence[Around] = (), **given: Any,
+    ) -> dict[str, Tensor]:
+        """The wanted states of tokens (B, L), as `transformer` gives them, and `linking`."""
+        if items is None or links is None:
+            named, pairs = tokens.new_zeros(len(tokens), 0), tokens.new_zeros(0, 2).long()
+        else:
+            named, pairs = items["surface"], links["surface"].long()
+        linked = Linked(self, named, pairs, block)
+        made = super().forward(want=want - {"linking"}, tokens=tokens, block=block, around=[linked, *around], **given)
+        return {**made, "linking": linked.scores} if "linking" in want and linked.scores is not None else made
+
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
+        around: Sequence[Around] = (),
+    ) -> None:
+        """As of a Transformer, and the linker's."""
+        rows, length, links, pairs = fields["tokens"].shape[0], 1, 0, 0
+        if "items/surface" in fields:
+            items = fields["items/surface"]
+            length, links = max(int((items > 0).sum(1).max()), 1), len(fields["links/surface"])
+            pairs = len(self.candidates(items).item)
+        counting = CountedLinker(self, rows * length, length, links, pairs)
+        super().count_operations(counted, fields, want=want, positions=positions, around=[counting, *around])

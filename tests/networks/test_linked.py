@@ -1,0 +1,178 @@
+"""KnowBert's linker: the published number of parameters, the authors' arithmetic, and what names may change."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cloze.errors import RecipeError
+from cloze.networks import Clock, LinkedTransformer
+from tests.making import network_of
+
+VOCABULARY, LENGTH, WIDTH = 11, 6, 4
+HIDDEN, LINKING = frozenset({"hidden"}), frozenset({"hidden", "linking"})
+#: None, three entities, no entity, the hidden one.
+MATRIX = np.concatenate([np.zeros((1, WIDTH)), np.random.default_rng(0).normal(size=(5, WIDTH))]).astype(np.float32)
+#: Name 1 has two candidates, name 2 one, name 3 three, name 4 is the hidden one.
+CANDIDATES = np.array([[0, 0, 0], [1, 2, 0], [3, 0, 0], [2, 3, 1], [5, 0, 0]], np.int32)
+PRIORS = np.array([[0, 0, 0], [0.75, 0.25, 0], [1, 0, 0], [0.5, 0.25, 0.25], [1, 0, 0]], np.float32)
+TABLE = SimpleNamespace(size=4, matrix=MATRIX, candidates=CANDIDATES, priors=PRIORS)
+ARGUMENTS: dict[str, Any] = {"layers": 3, "width": 8, "heads": 2, "max_length": 16, "dropout": 0.0, "initial.std": 0.3}
+
+
+def build(**changed: Any) -> LinkedTransformer:
+    torch.manual_seed(3)
+    sizes = {"entities.width": WIDTH, "entities.heads": 2, "entities.inner": 6, "entities.scorer": 5}
+    arguments = {**ARGUMENTS, "link_after": 1, **sizes, **changed}
+    made: LinkedTransformer = network_of(
+        "linked", **arguments, vocab_size=VOCABULARY, clock=Clock(1), tables={"surfaces": TABLE}
+    ).double().eval()
+    for part in (made.linker.span_norm, made.linker.entity_norm, made.linker.mixed_norm, made.linker.norm):
+        torch.nn.init.normal_(part.weight, mean=1.0, std=0.3)
+        torch.nn.init.normal_(part.bias, std=0.3)
+    return made
+
+
+def ids(rows: int = 2, length: int = LENGTH) -> Tensor:
+    return torch.randint(0, VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(0))
+
+
+def names(items: list[list[int]], links: list[tuple[int, int]]) -> dict[str, Any]:
+    """Ids of names, and pairs (flat position of a token, flat position of a name)."""
+    return {
+        "items": {"surface": torch.tensor(items)}, "links": {"surface": torch.tensor(links, dtype=torch.long).view(-1, 2)}
+    }
+
+
+#: In the first text name 1 at tokens 1 and 2 and name 3 at token 4, in the second name 2 at token 2.
+THREE = names([[1, 3], [2, 0]], [(1, 0), (2, 0), (4, 1), (LENGTH + 2, 2)])
+
+
+def test_the_linker_of_the_published_size_has_2_422_153_parameters() -> None:
+    with torch.device("meta"):
+        made = network_of(
+            "linked", layers=12, width=768, heads=12, vocab_size=30522, clock=Clock(0),
+            tables={"surfaces": SimpleNamespace(size=9)},
+        )
+    assert sum(p.numel() for p in made.linker.parameters()) == 2_422_153
+    assert sum(p.numel() for p in made.parameters()) == 109_482_240 - 590_592 + 2_422_153  # BertModel without its pooler
+
+
+def test_a_back_projection_of_zero_leaves_the_norm_alone() -> None:
+    network = build(link_after=2)
+    torch.nn.init.zeros_(network.linker.outward.weight)
+    torch.nn.init.zeros_(network.linker.outward.bias)
+    given = {name: value for name, value in ARGUMENTS.items() if name != "max_length"}
+    plain = network_of("transformer", **given, segments=2, **{"positions.max_length": 16}, vocab_size=VOCABULARY, clock=Clock(1))
+    plain.double().eval().load_state_dict(network.state_dict(), strict=False)
+    expected = network.linker.norm(plain(want=HIDDEN, tokens=ids())["hidden"])
+    torch.testing.assert_close(network(want=HIDDEN, tokens=ids(), **THREE)["hidden"], expected, rtol=0, atol=1e-12)
+
+
+def test_one_candidate_above_the_threshold_is_the_entity_itself() -> None:
+    linker, null = build().linker, torch.full((WIDTH,), 7.0, dtype=torch.double)
+    vectors, item = torch.randn(3, WIDTH, dtype=torch.double), torch.tensor([0, 1, 1])
+    mixed = linker.mixed(torch.tensor([0.1, 0.0, -0.5], dtype=torch.double), item, vectors, null, 3)
+    torch.testing.assert_close(mixed, torch.stack([vectors[0], vectors[1], null]), rtol=0, atol=0)
+
+
+def test_candidates_below_the_threshold_are_not_read_and_none_is_left_to_no_entity() -> None:
+    scores, item = torch.tensor([0.3, -0.1, 1.0, -2.0, -0.01], dtype=torch.double), torch.tensor([0, 0, 0, 1, 1])
+    vectors, null = torch.randn(5, WIDTH, dtype=torch.double), torch.randn(WIDTH, dtype=torch.double)
+    mixed = build().linker.mixed(scores, item, vectors, null, 2)
+    torch.testing.assert_close(mixed[0], scores[[0, 2]].softmax(0) @ vectors[[0, 2]])
+    assert torch.equal(mixed[1], null)
+    every = build(**{"entities.threshold": None}).linker.mixed(scores, item, vectors, null, 2)
+    torch.testing.assert_close(every[1], scores[3:].softmax(0) @ vectors[3:])
+
+
+def test_the_way_back_starts_as_the_pseudo_inverse() -> None:
+    torch.manual_seed(0)
+    network = network_of(
+        "linked", **{**ARGUMENTS, "entities.width": WIDTH, "entities.heads": 2}, link_after=1, vocab_size=9, clock=Clock(1),
+        tables={"surfaces": TABLE},
+    )
+    inward, outward = network.linker.inward.weight, network.linker.outward.weight
+    torch.testing.assert_close(inward @ outward, torch.eye(WIDTH), rtol=0, atol=1e-4)
+    torch.testing.assert_close(outward @ inward, (outward @ inward).t(), rtol=0, atol=1e-4)
+
+
+def by_hand(network: LinkedTransformer, x: Tensor, spans: list[tuple[int, int, int]]) -> tuple[Tensor, list[Tensor]]:
+    """The authors' way for one text (L, D) with the names (first token, last token, id): its states and scores."""
+    linker = network.linker
+
+    def norm(module: Any, x: Tensor) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:], module.weight, module.bias, module.eps)
+
+    def layer(module: Any, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = (part.unflatten(-1, (2, -1)).transpose(0, 1) for part in (q, k, v))
+        told = ((q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).softmax(-1) @ v).transpose(0, 1).flatten(1)
+        x = norm(module.attention_norm, x + module.attention.out(told))
+        return norm(module.inner_norm, x + module.outer(F.gelu(module.inner(x))))
+
+    p = linker.inward(x)
+    pooled = []
+    for first, last, _ in spans:
+        own = p[first : last + 1]
+        pooled.append(linker.pool(own).squeeze(-1).softmax(0) @ own)
+    s = norm(linker.span_norm, torch.stack(pooled))
+    s = layer(linker.encoder, s, *linker.encoder.attention.projections(s).chunk(3, -1))
+    mixed, scored = [], []
+    for state, (_, _, name) in zip(s, spans, strict=True):
+        real = torch.from_numpy(CANDIDATES[name][CANDIDATES[name] > 0]).long()
+        e = norm(linker.entity_norm, torch.from_numpy(MATRIX).double()[real])
+        prior = torch.from_numpy(PRIORS[name][: len(real)]).double()
+        both = torch.stack([e @ state / WIDTH ** 0.5, prior], -1)
+        score = linker.score_outer(F.relu(linker.score_inner(both))).squeeze(-1)
+        kept = score >= 0
+        mixed.append(score[kept].softmax(0) @ e[kept] if kept.any() else torch.from_numpy(MATRIX).double()[-2])
+        scored.append(score)
+    read = norm(linker.mixed_norm, s + torch.stack(mixed))
+    key, value = linker.reader.attention.memory(read).chunk(2, -1)
+    told = layer(linker.reader, p, linker.reader.attention.query(p), key, value)
+    return norm(linker.norm, x + linker.outward(told)), scored
+
+
+def test_the_arithmetic_is_the_authors() -> None:
+    network, before = build(), {}
+    network.layers[1].register_forward_hook(lambda module, given, out: before.update(x=out))
+    network.layers[2].register_forward_pre_hook(lambda module, given: before.update(y=given[0]))
+    made = network(want=LINKING, tokens=ids(), **THREE)
+    one, scored = by_hand(network, before["x"][0], [(1, 2, 1), (4, 4, 3)])
+    other, more = by_hand(network, before["x"][1], [(2, 2, 2)])
+    torch.testing.assert_close(before["y"], torch.stack([one, other]), rtol=0, atol=1e-9)
+    torch.testing.assert_close(made["linking"], torch.cat([*scored, *more]), rtol=0, atol=1e-9)
+
+
+def test_packed_texts_have_their_own_names() -> None:
+    network, tokens = build(), ids(1)
+    apart = [network(want=HIDDEN, tokens=part, **names([[3]], [(1, 0)]))["hidden"] for part in (tokens[:, :3], tokens[:, 3:])]
+    packed = network(
+        want=HIDDEN, tokens=tokens, block=torch.tensor([[1, 1, 1, 2, 2, 2]]), summaries=torch.tensor([0, 3]),
+        position_ids=torch.tensor([[0, 1, 2] * 2]), **names([[3], [3]], [(1, 0), (4, 1)]),
+    )["hidden"]
+    torch.testing.assert_close(packed, torch.cat(apart, 1), rtol=0, atol=1e-12)
+
+
+def test_a_text_without_names_does_not_read_those_of_another() -> None:
+    network = build()
+    alone = network(want=HIDDEN, tokens=ids()[1:])["hidden"]
+    both = network(want=HIDDEN, tokens=ids(), **names([[1], [0]], [(1, 0)]))["hidden"]
+    torch.testing.assert_close(both[1:], alone, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("changed", "told"), [
+    ({"link_after": 3}, r"link_after: got 3, expected 0 to 2, a layer"),
+    ({"entities.heads": 3}, "entities.heads: 3 heads do not divide the width 4"),
+    ({"entities.width": 6, "entities.heads": 2}, r"have width 4, expected 6.\n  Say their width: --set network.entities.width=4"),
+    ({"entities.table": "surface"}, "there is no table 'surface'. .*surfaces"),
+])  # fmt: skip
+def test_arguments_that_do_not_fit_are_refused(changed: dict[str, Any], told: str) -> None:
+    with pytest.raises(RecipeError, match=told):
+        build(**changed)
