@@ -33,7 +33,7 @@ REQUIRED = {
     "template": "[CLS] {A} [SEP]", "to": "other", "companion": "next", "table": "ngrams", "network": "bert", "layer": "entity",
 }
 OF_EDIT = {("link", "table"): "entities", ("replace_mentions", "table"): "entities", ("inject", "table"): "facts"}
-MORE: dict[str, dict[str, Any]] = {"show": {"layer": "entity"}, "favour": {"senses": "senses"}}
+MORE: dict[str, dict[str, Any]] = {"show": {"layer": "entity"}, "favour": {"senses": "senses"}, "ask_links": {"of": "entity"}}
 ENTITIES = BoundEntities(
     [f"Q{number}" for number in range(5)], names=["a", "b", "c", "d", "e"], types=[("x",)] * 5,
     tokens=[[5], [6, 7], [8], [9], [10]],
@@ -50,6 +50,7 @@ GIVEN = {
         ),
         "ngrams": BoundLexicon(np.array([[-1, -1], [5, -1], [6, 7], [300, 301]], np.int32)),
         "entities": ENTITIES,
+        "surfaces": SimpleNamespace(null=9, of_label=ENTITIES.of_label),
         "senses": BoundSenses(np.ones((1000, 2), np.bool_), np.zeros(1000, np.int32), ("noun.act", "verb.motion")),
         "bert": OtherReading(SAME, SAME, "[CLS] {A} [SEP]", None, 1000),
     },
