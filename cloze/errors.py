@@ -103,6 +103,13 @@ def nearest(given: str, known: Iterable[str]) -> str:
     return f"No known name is similar; there are {len(names)}, such as {', '.join(names[:5])}."
 
 
+def require_table(place: str, name: str, tables: Iterable[str]) -> None:
+    """A `RecipeError` if a part, whose `place` in the recipe is given, names a look-up table that is not among `tables`."""
+    known = tuple(tables)
+    if name not in known:
+        raise RecipeError(f"{place}: there is no table {name!r}. {nearest(name, known)}")
+
+
 def _either(names: Sequence[str]) -> str:
     """Names to choose from: 'a', 'b' or 'c'."""
     *first, last = map(repr, names)

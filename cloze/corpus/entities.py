@@ -6,17 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.look_up import LookUp
+from cloze.corpus.look_up import EntityNumbers, LookUp
 from cloze.corpus.readers.entity_columns import header_of
 from cloze.corpus.readers.text_files import read_all
 from cloze.corpus.store import Store
-from cloze.corpus.vector_table import Found
-from cloze.errors import CorpusError, nearest
+from cloze.corpus.vector_table import Found, rows_by_id
+from cloze.errors import CorpusError
 from cloze.registry import register
 from cloze.untrusted import parse_json
 
@@ -99,18 +99,12 @@ class Entities(LookUp):
                 "tables: entities: no file of entities. Give their vectors (--bind NAME=RUN), or name a file: "
                 "--set tables.NAME.names=FILE"
             )
-        matrix = None
-        if vectors is not None:
-            rows = [vectors.find(one) for one in ids]
-            matrix = np.zeros((len(ids) + 1, vectors.width), np.float32)
-            for number, row in enumerate(rows, 1):
-                if row is not None:
-                    matrix[number] = row
         names = [tuple(dict.fromkeys(name for known in listed if one in known for name in known[one].names)) for one in ids]
         types = [tuple(dict.fromkeys(kind for known in listed if one in known for kind in known[one].types)) for one in ids]
         tokens = [store.tokenizer().encode(forms[0]).ids.tolist() if forms else [] for forms in names] if any(names) else None
         return BoundEntities(
-            ids, matrix=matrix, names=[forms[0] if forms else "" for forms in names], types=types, tokens=tokens,
+            ids, matrix=rows_by_id(vectors, ids), names=[forms[0] if forms else "" for forms in names], types=types,
+            tokens=tokens,
         ).over(store, ", ".join(filter(None, (self.vectors, self.names, self.types))))
 
     @staticmethod
@@ -134,7 +128,7 @@ class Entities(LookUp):
         return bound.over(store)
 
 
-class BoundEntities:
+class BoundEntities(EntityNumbers):
     """Entities with ids from 1 on; 0 is none, and the padding.
 
     Attributes:
@@ -151,19 +145,13 @@ class BoundEntities:
         types: Sequence[tuple[str, ...]] = (), tokens: Sequence[Sequence[int]] | None = None,
         layers: Mapping[str, NDArray[np.int32]] | None = None,
     ) -> None:
-        self.ids = tuple(ids)
+        super().__init__(ids, layers)
         self.size = len(self.ids) + 1
         self.matrix = matrix
         self.names = tuple(names) or ("",) * len(self.ids)
         self.types = tuple(types) or ((),) * len(self.ids)
         self.tokens = tokens
-        self._layers = dict(layers or {})
         self._groups: dict[str, Groups] = {}
-
-    @cached_property
-    def numbers(self) -> Mapping[str, int]:
-        """The number of each string id."""
-        return {one: number for number, one in enumerate(self.ids, 1)}
 
     @cached_property
     def name_tokens(self) -> NameTokens:
@@ -192,30 +180,18 @@ class BoundEntities:
             self._groups[by] = Groups(entity[order], first, count, kind, place, np.cumsum(owned) - owned, owned)
         return self._groups[by]
 
-    def over(self, store: Store, files: str = "") -> BoundEntities:
+    def over(self, store: Store, files: str = "") -> Self:
         """The same entities with the labels of a store's layers. Raises `CorpusError` if it has layers with labels and none of
         them has a label that is an entity here; `files` names where the entities come from."""
-        layers = {
-            layer: np.array([0, *(self.numbers.get(name, 0) for name in store.label_names(layer))], np.int32)
-            for layer in store.labels
-        }
-        if layers and not any(found.any() for found in layers.values()):
-            layer = next(iter(layers))
+        made = super().over(store)
+        if made._layers and not any(found.any() for found in made._layers.values()):
+            layer = next(iter(made._layers))
             known = store.label_names(layer)
             raise CorpusError(
                 f"{store.path}: no label of the layer {layer!r} ({', '.join(known[:3])}, …) is an entity of "
                 f"{files or 'the checkpoint'} ({', '.join(self.ids[:3])}, …).\n  Give entities and mentions with the same ids."
             )
-        return BoundEntities(
-            self.ids, matrix=self.matrix, names=self.names, types=self.types, tokens=self.tokens, layers=layers,
-        )
-
-    def of_label(self, layer: str) -> NDArray[np.int32]:
-        """The number of the entity of each label + 1 of a layer, 0 for a label that is no entity. Raises `CorpusError` if the
-        store has no such layer."""
-        if layer not in self._layers:
-            raise CorpusError(f"the store has no layer {layer!r} whose labels are entities. {nearest(layer, self._layers)}")
-        return self._layers[layer]
+        return made
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:

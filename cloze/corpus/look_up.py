@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from copy import copy
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import CorpusError, nearest
+
+if TYPE_CHECKING:
+    from cloze.corpus.store import Store
 
 
 class LookUp:
@@ -29,3 +40,39 @@ class LookUp:
     def over(bound: Any, store: Any) -> Any:
         """A bound table that a checkpoint holds, for another store: the same unless the table depends on the store's layers."""
         return bound
+
+
+class EntityNumbers:
+    """The base class of bound tables that number entities: finds the entities that the labels of a store's layers name.
+
+    Attributes:
+        ids: The string id of each entity, in order: entity k has the number k + 1.
+    """
+
+    def __init__(self, ids: Sequence[str], layers: Mapping[str, NDArray[np.int32]] | None = None) -> None:
+        self.ids = tuple(ids)
+        self._layers = dict(layers or {})
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int]:
+        """The number of each string id."""
+        return {one: number for number, one in enumerate(self.ids, 1)}
+
+    def over(self, store: Store) -> Self:
+        """The same table with the labels of a store's layers."""
+        made = copy(self)
+        made._layers = {
+            layer: np.array([0, *(self.numbers.get(name, 0) for name in store.label_names(layer))], np.int32)
+            for layer in store.labels
+        }
+        return made
+
+    def of_label(self, layer: str) -> NDArray[np.int32]:
+        """The number of the entity of each label + 1 of a layer, 0 for a label that is no entity of the table. Raises
+        `CorpusError` if the store has no such layer."""
+        if layer not in self._layers:
+            raise CorpusError(
+                f"the store has no layer {layer!r} whose labels are entities. {nearest(layer, self._layers)}\n"
+                f"  Build it with --annotate {layer}=mentions:FILE"
+            )
+        return self._layers[layer]

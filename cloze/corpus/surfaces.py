@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Count
 from cloze.corpus.lexicon import BoundLexicon, Matches
-from cloze.corpus.look_up import LookUp
+from cloze.corpus.look_up import EntityNumbers, LookUp
 from cloze.corpus.readers.text_files import read_all
 from cloze.corpus.store import Store
-from cloze.corpus.vector_table import Found
+from cloze.corpus.vector_table import Found, rows_by_id
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
 from cloze.untrusted import parse_json
@@ -80,7 +80,13 @@ class Surfaces(LookUp):
             weights = np.array([prior for _, prior in best])
             priors[row, : len(best)] = weights / weights.sum() if weights.sum() else 1 / len(weights)
         candidates[-1, 0], priors[-1, 0] = numbers[MASK], 1.0
-        return BoundSurfaces(ids, grams, candidates, priors, _matrix(vectors, [*ids, NULL, MASK])).over(store)
+        matrix = rows_by_id(vectors, [*ids, NULL, MASK])
+        if vectors is not None and matrix is not None and not matrix.any():
+            raise CorpusError(
+                f"{vectors.place}: no vector for any candidate, such as {[*ids, NULL][0]!r}.\n"
+                "  Give vectors and candidates with the same ids."
+            )
+        return BoundSurfaces(ids, grams, candidates, priors, matrix).over(store)
 
     @staticmethod
     def restored(arrays: Mapping[str, NDArray[Any]]) -> BoundSurfaces:
@@ -97,7 +103,7 @@ class Surfaces(LookUp):
         return bound.over(store)
 
 
-class BoundSurfaces:
+class BoundSurfaces(EntityNumbers):
     """Surface forms with ids from 1 on; 0 is none, and the padding.
 
     Attributes:
@@ -112,33 +118,17 @@ class BoundSurfaces:
 
     def __init__(
         self, ids: Sequence[str], grams: NDArray[np.int32], candidates: NDArray[np.int32], priors: NDArray[np.float32],
-        matrix: NDArray[np.float32] | None = None, layers: Mapping[str, NDArray[np.int32]] | None = None,
+        matrix: NDArray[np.float32] | None = None,
     ) -> None:
-        self.ids, self.candidates, self.priors, self.matrix = tuple(ids), candidates, priors, matrix
+        super().__init__(ids)
+        self.candidates, self.priors, self.matrix = candidates, priors, matrix
         self._forms = BoundLexicon(grams)
         self.size = self.hidden = self._forms.size
         self.null = len(self.ids) + 1
-        self._layers = dict(layers or {})
 
     def match(self, tokens: NDArray[Any], length: NDArray[np.integer]) -> Matches:
         """Every surface form in every row: tokens (B, L), length (B,). They may overlap."""
         return self._forms.match(tokens, length)
-
-    def over(self, store: Store) -> BoundSurfaces:
-        """The same surface forms with the labels of a store's layers."""
-        numbers = {one: number for number, one in enumerate(self.ids, 1)}
-        layers = {
-            layer: np.array([0, *(numbers.get(name, 0) for name in store.label_names(layer))], np.int32)
-            for layer in store.labels
-        }
-        return BoundSurfaces(self.ids, self._forms.grams, self.candidates, self.priors, self.matrix, layers)
-
-    def of_label(self, layer: str) -> NDArray[np.int32]:
-        """The number of the entity of each label + 1 of a layer, 0 for a label that is no candidate. Raises `CorpusError` if the
-        store has no such layer."""
-        if layer not in self._layers:
-            raise CorpusError(f"the store has no layer {layer!r} with labels.\n  Build it with --annotate {layer}=mentions:FILE")
-        return self._layers[layer]
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -172,19 +162,3 @@ def read_surfaces(file: str) -> dict[str, dict[str, float]]:
     if not found:
         raise CorpusError(f"{file}: no surface forms; expected lines of surface form, id and prior, with tabs between them.")
     return found
-
-
-def _matrix(vectors: Found | None, ids: Sequence[str]) -> NDArray[np.float32] | None:
-    """The vectors of ids from row 1 on, None without vectors."""
-    if vectors is None:
-        return None
-    matrix = np.zeros((len(ids) + 1, vectors.width), np.float32)
-    for number, one in enumerate(ids, 1):
-        row = vectors.find(one)
-        if row is not None:
-            matrix[number] = row
-    if not matrix.any():
-        raise CorpusError(
-            f"{vectors.place}: no vector for any candidate, such as {ids[0]!r}.\n  Give vectors and candidates with the same ids."
-        )
-    return matrix

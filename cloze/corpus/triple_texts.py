@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +14,12 @@ from cloze import rng
 from cloze.bounds import Count
 from cloze.corpus.gather import Arrays, Gatherer
 from cloze.corpus.graph import Graph
-from cloze.corpus.negatives import Corruption, Negatives
-from cloze.corpus.passages import remember, split_documents
+from cloze.corpus.graph_source import BoundGraph, GraphSource, Part
+from cloze.corpus.negatives import Negatives
+from cloze.corpus.passages import remember
 from cloze.corpus.plan import Int64, Split
 from cloze.corpus.readers.triples import read_graph
 from cloze.corpus.records.windows import cut
-from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.corpus.triple_store import TripleStore, TripleWriter
 from cloze.corpus.triples import described
@@ -33,22 +31,15 @@ if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
 
 Say = Callable[[str], None]
-Part = Literal["train", "held_out"]
 
 _FIELDS = ("tokens", "length", "word_start")
 _SIDES = ("", "relation.", "tail.")
 
 
-class _Texts(Source):
+class _Texts(GraphSource):
     """What both sources share: a graph becomes a store of the texts of its entities and relations."""
 
-    builds_store: ClassVar[bool] = True
     keeps_empty: ClassVar[bool] = True
-    of_rows = frozenset({"length", "negatives"})
-
-    def __init__(self, *, negatives: Negatives, length: Count | None) -> None:
-        self.negatives = negatives
-        self.length = length
 
     def texts(self, paths: Sequence[str | Path]) -> Iterable[str]:
         """The texts that a tokenizer is trained on if none is given."""
@@ -172,21 +163,12 @@ class TextPlan:
         return len(self.order)
 
 
-class _BoundTexts:
-    """A source over one store, seed and entry."""
+class _BoundTexts(BoundGraph):
+    """Rows of texts, whatever they consist of."""
 
     def __init__(self, source: _Texts, store: TripleStore, *, seed: int, entry: str, held_out: float, part: Part) -> None:
-        self.source, self.store, self.seed, self.entry, self.part = source, store, seed, entry, part
-        parts = split_documents(len(store.triples), held_out)
-        self.facts = parts[part]
-        self._known = parts["train"] if part == "train" else np.arange(len(store.triples))
+        super().__init__(source, store, seed=seed, entry=entry, held_out=held_out, part=part)
         self._gather = Gatherer(store, Split.of(store, np.zeros(0, np.int64), joined=False, separated=False), None)
-        self._plans: OrderedDict[Any, TextPlan] = OrderedDict()
-
-    @property
-    def gives(self) -> frozenset[str]:
-        """Full names of the fields that `read` can give."""
-        return self.source.gives
 
     @property
     def tokens(self) -> int:
@@ -198,15 +180,6 @@ class _BoundTexts:
     def rows_of_fact(self) -> int:
         """How many items of a plan each fact is."""
         return 1
-
-    @cached_property
-    def corruption(self) -> Corruption:
-        """Draws the negatives of the facts of this part, by their place among the known ones."""
-        triples = self.store.triples[self._known].astype(np.int64) - np.array([0, self.store.entities, 0])
-        return Corruption(
-            self.source.negatives, triples, entities=self.store.entities, relations=self.store.relations,
-            place=str(self.store.path),
-        )
 
     def plan(self, epoch: int, room: int) -> TextPlan:
         """The rows of one epoch; a pure function of seed, entry, epoch and room."""
@@ -228,18 +201,16 @@ class _BoundTexts:
         return self.facts[places // width] * width + places % width
 
     def _corrupted(self, plan: TextPlan, places: Int64) -> tuple[NDArray[np.bool_], Int64]:
-        """The negatives of facts, by their place in this part: (B, K) whether each replaces the head, and by which entity."""
-        draw = rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, "negatives", items=self.facts[places]))
-        return self.corruption.entities_for(self.facts[places] if self.part == "held_out" else places, draw)
+        """The negatives of facts in the epoch of a plan, as `replaced` gives them."""
+        return self.replaced(
+            places, rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, "negatives", items=self.facts[places]))
+        )
 
     def _texts(self, documents: Int64, most: Int64, want: frozenset[str]) -> Arrays:
         """The texts of entities and relations (B,), cut to `most` tokens each (B,)."""
         starts = self.store.document_starts
         length = np.minimum(starts[documents + 1] - starts[documents], most)
         return self._gather.spans(starts[documents], length, documents, documents, want)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "corruption"}
 
 
 class BoundTripleTexts(_BoundTexts):

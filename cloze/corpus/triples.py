@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +13,11 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.bounds import Count
 from cloze.corpus.graph import Graph
-from cloze.corpus.negatives import Corruption, Negatives
-from cloze.corpus.passages import remember, split_documents
+from cloze.corpus.graph_source import BoundGraph, GraphSource, Part
+from cloze.corpus.negatives import Negatives
+from cloze.corpus.passages import remember
 from cloze.corpus.plan import Int64
 from cloze.corpus.readers.triples import read_graph
-from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.corpus.triple_store import TripleStore, TripleWriter
 from cloze.errors import CorpusError, counted, nearest
@@ -38,7 +36,7 @@ _FIRST = 1  # the token of the first entity: [UNK] is 0
 
 
 @register("source", "triples")
-class Triples(Source):
+class Triples(GraphSource):
     """The facts of a knowledge graph: a graph's folder, or files of head, relation and tail.
 
     negatives: wrong triples that go with every fact.
@@ -48,14 +46,11 @@ class Triples(Source):
     id of an entity is spelled `relation:ID`.
     """
 
-    builds_store: ClassVar[bool] = True
     own_vocabulary: ClassVar[bool] = True
-    of_rows = frozenset({"length", "negatives"})
     gives = frozenset({"tokens", "length", "owner", "document"})
 
     def __init__(self, *, negatives: Negatives | None = None, length: Count | None = 3) -> None:
-        self.negatives = Negatives() if negatives is None else negatives
-        self.length = length
+        super().__init__(negatives=Negatives() if negatives is None else negatives, length=length)
 
     def knowing(self, paths: Sequence[str | Path], tokenizer: Tokenizer | None) -> Tokenizer | None:
         """The tokenizer for the text; None: that of the graph's own ids."""
@@ -84,7 +79,7 @@ class Triples(Source):
         return made
 
     def bind(
-        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0, part: Literal["train", "held_out"] = "train",
+        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0, part: Part = "train",
     ) -> BoundTriples:
         """This source over one store. Raises `CorpusError` if it holds no triples."""
         if not isinstance(store, TripleStore):
@@ -151,36 +146,13 @@ class TriplePlan:
         return np.full(len(items), 3, np.int32)
 
 
-class BoundTriples:
-    """A source over one store, seed and entry."""
-
-    def __init__(
-        self, source: Triples, store: TripleStore, *, seed: int, entry: str, held_out: float, part: Literal["train", "held_out"]
-    ) -> None:
-        self.source, self.store, self.seed, self.entry, self.part = source, store, seed, entry, part
-        parts = split_documents(len(store.triples), held_out)
-        self.facts = parts[part]
-        self._known = parts["train"] if part == "train" else np.arange(len(store.triples))
-        self._plans: OrderedDict[Any, TriplePlan] = OrderedDict()
-
-    @property
-    def gives(self) -> frozenset[str]:
-        """Full names of the fields that `read` can give."""
-        return self.source.gives
+class BoundTriples(BoundGraph):
+    """Rows that are triples of ids."""
 
     @property
     def tokens(self) -> int:
         """Tokens of the facts of this part."""
         return 3 * len(self.facts)
-
-    @cached_property
-    def corruption(self) -> Corruption:
-        """Draws the negatives of the facts of this part, by their place among the known ones."""
-        triples = self.store.triples[self._known].astype(np.int64) - np.array([0, self.store.entities, 0])
-        return Corruption(
-            self.source.negatives, triples, entities=self.store.entities, relations=self.store.relations,
-            place=str(self.store.path),
-        )
 
     @property
     def width(self) -> int:
@@ -204,8 +176,7 @@ class BoundTriples:
         fact = self.facts[plan.order[items]]
         made = np.repeat(self.store.triples[fact][:, None], plan.width, axis=1)
         if plan.width > 1:
-            at = fact if self.part == "held_out" else plan.order[items]
-            replaces_head, entity = self.corruption.entities_for(at, self.draw(plan, items))
+            replaces_head, entity = self.replaced(plan.order[items], self.draw(plan, items))
             made[:, 1:, 0] = np.where(replaces_head, entity, made[:, 1:, 0])
             made[:, 1:, 2] = np.where(replaces_head, made[:, 1:, 2], entity)
         rows = len(items) * plan.width
@@ -217,6 +188,3 @@ class BoundTriples:
     def draw(self, plan: TriplePlan, items: Int64) -> rng.Draw:
         """The random numbers of some items: addressed by seed, entry, epoch and fact."""
         return rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, items=self.facts[plan.order[items]]))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "corruption"}

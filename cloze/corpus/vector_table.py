@@ -30,6 +30,18 @@ class Found(Protocol):
         """The vector (D,) of a word, None if there is none."""
 
 
+def rows_by_id(vectors: Found | None, ids: Sequence[str]) -> NDArray[np.float32] | None:
+    """The vectors of ids from row 1 on, (N + 1, D), zeros for an id that has none; None without vectors."""
+    if vectors is None:
+        return None
+    matrix = np.zeros((len(ids) + 1, vectors.width), np.float32)
+    for number, one in enumerate(ids, 1):
+        row = vectors.find(one)
+        if row is not None:
+            matrix[number] = row
+    return matrix
+
+
 @register("table", "vectors")
 class PretrainedVectors(LookUp):
     """Vectors of words from a `file` of word2vec, GloVe or fastText, compressed or not, or from a checkpoint of cloze.

@@ -18,7 +18,7 @@ from cloze.corpus.readers.blocks import PAIRS
 from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.corpus.text_vectors import BoundTextVectors
-from cloze.errors import CorpusError, RecipeError, nearest
+from cloze.errors import CorpusError, RecipeError, require_table
 from cloze.registry import Given, register
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -54,14 +54,9 @@ class WordPairs(Source):
     ) -> None:
         if among < 1:
             raise RecipeError(f"word_pairs.among: {among}; expected 1 or more.")
-        if near is not None and tables is not None and near not in tables:
-            raise RecipeError(f"word_pairs.near: there is no table {near!r}. {nearest(near, tables)}")
-        self.length = length
-        self.swap = swap
-        self.near = near
-        self.among = among
-        self.static = static
-        self.tables = tables
+        if near is not None and tables is not None:
+            require_table("word_pairs.near", near, tables)
+        self.length, self.swap, self.near, self.among, self.static, self.tables = length, swap, near, among, static, tables
         self.gives = sides_of(self.companion)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cloze.errors import RecipeError, nearest
 from cloze.exercises.edit import Edit
 from cloze.exercises.layer_units import begins
+from cloze.exercises.tables import check_table, table_of
 from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows, before, where
@@ -33,8 +33,7 @@ class AskLinks(Edit):
     tables: Given[Mapping[str, Any] | None] = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.tables is not None and self.table not in self.tables:
-            raise RecipeError(f"ask_links: there is no table {self.table!r}. {nearest(self.table, self.tables)}")
+        check_table("ask_links", self.table, self.tables)
 
     @property
     def takes(self) -> frozenset[str]:
@@ -50,9 +49,7 @@ class AskLinks(Edit):
         return frozenset({f"items/{self.give}"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        if self.tables is None:
-            raise RecipeError(f"ask_links needs the table {self.table!r} to run; give it tables={{{self.table!r}: …}}.")
-        table = self.tables[self.table]
+        table = table_of("ask_links", self.table, self.tables)
         items, links, labels = rows[f"items/{self.of}"], rows[f"links/{self.of}"], rows[f"labels/{self.layer}"]
         length = labels.shape[1]
         row, slot = where(links[:, :, 0] >= 0)

@@ -9,8 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from cloze.bounds import Share
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
+from cloze.exercises.tables import check_table, table_of
 from cloze.registry import Given, register
 from cloze.rng import Draw, below
 from cloze.rows import Rows, where
@@ -42,8 +43,7 @@ class CorruptItems(Edit):
             raise RecipeError(
                 f"corrupt_items: other, drop and mask must add up to at most 1, got {self.other} + {self.drop} + {self.mask}."
             )
-        if self.tables is not None and self.table not in self.tables:
-            raise RecipeError(f"corrupt_items: there is no table {self.table!r}. {nearest(self.table, self.tables)}")
+        check_table("corrupt_items", self.table, self.tables)
 
     @property
     def takes(self) -> frozenset[str]:
@@ -55,9 +55,7 @@ class CorruptItems(Edit):
         return frozenset({f"items/{self.set}"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        if self.tables is None:
-            raise RecipeError(f"corrupt_items needs the table {self.table!r} to run; give it tables={{{self.table!r}: …}}.")
-        table = self.tables[self.table]
+        table = table_of("corrupt_items", self.table, self.tables)
         items = rows[f"items/{self.set}"].copy()
         chosen = items > 0
         if self.of == "masked":

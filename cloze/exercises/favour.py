@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.bounds import Count, NonNegative
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
+from cloze.exercises.tables import check_table, table_of
 from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -36,8 +37,8 @@ class Favour(Edit):
     def __post_init__(self) -> None:
         if (self.layer is None) == (self.senses is None):
             raise RecipeError("favour: name the words by one of `layer` (an annotation) and `senses` (a look-up table).")
-        if self.senses is not None and self.tables is not None and self.senses not in self.tables:
-            raise RecipeError(f"favour: there is no table {self.senses!r}. {nearest(self.senses, self.tables)}")
+        if self.senses is not None:
+            check_table("favour", self.senses, self.tables)
 
     @property
     def takes(self) -> frozenset[str]:
@@ -60,7 +61,5 @@ class Favour(Edit):
         """(B, L) the tokens of the words that are favoured."""
         if self.layer is not None:
             return np.asarray(rows[f"layers/{self.layer}"] > 0)
-        if self.tables is None:
-            raise RecipeError(f"favour needs the table {self.senses!r} to run; give it tables={{{self.senses!r}: …}}.")
-        counts = self.tables[str(self.senses)].counts[rows["tokens"]]
+        counts = table_of("favour", str(self.senses), self.tables).counts[rows["tokens"]]
         return np.asarray((counts > 0) & (counts <= self.most))

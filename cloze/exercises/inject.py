@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from cloze import fields
 from cloze.bounds import BelowOne, Count
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
+from cloze.exercises.tables import check_table, table_of
 from cloze.exercises.units.question import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw
@@ -83,8 +84,7 @@ class Inject(Edit):
     def __post_init__(self) -> None:
         if self.most < 1:
             raise RecipeError(f"inject: most must be at least 1, got {self.most}.")
-        if self.tables is not None and self.table not in self.tables:
-            raise RecipeError(f"inject: there is no table {self.table!r}. {nearest(self.table, self.tables)}")
+        check_table("inject", self.table, self.tables)
 
     @property
     def takes(self) -> frozenset[str]:
@@ -114,9 +114,7 @@ class Inject(Edit):
 
     def grow(self, rows: Rows) -> tuple[Rows, Tree]:
         """The rows with the tokens of branches, and what each token is."""
-        if self.tables is None:
-            raise RecipeError(f"inject needs the table {self.table!r} to run; give it tables={{{self.table!r}: …}}.")
-        table = self.tables[self.table]
+        table = table_of("inject", self.table, self.tables)
         entities = table.find(rows["tokens"], rows["length"])
         branches = self._branches(table, entities)
         if self.limit is not None:

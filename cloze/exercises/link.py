@@ -8,10 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cloze.errors import RecipeError, nearest
 from cloze.exercises.edit import Edit
 from cloze.exercises.layer_units import begins
-from cloze.exercises.units.question import slots
+from cloze.exercises.tables import check_table, items_of, links_of, table_of
 from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows, before, where
@@ -34,8 +33,7 @@ class Link(Edit):
     tables: Given[Mapping[str, Any] | None] = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.tables is not None and self.table not in self.tables:
-            raise RecipeError(f"link: there is no table {self.table!r}. {nearest(self.table, self.tables)}")
+        check_table("link", self.table, self.tables)
 
     @property
     def takes(self) -> frozenset[str]:
@@ -46,26 +44,20 @@ class Link(Edit):
         return frozenset({f"items/{self.give}", f"links/{self.give}"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        if self.tables is None:
-            raise RecipeError(f"link needs the table {self.table!r} to run; give it tables={{{self.table!r}: …}}.")
         if f"labels/{self.layer}" not in rows:  # a text that is given to a trained network
             nothing = np.zeros((rows.count, 1), np.int32)
             none = np.full((rows.count, 1, 2), -1, np.int32)
             return rows.having_all({f"items/{self.give}": nothing, f"links/{self.give}": none})
         first, labels = begins(rows, self.layer), rows[f"labels/{self.layer}"]
-        entity = self.tables[self.table].of_label(self.layer)[labels]
+        entity = table_of("link", self.table, self.tables).of_label(self.layer)[labels]
         row, start = where(first & (entity > 0))
-        counts = np.bincount(row, minlength=rows.count)
-        item = slots(counts)
-        items = np.zeros((rows.count, max(int(counts.max(initial=0)), 1)), np.int32)
-        items[row, item] = entity[row, start]
+        items, item = items_of(row, entity[row, start], rows.count)
         at_row, column, which = row, start, item
         if self.tokens == "all":
             mention = np.cumsum(first & (entity > 0), axis=1) - 1
             inside = (entity > 0) & (rows[f"layers/{self.layer}"] > 0) & before(rows["length"], entity.shape[1])
             at_row, column = where(inside)
             which = mention[at_row, column]
-        pairs = np.bincount(at_row, minlength=rows.count)
-        links = np.full((rows.count, max(int(pairs.max(initial=0)), 1), 2), -1, np.int32)
-        links[at_row, slots(pairs)] = np.stack([column, which], axis=1)
-        return rows.having_all({f"items/{self.give}": items, f"links/{self.give}": links})
+        return rows.having_all({
+            f"items/{self.give}": items, f"links/{self.give}": links_of(at_row, column, which, rows.count)
+        })

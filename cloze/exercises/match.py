@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.bounds import Count
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
+from cloze.exercises.tables import check_table, items_of, links_of, table_of
 from cloze.exercises.units.question import exactly, slots
 from cloze.registry import Given, register
 from cloze.rng import Draw
@@ -36,8 +37,7 @@ class Match(Edit):
     def __post_init__(self) -> None:
         if self.most < 1:
             raise RecipeError(f"match: most must be at least 1, got {self.most}.")
-        if self.tables is not None and self.table not in self.tables:
-            raise RecipeError(f"match: there is no table {self.table!r}. {nearest(self.table, self.tables)}")
+        check_table("match", self.table, self.tables)
 
     @property
     def takes(self) -> frozenset[str]:
@@ -48,19 +48,11 @@ class Match(Edit):
         return frozenset({f"items/{self.give}", f"links/{self.give}"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        if self.tables is None:
-            raise RecipeError(f"match needs the table {self.table!r} to run; give it tables={{{self.table!r}: …}}.")
-        row, start, size, number = self.tables[self.table].match(rows["tokens"], rows["length"])
+        row, start, size, number = table_of("match", self.table, self.tables).match(rows["tokens"], rows["length"])
         kept = self._some(row, rows.count, draw)
         row, start, size, number = row[kept], start[kept], size[kept], number[kept]
-        counts = np.bincount(row, minlength=rows.count)
-        item = slots(counts)
-        items = np.zeros((rows.count, max(int(counts.max(initial=0)), 1)), np.int32)
-        items[row, item] = number
-        pairs = np.bincount(row, weights=size, minlength=rows.count).astype(np.int64)
-        links = np.full((rows.count, max(int(pairs.max(initial=0)), 1), 2), -1, np.int32)
-        linked = np.stack([np.repeat(start, size) + slots(size), np.repeat(item, size)], axis=1)
-        links[np.repeat(row, size), slots(pairs)] = linked
+        items, item = items_of(row, number, rows.count)
+        links = links_of(np.repeat(row, size), np.repeat(start, size) + slots(size), np.repeat(item, size), rows.count)
         return rows.having_all({f"items/{self.give}": items, f"links/{self.give}": links})
 
     def _some(self, row: NDArray[Any], count: int, draw: Draw) -> NDArray[np.bool_] | slice:

@@ -10,7 +10,7 @@ import numpy as np
 from cloze.bounds import Share
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
-from cloze.exercises.rearrange import by_key, ordinary
+from cloze.exercises.rearrange import by_key, sentences_of
 from cloze.exercises.units.question import exactly, keyed
 from cloze.registry import register
 from cloze.rng import Draw
@@ -46,8 +46,7 @@ class Permute(Edit):
         return frozenset({"tokens", "sentence"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        free = ordinary(rows)
-        sentence = np.maximum(np.maximum.accumulate(np.where(free, rows["sentence"], -1), axis=1), 0)
+        free, sentence = sentences_of(rows)
         number = np.where(free.any(axis=1), sentence[:, -1] + 1, 0)
         width = max(int(number.max(initial=0)), 1)
         exists = np.arange(width) < number[:, None]

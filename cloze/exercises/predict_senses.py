@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cloze.errors import RecipeError, nearest
 from cloze.exercises.edit import Edit
+from cloze.exercises.tables import check_table, table_of
 from cloze.exercises.units.question import columns_of
 from cloze.registry import Given, register
 from cloze.rng import Draw
@@ -30,8 +30,7 @@ class PredictSenses(Edit):
     tables: Given[Mapping[str, Any] | None] = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.tables is not None and self.table not in self.tables:
-            raise RecipeError(f"predict_senses: there is no table {self.table!r}. {nearest(self.table, self.tables)}")
+        check_table("predict_senses", self.table, self.tables)
 
     @property
     def takes(self) -> frozenset[str]:
@@ -47,13 +46,11 @@ class PredictSenses(Edit):
         return frozenset({f"targets/{self.set}", f"positions/{self.set}"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        if self.tables is None:
-            raise RecipeError(f"predict_senses needs the table {self.table!r} to run; give it tables={{{self.table!r}: …}}.")
         originals, starts = rows["original"] if "original" in rows else rows["tokens"], rows["word_start"]
         width = starts.shape[1]
         ends = np.ones_like(starts)
         ends[:, :-1] = starts[:, 1:] | ~before(rows["length"], width)[:, 1:]
-        known: Any = self.tables[self.table].first[originals] >= 0
+        known: Any = table_of("predict_senses", self.table, self.tables).first[originals] >= 0
         chosen = rows["masked"] & starts & ends & known
         columns = columns_of(chosen)
         real = before(counted(chosen), columns.shape[1])

@@ -15,6 +15,12 @@ def ordinary(rows: Rows) -> Bools:
     return inside & ~rows["special"] if "special" in rows else inside
 
 
+def sentences_of(rows: Rows) -> tuple[Bools, NDArray[np.int64]]:
+    """(B, L) the ordinary tokens, and the sentence of each; any other token has that of the ordinary ones to its left, or 0."""
+    free = ordinary(rows)
+    return free, np.maximum(np.maximum.accumulate(np.where(free, rows["sentence"], -1), axis=1), 0)
+
+
 def by_key(rows: Rows, free: Bools, key: NDArray[np.int64]) -> Rows:
     """The free tokens of each row sorted by `key` (B, L), 0 … L − 1, equal ones in their original order."""
     width = free.shape[1]

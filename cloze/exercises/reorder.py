@@ -10,7 +10,7 @@ import numpy as np
 from cloze.bounds import Count
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
-from cloze.exercises.rearrange import by_key, ordinary
+from cloze.exercises.rearrange import by_key, sentences_of
 from cloze.exercises.units.question import exactly, keyed
 from cloze.registry import register
 from cloze.rng import Draw, below
@@ -51,8 +51,7 @@ class Reorder(Edit):
         return frozenset({"tokens", "sentence", f"targets/{self.set}"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        free = ordinary(rows)
-        sentence = np.maximum(np.maximum.accumulate(np.where(free, rows["sentence"], -1), axis=1), 0)
+        free, sentence = sentences_of(rows)
         sentences = np.where(free.any(axis=1), sentence.max(axis=1), 0) + 1
         segments = 1 + below(draw.bits("reorder.segments"), np.minimum(sentences, self.most))
         width = max(int(sentences.max(initial=1)) - 1, 1)

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.bounds import Share
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.exercises.layer_units import begins
+from cloze.exercises.tables import check_table, table_of
 from cloze.exercises.units.question import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw, below
@@ -59,8 +60,7 @@ class ReplaceMentions(Edit):
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 0.5:
             raise RecipeError(f"replace_mentions: rate is {self.rate}; expected a number above 0 and at most 0.5.")
-        if self.tables is not None and self.table not in self.tables:
-            raise RecipeError(f"replace_mentions: there is no table {self.table!r}. {nearest(self.table, self.tables)}")
+        check_table("replace_mentions", self.table, self.tables)
 
     @property
     def takes(self) -> frozenset[str]:
@@ -83,10 +83,13 @@ class ReplaceMentions(Edit):
         """The same edit, cutting rows that have grown: packing plans them by the lengths of the passages."""
         return replace(self, _within=True)
 
+    @property
+    def _entities(self) -> Any:
+        """The table of entities."""
+        return table_of("replace_mentions", self.table, self.tables)
+
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        if self.tables is None:
-            raise RecipeError(f"replace_mentions needs the table {self.table!r} to run; give it tables={{{self.table!r}: …}}.")
-        names = self.tables[self.table].name_tokens
+        names = self._entities.name_tokens
         found = self._mentions(rows)
         other = self._others(rows, found, draw)
         width = max(int(np.bincount(found.row, minlength=rows.count).max(initial=0)), 1)
@@ -108,14 +111,14 @@ class ReplaceMentions(Edit):
         row, start = where(first)
         unit = np.cumsum(first.reshape(-1)).reshape(first.shape)[inside] - 1
         size = np.bincount(unit, minlength=len(row)).astype(np.int64)
-        entity = self.tables[self.table].of_label(self.layer)[rows[f"labels/{self.layer}"][row, start]]  # type: ignore[index]
+        entity = self._entities.of_label(self.layer)[rows[f"labels/{self.layer}"][row, start]]
         known = entity > 0
         row, start, size, entity = (value[known].astype(np.int64) for value in (row, start, size, entity))
         return _Mentions(row, start, size, entity, slots(np.bincount(row, minlength=rows.count)))
 
     def _others(self, rows: Rows, found: _Mentions, draw: Draw) -> Ints:
         """(M,) another entity with another name for each mention, 0 for none."""
-        table = self.tables[self.table]  # type: ignore[index]
+        table = self._entities
         groups, names = table.grouped(self.same), table.name_tokens
         other = np.zeros(len(found.row), np.int64)
         width = max(int(found.slot.max(initial=0)) + 1, 1)

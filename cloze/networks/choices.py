@@ -1,8 +1,8 @@
 """The parts and sections of networks as a recipe writes them: positions, norms, feed-forward maps, embeddings, dropout, …
 
 A part is one of several alternatives (`positions: {rotary: {base: 160000}}`); a section groups settings and has no alternative
-(`dropout: {hidden: 0.1, attention: 0.0}`). Both are dataclasses without behaviour. The constructors of networks read them and
-build the modules in `blocks/`: `blocks/layer_inputs.py` builds the `Rotation` of a `Rotary`.
+(`dropout: {hidden: 0.1, attention: 0.0}`). Both are dataclasses that do nothing but check their values. The constructors of
+networks read them and build the modules in `blocks/`: `blocks/layer_inputs.py` builds the `Rotation` of a `Rotary`.
 docs/design/0011-parts-and-sections.md explains the two shapes.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from cloze.bounds import BelowOne, Count, Natural, NonNegative, Positive, Width
+from cloze.errors import RecipeError
 from cloze.registry import Given, PartMark, register
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
@@ -30,16 +31,19 @@ class EntityVectors:
     width: Width = 100
     heads: Width = 4
 
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise RecipeError(f"entities.heads: {self.heads} heads do not divide the width {self.width}.")
+
 
 @dataclass(frozen=True, kw_only=True)
-class LinkedEntities:
+class LinkedEntities(EntityVectors):
     """The look-up table of names and their candidates, the width of the entities' vectors, and the sizes of the linker: heads and
     inner numbers of its two layers, and inner numbers of what scores a candidate. Candidates below the `threshold` are not read.
     """
 
     table: str = "surfaces"
     width: Width = 300
-    heads: Width = 4
     inner: Width = 1024
     scorer: Width = 100
     threshold: float | None = 0.0

@@ -173,10 +173,6 @@ class KnowledgeFusion(Transformer):
         )
         if mix_at >= layers:
             raise RecipeError(f"network.knowledge_fusion.mix_at: got {mix_at}, expected 0 to {layers - 1}, a layer.")
-        if entities.width % entities.heads:
-            raise RecipeError(
-                f"network.knowledge_fusion.entities.heads: {entities.heads} heads do not divide the width {entities.width}."
-            )
         self.mix_at = mix_at
         self.entities = KnownVectors(
             name=entities.table, width=entities.width, tables=tables, part="network.knowledge_fusion.entities",

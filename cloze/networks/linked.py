@@ -239,8 +239,6 @@ class LinkedTransformer(Transformer):
         )
         if link_after >= layers:
             raise RecipeError(f"network.linked.link_after: got {link_after}, expected 0 to {layers - 1}, a layer.")
-        if entities.width % entities.heads:
-            raise RecipeError(f"network.linked.entities.heads: {entities.heads} heads do not divide the width {entities.width}.")
         self.link_after = link_after
         part = "network.linked.entities"
         self.entities = KnownVectors(

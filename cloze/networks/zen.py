@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Count, Depth, Natural, OptionalDepth, Positive, Width
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError, require_table
 from cloze.networks import choices
 from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import Attention, AttentionInputs
@@ -98,8 +98,7 @@ class Zen(Transformer):
             vocab_size=vocab_size, clock=clock,
         )
         known = {} if tables is None else tables
-        if ngrams not in known:
-            raise RecipeError(f"network.zen.ngrams: there is no table {ngrams!r}. {nearest(ngrams, known)}")
+        require_table("network.zen.ngrams", ngrams, known)
         if not 1 <= ngram_layers <= layers:
             raise RecipeError(f"network.zen.ngram_layers: got {ngram_layers}, expected 1 to {layers}, the number of layers.")
         self.ngrams = Embeddings(vocab_size=known[ngrams].size, width=width, segments=segments, norm=norm)

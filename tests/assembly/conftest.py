@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cloze.assembly.run import pretrain
 from cloze.errors import RecipeError
 
 MINE = """\
@@ -45,6 +47,20 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         return path
 
     return writer
+
+
+def trainer(folder: Path, corpus: Path, budget: str) -> Callable[..., list[str]]:
+    """`train(out, text, …)`: pre-trains the recipe in `text` on a corpus, and gives the lines that the run reports."""
+
+    def train(out: Path, text: str, **changes: Any) -> list[str]:
+        said: list[str] = []
+        recipe = folder / f"{abs(hash(text))}.yaml"
+        recipe.write_text(text, encoding="utf-8")
+        given: dict[str, Any] = {"corpus": corpus, "device": "cpu", "budget": budget, "report": said.append, **changes}
+        pretrain(recipe, out=out, **given)
+        return said
+
+    return train
 
 
 def message_of(function: Callable[[], object]) -> str:

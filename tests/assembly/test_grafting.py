@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.request import parse_inits
-from cloze.assembly.run import pretrain
 from cloze.cli.main import main
 from cloze.errors import CheckpointError, RecipeError
 from cloze.notebook.train import _checkpoints
 from cloze.training.run import Record
+
+from .conftest import trainer
 
 PLAIN = """\
 name: plain
@@ -48,17 +48,7 @@ Train = Callable[..., list[str]]
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory: pytest.TempPathFactory, little_text: Path) -> Train:
-    folder = tmp_path_factory.mktemp("recipes")
-
-    def trained(out: Path, text: str, **changes: Any) -> list[str]:
-        said: list[str] = []
-        recipe = folder / f"{abs(hash(text))}.yaml"
-        recipe.write_text(text, encoding="utf-8")
-        given: dict[str, Any] = {"corpus": little_text, "device": "cpu", "budget": "1steps", "report": said.append, **changes}
-        pretrain(recipe, out=out, **given)
-        return said
-
-    return trained
+    return trainer(tmp_path_factory.mktemp("recipes"), little_text, budget="1steps")
 
 
 @pytest.fixture(scope="module")

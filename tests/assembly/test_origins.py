@@ -26,6 +26,8 @@ from cloze.training.checkpoint import Checkpoints
 from cloze.training.run import Record
 from cloze.training.step import Step
 
+from .conftest import trainer
+
 TEACHER = """\
 name: teacher
 text: {normalise: {lower: true}, tokenizer: {wordpiece: {size: 200}}}
@@ -68,16 +70,7 @@ def weights(loaded: Any) -> dict[str, torch.Tensor]:
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory: pytest.TempPathFactory, little_text: Path) -> Train:
-    folder = tmp_path_factory.mktemp("recipes")
-
-    def trained(out: Path, text: str, **changes: Any) -> list[str]:
-        said: list[str] = []
-        recipe = write(folder / f"{abs(hash(text))}.yaml", text)
-        given: dict[str, Any] = {"corpus": little_text, "device": "cpu", "budget": "2steps", "report": said.append, **changes}
-        pretrain(recipe, out=out, **given)
-        return said
-
-    return trained
+    return trainer(tmp_path_factory.mktemp("recipes"), little_text, budget="2steps")
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError, require_table
 from cloze.networks.blocks.known_vectors import STAND_IN, matrix_of
 
 
@@ -30,8 +30,7 @@ class Candidates(nn.Module):
     def __init__(self, *, name: str, tables: Mapping[str, Any] | None, part: str) -> None:
         super().__init__()
         known = {} if tables is None else tables
-        if name not in known:
-            raise RecipeError(f"{part}: there is no table {name!r}. {nearest(name, known)}")
+        require_table(part, name, known)
         table = known[name]
         try:
             found = None if matrix_of(table) is STAND_IN else table.candidates

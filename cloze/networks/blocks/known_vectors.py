@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError, require_table
 
 #: The vectors of what takes the place of a table before the corpus is known, and only has a size.
 STAND_IN = object()
@@ -33,8 +33,7 @@ class KnownVectors(nn.Module):
     ) -> None:
         super().__init__()
         known = {} if tables is None else tables
-        if name not in known:
-            raise RecipeError(f"{part}: there is no table {name!r}. {nearest(name, known)}")
+        require_table(part, name, known)
         found = matrix_of(known[name])
         if found is None:
             raise RecipeError(

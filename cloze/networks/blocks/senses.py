@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cloze.errors import RecipeError, nearest
+from cloze.errors import require_table
 from cloze.networks.choices import TableWithSenses
 
 
@@ -42,6 +42,5 @@ class SenseVectors(nn.Embedding):
 def sense_vectors(part: TableWithSenses, vocab_size: int, width: int) -> dict[str, SenseVectors]:
     """The vectors of the senses in the part's look-up table, by its name; one that the recipe lacks is a `RecipeError`."""
     known: Mapping[str, Any] = {} if part.tables is None else part.tables
-    if part.senses not in known:
-        raise RecipeError(f"embedding.table_with_senses.senses: there is no table {part.senses!r}. {nearest(part.senses, known)}")
+    require_table("embedding.table_with_senses.senses", part.senses, known)
     return {part.senses: SenseVectors(known[part.senses], vocab_size, width)}

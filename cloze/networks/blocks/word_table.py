@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError, require_table
 from cloze.networks.blocks.known_vectors import STAND_IN, matrix_of
 
 
@@ -39,8 +39,7 @@ class WordTable(nn.Module):
 
     def _read(self, name: str, tables: Mapping[str, Any], network: str) -> None:
         """Copy the vectors of a table; a stand-in, which knows none, is left alone."""
-        if name not in tables:
-            raise RecipeError(f"{network}.vectors: there is no table {name!r}. {nearest(name, tables)}")
+        require_table(f"{network}.vectors", name, tables)
         found = matrix_of(tables[name])
         if found is None or found is STAND_IN or self.tokens.weight.is_meta:
             return

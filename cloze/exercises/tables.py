@@ -1,0 +1,44 @@
+"""What edits with a look-up table share: the check of its name, the table when they run, and fields of items found in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import RecipeError, require_table
+from cloze.exercises.units.question import slots
+
+Int64 = NDArray[np.int64]
+
+
+def check_table(edit: str, table: str, tables: Mapping[str, Any] | None) -> None:
+    """A `RecipeError` if a recipe has tables, and none of this name."""
+    if tables is not None:
+        require_table(edit, table, tables)
+
+
+def table_of(edit: str, table: str, tables: Mapping[str, Any] | None) -> Any:
+    """The table that an edit runs with. A `RecipeError` if it was built without."""
+    if tables is None:
+        raise RecipeError(f"{edit} needs the table {table!r} to run; give it tables={{{table!r}: …}}.")
+    return tables[table]
+
+
+def items_of(row: Int64, number: NDArray[Any], rows: int) -> tuple[NDArray[np.int32], Int64]:
+    """Items by their ascending row (N,) and number (N,) as a field (B, R), 0 for none; and the place of each in its row, (N,)."""
+    counts = np.bincount(row, minlength=rows)
+    place = slots(counts)
+    items = np.zeros((rows, max(int(counts.max(initial=0)), 1)), np.int32)
+    items[row, place] = number
+    return items, place
+
+
+def links_of(row: Int64, column: Int64, item: Int64, rows: int) -> NDArray[np.int32]:
+    """Pairs of a column (N,) and the place of an item (N,), by their ascending row (N,), as a field (B, E, 2), -1 for none."""
+    counts = np.bincount(row, minlength=rows)
+    links = np.full((rows, max(int(counts.max(initial=0)), 1), 2), -1, np.int32)
+    links[row, slots(counts)] = np.stack([column, item], axis=1)
+    return links
