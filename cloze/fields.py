@@ -19,6 +19,11 @@ from typing import Literal, NamedTuple
 from cloze.errors import RecipeError, nearest
 
 Kind = Literal["integer", "float", "boolean"]
+#: What a value belongs to, which determines how `collate` lays it out in a batch:
+#: a row or anything else that stays as it is; a token, padded, and moved by `Rows.splice`; a pair of tokens of one row, true for
+#: all of them if the field is absent; a target, listed with its position; a column of its row, which becomes a flat position; a
+#: link, whose column and item become flat positions.
+Per = Literal["row", "token", "pair", "target", "column", "link"]
 
 
 @dataclass(frozen=True)
@@ -31,9 +36,14 @@ class Field:
     meaning: str
     keyed: bool = False
     travels: bool = True
-    aligned: bool = False  # one value per token: moved by `Rows.splice`
+    per: Per = "row"
     inserted: int = 0      # value of a token-aligned field at an inserted token
     binding: bool = False  # a network that reads the tokens must take it: without it, it would read another text
+
+    @property
+    def aligned(self) -> bool:
+        """Whether there is one value per token."""
+        return self.per == "token"
 
 
 class FieldName(NamedTuple):
@@ -105,35 +115,35 @@ def find(name: str) -> Field:
 
 
 for _field in (
-    Field("tokens", "B L", "integer", "token ids that the network reads", aligned=True),
-    Field("position_ids", "B L", "integer", "position of each token; absent: 0, 1, 2, … in every row", aligned=True),
-    Field("segments", "B L", "integer", "segment of each token", aligned=True),
+    Field("tokens", "B L", "integer", "token ids that the network reads", per="token"),
+    Field("position_ids", "B L", "integer", "position of each token; absent: 0, 1, 2, … in every row", per="token"),
+    Field("segments", "B L", "integer", "segment of each token", per="token"),
     Field("order", "B L", "integer", "token i sees token j if order[j] <= order[i]; absent: the order is constant and known "
-          "to the pass", aligned=True),
+          "to the pass", per="token"),
     Field("visible", "B L L", "boolean", "token i may see token j, as far as order and block let it; absent: it may see all",
-          binding=True),
+          binding=True, per="pair"),
     Field("block", "B L", "integer", "1, 2, … the packed example a token belongs to, 0 for padding; absent: no padding, "
-          "one example per row", aligned=True),
+          "one example per row", per="token"),
     Field("restarts", "B", "boolean", "the row starts a new stream: recurrent memory is cut"),
     Field("reversed", "B", "boolean", "the row was read from its end: distances between its tokens are negated"),
     Field("summaries", "E", "integer", "flat position of each example's summary token; absent: the first token of each row"),
-    Field("crossing", "B L", "boolean", "false: hidden from the decoder although the encoder sees it", aligned=True),
-    Field("characters", "B L C", "integer", "characters of each token or word", aligned=True),
-    Field("inputs", "B L", "integer", "further ids summed into the embedding: language, task, …", keyed=True, aligned=True),
-    Field("vectors", "B L D", "float", "used instead of the token embedding; a view without tokens has them alone", aligned=True),
+    Field("crossing", "B L", "boolean", "false: hidden from the decoder although the encoder sees it", per="token"),
+    Field("characters", "B L C", "integer", "characters of each token or word", per="token"),
+    Field("inputs", "B L", "integer", "further ids summed into the embedding: language, task, …", keyed=True, per="token"),
+    Field("vectors", "B L D", "float", "used instead of the token embedding; a view without tokens has them alone", per="token"),
     Field("condition", "B D", "float", "the vector that a decoder writes a row from"),
     Field("items", "B R", "integer", "items linked to the tokens: entities, n-grams, regions", keyed=True),
-    Field("links", "E 2", "integer", "pairs (position of a token, position of an item)", keyed=True),
-    Field("targets", "M", "integer", "what an objective must predict, as ids", keyed=True),
+    Field("links", "E 2", "integer", "pairs (position of a token, position of an item)", keyed=True, per="link"),
+    Field("targets", "M", "integer", "what an objective must predict, as ids", keyed=True, per="target"),
     Field("positions", "M", "integer", "where each target stands: flat index into the state that is read; of spans (M, K), the "
-          "first and the last token of each", keyed=True),
-    Field("values", "M C", "float", "targets that are numbers: one or several for each position", keyed=True),
+          "first and the last token of each", keyed=True, per="target"),
+    Field("values", "M C", "float", "targets that are numbers: one or several for each position", keyed=True, per="target"),
     Field("owner", "B", "integer", "the record that a row was made from, where one record makes several rows: 0, 1, …"),
     Field("triple", "B 3", "integer", "a triple about the rows of an owner: which is the head, the number of the relation, "
           "which is the tail; -1 in a row that holds none"),
-    Field("weights", "M", "float", "weight of each target; padding has weight 0", keyed=True),
-    Field("centers", "P", "integer", "flat position of the centre word of each pair (word, word near it)"),
-    Field("contexts", "P", "integer", "flat position of the other word of each pair"),
+    Field("weights", "M", "float", "weight of each target; padding has weight 0", keyed=True, per="target"),
+    Field("centers", "P", "integer", "flat position of the centre word of each pair (word, word near it)", per="column"),
+    Field("contexts", "P", "integer", "flat position of the other word of each pair", per="column"),
     Field("cell", "P 2", "integer", "the ids of a word and of one near it: a cell of the matrix of co-occurrences"),
     Field("cell_count", "P", "float", "the count in that cell"),
     # Between edits only: these never reach a network or an objective.
@@ -141,18 +151,18 @@ for _field in (
     Field("target_length", "B", "integer", "tokens that the passage was cut for: the room, or fewer where it is short on purpose",
           travels=False),
     Field("parts", "B P 2", "integer", "start and stop of each part of the row, before it is framed", travels=False),
-    Field("special", "B L", "boolean", "inserted by the frame, not part of the text", travels=False, aligned=True, inserted=1),
-    Field("masked", "B L", "boolean", "chosen by `mask`", travels=False, aligned=True),
-    Field("favour", "B L", "float", "how many times as often as others a token is masked", travels=False, aligned=True,
+    Field("special", "B L", "boolean", "inserted by the frame, not part of the text", travels=False, per="token", inserted=1),
+    Field("masked", "B L", "boolean", "chosen by `mask`", travels=False, per="token"),
+    Field("favour", "B L", "float", "how many times as often as others a token is masked", travels=False, per="token",
           inserted=1),
-    Field("original", "B L", "integer", "the ids before corruption", travels=False, aligned=True),
-    Field("word_start", "B L", "boolean", "the token starts a word", travels=False, aligned=True, inserted=1),
+    Field("original", "B L", "integer", "the ids before corruption", travels=False, per="token"),
+    Field("word_start", "B L", "boolean", "the token starts a word", travels=False, per="token", inserted=1),
     Field("sentence", "B L", "integer", "ordinal of the token's sentence in its passage, -1 for none", travels=False,
-          aligned=True, inserted=-1),
+          per="token", inserted=-1),
     Field("layers", "B L", "integer", "an annotation layer of the store: one value per token, 0 for nothing", keyed=True,
-          travels=False, aligned=True),
+          travels=False, per="token"),
     Field("labels", "B L", "integer", "of an annotation layer whose units have labels: the number of the unit's label + 1 at "
-          "each of its tokens, 0 outside", keyed=True, travels=False, aligned=True),
+          "each of its tokens, 0 outside", keyed=True, travels=False, per="token"),
     Field("document", "B", "integer", "document that the passage comes from", travels=False),
     Field("language", "B", "integer", "language of the row, in the order of the store's list", travels=False),
     Field("column", "B", "integer", "the label of a record: one for the row, or (B, K) one for each word, -1 for none",

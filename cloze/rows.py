@@ -148,7 +148,7 @@ class Rows(Mapping[str, Array]):
         moved: dict[str, Array] = {}
         for name, value in self._arrays.items():
             field = fields.find(name)
-            if field.name == "visible" and "." not in name:
+            if field.per == "pair" and "." not in name:
                 raise RecipeError("no edit can move tokens once inject has said which of them see each other: put it last.")
             if field.aligned and "." not in name:
                 new = moved[name] = move(value)
@@ -173,7 +173,7 @@ class Rows(Mapping[str, Array]):
                 field = fields.find(name)
                 width = max(value.shape[1] for value in values)
                 empty = -1 if field.name in _COLUMNS else 0
-                square = field.shape.split()[1:] == ["L", "L"]
+                square = field.per == "pair"
                 values = [
                     np.pad(
                         v, [(0, 0), *[(0, width - v.shape[1])] * (1 + square), *[(0, 0)] * (v.ndim - 2 - square)],
@@ -236,7 +236,7 @@ def _absent(block: Rows, name: str, blocks: Sequence[Rows]) -> Array:
             return np.full(count, -1 if targets is None else 0, np.int32)
         return np.full((count, 0), -1, np.int32)
     assert like is not None  # only positions can be in no block at all
-    if field == "visible":
+    if fields.find(name).per == "pair":
         return np.ones((count, _width(block, view), _width(block, view)), np.bool_)
     if field == "position_ids":
         return np.broadcast_to(np.arange(_width(block, view), dtype=like.dtype), (count, _width(block, view)))

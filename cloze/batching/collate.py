@@ -58,18 +58,17 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
         field = fields.find(name)
         if "." in name or not field.travels:
             continue
-        if field.aligned:
+        if field.per == "token":
             if name in takes:
                 out[name] = lay(value, padding if name == "tokens" else 0)
-        elif field.name in ("targets", "values", "positions", "weights"):
-            continue
-        elif field.name in ("centers", "contexts"):  # columns, -1 for none
+        elif field.per == "pair":
+            if (laid := _square(name, value, inside, layout)) is not None:
+                out[name] = laid
+        elif field.per == "column":  # -1 for none
             out[name] = (layout.base[:, None] + value)[value >= 0]
-        elif field.name == "visible":
-            out.update(_visible(value, inside, layout))
-        elif field.name == "links":
+        elif field.per == "link":
             out[name] = _links(value, rows[f"items/{fields.split(name).set}"].shape[1], layout)
-        else:
+        elif field.per == "row":
             out[name] = value
     if layout.packed:
         row = layout.base // layout.width
@@ -111,18 +110,19 @@ def _packed(layout: Layout, inside: NDArray[np.bool_]) -> Lay:
     return lay
 
 
-def _visible(value: NDArray[Any], inside: NDArray[np.bool_], layout: Layout) -> Arrays:
-    """(B, L, L) as wide as the batch, in which padding sees itself alone; nothing if all real tokens see each other."""
+def _square(name: str, value: NDArray[Any], inside: NDArray[np.bool_], layout: Layout) -> NDArray[np.bool_] | None:
+    """Pairs of tokens (B, L, L) as wide as the batch; of padding, only each position with itself is true. None if all pairs of
+    real tokens are true."""
     if layout.packed:
-        raise RecipeError("packing puts several examples into a row, in which `visible` cannot hold: write packing: false.")
+        raise RecipeError(f"packing puts several examples into a row, in which `{name}` cannot hold: write packing: false.")
     width = min(value.shape[1], layout.width)
     real = inside[:, :width, None] & inside[:, None, :width]
     if value[:, :width, :width][real].all():
-        return {}
+        return None
     laid = np.zeros((len(value), layout.width, layout.width), np.bool_)
     laid[:, :width, :width] = value[:, :width, :width] & real
     laid[:, np.arange(layout.width), np.arange(layout.width)] = True
-    return {"visible": laid}
+    return laid
 
 
 def _links(pairs: NDArray[Any], items: int, layout: Layout) -> NDArray[np.int64]:

@@ -65,7 +65,7 @@ class Exercise:
                 "packing puts several examples into a row, but this exercise gives every row a second sequence (answer).\n"
                 "  Write training: {packing: false}."
             )
-        if packed and any(p.edit.adds or "visible" in p.edit.gives for p in edits):
+        if packed and any(p.edit.adds or any(fields.find(name).per == "pair" for name in p.edit.gives) for p in edits):
             raise RecipeError(
                 "packing puts several examples into a row, but this exercise adds facts to each, which some of its tokens see "
                 "(inject).\n  Write training: {packing: false}."
