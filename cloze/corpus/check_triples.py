@@ -130,8 +130,8 @@ def _advice(found: TripleFindings) -> list[str]:
     reversed_ = _reversed(found.graph)
     if reversed_ > 0.05:
         advice.append(
-            f"{reversed_:.0%} of the triples connect a pair that another triple connects the other way round: if a test set is "
-            "drawn from them at random, much of it can be read off the training set."
+            f"{reversed_:.0%} of the triples have a reverse: another triple leads from their tail to their head. If a test set "
+            "is drawn at random, the training set holds the reverse of many of its triples."
         )
     return advice
 

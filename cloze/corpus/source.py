@@ -13,7 +13,7 @@ class Source(ABC):
 
     `gives` are the fields of its rows, `length` the most tokens of a row. `builds_store`: it reads its own files, such as
     labelled text or triples, and builds them into a store (`knowing`, `build_store`); `answer` is the kind of answer of its
-    records. `own_vocabulary`: its store has a vocabulary of its own, so a recipe with no other source needs no `text`. `lanes`:
+    records. `own_vocabulary`: its store has its own vocabulary, so a recipe with no other source needs no `text`. `lanes`:
     row i of a step continues row i of the step before, so `bind` takes the number of `lanes`. `of_one_length`: rows of similar
     length share batches, so `bind` takes the `batch`. `keeps_empty`: a text without tokens keeps the tokens of its template.
     `text_format` is the format that its files must have; None: any. `of_rows` are the arguments that change rows and not the

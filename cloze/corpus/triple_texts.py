@@ -82,7 +82,7 @@ class _Texts(GraphSource):
 class TripleTexts(_Texts):
     """The facts of a knowledge graph as texts, one triple per row, for KG-BERT: a graph's folder, or files of triples.
 
-    negatives: wrong triples that go with every fact; each is a row of its own, anywhere in the epoch.
+    negatives: wrong triples that go with every fact; each is a separate row, anywhere in the epoch.
     length: the length of the network's input; phases may set it instead. The longest text of a row loses its end.
 
     The row is the text of the head, its companions `relation` and `tail` are the others. `column/fact` is 1 for a fact and 0 for

@@ -70,7 +70,7 @@ class Triples(GraphSource):
         elif tokenizer is not None and tokenizer.hash != own.hash:
             raise CorpusError(
                 f"{' '.join(map(str, paths))}: its entities and relations are not those of the checkpoint or the tokenizer that "
-                "was given.\n  A graph has a vocabulary of its own: omit --tokenizer, and --init of a run on another graph."
+                "was given.\n  A graph has its own vocabulary: omit --tokenizer, and --init of a run on another graph."
             )
         with TripleWriter(out, own, graph) as writer:
             writer.add_names(np.arange(_FIRST, own.size))

@@ -37,11 +37,11 @@ class WordPairs(Source):
     static: the same rows with the same addresses in every epoch; only their order differs.
 
     The companion `related` is the other word of a pair. `distractor` is a word that the lexicon, in either order, does not relate
-    to the row's. What is held out are words: pairs of two of them are the held-out part, and pairs of one of them are left out of
-    both parts, so that no held-out word occurs in training. A text of several words counts as one.
+    to the row's. Words are held out, not pairs: pairs of two held-out words are the held-out part, and pairs of one are left
+    out of both parts, so that no held-out word occurs in training. A text of several words counts as one.
 
-    Differs: each row has candidates of its own, so that rows depend neither on the batch nor on the number of processes (Lauscher
-    et al. compare the words of a batch).
+    Differs: each row draws its own candidates, so rows depend neither on the batch nor on the number of processes (Lauscher et
+    al. compare the words of a batch).
     """
 
     text_format: ClassVar[str | None] = PAIRS

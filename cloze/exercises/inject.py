@@ -58,14 +58,15 @@ class Inject(Edit):
     """Hang facts on the words of a row as branches (K-BERT, Liu et al., 2020, §3.3 and §3.4; autoliuweijie/K-BERT).
 
     The table `table` finds its subjects in the visible row; each gets the first `most` of its facts: the tokens of predicate and
-    object, without `predicate` those of the object alone. A branch stands behind the last token of its word.
+    object, without `predicate` those of the object alone. A branch follows the last token of its word.
 
     `soft_positions`: a branch counts its positions on from its word, and the row goes on as if there were no branch. `visible`: a
     token of a branch sees that branch and its word, a word also its branches, and all others see the row without branches.
     Without either, the facts are ordinary text.
 
     `reserve` is the share of the row's tokens that is kept free for branches. Where there is no room for all, those on the left
-    are kept. Put the edit last: after `corrupt` it finds no word behind a mask, and after `predict` no branch is asked for.
+    are kept. Put the edit last: after `corrupt` it finds no word under a mask, and after `predict` no token of a branch is a
+    target.
 
     Differs: where a row is full, the authors cut the end of the text. They cut the words of a text with a segmenter.
     """
@@ -155,7 +156,7 @@ def _fitting(branches: Branches, room: Int64) -> NDArray[np.bool_]:
 def grown(rows: Rows, branches: Branches, entities: Any) -> tuple[Rows, Tree]:
     """The rows with the tokens of branches, and what each token is.
 
-    Inserted tokens have the segment and the further ids of the token they stand behind. `entities` are the words that branches
+    Inserted tokens have the segment and the further ids of the token they follow. `entities` are the words that branches
     hang on, by their number.
     """
     count, width = rows["tokens"].shape

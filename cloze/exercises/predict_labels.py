@@ -1,4 +1,4 @@
-"""Ask for the labels of masked words, or of whole rows, with "none" as a label of its own."""
+"""Ask for the labels of masked words, or of whole rows; "none" is a label, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replace mentions of entities by the names of others, so that a text says what is not true (WKLM)."""
+"""Replace mentions of entities by the names of others, so that the text becomes false (WKLM)."""
 
 from __future__ import annotations
 

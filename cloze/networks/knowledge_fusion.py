@@ -138,8 +138,8 @@ class KnowledgeFusion(Transformer):
     LN(w + W' h) and e becomes LN(e + U' h). Without an entity U e is zero, but its bias is not. In the first of these layers
     entities have no attention.
 
-    An entity that is linked to several tokens reads the first of them. The vectors are not trained; neither is what updates
-    entities in the last layer, because nothing reads it.
+    An entity that is linked to several tokens reads the first of them. The vectors are not trained; neither are the maps that
+    update entities in the last layer, because nothing reads the result.
 
     Differs: the formulas of the paper have no residual connections and no norms around h; the code has both.
 

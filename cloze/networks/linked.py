@@ -1,4 +1,4 @@
-"""KnowBert: a Transformer that links names to entities behind one of its layers, and reads the vectors of what it has linked."""
+"""KnowBert: a Transformer that links names to entities after one of its layers, and reads the vectors of these entities."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Linker(nn.Module):
 
 
 class Linked(Around):
-    """Puts a `Linker` behind the layer `number`. `items` (E, R) are names, `links` (N, 2) the flat positions of a token and of
+    """Runs a `Linker` after the layer `link_after`. `items` (E, R) are names, `links` (N, 2) the flat positions of a token and of
     its name; `scores` (P,) are those of the candidates, once the layer has been computed."""
 
     def __init__(self, network: LinkedTransformer, items: Tensor, links: Tensor, block: Tensor | None) -> None:
@@ -111,7 +111,7 @@ class Linked(Around):
         self.scores: Tensor | None = None
 
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
-        """x after knowledge attention, behind its layer."""
+        """x after knowledge attention, which follows its layer."""
         if number != self.network.link_after:
             return x
         linker = self.network.linker
@@ -161,7 +161,7 @@ class CountedLinker(Around):
         self.network, self.names, self.length, self.links, self.pairs = network, names, length, links, pairs
 
     def count_operations(self, counted: Operations, number: int, size: Shown) -> None:
-        """The linker, behind its layer."""
+        """The linker, which follows its layer."""
         if number != self.network.link_after:
             return
         linker = self.network.linker
@@ -192,7 +192,7 @@ class CountedLinker(Around):
 
 @register("network", "linked")
 class LinkedTransformer(Transformer):
-    """BERT with an entity linker behind the layer `link_after`; tokens then read what it links (Peters et al., 2019, §3).
+    """BERT with an entity linker after the layer `link_after`; tokens then read what it links (Peters et al., 2019, §3).
 
     `items/surface` (E, R) are names, ids of the recipe's table `surfaces`, 0 for none; `links/surface` (N, 2) pairs the flat
     positions of a token and of a name that covers it. The table gives the candidates of a name with their priors. States are
