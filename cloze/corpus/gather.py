@@ -24,6 +24,7 @@ class Gatherer:
         self.store = store
         self.separator = separator
         self.borders = split.borders
+        store.expect_random_reads()
 
     def passages(self, passages: Cuts, index: Int64, want: frozenset[str]) -> Arrays:
         """Rows of a plan, separators inserted."""

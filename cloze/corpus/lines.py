@@ -15,7 +15,7 @@ from cloze.bounds import Count
 from cloze.corpus.gather import Gatherer
 from cloze.corpus.passages import remember, running_text
 from cloze.corpus.plan import Arranged, Cut, Int32, Int64, Split
-from cloze.corpus.source import Source
+from cloze.corpus.source import Rebinds, Source
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
@@ -69,7 +69,7 @@ class LinePlan(Arranged[Cut]):
         return self.passages.length
 
 
-class BoundLines:
+class BoundLines(Rebinds):
     """A source over one store, seed and entry: plans epochs and reads rows at random."""
 
     def __init__(

@@ -120,6 +120,9 @@ class BoundPairs:
         self._gather = Gatherer(store, self.split, None)
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plans": OrderedDict()}
+
     @property
     def gives(self) -> frozenset[str]:
         """Full names of the fields that `read` can give."""

@@ -19,7 +19,7 @@ from cloze.corpus import languages as mixing
 from cloze.corpus import plan as plans
 from cloze.corpus.gather import Gatherer
 from cloze.corpus.plan import Int64, Plan, Split
-from cloze.corpus.source import Source
+from cloze.corpus.source import Rebinds, Source
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
@@ -137,7 +137,7 @@ class Passages(Source):
         return BoundPassages(self, store, seed=seed, entry=entry, held_out=held_out, part=part)
 
 
-class BoundPassages:
+class BoundPassages(Rebinds):
     """A source over one store, seed and entry: plans epochs and reads rows at random."""
 
     def __init__(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ Int32 = NDArray[np.int32]
 #: The target lengths (n,) of passages that begin at these tokens (n,) of these documents (n,), as indices into the split.
 Targets = Callable[[Int64, Int64], Int64]
 
-_CHUNK = 1 << 20  # sentences turned into Python integers at a time: bounds memory, not results
+_CHUNK = 1 << 16  # sentences laid out, or rows cut, at a time: bounds memory, not results
 
 
 @dataclass(frozen=True)
@@ -136,36 +136,36 @@ def by_sentence(
     `overrun` the sentence that reaches the target is taken whole, so that a passage may have up to twice the room; without it the
     passage stops before that sentence. A sentence longer than the room is cut into pieces of `room`: nothing is dropped.
     """
-    units = _units(store, split, room)
-    ends = units.linear_end
-    cuts: list[int] = []
-    stops: list[Int64] = []
-    aims: list[Int64] = []
-    cursor = 0
-    for low in range(0, len(ends), _CHUNK):
-        high = min(low + _CHUNK, len(ends))
-        begin = ends[low:high] - units.size[low:high]
-        target = None if targets is None else targets(units.document[low:high], units.start[low:high])
+    made, layout = _Gathered(), _Layout.of(store, split, room)
+    place, piece, size = 0, 0, _CHUNK  # the next sentence of the split, and how many of its pieces are in passages
+    while place < layout.sentences:
+        units = layout.units(place, min(place + size, layout.sentences), piece)
+        ends = units.linear_end
+        begin = ends - units.size
+        target = None if targets is None else targets(units.document, units.start)
         goal = begin + (room if target is None else target)
         if overrun:
             reach = np.searchsorted(ends, goal, "left") + 1
         else:
-            reach = np.maximum(np.searchsorted(ends, goal, "right"), np.arange(low + 1, high + 1))
-        reach = np.minimum(reach, units.run_end[low:high])
-        found, cursor = _follow(reach, low, cursor)
-        cuts += found
-        place = np.array(found, dtype=np.int64) - low
-        stops.append(reach[place])
-        aims += [] if target is None else [target[place]]
-    head = np.array(cuts, dtype=np.int64)
-    tail = (np.concatenate(stops) if stops else head) - 1
-    length = ends[tail] - ends[head] + units.size[head]
-    sentences = units.sentence[tail] - units.sentence[head] + 1
-    return Cuts(
-        start=units.start[head], stop=units.start[tail] + units.size[tail], length=length.astype(np.int32),
-        document=split.documents[units.document[head]], sentence=units.sentence[head],
-        sentences=sentences.astype(np.int32), lead=None, target=np.concatenate(aims).astype(np.int32) if aims else None,
-    )
+            reach = np.maximum(np.searchsorted(ends, goal, "right"), np.arange(1, len(ends) + 1))
+        head = _follow(np.minimum(reach, units.run_end))
+        if units.open:  # the last passage may take sentences that are not laid out yet: it opens the next chunk
+            head, after = head[:-1], int(head[-1])
+            if not len(head):
+                size *= 2
+                continue
+            place, piece = units.place(after)
+        else:
+            after = len(ends)
+            place, piece = place + size, 0
+        tail = np.append(head[1:], after) - 1
+        made.add(
+            start=units.start[head], stop=units.start[tail] + units.size[tail],
+            length=(ends[tail] - begin[head]).astype(np.int32), document=split.documents[units.document[head]],
+            sentence=units.sentence[head], sentences=(units.sentence[tail] - units.sentence[head] + 1).astype(np.int32),
+            target=None if target is None else target[head].astype(np.int32),
+        )
+    return made.cuts()
 
 
 def by_length(store: Store, split: Split, room: int) -> Cuts:
@@ -174,72 +174,136 @@ def by_length(store: Store, split: Split, room: int) -> Cuts:
     sizes = split.stop[last] - split.start[first]
     before = np.searchsorted(split.borders, split.start[first])          # separators in earlier runs
     inside = np.searchsorted(split.borders, split.stop[last]) - before   # separators in this run
-    pieces = -(-(sizes + inside) // room)
-    run = np.repeat(np.arange(len(sizes)), pieces)
-    begin = (np.arange(len(run)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * room
-    end = np.minimum(begin + room, (sizes + inside)[run])
-    # Within a run, separator g stands in front of borders[g], pushed on by the separators before it.
     offset = split.start[first]
+    # Within a run, separator g stands in front of borders[g], pushed on by the separators before it.
     shift = np.repeat(offset, inside)
     of_run = np.repeat(np.arange(len(sizes)), inside)
     rank = np.arange(len(split.borders)) - np.repeat(before, inside)
     stride = int((sizes + inside).max(initial=0)) + 1
     places = split.borders - shift + rank + of_run * stride  # runs laid out apart, so that one search serves all
-    left, right = np.searchsorted(places, begin + run * stride), np.searchsorted(places, end + run * stride)
     padded = np.append(places, -1)
-    start, stop = offset[run] + begin - (left - before[run]), offset[run] + end - (right - before[run])
-    sentence = np.searchsorted(store.sentence_starts, start, "right") - 1
-    final = np.searchsorted(store.sentence_starts, stop, "left") - 1
-    return Cuts(
-        start=start, stop=stop, length=(end - begin).astype(np.int32),
-        document=split.documents[np.searchsorted(split.start, start, "right") - 1],
-        sentence=sentence, sentences=(final - sentence + 1).astype(np.int32),
-        lead=padded[left] == begin + run * stride if len(places) else None,
-    )
+    rows = np.concatenate([[0], np.cumsum(-(-(sizes + inside) // room))]).astype(np.int64)
+    made = _Gathered()
+    for low in range(0, int(rows[-1]), _CHUNK):
+        row = np.arange(low, min(low + _CHUNK, int(rows[-1])))
+        run = np.searchsorted(rows, row, "right") - 1
+        begin = (row - rows[run]) * room
+        end = np.minimum(begin + room, (sizes + inside)[run])
+        left, right = np.searchsorted(places, begin + run * stride), np.searchsorted(places, end + run * stride)
+        start, stop = offset[run] + begin - (left - before[run]), offset[run] + end - (right - before[run])
+        sentence = np.searchsorted(store.sentence_starts, start, "right") - 1
+        final = np.searchsorted(store.sentence_starts, stop, "left") - 1
+        made.add(
+            start=start, stop=stop, length=(end - begin).astype(np.int32),
+            document=split.documents[np.searchsorted(split.start, start, "right") - 1],
+            sentence=sentence, sentences=(final - sentence + 1).astype(np.int32),
+            lead=padded[left] == begin + run * stride if len(places) else None,
+        )
+    return made.cuts()
 
 
 def by_each(store: Store, split: Split, room: int) -> Cuts:
     """One sentence per passage; a sentence longer than the room is cut into pieces of `room`."""
-    units = _units(store, split, room)
-    return Cuts(
-        start=units.start, stop=units.start + units.size, length=units.size.astype(np.int32),
-        document=split.documents[units.document], sentence=units.sentence,
-        sentences=np.ones(len(units.start), dtype=np.int32), lead=None,
-    )
+    made, layout = _Gathered(), _Layout.of(store, split, room)
+    for low in range(0, layout.sentences, _CHUNK):
+        units = layout.units(low, min(low + _CHUNK, layout.sentences), 0)
+        made.add(
+            start=units.start, stop=units.start + units.size, length=units.size.astype(np.int32),
+            document=split.documents[units.document], sentence=units.sentence,
+            sentences=np.ones(len(units.start), dtype=np.int32),
+        )
+    return made.cuts()
+
+
+class _Gathered:
+    """The columns of `Cuts`, chunk by chunk."""
+
+    def __init__(self) -> None:
+        none, few = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        self._columns: dict[str, list[NDArray[Any]]] = {
+            "start": [none], "stop": [none], "length": [few], "document": [none], "sentence": [none], "sentences": [few],
+        }
+
+    def add(self, **columns: NDArray[Any] | None) -> None:
+        for name, column in columns.items():
+            if column is not None:
+                self._columns.setdefault(name, []).append(column)
+
+    def cuts(self) -> Cuts:
+        """The columns as a whole; the chunks of each are freed as it is made, so that no more than one exists twice."""
+        made = {name: np.concatenate(self._columns.pop(name)) for name in list(self._columns)}
+        return Cuts(
+            start=made["start"], length=made["length"], stop=made["stop"], document=made["document"],
+            sentence=made["sentence"], sentences=made["sentences"], lead=made.get("lead"), target=made.get("target"),
+        )
 
 
 @dataclass(frozen=True)
 class _Units:
-    """Sentences of a split in order, those longer than the room cut into pieces; U of each."""
+    """Consecutive sentences of a split, those longer than the room cut into pieces; U of each array."""
 
     start: Int64        # physical
     size: Int64         # tokens
     sentence: Int64     # number in the store
-    document: NDArray[np.intp]  # index into the split
-    run_end: Int64      # one past the last unit of the run
-    linear_end: Int64   # one past the unit's last token, linear
+    document: Int64     # index into the split
+    run_end: Int64      # one past the last of these units that the run has
+    linear_end: Int64   # one past the unit's last token, linear, counted from somewhere
+    begin: Int64        # (sentences,) the first unit of every sentence; may be negative for the first
+    first: int          # the first sentence, counted in the split
+    open: bool          # the last run goes on after these sentences
+
+    def place(self, unit: int) -> tuple[int, int]:
+        """The sentence of a unit, counted in the split, and its piece of it."""
+        sentence = int(np.searchsorted(self.begin, unit, "right")) - 1
+        return self.first + sentence, unit - int(self.begin[sentence])
 
 
-def _units(store: Store, split: Split, room: int) -> _Units:
-    counts = split.last - split.first
-    document = np.repeat(np.arange(len(counts)), counts)
-    sentence = _ranges(split.first, counts)
-    start = store.sentence_starts[sentence]
-    size = store.sentence_starts[sentence + 1] - start
-    pieces = -(-size // room)
-    if len(pieces) and pieces.max() > 1:
-        nth = _ranges(np.zeros(len(pieces), dtype=np.int64), pieces)
-        document, sentence = np.repeat(document, pieces), np.repeat(sentence, pieces)
-        start = np.repeat(start, pieces) + nth * room
-        size = np.minimum(np.repeat(size, pieces) - nth * room, room)
-    opens = np.searchsorted(document, np.arange(len(counts)))  # first unit of each document
-    linear_end = np.cumsum(size)
-    if len(split.borders):
-        ahead = np.searchsorted(split.borders, split.start, "right")  # separators up to each document's start
-        linear_end += ahead[document]
-    run_sizes = np.diff(np.append(opens[split.runs[:-1]], len(size)))
-    run_end = np.repeat(np.cumsum(run_sizes), run_sizes)
-    return _Units(start, size, sentence, document, run_end, linear_end)
+@dataclass(frozen=True)
+class _Layout:
+    """The sentences of a split, which `units` lays out a chunk at a time: a passage never needs more than its neighbourhood."""
+
+    store: Store
+    split: Split
+    room: int
+    before: Int64       # (K + 1,) sentences before each document, and all of them
+
+    @classmethod
+    def of(cls, store: Store, split: Split, room: int) -> _Layout:
+        return cls(store, split, room, np.concatenate([[0], np.cumsum(split.last - split.first)]).astype(np.int64))
+
+    @property
+    def sentences(self) -> int:
+        """Sentences of the split."""
+        return int(self.before[-1])
+
+    def units(self, low: int, high: int, skip: int) -> _Units:
+        """The units of the sentences `low` … `high` - 1 of the split, without the first `skip` pieces."""
+        split, starts = self.split, self.store.sentence_starts
+        from_, to = int(np.searchsorted(self.before, low, "right")) - 1, int(np.searchsorted(self.before, high, "left"))
+        inside = np.clip(self.before[from_ : to + 1], low, high)  # borders of the documents among these sentences
+        counts = np.diff(inside)
+        document = np.repeat(np.arange(from_, to), counts)
+        sentence = _ranges(split.first[from_:to] + (inside[:-1] - self.before[from_:to]), counts)
+        start = starts[sentence]
+        size = starts[sentence + 1] - start
+        pieces = -(-size // self.room)
+        begin = np.cumsum(pieces) - pieces - skip
+        if len(pieces) and pieces.max() > 1:
+            nth = _ranges(np.zeros(len(pieces), dtype=np.int64), pieces)
+            document, sentence = np.repeat(document, pieces)[skip:], np.repeat(sentence, pieces)[skip:]
+            start = (np.repeat(start, pieces) + nth * self.room)[skip:]
+            size = np.minimum(np.repeat(size, pieces) - nth * self.room, self.room)[skip:]
+        linear_end = np.cumsum(size)
+        if len(split.borders):
+            ahead = np.searchsorted(split.borders, split.start[from_:to], "right")  # separators up to each document's start
+            linear_end += ahead[document - from_]
+        run = int(np.searchsorted(split.runs, from_, "right"))  # the run after that of the first document
+        later = split.runs[run : int(np.searchsorted(split.runs, to, "left"))]
+        opens = np.searchsorted(document, later)
+        bounds = np.concatenate([[0], opens, [len(size)]]).astype(np.int64)
+        run_end = np.repeat(bounds[1:], np.diff(bounds))
+        last = int(split.runs[np.searchsorted(split.runs, to, "left")])  # one past the last document of the last run
+        return _Units(start, size, sentence, document, run_end, linear_end, begin, low, high < int(self.before[last]))
 
 
 def _ranges(first: Int64, counts: Int64) -> Int64:
@@ -249,11 +313,11 @@ def _ranges(first: Int64, counts: Int64) -> Int64:
     return np.arange(total, dtype=np.int64) + np.repeat(first - (ends - counts), counts)
 
 
-def _follow(reach: Int64, low: int, cursor: int) -> tuple[list[int], int]:
-    """Follow the chain cursor → reach[cursor] through the units from `low`; returns the cuts and the last cursor."""
-    jumps, high = reach.tolist(), low + len(reach)
-    cuts = []
-    while cursor < high:
+def _follow(reach: Int64) -> Int64:
+    """The units at which passages begin: the chain 0 → reach[0] → … to the end."""
+    jumps = reach.tolist()
+    cuts, cursor = [], 0
+    while cursor < len(jumps):
         cuts.append(cursor)
-        cursor = jumps[cursor - low]
-    return cuts, cursor
+        cursor = jumps[cursor]
+    return np.array(cuts, dtype=np.int64)

@@ -13,6 +13,7 @@ from cloze import rng
 from cloze.corpus.gather import Gatherer
 from cloze.corpus.passages import remember, running_text
 from cloze.corpus.plan import Cuts, Int64, Plan, Split
+from cloze.corpus.source import Rebinds
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.rows import Rows
@@ -44,7 +45,7 @@ class _Sentences:
     document: Int64
 
 
-class BoundSingle:
+class BoundSingle(Rebinds):
     """A source of single sentences over one store, seed and entry, in steps of `batch` rows.
 
     Unlike passages it omits sentences that do not fit: a sentence is never cut.

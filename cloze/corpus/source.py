@@ -5,7 +5,25 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
+
+
+class Rebinds:
+    """A bound source that is pickled as the call that made it: a data worker plans for itself, and receives no arrays."""
+
+    _made_with: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        made = super().__new__(cls)
+        made._made_with = args, given
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebound, (type(self), *self._made_with)
+
+
+def _rebound(kind: type, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    return kind(*args, **given)
 
 
 class Source(ABC):

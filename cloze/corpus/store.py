@@ -1,23 +1,27 @@
 """The token store: a folder of flat, memory-mapped files. One store holds one corpus under one tokenizer.
 
-    store.json       version, dtype, counts, roles, tokenizer hash, size and sha256 of every file, build report tokens.bin
-    token ids, uint16 or uint32 words.bin        one bit per token, little bit order: the token starts a word sentences.bin
-    int64, the first token of every sentence, and the number of tokens at the end documents.bin    int64, the first sentence of
-    every document, and the number of sentences at the end languages.bin    uint8, the language of every document; for parallel
-    text two, of its first and its second side.
-                     Only in stores of several languages; `languages` in the header names them.
+    store.json       version, dtype, counts, roles, tokenizer hash, size and sha256 of every file, build report
+    tokens.bin       token ids, uint16 or uint32
+    words.bin        one bit per token, little bit order: the token starts a word
+    sentences.bin    int64, the first token of every sentence, and the number of tokens at the end
+    documents.bin    int64, the first sentence of every document, and the number of sentences at the end
+    languages.bin    uint8, the language of every document; for parallel text two, of its first and its second side. Only in
+                     stores of several languages; `languages` in the header names them.
     layers/<name>.bin  uint8, an annotation layer: 0 outside all units, 1 the first token of a unit, 2 inside; optional.
     layers/<name>.labels.bin  int32, if the units of the layer have labels: the number of its unit's label + 1 at every token, 0
                      outside; the names of the labels are the lines of layers/<name>.names.
     tokenizer/       the tokenizer that made the ids
 
 In the header, `words` is the hash of the segmenter that set the word starts (absent or null: the tokenizer), `annotations` holds
-the hashes of the layers' annotators, and `pairs` tells whether the documents are pairs of translations.
+the hashes of the layers' annotators, and `pairs` tells whether the documents are pairs of translations. `counts` says how often
+every id occurs, as numbers separated by spaces.
 """
 
 from __future__ import annotations
 
 import hashlib
+import mmap
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 HEADER = "store.json"
+COUNTS = "counts"
 FILES = ("tokens.bin", "words.bin", "sentences.bin", "documents.bin")
 LANGUAGES = "languages.bin"
 LAYERS = "layers/"
@@ -178,8 +183,28 @@ class Store:
         """Its size in a mixture: its number of tokens, whatever the batch."""
         return len(self.tokens)
 
+    def expect_random_reads(self) -> None:
+        """Tell the system that rows will be read from random places, if the store exceeds the memory of the machine.
+
+        The system then reads single pages; by default it reads 128 KB around each, of which such rows use next to nothing.
+        """
+        if sum(entry["bytes"] for entry in self.header["files"].values()) > memory():
+            for array in (self.tokens, self.word_bits, self.sentence_starts, *self.aligned.values()):
+                advise_random(array)
+
     def counts(self) -> NDArray[np.int64]:
-        """How often every id of the vocabulary occurs, (vocab_size,). One pass over the tokens."""
+        """How often every id of the vocabulary occurs, (vocab_size,).
+
+        They are in the header; a store of an earlier version is counted in one pass over its tokens.
+        """
+        if COUNTS in self.header:
+            known = np.array(self.header[COUNTS].split(), dtype=np.int64)
+            if (len(known), int(known.sum())) != (self.vocab_size, len(self.tokens)):
+                raise CorpusError(
+                    f"{self.path / HEADER}: damaged; {len(known):,} counts add up to {int(known.sum()):,}, expected "
+                    f"{self.vocab_size:,} of {len(self.tokens):,} tokens.\n  {_REBUILD}"
+                )
+            return known
         found = np.zeros(self.vocab_size, dtype=np.int64)
         for low in range(0, len(self.tokens), _CHUNK):
             found += np.bincount(self.tokens[low : low + _CHUNK], minlength=self.vocab_size)
@@ -338,6 +363,18 @@ def mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.memmap(path, dtype=dtype, mode="r").view(np.ndarray)
 
 
+def memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def advise_random(array: NDArray[Any]) -> None:
+    """Advise the system that a mapped array is read at random places; other arrays are in memory already."""
+    place = getattr(array.base, "_mmap", None)
+    if isinstance(place, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):
+        place.madvise(mmap.MADV_RANDOM)
+
+
 def _check_header(header: Mapping[str, Any]) -> None:
     """Raise `ValueError` for a value of the wrong kind."""
     def number(value: Any) -> bool:
@@ -350,6 +387,7 @@ def _check_header(header: Mapping[str, Any]) -> None:
         "tokenizer_hash": isinstance(header["tokenizer_hash"], str), "report": isinstance(header["report"], dict),
         "languages": all(isinstance(name, str) for name in header.get("languages", [])),
         "annotations": isinstance(header.get("annotations", {}), dict),
+        COUNTS: COUNTS not in header or header[COUNTS].replace(" ", "").isdecimal(),
         "files": all(number(one["bytes"]) and isinstance(one["sha256"], str) for one in header["files"].values()),
     }  # fmt: skip
     wrong = [name for name, good in expected.items() if not good]

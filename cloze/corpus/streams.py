@@ -12,7 +12,7 @@ from cloze import rng
 from cloze.bounds import Count, Natural, NonNegative, Share
 from cloze.corpus.passages import running_text
 from cloze.corpus.plan import Int64
-from cloze.corpus.source import Source
+from cloze.corpus.source import Rebinds, Source
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
@@ -106,7 +106,7 @@ class Places(NamedTuple):
     physical: Int64
 
 
-class BoundStreams:
+class BoundStreams(Rebinds):
     """A source over one store, seed and entry, in a number of lanes."""
 
     def __init__(

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.store import (
+    COUNTS,
     FILES,
     HEADER,
     LANGUAGES,
@@ -58,6 +59,7 @@ class StoreWriter:
         if languages:
             self.header["languages"] = list(languages)
         self.tokens = self.sentences = self.documents = 0
+        self.counts = np.zeros(vocab_size, dtype=np.int64)
         self._bits = np.zeros(0, dtype=np.bool_)  # word starts that do not fill a byte yet
         self.out.parent.mkdir(parents=True, exist_ok=True)
         self._place = hidden(self.out)
@@ -89,6 +91,7 @@ class StoreWriter:
         every layer that was announced; `languages` is the one language of these documents, or the two of their sides.
         """
         self._files["tokens.bin"].write(ids.astype(self.dtype))
+        self.counts += np.bincount(ids, minlength=len(self.counts))
         bits = np.concatenate([self._bits, word_start])
         whole = len(bits) & ~7
         self._files["words.bin"].write(np.packbits(bits[:whole], bitorder="little"))
@@ -123,7 +126,8 @@ class StoreWriter:
         files = {name: {"bytes": file.bytes, "sha256": file.hash.hexdigest()} for name, file in self._files.items()}
         for path in sorted(path for path in (self.folder / TOKENIZER).rglob("*") if path.is_file()):
             files[path.relative_to(self.folder).as_posix()] = {"bytes": path.stat().st_size, "sha256": file_hash(path)}
-        header = {**self.header, **counts, "files": files, "report": dict(report)}
+        counted = {**counts, COUNTS: " ".join(map(str, self.counts.tolist()))}
+        header = {**self.header, **counted, "files": files, "report": dict(report)}
         (self.folder / HEADER).write_text(json.dumps(header, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         put(self.folder, self.out)
         return Store.open(self.out)

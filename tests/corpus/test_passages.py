@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cloze.corpus import BoundPassages, Passages, Plan, Store
+from cloze.corpus import BoundPassages, Lines, Passages, Plan, Sentences, Store, Streams
+from cloze.corpus import plan as plans
 from cloze.corpus.passages import split_documents
 from cloze.errors import CorpusError, RecipeError
 
@@ -334,3 +335,51 @@ def test_a_bound_source_survives_pickling(make_store: object, tmp_path: Path) ->
     twin = pickle.loads(pickle.dumps(bound))
     plan = bound.plan(0, 6)
     assert (twin.read(twin.plan(0, 6), np.arange(3), ALL)["tokens"] == bound.read(plan, np.arange(3), ALL)["tokens"]).all()
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("across", "how"),
+    [(False, {}), (True, {}), (False, {"overrun": True}), (True, {"overrun": True}), (True, {"break_at": "anywhere"}),
+     (False, {"short": 0.5, "short_by": "passage"})],
+)
+def test_passages_do_not_depend_on_how_many_sentences_are_laid_out_at_a_time(
+    make_store: object, monkeypatch: pytest.MonkeyPatch, chunk: int, across: bool, how: dict[str, object]
+) -> None:
+    rng = np.random.default_rng(3)
+    store: Store = make_store([rng.integers(1, 12, rng.integers(0, 7)).tolist() for _ in range(40)])  # type: ignore[operator]
+    source = Passages(length=8, across_documents=across, separator="[SEP]" if across else None, **how)  # type: ignore[arg-type]
+    made = []
+    for size in (1 << 16, chunk):
+        monkeypatch.setattr("cloze.corpus.plan._CHUNK", size)
+        cut = source.bind(store, seed=1, entry="main").plan(0, 8).passages
+        made.append({name: None if value is None else value.tolist() for name, value in vars(cut).items()})
+    assert made[0] == made[1] and len(made[0]["start"]) > 40
+
+
+def test_planning_takes_less_than_half_a_byte_of_memory_per_token(tmp_path: Path) -> None:
+    import tracemalloc
+    from types import SimpleNamespace
+
+    starts = np.arange(400_001, dtype=np.int64) * 60
+    store = SimpleNamespace(sentence_starts=starts, document_sentences=np.arange(10_001) * 40, languages=(), pairs=False)
+    split = plans.Split.of(store, np.arange(10_000), joined=False, separated=False)  # type: ignore[arg-type]
+    tracemalloc.start()
+    plans.by_sentence(store, split, 128, None, overrun=False)  # type: ignore[arg-type]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    fixed = 20_000_000  # the sentences laid out at a time, whatever the size of the store
+    assert peak < fixed + 0.5 * starts[-1]
+
+
+def test_a_bound_source_travels_without_its_arrays(make_store: object) -> None:
+    store: Store = make_store([[4, 3], [5, 2]] * 500)  # type: ignore[operator]
+    for kind in (Passages, Sentences, Lines, Streams):
+        bound = kind(length=8).bind(store, seed=4, entry="main", **({"lanes": 2} if kind is Streams else {}))
+        plan = bound.plan(1, 8)
+        sent = pickle.dumps(bound)
+        assert len(sent) < 2000
+        there = pickle.loads(sent)
+        items = np.arange(len(plan))
+        want = frozenset({"tokens"})
+        assert np.array_equal(there.read(there.plan(1, 8), items, want)["tokens"], bound.read(plan, items, want)["tokens"])

@@ -172,3 +172,31 @@ def test_an_edited_tokenizer_is_found(tmp_path: Path) -> None:
     (store.path / "store.json").write_text(json.dumps(header))
     with pytest.raises(CorpusError, match="not the tokenizer that made this store's ids"):
         Store.open(store.path, verify=True)
+
+
+def test_counts_come_from_the_header_and_older_stores_are_counted(make_store: object) -> None:
+    store: Store = make_store([[400, 700]])  # type: ignore[operator]
+    file = store.path / "store.json"
+    header = json.loads(file.read_text())
+    said = header.pop("counts")
+    file.write_text(json.dumps(header))
+    assert Store.open(store.path).counts().tolist() == store.counts().tolist() == [int(n) for n in said.split()]
+    file.write_text(json.dumps({**header, "counts": " ".join(["1"] * 1000)}))
+    with pytest.raises(CorpusError, match="1,000 counts add up to 1,000, expected 1,000 of 1,100 tokens"):
+        Store.open(store.path).counts()
+
+
+def test_a_store_larger_than_memory_is_read_page_by_page(make_store: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cloze.corpus import Passages
+    from cloze.corpus import store as module
+
+    advised: list[int] = []
+    monkeypatch.setattr(module, "advise_random", lambda array: advised.append(array.nbytes))
+    store: Store = make_store([[3, 4], [5]])  # type: ignore[operator]
+    Passages(length=8).bind(store, seed=0, entry="main")
+    assert advised == []
+    monkeypatch.setattr(module, "memory", lambda: 10)
+    Passages(length=8).bind(store, seed=0, entry="main")
+    assert advised == [24, 2, 32]
+    monkeypatch.undo()
+    module.advise_random(store.tokens)  # a mapped file takes the advice

@@ -128,6 +128,9 @@ class BoundRecords:
         self.seed, self.entry, self.batch = seed, entry, batch
         self._plans: OrderedDict[Any, Arranged[Views]] = OrderedDict()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plans": OrderedDict()}
+
     @property
     def gives(self) -> frozenset[str]:
         """Full names of the fields that `read` can give."""
