@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -370,9 +371,9 @@ def memory() -> int:
 
 def advise_random(array: NDArray[Any]) -> None:
     """Advise the system that a mapped array is read at random places; other arrays are in memory already."""
-    place = getattr(array.base, "_mmap", None)
-    if isinstance(place, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):
-        place.madvise(mmap.MADV_RANDOM)
+    base: Any = array.base
+    if isinstance(base, np.memmap) and sys.platform == "linux":
+        base._mmap.madvise(mmap.MADV_RANDOM)
 
 
 def _check_header(header: Mapping[str, Any]) -> None:
