@@ -117,7 +117,7 @@ def prepare(
         layerwise=None if loaded.training.layerwise_rates is None else build_part(loaded.training.layerwise_rates),
         seed=seed, device=request.device, bytes_per_token=bytes_per_token(stores), extend=request.extend,
         samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=request.report,
-        verbose=request.verbose, command=request.command, fitted=() if made is None else made.kept,
+        verbose=request.verbose, command=request.command, fitted=() if made is None else made.kept, until=request.until,
     )
     run.check()
     if probe:

@@ -90,7 +90,8 @@ class Request:
     recipe to the budget; otherwise it is trained as written. `dev` are the files of the dev set of each source of labelled text,
     `held_out` the files of held-out text that replace a share of the corpus, `init` the folders that networks start from by
     name ("" is the exported one), `measure` texts by name that the run is measured on
-    before and after. `command` is the command that started the run, as words.
+    before and after. `command` is the command that started the run, as words. `until`: the share of the budget at which the run
+    pauses.
     """
 
     command_line: CommandLine
@@ -112,6 +113,7 @@ class Request:
     fit: bool = False
     verbose: bool = False
     command: tuple[str, ...] = ()
+    until: float = 1.0
 
     def continues(self, recipe: Recipe) -> bool:
         """Whether the exported network of a recipe starts from a checkpoint that the user gave."""
@@ -131,7 +133,8 @@ def requested(
     as_published: bool = False, measure: Sequence[str] = (), **options: Any,
 ) -> tuple[Recipe, Request]:
     """The checked recipe of a `cloze pretrain`, and the request. Each argument is one of its options; `options` are those that
-    are fields of `Request` as they are: `tokenizer`, `seed`, `device`, `extend`, `tensorboard`, `strategy`, `report`, `verbose`.
+    are fields of `Request` as they are: `tokenizer`, `seed`, `device`, `extend`, `tensorboard`, `strategy`, `report`, `verbose`,
+    `until`.
 
     Raises a `ClozeError` before any text is read.
     """

@@ -23,6 +23,7 @@ from cloze.assembly.preparing import prepare
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Request, begin_of, bound_to, requested, the_budget
 from cloze.corpus.readers.not_text import require_apart
+from cloze.errors import RecipeError
 from cloze.training.budget import Budget
 from cloze.training.forecast import Trials
 from cloze.training.loop import Outcome, train
@@ -46,8 +47,11 @@ def pretrain(
     those of several, one for each network (`NETWORK=DIR`). Under torchrun, `strategy` is ddp or fsdp. Each stage of a recipe is a
     run: the last in `out`, the others in `out/cloze/stages`. A built-in recipe is fitted to a budget or size that differs from
     the published one (see `fit.py`), unless `as_published`.
-    `verbose` prints every log event. `measure` are texts, `NAME=PATH`, that the run is measured on before and after
-    (`held_texts.py`). Raises a `ClozeError` before training starts if the run is impossible.
+    `until` pauses the run at a share of its budget, with a held-out loss and a checkpoint; called without it, the run goes on as
+    if it had not paused. `verbose` prints every log event. `measure` are texts, `NAME=PATH`, that the run is measured on before
+    and after (`held_texts.py`).
+
+    Raises a `ClozeError` before training starts if the run is impossible.
     """
     return run_request(*requested(recipe, corpus, out, **options))
 
@@ -60,6 +64,11 @@ def run_request(loaded: Recipe, request: Request) -> Outcome:
         request.say(f"{recipe}: this run's recipe is trained from random weights. To start from its weights: --init {recipe}")
     with claimed(out):
         if loaded.stages:
+            if request.until < 1:
+                raise RecipeError(
+                    f"--until {request.until:g}: {loaded.name} has stages, each with a budget of its own. Only a recipe "
+                    "without stages can pause at a share of its budget."
+                )
             return run_stages(loaded, request, out, budget)
         spend = the_budget(loaded, budget, out, extend=request.extend)
         return run_stage(loaded, request, out, spend, begin_of(loaded, request, {}))

@@ -52,6 +52,9 @@ def command(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     extend: Annotated[bool, typer.Option("--extend", help="Resume a finished run with a larger budget.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
+    until: Annotated[
+        float, typer.Option(help="Pause at this share of the budget, such as 0.3; the same command without it goes on.")
+    ] = 1.0,
     strategy: Annotated[str, typer.Option(help="Under torchrun: ddp, or fsdp, which shards parameters.")] = "ddp",
     with_files: WithFiles = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
@@ -65,7 +68,7 @@ def command(
 ) -> None:
     """Pre-train a recipe on a corpus within a budget. If --out holds a run of the same recipe, resume it.
 
-    Exit code: 0 when the budget is spent, 130 after Ctrl-C and 143 after SIGTERM, each with a checkpoint."""
+    Exit code: 0 when the budget, or its share --until, is spent; 130 after Ctrl-C and 143 after SIGTERM, with a checkpoint."""
     from cloze.assembly.request import requested
     from cloze.assembly.run import run_request
     from cloze.cli.hints import hint
@@ -82,7 +85,7 @@ def command(
             recipe, corpus, out or "RUN", budget=budget, size=size, overrides=overrides or [], with_files=with_files or [],
             tokenizer=tokenizer, held_out=held_out, init=init or [], text_format=with_column(text_format, column, encoding),
             binds=binds or [], seed=seed, device=device, as_published=as_published, extend=extend, tensorboard=tensorboard,
-            strategy=strategy, verbose=verbose, measure=measure or [],
+            strategy=strategy, verbose=verbose, measure=measure or [], until=until,
         )
         if plan:
             from cloze.assembly.planning import plan_request

@@ -39,6 +39,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "evaluate": Verb("evaluate", "measure a fine-tuned checkpoint, or word vectors"),
         "predict": Verb("predict", "label texts, or generate a text for each"),
         "compare": Verb("compare", "which recipe is best at an equal budget? with its uncertainty"),
+        "sweep": Verb("sweep", "which values of a recipe are best? the worst are given up early"),
     },
     "Use": {
         "fill": Verb("fill", "fill masked words"),

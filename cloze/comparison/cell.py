@@ -1,8 +1,9 @@
-"""A cell of a comparison: a folder with a run in it.
+"""A cell of a comparison or a sweep: a folder with a run in it.
 
     CELL/cell.json     what the result depends on (`identity`) and where its inputs are (`request`)
     CELL/run           the run folder of `cloze pretrain` or `cloze finetune`
     CELL/result.json   what was measured; its presence says that the cell is finished
+    CELL/result-0.3.json   the same after a share of the budget, at which the run paused: a cell of its own with the same folder
     CELL/failed.json   why the last try failed
     CELL/log.txt       what the run printed
 
@@ -13,12 +14,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from cloze.whole import whole_file
 
@@ -28,21 +29,40 @@ RESULT, FAILED, CELL, LOG = "result.json", "failed.json", "cell.json", "log.txt"
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell by its identity; `label` makes the name of its folder readable, `request` says where its inputs are."""
+    """A cell by its identity; `label` makes the name of its folder readable, `request` says where its inputs are.
+
+    A run that pauses at the shares `until` of its budget is a cell at each of them, all in one folder.
+    """
 
     kind: Kind
     label: str
     identity: Mapping[str, Any]
     request: Mapping[str, Any]
+    until: float = 1.0
 
     @cached_property
-    def key(self) -> str:
+    def digest(self) -> str:
         """A hash of the identity."""
         return sha256(json.dumps([self.kind, self.identity], sort_keys=True).encode()).hexdigest()[:12]
 
+    @property
+    def key(self) -> str:
+        """What tells it from all other cells."""
+        return self.digest if self.until == 1 else f"{self.digest} until {self.until:g}"
+
+    @property
+    def stage(self) -> str:
+        """Its kind and how far it goes, for people."""
+        return self.kind if self.until == 1 else f"{self.kind} until {self.until:g}"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What its process is told besides the folder."""
+        return () if self.until == 1 else (f"{self.until:g}",)
+
     def folder(self, out: Path) -> Path:
         """Its folder in a comparison."""
-        return out / "cells" / f"{self.kind}-{re.sub(r'[^A-Za-z0-9.=_]+', '-', self.label)[:60].strip('-')}-{self.key}"
+        return out / "cells" / f"{self.kind}-{re.sub(r'[^A-Za-z0-9.=_]+', '-', self.label)[:60].strip('-')}-{self.digest}"
 
     def write(self, out: Path) -> Path:
         """Its folder, with the description in it."""
@@ -52,9 +72,36 @@ class Cell:
         return folder
 
 
-def result_of(folder: Path) -> dict[str, Any] | None:
+class Cells(Protocol):
+    """Cells in a folder that lead to an answer: a comparison's (`Grid`) or a sweep's (`Rungs`)."""
+
+    out: Path
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Why cells failed since it was made, by key; what runs them adds to it."""
+
+    def cells(self) -> Iterable[Cell]:
+        """Every cell that can be named so far; some may be named twice."""
+
+    def ready(self) -> list[Cell]:
+        """The cells to work on now, each once."""
+
+    def result(self, cell: Cell) -> dict[str, Any] | None:
+        """The result of a cell, None where it is not finished."""
+
+    def counts(self) -> dict[str, int]:
+        """How many cells of each stage there will be, if none fails."""
+
+
+def result_file(until: float) -> str:
+    """The name of the file with the result at a share of the budget."""
+    return RESULT if until == 1 else f"result-{until:g}.json"
+
+
+def result_of(folder: Path, until: float = 1.0) -> dict[str, Any] | None:
     """The result of a finished cell; None where there is none."""
-    return read_json(folder / RESULT)
+    return read_json(folder / result_file(until))
 
 
 def failure_of(folder: Path) -> str | None:

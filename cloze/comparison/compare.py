@@ -1,4 +1,4 @@
-"""Runs the cells of a comparison that are missing, several at a time, until no more can be run."""
+"""Runs the cells of a comparison or a sweep that are missing, several at a time, until no more can be run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cloze.comparison.answer import Answer, answer_of
-from cloze.comparison.cell import FAILED, LOG, Cell, failure_of, write_json
+from cloze.comparison.cell import FAILED, LOG, Cell, Cells, failure_of, write_json
 from cloze.comparison.design import Design, checked
 from cloze.comparison.grid import Grid
 from cloze.comparison.page import write_page
@@ -42,6 +42,12 @@ def run(design: Design, out: Path, workers: Workers, *, say: Callable[[str], Non
     grid = Grid(design, out)
     if workers.count > 1 and any(budget.kind == "seconds" for budget in design.budgets):
         say("note: runs that share the cores get less done in their time; a budget in tokens or FLOPs is equal for all")
+    fill(grid, workers, say=say)
+    return grid
+
+
+def fill(grid: Cells, workers: Workers, *, say: Callable[[str], None] = lambda line: None) -> None:
+    """Run cells until none is ready. Raises `Interrupted` after Ctrl-C or SIGTERM."""
     progress = Progress(grid, workers.count, say=say)
     alone = threading.current_thread() is threading.main_thread()  # another thread cannot set handlers
     before = signal.signal(signal.SIGTERM, _interrupt) if alone else None
@@ -57,7 +63,6 @@ def run(design: Design, out: Path, workers: Workers, *, say: Callable[[str], Non
         if alone:
             signal.signal(signal.SIGTERM, before)
         progress.close()
-    return grid
 
 
 def finish(
@@ -90,7 +95,7 @@ def require_own(out: Path) -> None:
         raise CheckpointError(f"{out}: holds {foreign[0]}, which no comparison wrote. Choose another --out.")
 
 
-def _fill(grid: Grid, workers: Workers, progress: Progress) -> None:
+def _fill(grid: Cells, workers: Workers, progress: Progress) -> None:
     at_work: dict[str, Cell] = {}
     while True:
         for cell in grid.ready():
@@ -101,7 +106,7 @@ def _fill(grid: Grid, workers: Workers, progress: Progress) -> None:
                 (folder / FAILED).unlink(missing_ok=True)
                 at_work[cell.key] = cell
                 progress.started(cell)
-                workers.start(Job(cell.key, "cloze.comparison.work", (os.path.abspath(folder),), folder / LOG))
+                workers.start(Job(cell.key, "cloze.comparison.work", (os.path.abspath(folder), *cell.words), folder / LOG))
         progress.show()
         if not workers.running:
             return

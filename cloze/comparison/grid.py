@@ -46,7 +46,7 @@ class Grid:
 
     def result(self, cell: Cell) -> Result | None:
         """The result of a cell, None where it is not finished."""
-        if cell.key not in self._known and (found := result_of(cell.folder(self.out))) is not None:
+        if cell.key not in self._known and (found := result_of(cell.folder(self.out), cell.until)) is not None:
             self._known[cell.key] = found
         return self._known.get(cell.key)
 
@@ -173,7 +173,7 @@ class Grid:
 
     def trained(self, candidate: Candidate, budget: Budget) -> list[Cell]:
         """The runs of pre-training that can be named: all rates with the first seed, then the other seeds at the best rate."""
-        tries = [self._pretrain(candidate, budget, 1, factor) for factor in self.factors(candidate.name)]
+        tries = [self.run(candidate, budget, 1, factor) for factor in self.factors(candidate.name)]
         best = self._best(tries, "held_out", more=False)
         return tries if best is None else [*tries, *self.starting(candidate, budget)[1:]]
 
@@ -182,12 +182,13 @@ class Grid:
         if self.store_folder(candidate) is None:
             return []
         factors = self.factors(candidate.name)
-        best = self._best([self._pretrain(candidate, budget, 1, factor) for factor in factors], "held_out", more=False)
+        best = self._best([self.run(candidate, budget, 1, factor) for factor in factors], "held_out", more=False)
         if best is None:
             return []
-        return [self._pretrain(candidate, budget, seed, factors[best]) for seed in range(1, self.design.seeds + 1)]
+        return [self.run(candidate, budget, seed, factors[best]) for seed in range(1, self.design.seeds + 1)]
 
-    def _pretrain(self, candidate: Candidate, budget: Budget, seed: int, factor: float) -> Cell:
+    def run(self, candidate: Candidate, budget: Budget, seed: int, factor: float = 1.0) -> Cell:
+        """A run of pre-training at a multiple of the fitted peak rate; the store of its text is finished."""
         at = (candidate.name, budget, seed, factor)
         if at not in self._cells:
             self._cells[at] = self._new_pretrain(candidate, budget, seed, factor)

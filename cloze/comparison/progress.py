@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TextIO
 
-from cloze.comparison.cell import LOG, Cell
-from cloze.comparison.grid import Grid
+from cloze.comparison.cell import LOG, Cell, Cells
 from cloze.training.log import duration
 
 REFRESH = 20.0  # seconds between lines where the output is no terminal
@@ -23,34 +22,34 @@ _LEAST = 0.02  # a run that has done less than this share says little about its 
 class Progress:
     """A line that rewrites itself on a terminal, else one from time to time.
 
-    The time left is that of the cells of each kind: the mean of those that this process has seen, and of those that run, as far
-    as their logs say. If cells of some kind have not been seen yet, the line says "more than".
+    The time left is that of the cells of each stage: the mean of those that this process has seen, and of those that run, as far
+    as their logs say. If cells of some stage have not been seen yet, the line says "more than".
     """
 
-    def __init__(self, grid: Grid, count: int, *, say: Callable[[str], None], stream: TextIO | None = None) -> None:
+    def __init__(self, grid: Cells, count: int, *, say: Callable[[str], None], stream: TextIO | None = None) -> None:
         self.grid, self.count, self.say, self.stream = grid, count, say, stream or sys.stderr
         self.total = Counter(grid.counts())
-        done = {cell.key: cell.kind for cell in grid.cells() if grid.result(cell) is not None}
+        done = {cell.key: cell.stage for cell in grid.cells() if grid.result(cell) is not None}
         self.done: Counter[str] = Counter(done.values())
         self.running: dict[str, tuple[Cell, float]] = {}  # and when they were started
         self.begun: dict[str, float] = {}  # the part of a run that an earlier process has done
-        self.took: dict[str, list[float]] = {}  # by kind, the seconds of the cells that this process has seen
+        self.took: dict[str, list[float]] = {}  # by stage, the seconds of the cells that this process has seen
         self.shown, self.width = -float("inf"), 0
 
     def started(self, cell: Cell) -> None:
         """A cell was started."""
         self.running[cell.key] = cell, time.monotonic()
-        self.begun[cell.key] = part_done(cell.folder(self.grid.out) / LOG, 0.0) or 0.0
+        self.begun[cell.key] = self._part(cell, 0.0) or 0.0
 
     def ended(self, cell: Cell, failure: str | None) -> None:
         """A cell ended; a failure is reported at once."""
         seconds = time.monotonic() - self.running.pop(cell.key)[1]
         if failure is None:
-            self.done[cell.kind] += 1
-            self.took.setdefault(cell.kind, []).append(seconds)
+            self.done[cell.stage] += 1
+            self.took.setdefault(cell.stage, []).append(seconds)
         else:
             self.close()
-            self.say(f"failed: {cell.label} ({cell.kind}): {failure.splitlines()[0]}")
+            self.say(f"failed: {cell.label} ({cell.stage}): {failure.splitlines()[0]}")
 
     def show(self) -> None:
         """Show how far it is."""
@@ -58,7 +57,7 @@ class Progress:
         if not live and now - self.shown < REFRESH:
             return
         self.shown = now
-        parts = {cell.key: part_done(cell.folder(self.grid.out) / LOG, began) for cell, began in self._clocks()}
+        parts = {cell.key: self._part(cell, began) for cell, began in self._clocks()}
         known = [part for part in parts.values() if part is not None]
         running = f"{len(self.running)} running" + (f" ({', '.join(f'{part:.0%}' for part in known)})" if known else "")
         failed = f", {len(self.grid.failed)} failed" if self.grid.failed else ""
@@ -66,6 +65,11 @@ class Progress:
         self.stream.write("\r" + line.ljust(self.width) if live else line + "\n")
         self.stream.flush()
         self.width = len(line)
+
+    def _part(self, cell: Cell, since: float) -> float | None:
+        """How much of a cell is done, by its log if that is newer than `since`."""
+        found = part_done(cell.folder(self.grid.out) / LOG, since)
+        return None if found is None else found / cell.until
 
     def _clocks(self) -> Iterable[tuple[Cell, float]]:
         """The running cells, and when they were started by the clock of files."""
@@ -79,7 +83,7 @@ class Progress:
         for cell, since in self.running.values():
             part = (parts[cell.key] or 0.0) - self.begun[cell.key]
             if part > _LEAST:
-                took.setdefault(cell.kind, []).append((now - since) / part)
+                took.setdefault(cell.stage, []).append((now - since) / part)
                 spent += now - since
         if not took:
             return ""

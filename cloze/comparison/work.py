@@ -1,4 +1,5 @@
-"""The work of one cell, in a process of its own: `python -m cloze.comparison.work CELL`.
+"""The work of one cell, in a process of its own: `python -m cloze.comparison.work CELL`, or `… CELL 0.3` up to that share of the
+budget.
 
 It calls `pretrain` and `finetune` as their verbs do. A run that was killed resumes; one process at a time works on a cell.
 """
@@ -29,7 +30,7 @@ from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import CommandLine, to_be_fitted
 from cloze.assembly.run import pretrain
 from cloze.assembly.user_files import import_files
-from cloze.comparison.cell import CELL, FAILED, RESULT, read_json, result_of, write_json
+from cloze.comparison.cell import CELL, FAILED, read_json, result_file, result_of, write_json
 from cloze.comparison.design import FROZEN, FROZEN_RECIPES
 from cloze.errors import ClozeError
 from cloze.jobs import end_with_parent
@@ -38,6 +39,7 @@ from cloze.reports.run import in_order, number, read_log
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
 from cloze.tasks.task import Evaluation, Learner
+from cloze.training.run import PAUSED
 
 GROUPS = 1000  # at most so many scores of examples; more examples are put into groups
 
@@ -74,25 +76,32 @@ def pre_train(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     outcome = pretrain(
         request["recipe"], corpus=[request["store"]], out=folder / "run", budget=request["budget"], size=request["size"],
         overrides=values, seed=request["seed"], device=request["device"], report=print,
-        with_files=[Path(file) for file in request["with"]],
+        with_files=[Path(file) for file in request["with"]], until=request.get("until", 1.0),
     )
-    if not outcome.finished:
+    if not outcome.finished and outcome.reason != PAUSED:
         raise Stopped(outcome.exit_code)
-    return spent(folder / "run")
+    return spent(folder / "run", request.get("until", 1.0))
 
 
-def spent(run: Path) -> dict[str, Any]:
-    """What the runs of all stages spent, and the held-out losses of the last one: rows of (tokens, flops, seconds, loss)."""
+def spent(run: Path, until: float = 1.0) -> dict[str, Any]:
+    """What the runs of all stages spent, and the held-out losses of the last one: rows of (tokens, flops, seconds, loss).
+
+    With `until`, what the run had spent when it paused at that share of its budget, however far it has come since.
+    """
     total = {"tokens": 0.0, "flops": 0.0, "seconds": 0.0}
     for one in [*sorted((run / "cloze" / "stages").glob("*")), run]:
         end = next((event for event in reversed(read_log(one / RUN_LOG)[0]) if event.get("event") == "stop"), {})
         total = {name: value + (number(end, name) or 0.0) for name, value in total.items()}
     by_step: dict[float, list[list[float]]] = {}  # a mixture has several losses at a step
-    for event in in_order(event for event in read_log(run / RUN_LOG)[0] if event.get("event") == "held_out"):
+    measured = in_order(event for event in read_log(run / RUN_LOG)[0] if event.get("event") == "held_out")
+    paused = next((number(event, "step") or 0.0 for event in measured if (number(event, "share") or 0.0) >= until), math.inf)
+    for event in (event for event in measured if (number(event, "step") or 0.0) <= paused):
         row = [value for name in ("tokens", "flops", "seconds", "loss") if (value := number(event, name)) is not None]
         if len(row) == 4:
             by_step.setdefault(number(event, "step") or 0.0, []).append(row)
     curve = [np.mean(rows, axis=0).tolist() for rows in by_step.values()]
+    if until < 1 and curve:
+        total = dict(zip(total, curve[-1], strict=False))
     return {**total, "held_out": curve[-1][3] if curve else None, "curve": curve}
 
 
@@ -185,16 +194,19 @@ def example_scores(learner: Learner, found: Evaluation, metric: str) -> list[flo
 WORK = {"corpus": store, "pretrain": pre_train, "finetune": fine_tune}
 
 
-def run(folder: Path) -> int:
-    """Do the work of a cell unless it is done, and return the exit code; another process on the same cell is waited for."""
+def run(folder: Path, until: float = 1.0) -> int:
+    """Do the work of a cell unless it is done, and return the exit code; another process on the same cell is waited for.
+
+    A run of pre-training pauses at the share `until` of its budget.
+    """
     with (folder / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         described = read_json(folder / CELL)
-        if described is None or result_of(folder) is not None:
+        if described is None or result_of(folder, until) is not None:
             return 0
         try:
             import_files(described["request"]["with"])
-            result = WORK[described["kind"]](folder, described["request"])
+            result = WORK[described["kind"]](folder, {**described["request"], "until": until})
         except Stopped as stopped:
             return stopped.code
         except KeyboardInterrupt:
@@ -205,7 +217,7 @@ def run(folder: Path) -> int:
             sys.stderr.write(f"failed: {reason}\n" if known else traceback.format_exc())
             write_json(folder / FAILED, {"reason": reason})
             return 1
-        write_json(folder / RESULT, result)
+        write_json(folder / result_file(until), result)
         (folder / FAILED).unlink(missing_ok=True)
         if described["kind"] == "finetune":  # cells are many; `run` holds the best network itself
             shutil.rmtree(folder / "run" / "cloze" / "checkpoints", ignore_errors=True)
@@ -215,7 +227,7 @@ def run(folder: Path) -> int:
 def main() -> None:
     """The process of a job."""
     end_with_parent()
-    code = run(Path(sys.argv[1]))
+    code = run(Path(sys.argv[1]), *map(float, sys.argv[2:]))
     sys.stdout.flush()
     os._exit(code)  # the thread that watches standard input needs no farewell
 

@@ -16,7 +16,8 @@ COLOURS = 8  # the page defines --series-0 … --series-7
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: `colour` indexes the page's palette; `faint` is a background trace, `marks` draws every point."""
+    """One curve: `colour` indexes the page's palette; `faint` is a background trace, `marks` draws every point, `dots`
+    nothing but points."""
 
     name: str
     points: Sequence[Point]
@@ -24,6 +25,7 @@ class Line:
     faint: bool = False
     marks: bool = False
     dashed: bool = False
+    dots: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def duration(seconds: float) -> str:
     return f"{days} d {hours} h"
 
 
-FORMATS: dict[str, Callable[[float], str]] = {"plain": plain, "duration": duration}
+FORMATS: dict[str, Callable[[float], str]] = {"plain": plain, "duration": duration, "power": lambda value: plain(10.0**value)}
 
 
 def smooth(points: Sequence[Point], share: float = 0.03) -> list[Point]:
@@ -127,13 +129,15 @@ def chart(
     x: str,
     x_format: str = "plain",
     zero: bool = False,
+    x_zero: bool = True,
     width: int = 520,
     height: int = 300,
 ) -> Markup:
-    """An SVG line chart. `x` names the horizontal axis; `zero` makes the vertical axis begin at zero."""
+    """An SVG line chart. `x` names the horizontal axis, which begins at zero unless `x_zero` is off; with the format `power` its
+    values are common logarithms. `zero` makes the vertical axis begin at zero."""
     lines = [line for line in lines if line.points]
     left, right, top, bottom = 52, 14, 12, 40
-    across = Scale(*bounds(lines, 0, zero=True), left, width - right)
+    across = Scale(*bounds(lines, 0, zero=x_zero), left, width - right)
     up = Scale(*bounds(lines, 1, zero=zero), height - bottom, top)
     form = FORMATS[x_format]
     parts = [
@@ -163,7 +167,7 @@ def _curve(line: Line, across: Scale, up: Scale) -> str:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in inside)
     kind = "curve" + (" faint" if line.faint else "") + (" dashed" if line.dashed else "")
     style = f'style="--c:var(--series-{line.colour % COLOURS})" data-name="{escape(line.name)}"'
-    parts = [f'<polyline class="{kind}" {style} points="{path}"/>']
-    if line.marks or len(inside) == 1:
+    parts = [] if line.dots else [f'<polyline class="{kind}" {style} points="{path}"/>']
+    if line.marks or line.dots or len(inside) == 1:
         parts += [f'<circle class="mark" {style} cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in inside]
     return "".join(parts)

@@ -67,7 +67,7 @@ class EngineSteps:
     def ready(self) -> bool:
         """Whether another step may begin."""
         self.session.progress.spent.seconds = self.session.clock_now()
-        return not self.interrupt and self.session.share < 1
+        return not self.interrupt and not self.session.reached
 
     def rate(self) -> float:
         """The learning rate of the next step."""

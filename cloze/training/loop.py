@@ -23,7 +23,7 @@ from cloze.training.lock import alone_in
 from cloze.training.meter import NotFinite
 from cloze.training.optimizers import clip, gradient_norm
 from cloze.training.precision import casting
-from cloze.training.run import Outcome, Run
+from cloze.training.run import PAUSED, Outcome, Run
 from cloze.training.session import Piece, Session
 from cloze.training.together import together
 
@@ -32,7 +32,7 @@ def train(run: Run, engines: Sequence[Engine] = ()) -> Outcome:
     """Train until the budget is spent, from the last checkpoint of the run folder if it has one.
 
     Under torchrun every process calls it with its own part of the data. SIGTERM and SIGINT end it after the step, with a
-    checkpoint.
+    checkpoint. A run with `until` pauses at that share of the budget; called again, it goes on as if it had not paused.
 
     Raises:
         CheckpointError, BudgetError: the folder holds another run, a damaged checkpoint or another budget.
@@ -62,14 +62,24 @@ def _train(run: Run, ranks: Ranks, choice: Choice) -> Outcome:
                 if session.share >= 1:
                     session.evaluate()
                     session.checkpoint()
-                session.stop(run.budget.end(session.progress.spent) if session.share >= 1 else "the metric has stopped improving")
-            reason = interrupt.name or "signal" if session.stopping else "budget"
-            done, compiled = not session.stopping, choice.engine is not None
+                elif session.reached:
+                    session.pause()
+                session.stop(_why(session))
+            paused = session.reached and session.share < 1 and not session.settled
+            reason = interrupt.name or "signal" if session.stopping else PAUSED if paused else "budget"
+            done, compiled = not session.stopping and not paused, choice.engine is not None
             return Outcome(
                 run.folder, session.step, done, reason, session.held_out, compiled=compiled, standing=session.standing
             )
         finally:
             session.close()
+
+
+def _why(session: Session) -> str:
+    """Why a run ends that no signal has stopped."""
+    if session.share >= 1:
+        return session.run.budget.end(session.progress.spent)
+    return f"paused after {session.run.until:.4g} of the budget" if session.reached else "the metric has stopped improving"
 
 
 class Loop:
@@ -107,7 +117,7 @@ def _step(session: Session, interrupt: Interrupt) -> None:
     counts = dict(zip(counts, summed, strict=True))
     session.progress.spent.seconds = seconds
     session.stopping = stop > 0
-    if session.stopping or session.share >= 1:
+    if session.stopping or session.reached:
         return
     share, divide = session.share, session.run.training.divide
     divisors = counts if divide == "targets" else dict.fromkeys(counts, examples if divide == "rows" else 1.0)

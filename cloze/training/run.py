@@ -27,6 +27,8 @@ from cloze.training.selection import Selection, Standing
 from cloze.training.step import Step
 from cloze.untrusted import parse_json, read_small
 
+PAUSED = "paused"
+
 
 @dataclass(frozen=True)
 class Training:
@@ -92,6 +94,7 @@ class Run:
     `borrowed` are parts of the step (`networks.teacher`) from elsewhere that are never trained: no checkpoint holds them. `train`
     says by network when each depth group is trained (default: always), `layerwise` at which rate. The losses of objectives are
     compared with `baselines`, by their names in the log; `selection` chooses the checkpoint that the run gives (None: the last).
+    `until` is the share of the budget at which the run pauses, with a held-out loss and a checkpoint.
     """
 
     folder: Path
@@ -121,9 +124,12 @@ class Run:
     say: Callable[[str], None] | None = None
     verbose: bool = False
     command: tuple[str, ...] = ()
+    until: float = 1.0
 
     def check(self) -> None:
         """Refuse what cannot be run before anything is written."""
+        if not 0 < self.until <= 1:
+            raise BudgetError(f"--until {self.until:g}: expected a share of the budget: a number above 0, at most 1.")
         if self.budget.kind == "bytes" and not self.bytes_per_token:
             raise BudgetError("a budget in bytes needs a corpus that knows its bytes per token. Give a budget in tokens.")
         batches = {phase.set["batch"] for phase in self.phases if "batch" in phase.set}
@@ -145,7 +151,7 @@ class Outcome:
         folder: The run folder.
         step: The last step.
         finished: The budget is spent.
-        reason: Why the run ended: for example the name of a signal.
+        reason: Why the run ended: `budget`, `paused`, or the name of a signal.
         held_out: The last held-out loss.
         compiled: A compiled engine trained, so steps are not updates.
         standing: The best evaluation of a run that chooses among its checkpoints.
@@ -162,7 +168,7 @@ class Outcome:
     @property
     def exit_code(self) -> int:
         """The exit code of a command: 0, or 128 plus the number of the signal, as in a shell."""
-        if self.finished:
+        if self.finished or self.reason == PAUSED:
             return 0
         return 128 + (signal.Signals[self.reason] if self.reason in signal.Signals.__members__ else signal.SIGTERM)
 

@@ -90,6 +90,7 @@ class Session:
         self.held_out_losses: list[float] = []
         self.standing: Standing | None = None
         self._epochs_before = 0.0
+        self._evaluated = self._saved = -1  # the steps of the last evaluation and the last checkpoint of this process
         self.carries = Carries()
         self.learning_rate = 0.0
         if saved is None:
@@ -118,7 +119,7 @@ class Session:
             self.log.write("resume" if resumed else "start", self.step, budget=str(run.budget), baselines=known, **self._spent())
             if resumed:
                 self._guard(self.checkpoints.publish_last)
-        if resumed and self.over and self.share < 1:
+        if resumed and self.settled and self.share < 1:
             self.say(f"{run.folder}: finished at step {self.step}: no improvement in {run.selection.patience} evaluations.")  # type: ignore[union-attr]
         elif resumed and self.share >= 1:
             larger = "a larger --budget" if run.budget.passes is None else f"--budget {2 * run.budget.passes:g}epochs"
@@ -156,8 +157,18 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether the budget is spent, or the metric has not improved for `patience` evaluations."""
-        return self.share >= 1 or (self.run.selection is not None and self.run.selection.ends(self.standing))
+        """Whether the run ends here: `reached` or `settled`."""
+        return self.reached or self.settled
+
+    @property
+    def reached(self) -> bool:
+        """Whether the budget is spent, or the share of it at which the run is to pause."""
+        return self.share >= self.run.until
+
+    @property
+    def settled(self) -> bool:
+        """Whether the metric has not improved for `patience` evaluations."""
+        return self.run.selection is not None and self.run.selection.ends(self.standing)
 
     def _set_standing(self, standing: Standing | None) -> None:
         """Record which evaluation was best; a run that keeps its best checkpoint keeps that one."""
@@ -174,7 +185,7 @@ class Session:
         self.enter_phase()
         self.progress.spent.seconds = self.clock_now()
         self.stopping = bool(interrupt)
-        return not self.stopping and self.share < 1
+        return not self.stopping and not self.reached
 
     # Which entries and values a step uses.
 
@@ -327,16 +338,20 @@ class Session:
             self.line.show(record, self.baselines)
         self.meter.clear()
 
-    def evaluate(self) -> None:
-        """Write a `held_out` event per entry that has held-out examples, and the run's samples. A collective."""
+    def evaluate(self, *, observed: bool = True) -> None:
+        """Write a `held_out` event per entry that has held-out examples, and the run's samples. A collective.
+
+        Rates, optimisers and the choice of the best checkpoint learn of it only if it is `observed`.
+        """
         self.write_log()
         self.model.eval()
         with averages(self.optimizer):
             self._evaluate_entries()
-            dev = self._measure_dev()
+            dev = self._measure_dev() if observed else None
         self.model.train()
+        self._evaluated = self.step
         loss = dev if dev is not None else self.held_out
-        if loss is not None:
+        if observed and loss is not None:
             observe_loss(self.optimizer, loss)
             self.held_out_losses.append(loss)
             observe_losses(self.run.rate, self.held_out_losses)
@@ -388,6 +403,16 @@ class Session:
         meter.add_losses(losses)
         meter.add_step(self.step, None, self.model.count(entry, micro.batch), self.model.weights(entry, self.share))
 
+    def pause(self) -> None:
+        """Measure the held-out loss and write a checkpoint, unless this step has them. A collective.
+
+        Nothing learns of this loss: the run goes on as if it had not paused.
+        """
+        if self._evaluated != self.step:
+            self.evaluate(observed=False)
+        if self._saved != self.step:
+            self.checkpoint()
+
     def checkpoint(self) -> None:
         """Write a checkpoint of this step, on rank 0; all ranks gather, and all fail together. A collective."""
         self.write_log()
@@ -411,6 +436,7 @@ class Session:
             raise failure
         if failed:
             raise RunError(f"step {self.step}: rank 0 could not write the checkpoint; this rank stops too.")
+        self._saved = self.step
         self.meter.clear()  # the time of writing a checkpoint is not training time
 
     def _state(self) -> dict[str, Any]:

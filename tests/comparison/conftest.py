@@ -43,7 +43,7 @@ class Here:
 
     count = 1
 
-    def __init__(self, run: Callable[[Path], int] = work.run) -> None:
+    def __init__(self, run: Callable[..., int] = work.run) -> None:
         self.run, self.started = run, list[str]()
         self._ended: list[Ended] = []
 
@@ -54,7 +54,7 @@ class Here:
     def start(self, job: Job) -> None:
         folder = Path(job.words[0])
         self.started.append(folder.name)
-        self._ended.append(Ended(job, self.run(folder)))
+        self._ended.append(Ended(job, self.run(folder, *map(float, job.words[1:]))))
 
     def wait(self, seconds: float) -> Ended:
         return self._ended.pop(0)

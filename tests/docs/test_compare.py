@@ -1,4 +1,4 @@
-"""docs/compare.md is run from top to bottom, with one seed and in this process; only its budget is made smaller."""
+"""docs/compare.md and docs/sweep.md are run from top to bottom in this process; only budgets, seeds and trials are fewer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.comparison.conftest import Here
 
 from .test_tutorials import run_page
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "compare.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def test_the_page_on_comparing_runs(
@@ -19,7 +19,16 @@ def test_the_page_on_comparing_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("cloze.jobs.workers_on", lambda place, count: Here())
-    run_page(PAGE, capsys, monkeypatch, {"--seeds 3": "--seeds 1 --tune training.epochs=1"})
+    run_page(DOCS / "compare.md", capsys, monkeypatch, {"--seeds 3": "--seeds 1 --tune training.epochs=1"})
     found = json.loads(Path("comparison/compare.json").read_text(encoding="utf-8"))
     assert {one["name"] for one in found["systems"]} == {"bert", "gpt2"} and found["failed"] == []
     assert found["tasks"][0]["examples"] == 32 and Path("comparison/compare.html").is_file()
+
+
+def test_the_page_on_sweeps_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("cloze.jobs.workers_on", lambda place, count: Here())
+    run_page(DOCS / "sweep.md", capsys, monkeypatch, {"--trials 16": "--trials 2 --rungs 0.5,1"})
+    found = json.loads(Path("sweep/sweep.json").read_text(encoding="utf-8"))
+    assert [len(one["losses"]) for one in found["trials"]] == [2, 1] and found["failed"] == []
+    assert Path("sweep/sweep.html").is_file()

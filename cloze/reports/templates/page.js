@@ -10,7 +10,7 @@ const duration = s => s < 60 ? Math.round(s) + " s" : s < 3600 ? Math.floor(s / 
   : Math.floor(s / 3600) + " h " + Math.round(s % 3600 / 60) + " m";
 for (const svg of document.querySelectorAll("svg.chart")) {
   const [x0, x1, px0, px1] = svg.dataset.x.split(",").map(Number), [y0, y1, py0, py1] = svg.dataset.y.split(",").map(Number);
-  const form = svg.dataset.format === "duration" ? duration : plain, cursor = svg.querySelector(".cursor");
+  const form = {duration, power: v => plain(10 ** v)}[svg.dataset.format] || plain, cursor = svg.querySelector(".cursor");
   const curves = [...svg.querySelectorAll("polyline:not(.faint)")].map(line => ({
     name: line.dataset.name, colour: line.style.getPropertyValue("--c"),
     points: line.getAttribute("points").split(" ").map(p => p.split(",").map(Number)),

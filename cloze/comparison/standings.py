@@ -1,0 +1,239 @@
+"""What a sweep has found, as plain values: the trials in their order, what they cost, failures, and a sentence."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cloze.comparison.answer import Failure
+from cloze.comparison.cell import LOG, failure_of
+from cloze.comparison.costs import Cost
+from cloze.comparison.sentence import spoken
+from cloze.comparison.statistics import LEVEL, Difference, difference, summary
+from cloze.comparison.sweep import Rungs, Sweep, Trial, changed_tasks
+from cloze.errors import counted
+from cloze.reports.figures import duration, plain
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a trial came: its held-out loss at each rung that it reached, and at the end that of each seed; what all its runs
+    cost; the curve of the first seed, rows of (tokens, flops, seconds, loss); the folder of its run."""
+
+    trial: Trial
+    losses: Sequence[float]
+    seeds: Sequence[float]
+    cost: Cost | None
+    curve: Sequence[Sequence[float]]
+    folder: Path | None
+
+    @property
+    def loss(self) -> float | None:
+        """The loss at the last rung, at the end the mean over seeds."""
+        if self.seeds:
+            return float(np.mean(self.seeds))
+        return self.losses[-1] if self.losses else None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The finding of a sweep: its trials, those that came furthest first, then by their loss. `full` is about what it would have
+    cost to train every trial to the end, in FLOPs."""
+
+    sweep: Sweep
+    standings: Sequence[Standing]
+    failures: Sequence[Failure]
+    unfinished: int
+    full: float | None
+
+    @property
+    def best(self) -> Standing | None:
+        """The best of the trials that reached the end."""
+        first = self.standings[0] if self.standings else None
+        return first if first is not None and first.seeds else None
+
+    @property
+    def flops(self) -> float:
+        """What all trials cost."""
+        return sum(one.cost.flops for one in self.standings if one.cost is not None)
+
+    def apart(self, other: Standing) -> Difference | None:
+        """How much lower the best trial's loss is, by Welch's t test over seeds; None for trials that did not reach the end."""
+        if self.best is None or not other.seeds or other is self.best:
+            return None
+        return difference([-loss for loss in self.best.seeds], [-loss for loss in other.seeds])
+
+    def data(self) -> dict[str, Any]:
+        """Plain values: the figures of `--json`."""
+        return {
+            "answer": sentence(self), "budget": self.sweep.design.budgets[0].typed, "rungs": list(self.sweep.rungs),
+            "seeds": self.sweep.design.seeds, "flops": self.flops, "flops_of_all_to_the_end": self.full,
+            "trials": [
+                {"number": one.trial.number, "values": dict(value.split("=", 1) for value in one.trial.values),
+                 "losses": list(one.losses), "seeds": list(one.seeds), "cost": None if one.cost is None else one.cost._asdict(),
+                 "run": None if one.folder is None else str(one.folder)}
+                for one in self.standings
+            ],
+            "failed": [one._asdict() for one in self.failures], "unfinished": self.unfinished, "notes": notes(self),
+        }  # fmt: skip
+
+
+def finding_of(rungs: Rungs) -> Finding:
+    """What the finished cells of a sweep say."""
+    rungs.counts()
+    found = sorted((_standing(rungs, trial) for trial in rungs.trials), key=_place)
+    return Finding(rungs.sweep, found, _failures(rungs), len(rungs.ready()), _full(rungs))
+
+
+def _place(one: Standing) -> tuple[int, float, int]:
+    return -len(one.losses), float("inf") if one.loss is None else one.loss, one.trial.number
+
+
+def _standing(rungs: Rungs, trial: Trial) -> Standing:
+    """The first run by rungs, and the other seeds where it reached the end."""
+    if rungs.grid.store_folder(trial.candidate) is None:
+        return Standing(trial, [], [], None, [], None)
+    losses: list[float] = []
+    last = None
+    for number in range(len(rungs.sweep.rungs)):
+        found = rungs.result(cell := rungs.cell(trial, number))
+        if found is None or found["held_out"] is None:
+            break
+        losses, last = [*losses, float(found["held_out"])], (cell, found)
+    if last is None:
+        return Standing(trial, [], [], None, [], None)
+    cell, found = last
+    results = [found]
+    if len(losses) == len(rungs.sweep.rungs):
+        results += [one for other in rungs.seeds(trial)[1:] if (one := rungs.result(other)) is not None]
+    cost = Cost(*(float(sum(one[key] for one in results)) for key in Cost._fields))
+    seeds = [float(one["held_out"]) for one in results] if len(losses) == len(rungs.sweep.rungs) else []
+    return Standing(trial, losses, seeds, cost, found["curve"], cell.folder(rungs.out) / "run")
+
+
+def _full(rungs: Rungs) -> float | None:
+    """What every trial would cost to the end with the first seed: what it has cost, divided by the share that it has done."""
+    costs = []
+    for trial in rungs.trials if len(rungs.trials) == rungs.sweep.search.count else []:
+        done = [
+            found["flops"] / rung for number, rung in enumerate(rungs.sweep.rungs)
+            if rungs.grid.store_folder(trial.candidate) is not None
+            and (found := rungs.result(rungs.cell(trial, number))) is not None
+        ]  # fmt: skip
+        if not done:
+            return None
+        costs.append(done[-1])
+    return sum(costs) or None
+
+
+def _failures(rungs: Rungs) -> list[Failure]:
+    made = []
+    for key, cell in {cell.key: cell for cell in rungs.cells()}.items():
+        folder = cell.folder(rungs.out)
+        reason = rungs.failed.get(key) or (failure_of(folder) if rungs.result(cell) is None else None)
+        if reason is not None:
+            again = shlex.join(["python", "-m", "cloze.comparison.work", str(folder), *cell.words])
+            made.append(Failure(cell.label, cell.stage, reason, str(folder / LOG), again))
+    return made
+
+
+def sentence(finding: Finding) -> str:
+    """Which trial is best, of how many, at what cost."""
+    best, sweep = finding.best, finding.sweep
+    if best is None or best.loss is None:
+        return "No answer yet: no trial has reached the end of its budget."
+    trials = counted(sweep.search.count, "trial")
+    rungs = f" on {len(sweep.rungs)} rungs" if len(sweep.rungs) > 1 else ""
+    cost = "" if finding.full is None or len(sweep.rungs) == 1 else (
+        f", for {finding.flops / finding.full:.0%} of the FLOPs of training them all to the end"
+    )  # fmt: skip
+    return (
+        f"{' '.join(best.trial.values)} is best of {trials}{rungs}: held-out loss {best.loss:.4f} after "
+        f"{spoken(sweep.design.budgets[0].typed)}{cost}."
+    )
+
+
+def notes(finding: Finding) -> list[str]:
+    """What to know about the answer."""
+    made = []
+    changed = changed_tasks(finding.sweep.space)
+    if changed:
+        made.append(
+            f"{', '.join(changed)} may change what is predicted: losses of different values are then losses of different "
+            "exercises, and cloze compare with a task tells which is better"
+        )
+    if finding.sweep.design.seeds < 2 and len([one for one in finding.standings if one.seeds]) > 1:
+        made.append("with one seed, the spread over seeds is unknown; --seeds 3 repeats the trials that reached the end")
+    made += [f"{counted(len(finding.failures), 'cell')} failed"] if finding.failures else []
+    made += [f"{counted(finding.unfinished, 'cell')} not finished"] if finding.unfinished else []
+    return made
+
+
+def rows(finding: Finding) -> tuple[list[str], list[list[str]]]:
+    """The columns and the rows of the table: values, the loss at each rung, the spread over seeds, the cost of each trial."""
+    sweep = finding.sweep
+    several = sweep.design.seeds > 1
+    columns = ["", *(axis.path for axis in sweep.space), *(f"at {rung:g}" for rung in sweep.rungs)]
+    columns += ["against the best", *(["FLOPs", "time"])] if several else ["FLOPs", "time"]
+    made = []
+    for one in finding.standings:
+        losses = [f"{loss:.4f}" for loss in one.losses]
+        if len(one.seeds) > 1:
+            found = summary(one.seeds)
+            losses[-1] = f"{found.mean:.4f} ± {found.deviation:.4f}"
+        row = [f"trial {one.trial.number}", *(value.split("=", 1)[1] for value in one.trial.values)]
+        row += [*losses, *["–"] * (len(sweep.rungs) - len(losses))]
+        if several:
+            apart = finding.apart(one)
+            row.append(
+                "best" if one is finding.best else "" if apart is None
+                else f"+{apart.value:.4f} (p {apart.p:.3f})" if apart.p <= LEVEL else "not told apart"
+            )
+        made.append([*row, *(["–"] * 2 if one.cost is None else [plain(one.cost.flops), duration(one.cost.seconds)])])
+    return columns, made
+
+
+def table(finding: Finding) -> str:
+    """The finding for a terminal."""
+    columns, made = rows(finding)
+    widths = [max(len(row[i]) for row in (columns, *made)) for i in range(len(columns))]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
+        for row in (columns, *made)
+    ]
+    lines += ["", sentence(finding), *(f"note: {one}" for one in notes(finding))]
+    if finding.best is not None:
+        lines.append(f"its run: {finding.best.folder}")
+    for one in finding.failures:
+        lines += [f"  {one.cell} ({one.kind}): {one.reason.splitlines()[0]}", f"    log: {one.log}", f"    again: {one.again}"]
+    return "\n".join(lines)
+
+
+def as_records(finding: Finding) -> list[dict[str, Any]]:
+    """A row for every trial and rung that it reached, with its values, its loss and what it had cost in all."""
+    made = []
+    for one in finding.standings:
+        values = dict(value.split("=", 1) for value in one.trial.values)
+        cost = dict.fromkeys(Cost._fields) if one.cost is None else one.cost._asdict()
+        made += [
+            {"trial": one.trial.number, **values, "rung": rung, "held_out": loss, **cost}
+            for rung, loss in zip(finding.sweep.rungs, one.losses, strict=False)
+        ]
+    return made
+
+
+def as_csv(finding: Finding) -> str:
+    """`as_records` as CSV."""
+    file = io.StringIO()
+    names = ["trial", *(axis.path for axis in finding.sweep.space), "rung", "held_out", *Cost._fields]
+    writer = csv.DictWriter(file, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(as_records(finding))
+    return file.getvalue()

@@ -1,0 +1,133 @@
+"""The finding of a sweep as one HTML page, and the verb as a whole: run, then write the page and sweep.json."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from cloze.comparison import standings
+from cloze.comparison.cell import write_json
+from cloze.comparison.compare import Interrupted
+from cloze.comparison.space import Range
+from cloze.comparison.standings import Finding, Standing, finding_of
+from cloze.comparison.sweep import Rungs, Sweep, checked_sweep, run
+from cloze.jobs import Workers
+from cloze.reports.figures import Line, chart
+from cloze.reports.page import fill_page
+from cloze.reports.sections import Figure
+from cloze.whole import whole_file
+
+
+def finish(
+    sweep: Sweep, out: Path, workers: Workers, *, command: str = "", say: Callable[[str], None] = lambda line: None
+) -> tuple[Finding, Path]:
+    """`run`, and the finding in `out`: sweep.html and sweep.json.
+
+    After Ctrl-C the finding holds what the finished cells say, and `Interrupted` is raised.
+    """
+
+    def written(rungs: Rungs) -> tuple[Finding, Path]:
+        finding = finding_of(rungs)
+        write_json(out / "sweep.json", finding.data())
+        return finding, write_page(finding, out, command=command)
+
+    try:
+        return written(run(sweep, out, workers, say=say))
+    except Interrupted:
+        written(Rungs(checked_sweep(sweep), out))
+        raise
+
+
+def write_page(finding: Finding, out: Path, *, command: str = "") -> Path:
+    """Write the page into the folder of the sweep."""
+    target = out / "sweep.html"
+    with whole_file(target) as fresh:
+        fresh.write_text(render(finding, command=command), encoding="utf-8")
+    return target
+
+
+def render(finding: Finding, *, command: str = "", made: datetime | None = None) -> str:
+    """The page, as HTML text that refers to nothing outside itself."""
+    columns, rows = standings.rows(finding)
+    return fill_page(
+        "sweep.html",
+        made,
+        sentence=standings.sentence(finding),
+        notes=standings.notes(finding),
+        curves=curves(finding),
+        columns=columns,
+        rows=rows,
+        several=finding.sweep.design.seeds > 1,
+        best="" if finding.best is None else str(finding.best.folder),
+        first=finding.sweep.rungs[0],
+        values=value_figures(finding),
+        choices=choice_rows(finding),
+        failures=finding.failures,
+        command=command,
+    )
+
+
+def curves(finding: Finding) -> list[Figure]:
+    """The held-out loss of every trial against tokens; those that did not reach the end are faint."""
+    there = [one for one in finding.standings if one.curve]
+    reached = [one for one in there if one.seeds] or there[:1]
+    if not there:
+        return []
+    lines = [
+        Line(_name(one), [(row[0], row[3]) for row in one.curve], reached.index(one) if one in reached else 0,
+             faint=one not in reached, marks=one in reached)
+        for one in reversed(there)
+    ]  # fmt: skip
+    title = "Held-out loss against tokens"
+    return [Figure(title, chart(lines, title=title, x="tokens"), wide=True)]
+
+
+def value_figures(finding: Finding) -> list[Figure]:
+    """Of each range, the losses of all trials at the first rung against their values; the best trial has another colour."""
+    made = []
+    for number, axis in enumerate(finding.sweep.space):
+        if not isinstance(axis, Range):
+            continue
+        points = {one.trial.number: (_value(one, number), one.losses[0]) for one in finding.standings if one.losses}
+        if axis.log:
+            points = {key: (math.log10(x), y) for key, (x, y) in points.items()}
+        best = finding.best.trial.number if finding.best is not None else None
+        others = [point for key, point in points.items() if key != best]
+        lines = [Line("trials", others, 1, dots=True), Line("best", [points[best]] if best in points else [], 0, dots=True)]
+        if points:
+            picture = chart(
+                lines, title=f"Loss against {axis.path}", x=axis.path, x_format="power" if axis.log else "plain", x_zero=False
+            )
+            made.append(Figure(axis.path, picture))
+    return made
+
+
+def choice_rows(finding: Finding) -> list[tuple[str, list[list[str]]]]:
+    """Of each list of choices a table: each value with the number of its trials, their best loss and their mean loss."""
+    made = []
+    for number, axis in enumerate(finding.sweep.space):
+        if isinstance(axis, Range):
+            continue
+        lines = []
+        for value in axis.values:
+            own = [one.losses[0] for one in finding.standings if one.losses and _text(one, number) == value]
+            figures = [f"{min(own):.4f}", f"{np.mean(own):.4f}"] if own else ["–", "–"]
+            lines.append([value, str(len(own)), *figures])
+        made.append((axis.path, lines))
+    return made
+
+
+def _name(one: Standing) -> str:
+    return f"trial {one.trial.number}"
+
+
+def _text(one: Standing, axis: int) -> str:
+    return one.trial.values[axis].split("=", 1)[1]
+
+
+def _value(one: Standing, axis: int) -> float:
+    return float(_text(one, axis))

@@ -1,0 +1,209 @@
+"""Sweeps: which trials there are, which of them go on, that a pause changes nothing, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloze.cli.main import main
+from cloze.comparison.cell import read_json, result_file, write_json
+from cloze.comparison.compare import Interrupted
+from cloze.comparison.design import Design, budgets_of
+from cloze.comparison.search import search_of
+from cloze.comparison.space import grid_of, space_of
+from cloze.comparison.standings import as_csv, finding_of, sentence, table
+from cloze.comparison.sweep import Rungs, Sweep, kept, run, rungs_of
+from cloze.comparison.sweep_page import finish
+from cloze.comparison.work import spent
+from cloze.errors import BudgetError, RecipeError
+from tests.pages import Outline
+
+from .conftest import Here
+
+Make = Callable[..., Sweep]
+RATE = "training.rate.peak=log:1e-4..1e-2"
+
+
+def stub(folder: Path, until: float = 1.0) -> int:
+    """A cell without its work: the loss falls with the budget, and is lowest at a peak rate of 1e-3."""
+    cell: Any = read_json(folder / "cell.json")
+    if cell["kind"] == "corpus":
+        result: dict[str, Any] = {"store": "run/store", "tokens": 100, "documents": 4, "vocabulary": 50, "bytes": 400}
+    else:
+        rate = float(cell["request"]["values"][-1].split("=")[1])
+        if rate > 5e-3:
+            write_json(folder / "failed.json", {"reason": "loss is not finite at step 3."})
+            return 1
+        loss = 3 + (math.log10(rate) + 3) ** 2 - until + cell["request"]["seed"] / 1000
+        spent = {"tokens": 64.0 * until, "flops": 1e6 * until, "seconds": until}
+        result = {**spent, "held_out": loss, "curve": [[*spent.values(), loss]]}
+    write_json(folder / result_file(until), result)
+    return 0
+
+
+@pytest.fixture
+def sweep(files: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """`sweep(RATE, trials=9)`: a sweep of the recipe a.yaml."""
+    monkeypatch.chdir(files)
+
+    def make(
+        *vary: str, trials: int | None = 9, search: str = "grid", seeds: int = 1, budget: str = "10steps", **values: Any
+    ) -> Sweep:
+        space = space_of(vary or [RATE])
+        design = Design([], [], ["text.txt"], budgets_of([budget]), seeds, device="cpu")
+        return Sweep("a.yaml", design, space, search_of(search, space, trials), **{"rungs": (0.1, 0.3, 1.0), **values})
+
+    return make
+
+
+def test_the_best_third_of_the_trials_goes_on_at_every_rung(sweep: Make, tmp_path: Path) -> None:
+    workers = Here(stub)
+    rungs = run(sweep(), tmp_path, workers)
+    assert rungs.counts() == {"corpus": 1, "pretrain until 0.1": 9, "pretrain until 0.3": 3, "pretrain": 1}
+    assert len(workers.started) == 1 + 9 + 3 + 1 and len(set(workers.started)) == 1 + 9
+    finding = finding_of(rungs)
+    reached = {one.trial.values[0].split("=")[1]: len(one.losses) for one in finding.standings}
+    assert reached == {
+        "0.001": 3, "0.0005623": 2, "0.001778": 2, "0.0003162": 1, "0.003162": 1, "0.0001778": 1, "0.0001": 1,
+        "0.005623": 0, "0.01": 0,
+    }  # fmt: skip
+    assert finding.best is not None and finding.best.loss == pytest.approx(2.001)
+    assert len(finding.failures) == 2 and finding.failures[0].reason == "loss is not finite at step 3."
+    # 7 trials to 0.1, 3 of them to 0.3, 1 to the end; the share of trials that failed is not known
+    assert finding.flops == pytest.approx(1e6 * (0.1 * 4 + 0.3 * 2 + 1)) and finding.full is None
+
+
+def test_the_sentence_says_what_the_best_trial_cost_against_all_of_them(sweep: Make, tmp_path: Path) -> None:
+    finding, page = finish(sweep("training.rate.peak=log:1e-4..4e-3", seeds=2), tmp_path, Here(stub), command="cloze sweep …")
+    assert sentence(finding) == (
+        "training.rate.peak=0.001003 is best of 9 trials on 3 rungs: held-out loss 2.0015 after 10 steps, for 36% of the FLOPs "
+        "of training them all to the end."
+    )
+    assert "2.0015 ± 0.0007" in table(finding) and table(finding).splitlines()[-1].startswith("its run: ")
+    assert as_csv(finding).splitlines()[0] == "trial,training.rate.peak,rung,held_out,tokens,flops,seconds"
+    outline = Outline(page.read_text(encoding="utf-8"))
+    assert outline.headings[:2] == [sentence(finding), "Held-out loss"] and outline.addresses == []
+    found = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))
+    assert found["trials"][0]["values"] == {"training.rate.peak": "0.001003"} and len(found["trials"][0]["seeds"]) == 2
+
+
+@pytest.mark.parametrize("search", ["grid", "random", "optuna"])
+def test_a_sweep_that_is_killed_comes_to_the_same_trials_and_repeats_no_cell(sweep: Make, tmp_path: Path, search: str) -> None:
+    if search == "optuna":
+        pytest.importorskip("optuna", reason="the extra optuna is not installed")
+    made, started = sweep("training.rate.peak=log:1e-4..4e-3", search=search), list[tuple[str, float]]()
+
+    def until_killed(folder: Path, until: float = 1.0) -> int:
+        started.append((folder.name, until))
+        if len(started) in (4, 9, 14):
+            raise KeyboardInterrupt
+        return stub(folder, until)
+
+    for _ in range(3):
+        with pytest.raises(Interrupted):
+            run(made, tmp_path / "killed", Here(until_killed))
+    killed = finding_of(run(made, tmp_path / "killed", Here(until_killed)))
+    whole = finding_of(run(made, tmp_path / "whole", Here(stub)))
+    assert [one.trial for one in killed.standings] == [one.trial for one in whole.standings]
+    assert len(started) == 1 + 9 + 3 + 1 + 3 and len(set(started)) == 1 + 9 + 3 + 1  # three were at work when it was killed
+
+
+def test_optuna_looks_where_losses_are_low(sweep: Make, tmp_path: Path) -> None:
+    pytest.importorskip("optuna", reason="the extra optuna is not installed")
+    made = sweep("training.rate.peak=log:1e-6..4e-3", trials=16, search="optuna", rungs=(0.1, 1.0))
+    rungs = run(made, tmp_path, Here(stub))
+    far = [abs(math.log10(float(trial.values[0].split("=")[1])) + 3) for trial in rungs.trials]
+    assert len(far) == 16 and sum(far[8:]) < sum(far[:8])
+
+
+def test_a_run_that_pauses_at_rungs_is_the_run_that_never_paused(sweep: Make, tmp_path: Path) -> None:
+    """The weights are equal bit for bit, and a rung has the loss of the run at that step."""
+    made = sweep("training.rate.peak=3e-3", trials=None, rungs=(0.25, 0.5, 1.0), budget="8steps")
+    workers = Here()
+    rungs = run(made, tmp_path / "rungs", workers)
+    assert len(workers.started) == 1 + 3
+    whole = run(sweep("training.rate.peak=3e-3", trials=None, rungs=(1.0,), budget="8steps"), tmp_path / "whole", Here())
+    for one, other in zip(rungs.trials, whole.trials, strict=True):
+        paused, straight = rungs.cell(one, 2).folder(rungs.out), whole.cell(other, 0).folder(whole.out)
+        state = "run/cloze/checkpoints/step-00000008/state/"
+        for name in ("parameters.safetensors", "optimizer.safetensors"):
+            assert (paused / state / name).read_bytes() == (straight / state / name).read_bytes()
+        results = [rungs.result(rungs.cell(one, number)) for number in range(3)]
+        assert [len(found["curve"]) for found in results if found] == [1, 2, 3]
+        assert results[2] is not None and results[2]["held_out"] == whole.result(whole.cell(other, 0))["held_out"]  # type: ignore[index]
+        again = spent(paused / "run", 0.25)  # also when the run has gone on since
+        assert {**again, "seconds": 0} == {**results[0], "seconds": 0}  # type: ignore[dict-item]
+
+
+def test_a_grid_divides_ranges_evenly_and_multiplies_them_with_choices() -> None:
+    space = space_of(["training.rate.peak=log:1e-4..1e-2", "exercise.mask.rate=0.15,0.3"])
+    assert grid_of(space, 7) == [
+        (f"training.rate.peak={rate}", f"exercise.mask.rate={mask}") for rate in ("0.0001", "0.001", "0.01")
+        for mask in ("0.15", "0.3")
+    ]  # fmt: skip
+    assert [one[0] for one in grid_of(space_of(["layers=2..6"]), 3)] == ["layers=2", "layers=4", "layers=6"]
+    assert len(grid_of(space_of(["a=1,2,3", "b=x,y"]), None)) == 6
+
+
+def test_random_trials_follow_from_the_seed_and_more_of_them_begin_with_the_same() -> None:
+    space = space_of(["rate=log:1e-4..1e-2", "layers=2..4", "kind=a,b"])
+    few, more = search_of("random", space, 4).more({}), search_of("random", space, 40).more({})
+    assert more[:4] == few and len(set(more)) == 40 and search_of("random", space, 4, seed=1).more({}) != few
+    assert {one[1] for one in more} == {"layers=2", "layers=3", "layers=4"} and {one[2] for one in more} == {"kind=a", "kind=b"}
+    assert all(1e-4 <= float(one[0][5:]) <= 1e-2 for one in more)
+    assert len(search_of("random", space_of(["kind=a,b,c"]), 3).more({})) == 3
+
+
+def test_shares_are_exact_and_rounded_up() -> None:
+    assert [kept(count, Fraction(1, 3)) for count in (16, 6, 2, 1)] == [6, 2, 1, 1] and rungs_of("1/9, 1/3, 1")[0] == 1 / 9
+
+
+@pytest.mark.parametrize(("words", "error"), [
+    (["--vary", "training.rate.peak=log:0..1e-3"], "a logarithmic range must lie above 0"),
+    (["--vary", "training.rate.peak=3e-3..1e-3"], "the first end must be below the second"),
+    (["--vary", "training.rate.peak=log:1e-3"], "is no range. Write LOW..HIGH or log:LOW..HIGH"),
+    (["--vary", RATE], "--trials is missing: how many points a random search tries"),
+    (["--vary", RATE, "--trials", "1", "--search", "grid"], "the smallest grid has 2 points"),
+    (["--vary", "training.batch=4,8", "--trials", "3"], "the space has only 2 points"),
+    (["--vary", RATE, "--trials", "4", "--rungs", "0.3,0.1,1"], "expected ascending shares of the budget, the last one 1"),
+    (["--vary", RATE, "--trials", "4", "--keep", "0"], "expected the share of the trials that goes on"),
+    (["--vary", RATE, "--trials", "4", "--search", "gird"], "Did you mean 'grid'?"),
+    (["--vary", "training.rate.paek=1e-3,3e-3", "--trials", "2"], "paek"),
+    (["--vary", RATE, "--trials", "4", "--set", "training.held_out=0.0"], "hold some text out"),
+    ([], "nothing to sweep"),
+])  # fmt: skip
+def test_what_cannot_be_swept_is_refused_before_anything_is_written(
+    files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], error: str
+) -> None:
+    out = tmp_path / "out"
+    given = [str(files / "a.yaml"), "--corpus", str(files / "text.txt"), "--budget", "10steps", "--out", str(out), *words]
+    assert main(["sweep", *given]) == 2
+    assert error in capsys.readouterr().err and not out.exists()
+
+
+def test_a_sweep_needs_one_budget_and_a_recipe_without_stages(sweep: Make, files: Path, tmp_path: Path) -> None:
+    made = sweep()
+    with pytest.raises(BudgetError, match="--budget is missing"):
+        run(Sweep("a.yaml", Design([], [], ["text.txt"]), made.space, made.search), tmp_path, Here())
+    with pytest.raises(RecipeError, match="stages"):
+        run(Sweep("ulmfit", made.design, made.space, made.search), tmp_path / "staged", Here())
+
+
+def test_the_plan_prints_the_trials_and_counts_the_cells(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--vary", "training.batch=4,8", "--search", "grid", "--plan"]
+    assert main(["sweep", str(files / "a.yaml"), "--corpus", str(files / "text.txt"), "--budget", "10steps", *words]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "training.batch=4", "training.batch=8", "corpus                 1 cells", "pretrain until 0.1     2 cells",
+        "pretrain until 0.3     1 cells", "pretrain               1 cells",
+    ]  # fmt: skip
+
+
+def test_what_changes_the_exercise_is_noted(sweep: Make, tmp_path: Path) -> None:
+    rungs = Rungs(sweep("exercise.mask.rate=0.15,0.3", "training.batch=4,8", trials=None), tmp_path)
+    assert "note: exercise.mask.rate may change what is predicted" in table(finding_of(rungs))
