@@ -255,6 +255,10 @@ def _read_entry(
             faults.add(node.where, f"{prefix}source", f"there are {len(sources)} sources: which is read here?",
                        f"Write `source:` with one of {', '.join(sources)}.")
         source = sources[0] if sources else ""
+    objectives = [objective for run in passes for objective in run.objectives]
+    if objectives and all(objective.weight == 0 for objective in objectives):
+        faults.add(node.where, f"{prefix}objectives", "every objective has weight 0: these rows teach nothing.",
+                   "Give one a weight above 0, or leave the entry out.")
     return EntrySpec(name, source, order, exercise, passes, values["odds"], task)
 
 

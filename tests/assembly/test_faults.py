@@ -44,6 +44,7 @@ UNREAD = [  # (replacement, what the message says): found while reading
     (("gelu, tie: true", "gelu, tie: true, head: values"),
      "objectives[0].token_prediction.head: 'values' is reserved: torch.nn.ModuleDict has an attribute of this name.\n"
      "  Choose another name, such as my_values."),
+    (("gelu, tie: true", "gelu, tie: true, weight: 0"), "objectives: every objective has weight 0: these rows teach nothing."),
     (("network: {transformer: {layers: 2, width: 64, heads: 2}}",
       "networks: {type: {transformer: {layers: 2, width: 64, heads: 2}}}"), "networks.type: 'type' is reserved"),
     (("network: {", "network: {frm: x, "), "expected one network, got the keys 'frm', 'transformer'."),
