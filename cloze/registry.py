@@ -163,6 +163,12 @@ def section_of(annotation: Any) -> type | None:
     return next((one for one in options if isinstance(one, type) and dataclasses.is_dataclass(one)), None)
 
 
+def kind_of_parts(annotation: Any) -> str | None:
+    """The kind of the parts that a parameter takes by name, `dict[str, Part[kind]]`; None for any other parameter."""
+    found = [one for one in (annotation, *get_args(annotation)) if get_origin(one) is dict]
+    return next((mark.kind for one in found for mark in marks(get_args(one)[1]) if isinstance(mark, PartMark)), None)
+
+
 def choices(kind: str, annotation: Any) -> list[str]:
     """The parts of `kind` that a parameter annotated with `PartMark(kind)` takes: those of its union, or all of the kind."""
     options = [one for one in _options(annotation) if isinstance(one, type) and one is not type(None)]

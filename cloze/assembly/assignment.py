@@ -20,7 +20,8 @@ class Assignment:
 
     `recipe` replaces the one that cloze has for the task; `overrides` set values in it, `with_files` register parts for it,
     `binds` are `NAME=FOLDER` for further checkpoints that its networks come from (a teacher), `changes` are done to the
-    checkpoint's network (`lora=8`), `auxiliary` is the weight of the checkpoint's language model, which is trained along.
+    checkpoint's network (`lora=8`), `auxiliary` is the weight of the checkpoint's language model, which is trained along, and
+    `annotate` are `NAME=PART:FILE` for the labelled layers that the checkpoint reads.
     """
 
     task: str = "sentence_classification"
@@ -34,6 +35,7 @@ class Assignment:
     changes: Sequence[str] = ()
     with_files: Sequence[Path] = ()
     auxiliary: str | None = None
+    annotate: Sequence[str] = ()
 
     def recipe_for(self, loaded: Loaded) -> str | Path | dict[str, Any]:
         """The recipe: the named one, a built-in one, or one that combines the recipes of several tasks.
@@ -72,6 +74,7 @@ class Assignment:
         words += ["--recipe", str(self.recipe)] if self.recipe is not None else []
         words += [word for override in self.overrides for word in ("--set", override)]
         words += [word for bind in self.binds for word in ("--bind", bind)]
+        words += [word for one in self.annotate for word in ("--annotate", one)]
         words += [word for change in self.changes for word in ("--change", change)]
         words += ["--auxiliary", self.auxiliary] if self.auxiliary is not None else []
         words += [word for file in self.with_files for word in ("--with", str(file))]

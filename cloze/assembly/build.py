@@ -44,7 +44,7 @@ from cloze.networks.network import state_width
 from cloze.reading import Reading
 from cloze.registry import lookup
 from cloze.rng import fold
-from cloze.text import Tokenizer
+from cloze.text import Annotations, Tokenizer
 from cloze.training.step import Pass, Rewrite, Step, Weighted
 from cloze.training.tie import tie
 
@@ -316,10 +316,11 @@ def first_batch(recipe: Recipe) -> int:
 class Loaded:
     """A checkpoint, ready for use: the network in eval mode, its heads by name, its tokenizer and how it reads text.
 
-    `heads` are the objectives that the network was trained with, by name; `reads` maps the readings of each head to states of the
-    network where the names differ. `input_edits` compute further inputs from the tokens (ZEN's n-grams), `tables` are the
-    look-up tables that they use. `others` opens another network of the same run. `imported` is the folder as
-    `cloze.interop.import_folder` read it, `recipe` the recipe of the run (None if cloze did not train it).
+    `heads` are the objectives that the network was trained with, by name; `reads` maps the readings of each head to states of
+    the network where the names differ. `input_edits` compute further inputs from the tokens (ZEN's n-grams) or from labelled
+    layers (ERNIE's entities), which `annotations` make; `tables` are the look-up tables that they use. `others` opens another
+    network of the same run. `imported` is the folder as `cloze.interop.import_folder` read it, `recipe` the recipe of the run
+    (None if cloze did not train it).
     """
 
     recipe: Mapping[str, Any] | None
@@ -337,6 +338,7 @@ class Loaded:
     tables: Mapping[str, Any] = field(default_factory=dict)
     languages: tuple[str, ...] = ()
     others: Callable[[str], Loaded] | None = None
+    annotations: Annotations = Annotations()
 
     def other(self, name: str) -> Loaded:
         """Another network of the same run, by name; a `CheckpointError` if there is none."""
@@ -358,11 +360,14 @@ class Loaded:
         )
 
 
-def load_checkpoint(folder: Any, device: str = "cpu", *, plain: bool = False) -> Loaded:
+def load_checkpoint(
+    folder: Any, device: str = "cpu", *, plain: bool = False, annotate: Mapping[str, Any] | None = None
+) -> Loaded:
     """Open a run folder, a fine-tuned folder or any Hugging Face folder that `cloze import` reads.
 
     `open_folder` reads the files, and this function builds the objects: the network, its lasting changes (see
-    `cloze/transfer/change.py`), the weights, then the heads. With `plain`, the network is opened without its changes.
+    `cloze/transfer/change.py`), the weights, then the heads. With `plain`, the network is opened without its changes. `annotate`
+    replaces annotators of the checkpoint, each as a recipe writes it: `{"entity": {"mentions": {"file": …}}}`.
 
     Raises:
         CheckpointError: Something is missing, damaged or of an unknown architecture, or there is no plain form.
@@ -372,11 +377,12 @@ def load_checkpoint(folder: Any, device: str = "cpu", *, plain: bool = False) ->
 
     place = choose_device(device)
     with naming_files(Path(folder)):
-        return _opened(open_folder(Path(folder)), place, plain=plain)
+        return _opened(open_folder(Path(folder)), place, plain=plain, annotate=annotate)
 
 
-def _opened(imported: Any, place: torch.device, *, plain: bool) -> Loaded:
+def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mapping[str, Any] | None) -> Loaded:
     """The objects of what a folder holds, on a device."""
+    from cloze.assembly.annotating import annotations_of
     from cloze.assembly.document import read_yaml
 
     model, clock = imported.model, Clock()
@@ -385,7 +391,8 @@ def _opened(imported: Any, place: torch.device, *, plain: bool) -> Loaded:
             f"{imported.folder}: {model.no_plain_form}\n"
             "  Continue with the changed network: `network: {from: NAME}`, without a part."
         )
-    tables = restored(model.tables)
+    annotations = annotations_of(model.annotators, annotate)
+    tables = restored(model.tables, annotations.labels)
     available = {
         "vocab_size": imported.vocab_size, "clock": clock, "tables": tables or None, "counts": None, "entity_count": None,
         "spellings": imported.tokenizer.spellings,
@@ -416,6 +423,7 @@ def _opened(imported: Any, place: torch.device, *, plain: bool) -> Loaded:
             _build_described("edit", part, arguments, available, imported.folder) for part, arguments in model.input_edits
         ),
         tables=tables, languages=model.languages, others=cache(lambda name: _further(imported.folder, name, str(place))),
+        annotations=annotations,
     )
 
 

@@ -112,6 +112,8 @@ def open_own(
     arguments = {key: value for key, value in given.items() if key not in of_rows}
     known_tokenizer = None if tokenizer is None else tokenizer.hash
     how = {"records": arguments, "tokenizer": known_tokenizer, "known": None if known is None else store_digest(known)}
+    if arguments.get("annotate"):
+        how["annotations"] = build(builder_of("source", spec.name), given, {}).annotations.header()
     text = LabelledText(folder, tuple(map(str, paths)), "records", False, json.loads(json.dumps(how)))
     if not text.wait_until_built(run):
         folder.mkdir(parents=True, exist_ok=True)

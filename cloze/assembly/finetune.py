@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.assembly import measuring
+from cloze.assembly.annotating import Given, add_annotators, parse_annotators
 from cloze.assembly.assignment import Assignment
 from cloze.assembly.auxiliary import add_language_model
 from cloze.assembly.binding import bound_tables, check_binds, parse_binds
@@ -62,23 +63,24 @@ class Tuned:
 
 def recipe_onto(
     recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), changes: Sequence[str] = (),
-    auxiliary: str | None = None,
-    with_files: Sequence[Path] = (),
+    auxiliary: str | None = None, annotate: Given | None = None, with_files: Sequence[Path] = (),
     checkpoints: Mapping[str, Path] | None = None, teachers: Mapping[str, Origin] | None = None,
     rows: Mapping[str, int] | None = None, report: Say = lambda line: None,
 ) -> Recipe:
     """A recipe that begins with a checkpoint, completed by the checkpoint's own description.
 
     A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the number of `rows` of every source where it is
-    given; `report` gets the table of what was changed. `changes` are done to the checkpoint's network; `auxiliary` is the weight
-    of its language model, which is trained along. `checkpoints` are further ones that it asks for, and `teachers` describes them.
-    A stage that begins with an earlier one reads text as the checkpoint does, too.
+    given; `report` gets the table of what was changed. `changes` are done to the checkpoint's network; `auxiliary` is the
+    weight of its language model, which is trained along. `annotate` are annotators of its labelled text by layer. `checkpoints`
+    are further ones that it asks for, and `teachers` describes them. A stage that begins with an earlier one reads text as the
+    checkpoint does, too.
     """
     tree = read_tree(recipe)
     tree = repeat_stages(tree, depth_groups(loaded)) if repeats(tree) else tree
     add_changes(tree, changes, START)
     if auxiliary is not None:
         add_language_model(tree, auxiliary, START, loaded)
+    add_annotators(tree, annotate or {})
     stages = tree.value["stages"].value if tree.is_mapping and "stages" in tree.value else {}
     origins = {**dict.fromkeys([START, *map(str, stages or ())], Origin.of(loaded)), **(teachers or {})}
 
@@ -300,7 +302,7 @@ def recipe_maker(assignment: Assignment, loaded: Loaded) -> Callable[..., Recipe
     make = partial(
         recipe_onto, recipe, loaded, teachers={name: Origin.of(load_checkpoint(folder)) for name, folder in bound.items()},
         overrides=assignment.overrides, changes=assignment.changes, auxiliary=assignment.auxiliary,
-        with_files=assignment.with_files, checkpoints=assignment.checkpoints,
+        annotate=parse_annotators(assignment.annotate), with_files=assignment.with_files, checkpoints=assignment.checkpoints,
     )
     tables = bound_tables(make(), parse_binds(assignment.binds)) if assignment.binds else {}
     return partial(make, overrides=[*assignment.overrides, *tables.values()])

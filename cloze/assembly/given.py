@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cloze.assembly.parts import builder_of
-from cloze.assembly.recipe import PartSpec
+from cloze.assembly.recipe import PartSpec, plain
 from cloze.errors import RecipeError
-from cloze.registry import GivenMark, LiveMark, PartMark, inherited, lookup, mark_of, parameters, section_of
+from cloze.registry import GivenMark, LiveMark, PartMark, inherited, kind_of_parts, lookup, mark_of, parameters, section_of
 
 #: The legal names of `Given` parameters, and what each receives.
 MEANINGS: Mapping[str, str] = {
@@ -62,10 +62,16 @@ def _made(parameter: inspect.Parameter, value: Any, available: Mapping[str, Any]
     mark, section, value = mark_of(parameter), section_of(parameter.annotation), inherited(value, parameter)
     if section is not None and isinstance(value, Mapping):
         return build(section, value, available)
+    if (several := kind_of_parts(parameter.annotation)) is not None and isinstance(value, Mapping):
+        return {name: _built(several, part, available) for name, part in value.items()}
     kind = mark.kind if isinstance(mark, PartMark) else "schedule" if isinstance(mark, LiveMark) else None
     if kind is None or not isinstance(value, Mapping):
         return value
-    ((name, arguments),) = value.items()
+    return _built(kind, value, available)
+
+
+def _built(kind: str, part: Mapping[str, Any], available: Mapping[str, Any]) -> Any:
+    ((name, arguments),) = plain(part).items()
     return build(builder_of(kind, name), arguments or {}, available)
 
 
@@ -98,9 +104,18 @@ def _names(value: Any, tables: Mapping[str, Any]) -> bool:
     return isinstance(value, str) and value in tables
 
 
-def restored(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """The look-up tables of a checkpoint, rebuilt from their arrays."""
+def restored(tables: Mapping[str, Any], labels: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
+    """The look-up tables of a checkpoint, rebuilt from their arrays; for layers whose labels have the names `labels`."""
     parts: dict[str, Any] = {name: lookup("table", table.part) for name, table in tables.items()}
-    return {
+    made = {
         name: parts[name].restored({key: array.numpy() for key, array in table.arrays.items()}) for name, table in tables.items()
     }
+    return {name: parts[name].naming(table, labels) for name, table in made.items()} if labels else made
+
+
+def naming(recipe: Mapping[str, PartSpec], tables: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> Mapping[str, Any]:
+    """The look-up tables of a run, for layers whose labels have these names; `recipe` are their parts."""
+    if not labels:
+        return tables
+    parts: dict[str, Any] = {name: builder_of(spec.kind, spec.name) for name, spec in recipe.items()}
+    return {name: parts[name].naming(table, labels) if name in parts else table for name, table in tables.items()}

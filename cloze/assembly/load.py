@@ -20,7 +20,7 @@ from cloze.assembly.faults import Faults
 from cloze.assembly.grammar import read, read_sources
 from cloze.assembly.origins import Written, networks_of, take_up
 from cloze.assembly.recipe import PartSpec, Recipe
-from cloze.assembly.schema import expand_part
+from cloze.assembly.schema import arguments_of_part, expand_part
 from cloze.assembly.stages import assemble_stages
 from cloze.assembly.structure import check_length, check_structure
 from cloze.assembly.user_files import import_files
@@ -315,13 +315,26 @@ def _override(root: Node, override: str, faults: Faults) -> None:
             _set_in_phases(root, one, value)
 
 
+def _annotator(old: Node, new: Node, path: str) -> Node:
+    """Another annotator of a layer, with what it leaves out from the old one, above all the labels that count."""
+    faults = Faults()
+    expand_part("annotator", new, path, faults)
+    faults.raise_if_any()
+    (before,), ((part, after),) = (inner for _, inner in old.items()), new.items()
+    for key in (arguments_of_part("annotator", str(part)).keys() & before.value.keys()) - {"file"} - after.value.keys():
+        after.put(key, before.value[key])
+    return new
+
+
 def _set(root: Node, path: str, value: Node) -> str:
     location = paths.find(root, path)
     old = location.node
     if old is not None and old.first is not None:
         value.first, old = old.first, None  # a section that one number may stand for
     whole = location.container is root and path in SECTIONS
-    if whole or _structural(value) or (old is not None and (old.part is not None or _structural(old))):
+    if old is not None and old.part == "annotator" and value.is_mapping:  # who makes a layer changes neither network nor exercise
+        value, old = _annotator(old, value, location.path), None
+    elif whole or _structural(value) or (old is not None and (old.part is not None or _structural(old))):
         raise RecipeError(
             f"{location.path} is structure, not a value: a path sets numbers, names and lists of them.\n"
             f"  Change it in a recipe of your own: cloze show NAME > mine.yaml"

@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cloze.assembly.annotating import entry_annotations, read_layers
 from cloze.assembly.build import Loaded, build_part
+from cloze.assembly.given import naming
 from cloze.assembly.origins import borrowed
 from cloze.assembly.parts import class_of
-from cloze.assembly.publish import reading_edits
+from cloze.assembly.publish import input_edits, reading_edits
 from cloze.assembly.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
 from cloze.assembly.step_keys import head_key
 from cloze.corpus import RecordStore, Store
@@ -256,10 +258,12 @@ def as_loaded(
             heads[objective.state] = step.objectives[head_key(recipe, run, objective)]
             own = {reading: path for reading, path in objective.read.items() if "." not in path}
             reads |= {objective.state: own} if own else {}
+    annotations = entry_annotations(recipe, entry, read_layers(input_edits(recipe)))
+    named = naming(recipe.tables, tables, annotations.labels)
     return Loaded(
         recipe=None, network=network, heads=heads, tokenizer=tokenizer, reading=recipe.reading, order=str(entry.order),
         folder=folder, network_arguments=part.arguments, clock=step.clock, imported=None, reads=reads,
-        input_edits=reading_edits(recipe, tables), tables=tables,
+        input_edits=reading_edits(recipe, named), tables=named, annotations=annotations,
         others=lambda other: _as_it_reads(
             as_loaded(recipe, step, tokenizer, entry, other, folder, tables=tables), reading_of(other, tables)
         ),

@@ -14,18 +14,20 @@ from typing import Any
 
 import torch
 
+from cloze.assembly.annotating import completed, described, read_layers
 from cloze.assembly.build import Loaded
 from cloze.assembly.document import Node, from_data
 from cloze.assembly.faults import Faults
 from cloze.assembly.given import build
 from cloze.assembly.new_heads import plain_head
 from cloze.assembly.parts import builder_of, class_of
-from cloze.assembly.recipe import plain
+from cloze.assembly.recipe import PartSpec, plain
 from cloze.assembly.schema import RESERVED, arguments_of_part, check_value, expand_part, read_part
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, UserError
 from cloze.exercises.answer import ByForm, Form, Lesson
 from cloze.exercises.frame import OWN
+from cloze.interop import Annotating
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.objectives.chosen import Chosen, Predicts, Start
 from cloze.tasks.answerer import writing_form
@@ -54,6 +56,7 @@ class Origin:
     spells: bool = False
     lookups: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     tables: Mapping[str, str] = field(default_factory=dict)
+    annotators: Mapping[str, Annotating] = field(default_factory=dict)  # of the labelled layers that lookups read
     form: Callable[[], Form] | None = None  # how it generates a text from a text; raises if it cannot
     delimiter: tuple[str, ...] = ()
     unrelated: str | None = None
@@ -75,7 +78,7 @@ class Origin:
         return cls(
             str(loaded.folder), {model.part: dict(loaded.network_arguments)}, reading, loaded.order, start,
             loaded.imported.architecture, "characters" in network.takes, tuple(model.input_edits),
-            {name: table.part for name, table in model.tables.items()}, partial(writing_form, loaded),
+            {name: table.part for name, table in model.tables.items()}, model.annotators, partial(writing_form, loaded),
             tuple(role for role in DELIMITERS if role in loaded.tokenizer.roles)[:1],
             network.sees["hidden"] if network.gives["hidden"].sees == "itself" else None,
         )
@@ -215,17 +218,46 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
             table = from_data({part: {}}, root.where)
             expand_part("table", table, f"tables.{name}", faults)
             root.value["tables"].put(name, table)
+    annotated = _annotate(root, origin, faults)
     for entry in entries:
         exercise = entry.value.get("exercise")
         given = exercise.value if exercise is not None and exercise.is_list else []
         views = dict.fromkeys(view for item in given for view in _framed_views(item))
+        own = {str(name) for item in given if item.part is not None for name in item.value}
         for name, arguments in origin.lookups if given else ():
-            if any(item.part is not None and name in item.value for item in given):
+            if name in own:
                 continue  # the recipe does it itself
-            for view in views or ("main",):
+            layers = set(read_layers([PartSpec("edit", name, arguments)]))
+            if not layers <= annotated[_source(root, entry)]:
+                continue  # nobody annotates these texts
+            for view in ("main",) if layers else views or ("main",):
                 edit = from_data({name: {**arguments, **({} if view == "main" else {"in": view})}}, root.where)
                 expand_part("edit", edit, "exercise", faults)
                 given.append(edit)
+
+
+def _annotate(root: Node, origin: Origin, faults: Faults) -> dict[str, set[str]]:
+    """Give every source of labelled text the annotators of the checkpoint that mark any text. Returns the layers of each."""
+    kept = described(origin.annotators)
+    layers = set(read_layers([PartSpec("edit", name, arguments) for name, arguments in origin.lookups]))
+    found: dict[str, set[str]] = {}
+    for name, source in root.value["sources"].items():
+        found[str(name)] = set()
+        for part, arguments in source.items():
+            if source.part is None or "annotate" not in arguments_of_part("source", part):
+                continue
+            written = arguments.value.get("annotate")
+            given = {} if written is None or written.value is None else written.plain()
+            arguments.put("annotate", from_data({**kept, **completed(given, origin.annotators)} or None, root.where))
+            expand_part("source", source, f"sources.{name}", faults)
+            found[str(name)] = {*kept, *given} & layers
+    return found
+
+
+def _source(root: Node, entry: Node) -> str:
+    """The name of the source of an entry."""
+    given = entry.value.get("source")
+    return str(given.value if given is not None else next(iter(root.value["sources"].value)))
 
 
 def _framed_views(item: Node) -> list[str]:
@@ -309,10 +341,8 @@ def _framed(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) 
 
 def _texts(root: Node, entry: Node) -> int:
     """How many texts the records of an entry have."""
-    sources = root.value["sources"]
-    given = entry.value.get("source")
-    name = given.value if given is not None else next(iter(sources.value))
-    arguments: dict[Any, Node] = next((node.value for _, node in sources.value[name].items() if node.is_mapping), {})
+    source = root.value["sources"].value[_source(root, entry)]
+    arguments: dict[Any, Node] = next((node.value for _, node in source.items() if node.is_mapping), {})
     second = arguments.get("text_b")
     return 1 if second is None or second.value is None else 2
 

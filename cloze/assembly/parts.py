@@ -16,7 +16,7 @@ from cloze.errors import RecipeError
 MODULES: dict[str, str] = {
     "tokenizer": "cloze.text",
     "segmenter": "cloze.text",
-    "annotator": "cloze.text",
+    "annotator": "cloze.corpus",
     "source": "cloze.corpus",
     "table": "cloze.corpus",
     "answer": "cloze.corpus",

@@ -106,6 +106,7 @@ def prepare(
             {label: reference_to(begin[label], out) for label in borrowed(loaded) - {loaded.export, *read_by_export(loaded)}},
             description, None if description is None else description.get("labels"), code,
             {label: begin[label] for label in read_by_export(loaded) if label in borrowed(loaded)}, out,
+            {layer: store.label_names(layer) for store in stores.values() for layer in store.labels},
         ),
         borrowed=borrowed_parts(loaded),
         optimizer=build_part(loaded.training.optimizer), rate=build_part(loaded.training.rate),

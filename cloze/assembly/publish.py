@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cloze import fields
+from cloze.assembly.annotating import kept_annotators, read_layers
 from cloze.assembly.build import plain
 from cloze.assembly.canonical import to_yaml
 from cloze.assembly.changes import lasts
@@ -19,7 +20,7 @@ from cloze.assembly.given import build, wanted
 from cloze.assembly.origins import NETWORKS, write_reference
 from cloze.assembly.parts import class_of
 from cloze.assembly.plain_form import in_plain_form
-from cloze.assembly.recipe import PartSpec, Recipe
+from cloze.assembly.recipe import EditSpec, PartSpec, Recipe
 from cloze.assembly.share import share
 from cloze.assembly.step_keys import head_key
 from cloze.assembly.user_files import UserFile, write_copies
@@ -41,10 +42,11 @@ ADVICE = (
 class Publisher:
     """Writes checkpoint folders of one recipe.
 
-    `tables` are its look-up tables, `languages` the names of the languages of its text, `run` is the name of the run's folder,
-    and `references` point to borrowed networks. `needed` are the folders of borrowed networks whose states the exported one
-    reads: every folder holds them, too; in a run, all checkpoints link to one copy in `home`. For a recipe on labelled text,
-    `task` is the contents of `cloze/task.json` and `labels` are the classes. `code` are the files of users that registered parts.
+    `tables` are its look-up tables, `label_names` the names of the labels of its text by layer, `languages` the names of the
+    languages of its text, `run` is the name of the run's folder, and `references` point to borrowed networks. `needed` are the
+    folders of borrowed networks whose states the exported one reads: every folder holds them, too; in a run, all checkpoints
+    link to one copy in `home`. For a recipe on labelled text, `task` is the contents of `cloze/task.json` and `labels` are the
+    classes. `code` are the files of users that registered parts.
     """
 
     recipe: Recipe
@@ -58,6 +60,7 @@ class Publisher:
     code: Mapping[str, UserFile] = field(default_factory=dict)
     needed: Mapping[str, Path] = field(default_factory=dict)
     home: Path = Path()
+    label_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __call__(self, folder: Path, state: Mapping[str, Tensor], step: int) -> list[str]:
         """Write `folder` from a step's full state; returns the remarks on the exported network."""
@@ -124,6 +127,7 @@ class Publisher:
             network=part_state(state, f"networks.{name}"), heads=heads, part=part.name,
             input_edits=tuple((spec.name, plain(spec.arguments)) for spec in edits),
             tables={name: self._table(name) for name in sorted(looked_up)},
+            annotators=kept_annotators(self.recipe, read_layers(edits), self.label_names),
             changes=tuple((c.name, plain(c.arguments)) for c in self.recipe.networks[name].change if lasts(c.name)),
         )
         if "language" in (model.flat.get("embedding.inputs") or {}):
@@ -152,20 +156,29 @@ class Publisher:
 
 
 def input_edits(recipe: Recipe) -> list[PartSpec]:
-    """The edits that look up further inputs in a recipe's tables by the tokens alone, or facts to add to a text: the trained
-    network needs them to read text."""
+    """The edits by which the trained network needs to read text: they look up further inputs in a recipe's tables by the tokens
+    alone, add facts to a text, or show labelled layers in all entries (what only some entries show, others ask for)."""
     found: dict[str, PartSpec] = {}
     for entry in recipe.entries.values():
         for spec in entry.exercise:
-            builder = lookup(spec.part.kind, spec.part.name)
-            if spec.view == "main" and "tables" in wanted(builder):
-                edit = build(builder, plain(spec.part.arguments), {})
-                gives = edit.gives
-                if edit.adds:
-                    found.setdefault("", spec.part)
-                elif edit.takes <= {"tokens", "length"} and all(fields.find(name).name in ("items", "links") for name in gives):
-                    found.setdefault(min(gives), spec.part)
-    return list(found.values())
+            key = _input(spec)
+            if key is not None:
+                found.setdefault(key, spec.part)
+    everywhere = set.intersection(*({_input(spec) for spec in entry.exercise} for entry in recipe.entries.values()))
+    return [part for key, part in found.items() if key in everywhere or not read_layers([part])]
+
+
+def _input(spec: EditSpec) -> str | None:
+    """What an edit gives the network besides tokens, "" for facts; None if it does not serve to read a text."""
+    builder = lookup(spec.part.kind, spec.part.name)
+    if spec.view != "main" or not (class_of("edit", spec.part.name).shows or "tables" in wanted(builder)):
+        return None
+    edit = build(builder, plain(spec.part.arguments), {})
+    if edit.adds:
+        return ""
+    taken = all(name in ("tokens", "length") or name.startswith(("layers/", "labels/")) for name in edit.takes)
+    given = all(fields.find(name).name in ("items", "links", "inputs") for name in edit.gives)
+    return min(edit.gives) if taken and given else None
 
 
 def reading_edits(recipe: Recipe, tables: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -26,7 +26,7 @@ from cloze.assembly.recipe import PartSpec
 from cloze.assembly.user_files import file_to_give
 from cloze.bounds import NonNegative
 from cloze.errors import RecipeError, UnknownPart, nearest
-from cloze.registry import GivenMark, LiveMark, PartMark, as_data, choices, marks, parameters, section_of
+from cloze.registry import GivenMark, LiveMark, PartMark, as_data, choices, kind_of_parts, marks, parameters, section_of
 from cloze.renamed import advice
 
 _REQUIRED: Any = inspect.Parameter.empty
@@ -47,6 +47,11 @@ class Argument(NamedTuple):
     def part(self) -> str | None:
         """The kind of part it holds, if it is a `Part[kind]`."""
         return next((mark.kind for mark in self._marks() if isinstance(mark, PartMark)), None)
+
+    @property
+    def parts(self) -> str | None:
+        """The kind of the parts that it holds by name, if it is a mapping of them."""
+        return kind_of_parts(self.annotation)
 
     @property
     def section(self) -> Arguments | None:
@@ -174,6 +179,9 @@ def expand_arguments(accepted: Arguments, node: Node, path: str, faults: Faults)
         p = accepted.get(str(given))
         if p is not None and p.part and not (value.value is None and p.default is None):
             expand_part(p.part, value, f"{path}.{given}", faults, known=p.choices, default=p.default)
+        elif p is not None and p.parts and value.is_mapping:
+            for name, inner in value.items():
+                expand_part(p.parts, inner, f"{path}.{given}.{name}", faults)
         elif p is not None and p.section and value.is_mapping:
             _inherit(value, p.default)
             expand_arguments(p.section, value, f"{path}.{given}", faults)
@@ -244,6 +252,9 @@ def _read_value(p: Argument, node: Node, path: str, faults: Faults) -> tuple[boo
         if read is None:
             return False, None
         return _within(p, read[0], node, path, faults), read[0]
+    if p.parts is not None and node.is_mapping:
+        named = {str(name): _read_named(p.parts, inner, f"{path}.{name}", faults) for name, inner in node.items()}
+        return all(one is not None for one in named.values()), named
     if p.section is not None and node.is_mapping:
         found = read_arguments(path.rpartition(".")[2], p.section, node, path, faults)
         return found is not None, found
@@ -256,6 +267,14 @@ def _read_value(p: Argument, node: Node, path: str, faults: Faults) -> tuple[boo
     except ValueError as error:
         faults.add(node.where, path, *_why(error, p, node))
         return False, None
+
+
+def _read_named(kind: str, node: Node, path: str, faults: Faults) -> PartSpec | None:
+    """One of several parts by name; a part that could not be expanded has been reported already."""
+    if node.part is None and isinstance(node.value, str):
+        expand_part(kind, node, path, faults)
+    found = read_part(node, path, faults)
+    return None if found is None else found[0]
 
 
 def _within(p: Argument, schedule: PartSpec, node: Node, path: str, faults: Faults) -> bool:

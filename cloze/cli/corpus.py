@@ -119,7 +119,8 @@ def build(
     if languages and text_format == "pairs":
         raise CorpusError("--format pairs takes the languages from its files. Omit --languages.")
     if task is not None:
-        _build_labelled(paths, out, tokenizer, _labelled(task, values or [], column, text_format), quiet=quiet or as_json)
+        source = _labelled(task, values or [], column, text_format, annotate)
+        _build_labelled(paths, out, tokenizer, source, quiet=quiet or as_json)
         return
     _only_with_task(set=values)
     text_format = with_column(text_format, column, encoding)
@@ -273,8 +274,9 @@ def _build_labelled(paths: list[str], out: Path, tokenizer: Path | None, source:
         suggest("cloze", "finetune", tokenizer, "--train", out, "--dev", "DEV.tsv", "--out", "TUNED")
 
 
-def _labelled(task: str, values: list[str], column: str | None, text_format: str) -> Any:
+def _labelled(task: str, values: list[str], column: str | None, text_format: str, annotate: list[str] | None = None) -> Any:
     """The source of labelled text of a task's recipe."""
+    from cloze.assembly.annotating import parse_annotators
     from cloze.assembly.given import build
     from cloze.assembly.load import load_sources, task_recipe_names
     from cloze.assembly.parts import builder_of
@@ -287,7 +289,10 @@ def _labelled(task: str, values: list[str], column: str | None, text_format: str
     own += [f"corpus.format={text_format}"] if text_format != "auto" else []
     sources = load_sources(task, overrides=[*own, *values])
     spec = sources["main" if "main" in sources else next(iter(sources))]
-    return build(builder_of(spec.kind, spec.name), plain(spec.arguments), {})
+    arguments = plain(spec.arguments)
+    if annotate:
+        arguments["annotate"] = parse_annotators(annotate)
+    return build(builder_of(spec.kind, spec.name), arguments, {})
 
 
 def _only_with_task(**given: Any) -> None:
@@ -307,6 +312,7 @@ def _trainable(recipe: str) -> Any:
 
 def _annotations(recipe: str | None, words: str | None, layers: list[str]) -> Annotations:
     """The annotations of the recipe, overridden by the command line."""
+    from cloze.assembly.annotating import parse_annotators
     from cloze.errors import RecipeError, nearest
     from cloze.registry import lookup, names
     from cloze.text import Annotations
@@ -324,14 +330,9 @@ def _annotations(recipe: str | None, words: str | None, layers: list[str]) -> An
             raise RecipeError(f"--words {words}: unknown segmenter {name!r}. {nearest(name, names('segmenter'))}")
         key = "file" if name == "dictionary" else "dictionary"
         segmenter = lookup("segmenter", name)(**({key: file} if file else {}))
-    for layer in layers:
-        name, equals, given = layer.partition("=")
-        if not equals or not name or not given:
-            raise RecipeError(f"--annotate {layer}: expected NAME=PART:FILE or NAME=FILE, for example entity=names.txt.")
-        part, _, file = given.partition(":")
-        if part not in names("annotator"):
-            part, file = "list", given
-        made[name] = lookup("annotator", part)(**({"file": file} if file else {}))
+    for layer, described in parse_annotators(layers).items():
+        ((part, arguments),) = described.items()
+        made[layer] = lookup("annotator", part)(**arguments)
     return Annotations(segmenter, made)
 
 

@@ -11,7 +11,7 @@ import typer
 
 from cloze.cli.measures import show
 from cloze.cli.prompts import Demonstrations, Shots, Template, Verbalise, prompt_of
-from cloze.cli.with_files import WithFiles
+from cloze.cli.with_files import Annotate, WithFiles
 
 if TYPE_CHECKING:
     from cloze.tasks.bootstrap import Difference
@@ -52,6 +52,7 @@ def command(
     known: Annotated[list[str] | None, typer.Option(help="Graphs: files of known facts, no wrong answers.")] = None,
     candidates: Annotated[str | None, typer.Option(help="Graphs: wrong entities per fact; default: all, KG-BERT: 100.")] = None,
     graph: Annotated[str | None, typer.Option(help="Graphs: the entities, for networks of texts.")] = None,
+    annotate: Annotate = None,
     bootstrap: Annotated[int | None, typer.Option(help="95 % intervals by so many resamples: 1000.")] = None,
     seed: Annotated[int, typer.Option(help="Seed for --bootstrap, --shots.")] = 0,
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
@@ -106,7 +107,7 @@ def command(
         template, verbalise, shots, demonstrations, seed=seed, text=text, text_b=text_b, label=label, task=task, beams=beams,
         length_penalty=length_penalty, **given.options,
     )
-    how = _How(asked[0] if asked else None, task, batch, device, bootstrap, seed)
+    how = _How(asked[0] if asked else None, task, batch, device, bootstrap, seed, annotate or [])
     _evaluate(checkpoint, files or [], given, asked[1] if asked else None, how, as_json=as_json)
 
 
@@ -170,7 +171,7 @@ def _evaluate(
 @dataclass(frozen=True)
 class _How:
     """How folders are measured: by a `prompt` or as fine-tuned for the task `name`, in batches of `size`, with intervals over so
-    many draws (`bootstrap`) by `seed`."""
+    many draws (`bootstrap`) by `seed`; `annotate` replaces annotators of the folder."""
 
     prompt: Prompt | None
     name: str | None
@@ -178,6 +179,7 @@ class _How:
     device: str
     bootstrap: int | None
     seed: int
+    annotate: list[str]
 
 
 def _check(folders: list[Path], files: list[str]) -> None:
@@ -192,13 +194,14 @@ def _check(folders: list[Path], files: list[str]) -> None:
 
 def _measured(folder: Path, task: Any, examples: dict[str, Any], how: _How) -> tuple[Learner, dict[str, Evaluation]]:
     """What learned the task, and how it does on each file."""
+    from cloze.assembly.annotating import parse_annotators
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.progress import Progress
     from cloze.tasks.evaluation import evaluate
     from cloze.tasks.prompted import prompted
     from cloze.tasks.result import load_tuned
 
-    loaded = load_checkpoint(folder, how.device)
+    loaded = load_checkpoint(folder, how.device, annotate=parse_annotators(how.annotate))
     learner: Any
     described: dict[str, Any]
     if how.prompt is not None:

@@ -62,6 +62,9 @@ def command(
     auxiliary: Annotated[str | None, typer.Option(
         help="Add the loss of the checkpoint's language model, causal or masked, with this weight: 0.5 (GPT)."
     )] = None,
+    annotate: Annotated[list[str] | None, typer.Option(
+        help="Annotate the texts: NAME=PART:FILE, for a layer that the checkpoint reads: entity=mentions:links.jsonl."
+    )] = None,
     print_recipe: Annotated[bool, typer.Option("--show", help="Print the recipe and stop.")] = False,
     extend: Annotated[bool, typer.Option("--extend", help="Resume a finished run with more training.epochs.")] = False,
     seeds: Annotated[str, typer.Option(help="1,2,3: one run per seed; the best is kept.")] = "1",
@@ -81,7 +84,7 @@ def command(
     before = None if first is None else parse_files(first, option="--first ")
     assignment = Assignment(
         task, [train] if train else [], [dev] if dev else [], several, before, recipe, overrides or [], binds or [],
-        changes or [], with_files or [], auxiliary,
+        changes or [], with_files or [], auxiliary, annotate or [],
     )
     if print_recipe:
         show_recipe(checkpoint, assignment)

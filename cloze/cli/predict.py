@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.prompts import Demonstrations, Shots, Template, Verbalise, prompt_of
-from cloze.cli.with_files import WithFiles
+from cloze.cli.with_files import Annotate, WithFiles
 
 if TYPE_CHECKING:
     from cloze.tasks.task import Task
@@ -38,6 +38,7 @@ def command(
     columns: Annotated[str | None, typer.Option(help="Column names, a,b,c, if the file has no header.")] = None,
     file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv, jsonl, parquet; default: by file name.")] = None,
     quoting: Annotated[str, typer.Option(help="auto, none (quotes are text) or standard (quotes enclose).")] = "auto",
+    annotate: Annotate = None,
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
     with_files: WithFiles = None,
@@ -68,11 +69,12 @@ def command(
     from cloze.tasks.task import cut_remark
 
     with _examples(chosen, inputs or [], table=kind is not None or columns is not None) as examples:
+        from cloze.assembly.annotating import parse_annotators
         from cloze.assembly.build import load_checkpoint
         from cloze.tasks.prompted import prompted
         from cloze.tasks.result import load_tuned
 
-        loaded = load_checkpoint(checkpoint, device)
+        loaded = load_checkpoint(checkpoint, device, annotate=parse_annotators(annotate or []))
         learner = prompted(loaded, *asked) if asked else load_tuned(loaded, chosen, name=task)[0]
         with Progress(len(examples), "texts") as progress:
             soft = list(learner.scored(examples, size=batch, report=progress)) if scores else []

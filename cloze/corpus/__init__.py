@@ -11,6 +11,7 @@ from cloze.corpus.entities import BoundEntities, Entities
 from cloze.corpus.fact_table import BoundFacts, Facts
 from cloze.corpus.lexicon import BoundLexicon, Lexicon
 from cloze.corpus.lines import BoundLines, Lines
+from cloze.corpus.linking import LinkerAnnotator
 from cloze.corpus.look_up import LookUp
 from cloze.corpus.pairs import BoundPairs, Pairs
 from cloze.corpus.passages import BoundPassages, Passages
@@ -34,7 +35,8 @@ __all__ = [
     "BoundCooccurrences", "BoundEntities", "BoundEntityTexts", "BoundFacts", "BoundLexicon", "BoundLines", "BoundPairs",
     "BoundPassages", "BoundRecords", "BoundSenses", "BoundStreams", "BoundSurfaces", "BoundTermDocuments", "BoundTextVectors",
     "BoundTripleTexts", "BoundTriples", "BoundVectors", "BoundWordPairs", "Cooccurrences", "Entities", "EntityTexts",
-    "Facts", "Lexicon", "Lines", "LookUp", "Pairs", "Passages", "Plan", "PretrainedVectors", "RecordStore", "Records",
+    "Facts", "Lexicon", "Lines",
+    "LinkerAnnotator", "LookUp", "Pairs", "Passages", "Plan", "PretrainedVectors", "RecordStore", "Records",
     "Sentences", "Source", "Store", "Streams", "SupersenseTable", "Surfaces", "TermDocuments", "TextVectors", "TripleStore",
     "TripleTexts", "Triples", "WordPairs",
 ]

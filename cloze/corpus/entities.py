@@ -127,6 +127,11 @@ class Entities(LookUp):
         """The entities of a checkpoint, for the layers of another store."""
         return bound.over(store)
 
+    @staticmethod
+    def naming(bound: BoundEntities, labels: Mapping[str, Sequence[str]]) -> BoundEntities:
+        """The entities of a checkpoint, for layers whose labels have these names."""
+        return bound.naming(labels)
+
 
 class BoundEntities(EntityNumbers):
     """Entities with ids from 1 on; 0 is none, and the padding.

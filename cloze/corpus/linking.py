@@ -1,19 +1,24 @@
-"""A dictionary linker: finds the names of entities in a text and writes the mentions, which `mentions` annotates."""
+"""A dictionary linker: finds the names of entities in any text, as an annotator, or as `cloze link`, which writes mentions."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from cloze.bounds import Count, Share
 from cloze.corpus.entities import Entity, read_entities
 from cloze.corpus.readers.blocks import read_blocks
 from cloze.corpus.readers.documents import add_faults
 from cloze.corpus.readers.parse import parse_block
 from cloze.corpus.report import Faults, Report
 from cloze.errors import CorpusError
-from cloze.text.matching import WordList
+from cloze.registry import register
+from cloze.text.annotator import Annotator, Unit
+from cloze.text.matching import WordList, read_bytes
 from cloze.text.tokenizer import readable
 from cloze.whole import require_parent, whole_file
 
@@ -52,6 +57,10 @@ class Linker:
         if not self.names:
             raise CorpusError(f"no entity has a name of {shortest} or more characters that means one entity clearly enough.")
         self._words = WordList(self.names)
+
+    def spans(self, text: str) -> list[tuple[int, int, str]]:
+        """The first character of every mention, the one after its last, and the entity."""
+        return [(start, end, self.names[text[start:end]][0]) for start, end in self._words.spans(text)]
 
     def mentions(self, text: str) -> list[dict[str, str | int | float]]:
         """The mentions of a text, as `mentions` reads them."""
@@ -105,3 +114,46 @@ def linker_of(files: Sequence[str], *, least: float = 0.0, shortest: int = 2) ->
     for file in files:
         known = read_entities(file) | known
     return Linker(known, least=least, shortest=shortest)
+
+
+@register("annotator", "linker")
+class LinkerAnnotator(Annotator):
+    """The names of entities in any text, each with the id of its entity as label: what `cloze link` writes to a file.
+
+    Args:
+        file: A table of entities as for `cloze link`. A recipe may omit it if the store that it is trained on has the layer.
+        least: The least share of the mentions of a name that its most frequent entity must have.
+        shortest: The least number of characters of a name.
+    """
+
+    labelled = True
+    of_any_text = True
+
+    def __init__(self, *, file: str | None = None, least: Share = 0.0, shortest: Count = 2) -> None:
+        self.file, self.least, self.shortest = file, least, shortest
+        self._hash: str | None = None
+        if file is not None:
+            about = json.dumps(["linker", least, shortest]).encode()
+            self._hash = hashlib.sha256(about + read_bytes(file, "linker.file")).hexdigest()
+
+    @property
+    def hash(self) -> str | None:
+        """A hash of the file and the settings; None without a file."""
+        return self._hash
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """The ids of the entities, in the order of the file."""
+        return () if self.file is None else self._read[1]
+
+    @cached_property
+    def _read(self) -> tuple[Linker, tuple[str, ...], dict[str, int]]:
+        assert self.file is not None  # `require_file`
+        known = read_entities(self.file)
+        linker = Linker(known, least=self.least, shortest=self.shortest)
+        return linker, tuple(known), {one: number for number, one in enumerate(known)}
+
+    def annotate(self, text: str) -> list[Unit]:
+        """The mentions of a text."""
+        linker, _, number = self._read
+        return [(start, stop, number[one]) for start, stop, one in linker.spans(text)]

@@ -41,6 +41,11 @@ class LookUp:
         """A bound table that a checkpoint holds, for another store: the same unless the table depends on the store's layers."""
         return bound
 
+    @staticmethod
+    def naming(bound: Any, labels: Mapping[str, Sequence[str]]) -> Any:
+        """The same for layers whose labels have these names, by layer: the layers of texts that a trained network reads."""
+        return bound
+
 
 class EntityNumbers:
     """The base class of bound tables that number entities: finds the entities that the labels of a store's layers name.
@@ -60,10 +65,13 @@ class EntityNumbers:
 
     def over(self, store: Store) -> Self:
         """The same table with the labels of a store's layers."""
+        return self.naming({layer: store.label_names(layer) for layer in store.labels})
+
+    def naming(self, labels: Mapping[str, Sequence[str]]) -> Self:
+        """The same table for layers whose labels have these names, by layer."""
         made = copy(self)
         made._layers = {
-            layer: np.array([0, *(self.numbers.get(name, 0) for name in store.label_names(layer))], np.int32)
-            for layer in store.labels
+            layer: np.array([0, *(self.numbers.get(name, 0) for name in names)], np.int32) for layer, names in labels.items()
         }
         return made
 

@@ -11,6 +11,7 @@ import torch
 
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
+from cloze.decoding.marks import marks_around
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
 
@@ -56,7 +57,7 @@ def _frame(reader: Reader, text: str) -> Framed:
     literal = reader.tokenizer.literals.get("[MASK]", "[MASK]")
     if not (ids == mask).any():
         raise UserError(f"{text[:60]!r}: no mask to fill. Write {literal} where a word is missing.")
-    framed = reader.single([ids])
+    framed = reader.single([ids]).marked([marks_around(reader, ids, text)])
     if ((framed.ids == mask) & (framed.part == 0) & ~reader.predictable(framed)).any():
         raise UserError(
             f"{text[:60]!r}: this network is asked for a token at the one before it, and none stands before the first {literal}."

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from cloze.rng import Draw
 from cloze.rows import Rows
 
 Ids = NDArray[np.int32]
+Marks = Mapping[str, NDArray[Any]]  # labelled layers of one text (T,), by the names of their fields
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Framed:
     `part` is 0 for tokens of the first text, 1 for those of the second and -1 for what the template inserts; `cut` counts
     the tokens that did not fit. `characters` (L, C) spell words that the vocabulary lacks, zeros elsewhere, for networks that
     read characters. `word` is the number of each token's word, -1 for what the template inserts; None if nobody asks. `tree` says
-    of each token whether it is text or a fact that was added to it; None: there are no facts.
+    of each token whether it is text or a fact that was added to it; None: there are no facts. `marks` are the labelled layers of
+    the texts by the names of their fields, 0 for what the template inserts.
     """
 
     ids: Ids
@@ -37,6 +39,7 @@ class Framed:
     characters: NDArray[np.int16] | None = None
     word: NDArray[np.int64] | None = None
     tree: Tree | None = None
+    marks: Marks = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -48,7 +51,17 @@ class Framed:
 
     def with_ids(self, ids: Ids) -> Framed:
         """The same layout showing other ids."""
-        return Framed(ids, self.segments, self.part, self.cut, tree=self.tree)
+        return Framed(ids, self.segments, self.part, self.cut, tree=self.tree, marks=self.marks)
+
+    def marked(self, texts: Sequence[Marks]) -> Framed:
+        """The row with the labelled layers of its texts, whose ends may have been cut off."""
+        made: dict[str, NDArray[Any]] = {}
+        for number, text in enumerate(texts):
+            columns = np.flatnonzero(self.part == number)
+            for name, values in text.items():
+                own = made.setdefault(name, np.zeros(len(self), values.dtype))
+                own[columns] = values[: len(columns)]
+        return replace(self, marks=made)
 
     def masked(self, columns: NDArray[np.int64], mask: int) -> Framed:
         """The same row with the token `mask` at some columns, which are then not spelled."""
@@ -66,19 +79,22 @@ class Framed:
         spelled = None if made.characters is None else np.where(branch[:, None], np.int16(0), made.characters)
         word = None if made.word is None else np.where(branch, -1, made.word)
         part = np.where(branch, -1, made.part).astype(made.part.dtype)
-        return Framed(ids, made.segments, part, self.cut, spelled, word, tree)
+        marks = {name: np.where(branch, values.dtype.type(0), values) for name, values in made.marks.items()}
+        return Framed(ids, made.segments, part, self.cut, spelled, word, tree, marks)
 
     def behind(self, token: int) -> Framed:
         """The row with one more token in front of it, which belongs to no text."""
         spelled = None if self.characters is None else np.insert(self.characters, 0, 0, axis=0)
         ids, segments, part = (np.insert(x, 0, y) for x, y in ((self.ids, token), (self.segments, 0), (self.part, -1)))
-        return Framed(ids, segments, part, self.cut, spelled)
+        marks = {name: np.insert(values, 0, 0) for name, values in self.marks.items()}
+        return Framed(ids, segments, part, self.cut, spelled, marks=marks)
 
     def take(self, columns: NDArray[np.int64]) -> Framed:
         """The row of some of its tokens, in that order; no token counts as cut."""
         spelled = None if self.characters is None else self.characters[columns]
         word = None if self.word is None else self.word[columns]
-        return Framed(self.ids[columns], self.segments[columns], self.part[columns], 0, spelled, word)
+        marks = {name: values[columns] for name, values in self.marks.items()}
+        return Framed(self.ids[columns], self.segments[columns], self.part[columns], 0, spelled, word, marks=marks)
 
     def with_words(self, word_start: NDArray[np.bool_]) -> Framed:
         """The same with the words of the first text; `word_start` tells for each of its tokens whether a word begins there."""

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from cloze import fields
 from cloze.batch import Batch
 from cloze.decoding.characters import padded_characters, spelled
-from cloze.decoding.layout import Framed, Ids, Layout
+from cloze.decoding.layout import Framed, Ids, Layout, Marks
+from cloze.decoding.marks import padded_marks
 from cloze.errors import CheckpointError, UserError
 from cloze.exercises.inject import Tree
 from cloze.networks import Cache
@@ -27,7 +28,7 @@ from cloze.objectives.objective import Kind
 from cloze.reading import Reading
 from cloze.rng import Draw
 from cloze.rows import Rows
-from cloze.text import retokenized
+from cloze.text import Annotations, retokenized
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,9 @@ class Checkpoint(Protocol):
     @property
     def languages(self) -> tuple[str, ...]: ...
 
+    @property
+    def annotations(self) -> Annotations: ...
+
     def other(self, name: str) -> Checkpoint: ...
 
 
@@ -117,9 +121,10 @@ class Checkpoint(Protocol):
 class Reader:
     """Reads texts with a network: tokenises, lays out, pads, runs. The network keeps its mode.
 
-    `input_edits` are edits that compute further inputs from the tokens (ZEN's n-grams), or add facts to the text (K-BERT).
-    `inputs` is one id for all tokens in each further table of embeddings (XLM's language). `others` are the readers of other
-    networks whose states this one reads, by the view in which it finds them (BERT-fused translation).
+    `input_edits` are edits that compute further inputs from the tokens (ZEN's n-grams) or from labelled layers (ERNIE's
+    entities), or add facts to the text (K-BERT). `annotations` make these layers. `inputs` is one id for all tokens in each
+    further table of embeddings (XLM's language). `others` are the readers of other networks whose states this one reads, by the
+    view in which it finds them (BERT-fused translation).
     """
 
     network: Any
@@ -130,6 +135,7 @@ class Reader:
     input_edits: tuple[Any, ...] = ()
     inputs: Mapping[str, int] = field(default_factory=dict)
     others: Mapping[str, Reader] = field(default_factory=dict)
+    annotations: Annotations = Annotations()
 
     @classmethod
     def of(
@@ -143,6 +149,7 @@ class Reader:
             loaded.network, loaded.tokenizer, loaded.reading, order or loaded.order, precision,
             loaded.input_edits, {} if language is None else {"language": language_id(loaded, language)},
             {each.view: cls.of(loaded.other(each.reads), precision=precision) for each in loaded.network.outside if each.reads},
+            loaded.annotations,
         )
 
     @cached_property
@@ -193,7 +200,7 @@ class Reader:
         else:
             framed = [self.pair([a, b], max_length=room) for a, b in zip(first, self.ids(others), strict=True)]
             parts = [texts, others]
-        return self.grown(self._spelled(framed, parts), bound)
+        return self.grown(self._marked(self._spelled(framed, parts), parts), bound)
 
     def laid_out(self, texts: Sequence[Ids], *, max_length: int | None = None) -> Framed:
         """The ids of one text or two as one framed example, with the facts that belong to them."""
@@ -224,7 +231,17 @@ class Reader:
     def whole(self, texts: Sequence[str]) -> list[Framed]:
         """Texts as framed examples at full length, even if longer than the network can read. They have no facts yet: cut them,
         then add these with `grown`."""
-        return self._spelled([self.single([ids]) for ids in self.ids(texts)], [texts])
+        return self._marked(self._spelled([self.single([ids]) for ids in self.ids(texts)], [texts]), [texts])
+
+    def marks(self, texts: Sequence[str]) -> Sequence[Marks]:
+        """The labelled layers of each text, (T,) each, by the names of their fields; empty for a network that reads none."""
+        return self.annotations.label_marks(self.tokenizer, texts) if self.annotations else [{} for _ in texts]
+
+    def _marked(self, framed: list[Framed], parts: Sequence[Sequence[str]]) -> list[Framed]:
+        if not self.annotations:
+            return framed
+        marks = [self.marks(texts) for texts in parts]
+        return [row.marked(own) for row, *own in zip(framed, *marks, strict=True)]
 
     def _spelled(self, framed: list[Framed], parts: Sequence[Sequence[str]]) -> list[Framed]:
         if "characters" not in self.network.takes:
@@ -251,7 +268,7 @@ class Reader:
         if any(row.characters is not None for row in rows):
             made["characters"] = padded_characters(rows, width)
         made.update({f"inputs/{name}": np.full_like(tokens, number) for name, number in self.inputs.items()})
-        made.update(self._computed_inputs(tokens, lengths))
+        made.update(self._computed_inputs(tokens, lengths, padded_marks(rows, tokens, self.tokenizer.roles.get("[MASK]", -1))))
         made.update(self._tree_inputs(rows, width))
         batch = Batch({name: torch.from_numpy(array) for name, array in made.items()}).to(self.device)
         for view, other in self.others.items():
@@ -287,12 +304,13 @@ class Reader:
                 found[name][number][(one,) * (value.ndim - 1)] = value[0]
         return found
 
-    def _computed_inputs(self, tokens: Any, lengths: Any) -> dict[str, Any]:
-        """The further inputs that `input_edits` compute from tokens (B, L), the same in any batch."""
+    def _computed_inputs(self, tokens: Any, lengths: Any, marks: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """The further inputs that `input_edits` compute from tokens (B, L) and their labelled layers, the same in any batch."""
         found: dict[str, Any] = {}
+        given = {"tokens": tokens.astype(np.int32), "length": lengths.astype(np.int32), **marks}
         for edit in self.input_edits:
-            if not edit.adds and edit.gives <= self.network.takes:
-                rows = Rows({"tokens": tokens.astype(np.int32), "length": lengths.astype(np.int32)})
+            if not edit.adds and edit.gives <= self.network.takes and edit.takes <= given.keys():
+                rows = Rows(given)
                 made = edit(rows, Draw(np.zeros(len(tokens), np.uint64)))
                 found.update({name: made[name] for name in edit.gives})
         for name in [name for name in found if name.startswith("links/")]:

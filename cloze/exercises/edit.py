@@ -34,6 +34,7 @@ class Edit(ABC):
     `thins`: the argument with the frequency above which it drops occurrences of words.
     `hides`: tokens that it selects or replaces are hidden from the network.
     `adds`: it adds tokens to the text that the trained network reads, too, so that a checkpoint keeps it.
+    `shows`: it gives the network labels of the text as further ids, so that a checkpoint keeps it.
     `second`: the view that it always makes, a second sequence whose rows have lengths of their own; other edits that make a view
     have an argument `to`.
     """
@@ -45,6 +46,7 @@ class Edit(ABC):
     thins: ClassVar[str | None] = None
     hides: ClassVar[bool] = False
     adds: ClassVar[bool] = False
+    shows: ClassVar[bool] = False
     second: ClassVar[str | None] = None
 
     @property

@@ -44,10 +44,6 @@ class Link(Edit):
         return frozenset({f"items/{self.give}", f"links/{self.give}"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        if f"labels/{self.layer}" not in rows:  # a text that is given to a trained network
-            nothing = np.zeros((rows.count, 1), np.int32)
-            none = np.full((rows.count, 1, 2), -1, np.int32)
-            return rows.having_all({f"items/{self.give}": nothing, f"links/{self.give}": none})
         first, labels = begins(rows, self.layer), rows[f"labels/{self.layer}"]
         entity = table_of("link", self.table, self.tables).of_label(self.layer)[labels]
         row, start = where(first & (entity > 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ class Show(Edit):
     A token does not show the label of its unit if it is hidden: if it is masked, and `corrupt` has not kept it. The label of a
     record is shown at hidden tokens, too; so is that of a layer with `hidden`, for units of whole texts.
     """
+
+    shows: ClassVar[bool] = True
 
     layer: str | None = None
     column: str | None = None

@@ -27,10 +27,11 @@ from cloze.interop.architecture import ARCHITECTURES
 from cloze.interop.arguments import complete
 from cloze.interop.card import Card
 from cloze.interop.export import export_folder
-from cloze.interop.model import Head, Model, Table
+from cloze.interop.model import Annotating, Head, Model, Table
 from cloze.interop.read import Imported, import_folder
 from cloze.reading import Reading
 
 __all__ = [
-    "ARCHITECTURES", "Card", "Head", "Imported", "Model", "Reading", "Table", "complete", "export_folder", "import_folder",
+    "ARCHITECTURES", "Annotating", "Card", "Head", "Imported", "Model", "Reading", "Table", "complete", "export_folder",
+    "import_folder",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from cloze.interop.choice import Choice, against_hint, choose, usual
 from cloze.interop.embeddings import OWN_EMBEDDINGS, added_up, plain_embeddings
 from cloze.interop.files import WEIGHTS, read_json, staged, write_json, write_tensors
 from cloze.interop.mapping import Line, to_theirs
-from cloze.interop.model import PROBLEMS, Head, Model, as_classifier
+from cloze.interop.model import PROBLEMS, Annotating, Head, Model, as_classifier
 from cloze.interop.sentences import gives_sentences, write_sentences
 from cloze.reading import Reading
 from cloze.text.tokenizer import Tokenizer
@@ -27,6 +28,7 @@ DESCRIPTION = "cloze/network.json"
 OWN_HEADS = "cloze/heads.safetensors"
 OWN_NETWORK = "cloze/network.safetensors"
 OWN_TABLES = "cloze/tables"
+OWN_ANNOTATORS = "cloze/annotators"
 OWN_CHANGED = "cloze/changed.safetensors"
 
 
@@ -46,9 +48,9 @@ def export_folder(
     transformers generates with the class, modules.json where sentence-transformers can pool it, and in addition
     cloze/network.json (our arguments and heads), cloze/heads.safetensors (heads that transformers does not know),
     cloze/changed.safetensors (of a changed network, what its plain form lacks), cloze/embeddings.safetensors (vectors of senses
-    and labels) and cloze/tables/ (what is looked up while reading text, if anything is). They appear whole or not at all.
-    `architecture` selects one by its `model_type` if several fit the shape (the generator of ELECTRA); if another one is chosen,
-    a remark gives the reason. `labels` are the names of a classifier's classes.
+    and labels) and cloze/tables/ and cloze/annotators/ (what is looked up while reading text, if anything is). They appear
+    whole or not at all. `architecture` selects one by its `model_type` if several fit the shape (the generator of ELECTRA); if
+    another one is chosen, a remark gives the reason. `labels` are the names of a classifier's classes.
 
     Errors: a tokenizer with more ids than the network has vectors is a `CheckpointError`.
     """
@@ -83,6 +85,11 @@ def export_folder(
             write_tensors(stage / OWN_NETWORK, given.network)
         for name, table in model.tables.items():
             write_tensors(stage / OWN_TABLES / f"{name}.safetensors", table.arrays)
+        for name, annotating in model.annotators.items():
+            if annotating.file is not None:
+                place = stage / annotator_file(name, annotating.file)
+                place.parent.mkdir(exist_ok=True)
+                shutil.copyfile(annotating.file, place)
         own = _own_heads(given, choice)
         if own:
             write_tensors(stage / OWN_HEADS, own)
@@ -99,6 +106,22 @@ def export_folder(
         if not tensors_:
             (folder / name).unlink(missing_ok=True)  # files of an earlier model in the folder
     return remarks
+
+
+def annotator_file(layer: str, file: Path) -> str:
+    """Where a folder keeps the file of the annotator of a layer."""
+    return f"{OWN_ANNOTATORS}/{layer}{''.join(file.suffixes[-2:])}"
+
+
+def _annotator(layer: str, one: Annotating) -> dict[str, Any]:
+    """An annotator as the description has it: mappings become pairs, since JSON is written with sorted keys and labels have an
+    order."""
+    plain = {
+        key: [list(pair) for pair in value.items()] if isinstance(value, Mapping) else value
+        for key, value in one.arguments.items()
+    }
+    own = {} if one.file is None else {"file": annotator_file(layer, one.file)}
+    return {one.part: {**plain, **own}}
 
 
 def tensors_there(model: Model, choice: Choice, *, vocab_size: int, pad: int | None) -> dict[str, Tensor]:
@@ -295,6 +318,7 @@ def _description(
         },
         **({"input_edits": [{part: dict(arguments)} for part, arguments in model.input_edits]} if model.input_edits else {}),
         **({"tables": {name: table.part for name, table in model.tables.items()}} if model.tables else {}),
+        **({"annotators": {name: _annotator(name, one) for name, one in model.annotators.items()}} if model.annotators else {}),
         **({"languages": list(model.languages)} if model.languages else {}),
         **({"changes": [{part: dict(arguments)} for part, arguments in model.changes]} if model.changes else {}),
         **({"no_plain_form": model.no_plain_form} if model.no_plain_form else {}),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -79,13 +80,24 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Annotating:
+    """How a labelled layer that the network reads is made: the registered annotator, its arguments other than the file, and that
+    file; None: the user gives it with the texts."""
+
+    part: str
+    arguments: Mapping[str, Any]
+    file: Path | None = None
+
+
+@dataclass(frozen=True)
 class Model:
     """A network and its heads outside any module.
 
     `arguments` are the network's, every derived value filled in (see `cloze.interop.arguments.complete`); `network` and the
     heads' states use our parameter names. `spare` holds tensors of a Hugging Face folder that no part of cloze uses (a pooler
     without an objective), under their names there, so that writing the folder again loses nothing. `input_edits` are the edits
-    that compute further inputs from the tokens, each a registered part and its arguments; `tables` are their look-up tables.
+    that compute further inputs from the tokens or from labelled layers, each a registered part and its arguments; `tables` are
+    their look-up tables, `annotators` make the layers.
     `languages` are the names of the ids of the further input `language`.
 
     Of a changed network (`change:` in a recipe), `network` is the plain form, which any program reads. `changes` are the lasting
@@ -101,6 +113,7 @@ class Model:
     spare: Mapping[str, Tensor] = field(default_factory=dict)
     input_edits: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     tables: Mapping[str, Table] = field(default_factory=dict)
+    annotators: Mapping[str, Annotating] = field(default_factory=dict)
     languages: tuple[str, ...] = ()
     changes: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     changed: Mapping[str, Tensor] = field(default_factory=dict)

@@ -45,7 +45,7 @@ def _of_wrong_kind(own: Mapping[str, Any]) -> list[str]:
             for one in value.values()
         )
 
-    step, edits = own.get("step") or 0, own.get("input_edits", ())
+    step, edits, annotators = own.get("step") or 0, own.get("input_edits", ()), own.get("annotators", {})
     right = {
         "part": named(own["part"]), "arguments": isinstance(own["arguments"], dict), "order": named(own["order"]),
         "architecture": named(own["architecture"], empty=True), "reading": _is_reading(own["reading"]),
@@ -53,6 +53,10 @@ def _of_wrong_kind(own: Mapping[str, Any]) -> list[str]:
         "tables": isinstance(own.get("tables", {}), dict) and all(map(named, own.get("tables", {}).values())),
         "input_edits": isinstance(edits, (list, tuple)) and all(isinstance(edit, dict) for edit in edits),
         "changes": isinstance(own.get("changes", ()), (list, tuple)) and all(map(_is_part, own.get("changes", ()))),
+        "annotators": isinstance(annotators, dict) and all(
+            name.isidentifier() and _is_part(one) and named(next(iter(one.values())).get("file"), empty=True)
+            for name, one in annotators.items()
+        ),
         "languages": isinstance(own.get("languages", ()), (list, tuple)) and all(map(named, own.get("languages", ()))),
         "labels": isinstance(own.get("labels") or (), (list, tuple)),
     }  # fmt: skip

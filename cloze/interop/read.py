@@ -23,11 +23,11 @@ from cloze.errors import CheckpointError, nearest
 from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, NAMED_ROLES, Architecture, HeadTable, Setting
 from cloze.interop.arguments import derived, flat, nested
 from cloze.interop.embeddings import own_embeddings
-from cloze.interop.export import DESCRIPTION, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
+from cloze.interop.export import DESCRIPTION, OWN_ANNOTATORS, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
 from cloze.interop.files import WEIGHTS, read_json, read_tensors, read_weights
 from cloze.interop.heads import own_names, read_heads
 from cloze.interop.mapping import to_ours
-from cloze.interop.model import Head, Model, Table, defaults
+from cloze.interop.model import Annotating, Head, Model, Table, defaults
 from cloze.interop.own import own_description
 from cloze.reading import Reading
 from cloze.renamed import translated
@@ -172,8 +172,8 @@ def _model(
     languages = () if own is None else tuple(own.get("languages", ()))
     changes, changed = ((), {}) if own is None else _changes(folder, own)
     model = Model(
-        nested(arguments, architecture.part), order, network, heads, architecture.part, spare, input_edits, tables, languages,
-        changes, changed,
+        nested(arguments, architecture.part), order, network, heads, architecture.part, spare, input_edits, tables,
+        {} if own is None else _annotators(folder, own), languages, changes, changed,
     )
     model = own_embeddings(model, folder)
     roles = _roles(found, own)
@@ -331,6 +331,28 @@ def _input_edits(
     return tuple((part, arguments) for edit in own.get("input_edits", ()) for part, arguments in edit.items()), tables
 
 
+def _annotators(folder: Path, own: Mapping[str, Any]) -> dict[str, Annotating]:
+    """How the labelled layers that the network reads are made."""
+    found = {}
+    for name, described in own.get("annotators", {}).items():
+        ((part, arguments),) = described.items()
+        rest = {key: _as_mapping(value) for key, value in arguments.items() if key != "file"}
+        path = None if "file" not in arguments else folder / OWN_ANNOTATORS / Path(arguments["file"]).name
+        if path is not None and not path.is_file():
+            raise CheckpointError(
+                f"{path}: there is no such file; {DESCRIPTION} says that the layer {name!r} of a text is made with it.\n"
+                "  The copy is incomplete: copy the whole folder again."
+            )
+        found[name] = Annotating(part, rest, path)
+    return found
+
+
+def _as_mapping(value: Any) -> Any:
+    """A mapping that the description holds as pairs; any other value unchanged."""
+    pairs = isinstance(value, list) and value and all(isinstance(one, list) and len(one) == 2 for one in value)
+    return dict(value) if pairs else value
+
+
 def _changes(
     folder: Path, own: Mapping[str, Any]
 ) -> tuple[tuple[tuple[str, Mapping[str, Any]], ...], Mapping[str, Tensor]]:
@@ -359,6 +381,7 @@ def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
         part=own["part"],
         input_edits=input_edits,
         tables=tables,
+        annotators=_annotators(folder, own),
         languages=tuple(own.get("languages", ())),
         changes=changes,
         changed=changed,

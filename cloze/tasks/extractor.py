@@ -14,7 +14,7 @@ from torch import nn
 from cloze.batch import Batch
 from cloze.corpus.readers.questions import QuestionRecord, Questions
 from cloze.corpus.records.windows import windows
-from cloze.decoding.layout import Framed, Ids
+from cloze.decoding.layout import Framed, Ids, Marks
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader, evaluating
 from cloze.errors import TaskError
@@ -60,6 +60,13 @@ class PredictedAnswer(NamedTuple):
     probability: float
     margin: float
     none: float  # how probable it is that there is no answer
+
+
+class _Texts(NamedTuple):
+    """The tokens of a question and of its context, and the labelled layers of both."""
+
+    ids: tuple[Ids, Ids]
+    marks: tuple[Marks, Marks]
 
 
 class JudgedQuestion(NamedTuple):
@@ -109,6 +116,8 @@ class Extractor(Learner):
         bounds = spelled.offsets.tolist()
         own = [slice(bounds[place], bounds[place + 1]) for place in (contexts[record.context] for record in examples.each)]
         questions = self.reader.ids([record.question.strip() for record in examples.each])
+        known = dict(zip(contexts, self.reader.marks(list(contexts)), strict=True))
+        asked = self.reader.marks([record.question.strip() for record in examples.each])
         sizes = [(len(question), tokens.stop - tokens.start) for question, tokens in zip(questions, own, strict=True)]
         lengths = np.array(sizes, np.int64).reshape(-1, 2)
         number, shown = windows(lengths, self._room(lengths), self.stride)
@@ -117,7 +126,8 @@ class Extractor(Learner):
         for place, (record, question, tokens) in enumerate(zip(examples.each, questions, own, strict=True)):
             some = slice(cuts[place], cuts[place + 1])
             kept = int(shown.kept[some, 0][0])
-            each = self._windows(question[:kept], spelled.ids[tokens], shown.first[some, 1], shown.kept[some, 1])
+            texts = _Texts((question[:kept], spelled.ids[tokens]), (asked[place], known[record.context]))
+            each = self._windows(texts, shown.first[some, 1], shown.kept[some, 1])
             cut = {"question": len(question) - kept}
             made.append(QuestionRow(record, each, spelled.begin[tokens], spelled.end[tokens], cut))
         return made
@@ -140,10 +150,11 @@ class Extractor(Learner):
         assert room is not None  # there is a bound
         return room - layout.added
 
-    def _windows(self, question: Ids, context: Ids, begin: Int64, count: Int64) -> tuple[Window, ...]:
-        made = []
+    def _windows(self, texts: _Texts, begin: Int64, count: Int64) -> tuple[Window, ...]:
+        made, (question, context), (asked, known) = [], *texts
         for start, size, begins in zip(begin.tolist(), count.tolist(), best_positions(begin, count, len(context)), strict=True):
             framed = self.reader.pair([question, context[start : start + size]])
+            framed = framed.marked([asked, {name: values[start : start + size] for name, values in known.items()}])
             (framed,) = self.reader.grown([framed], min(self._bounds, default=None))
             made.append(Window(framed, np.flatnonzero(framed.part == 1), start, begins))
         return tuple(made)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cloze.corpus.readers.labelled import Table, read_table
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
+from cloze.decoding.marks import marks_around
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
 
@@ -174,7 +175,8 @@ def _gap(reader: Reader, fact: Fact) -> _Gap | str:
         return FIRST
     shown = row.ids.copy()
     shown[column] = reader.tokenizer.role(MASK)
-    return _Gap(fact, row.with_ids(shown), column, tuple(int(one.ids[place]) for one, place in found))
+    row = row.with_ids(shown).marked([marks_around(reader, shown[row.part == 0], fact.text)])
+    return _Gap(fact, row, column, tuple(int(one.ids[place]) for one, place in found))
 
 
 @torch.inference_mode()

@@ -121,6 +121,16 @@ class Annotations:
         """The names of the labels of each layer that has labels."""
         return {name: tuple(layer.labels) for name, layer in self.layers.items() if layer.labelled}
 
+    def label_marks(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[dict[str, NDArray[Any]]]:
+        """The labelled layers of each text as the fields of a row: `layers/NAME` and `labels/NAME`, (T,) each."""
+        found = self.encode(tokenizer, texts, [1] * len(texts))
+        each: list[dict[str, NDArray[Any]]] = [{} for _ in texts]
+        for name, labels in found.labels.items():
+            for field_, values in ((f"layers/{name}", found.layers[name]), (f"labels/{name}", labels)):
+                for number, own in enumerate(np.split(values, found.offsets[1:-1])):
+                    each[number][field_] = own
+        return each
+
     def require_files(self) -> None:
         """Raise `RecipeError` if a layer cannot be made, because its annotator names no file."""
         for name, layer in self.layers.items():

@@ -17,9 +17,11 @@ class Annotator(ABC):
     """A part registered under "annotator": picklable, with the same result for the same text in every process.
 
     `labelled`: its units have labels, whose names are `labels`. An annotator without a label finds the units alone.
+    `of_any_text`: it marks any text, so that a trained network can use it, too; one that only knows the texts of its file cannot.
     """
 
     labelled: ClassVar[bool] = False
+    of_any_text: ClassVar[bool] = False
 
     @property
     @abstractmethod

@@ -52,6 +52,7 @@ class LexiconAnnotator(Annotator):
     """
 
     labelled = True
+    of_any_text = True
 
     def __init__(self, *, file: str | None = None, labels: Labels | None = None, lower: bool = True) -> None:
         self.file, self.lower = file, lower
@@ -105,6 +106,7 @@ class Case(Annotator):
     """
 
     labelled = True
+    of_any_text = True
 
     @property
     def hash(self) -> str:

@@ -50,6 +50,7 @@ class WordSenses(Annotator):
     """
 
     labelled = True
+    of_any_text = True
 
     def __init__(self, *, file: str | None = None) -> None:
         self.file = file

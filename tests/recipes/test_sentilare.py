@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from cloze.exercises.predict_labels import PredictLabels
 from cloze.exercises.show import Show
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
+from cloze.text import Annotations
 
 from ..contracts.conftest import system  # noqa: F401  the fixture
 
@@ -102,7 +104,7 @@ def test_stars_are_seen_or_asked_for_and_never_both(own: Any) -> None:
     assert (batch["targets/stars"] >= 1).all()
 
 
-def test_the_folder_opens_in_transformers_and_texts_show_no_stars(own: Any, tmp_path: Path) -> None:
+def test_the_folder_opens_in_transformers_and_here_texts_show_their_words_labels_and_no_stars(own: Any, tmp_path: Path) -> None:
     from transformers import AutoModelForMaskedLM
 
     step = own.step()
@@ -115,6 +117,11 @@ def test_the_folder_opens_in_transformers_and_texts_show_no_stars(own: Any, tmp_
     network: Any = step.networks["main"]
     assert all(torch.equal(here.network.state_dict()[name], tensor) for name, tensor in network.state_dict().items())
     reader = Reader.of(here)
+    batch = reader.batch(reader.encode(["warm town"]))
+    shown = {name: batch[name].max() for name in batch if name.startswith("inputs/")}
+    assert shown == {"inputs/pos": 4, "inputs/polarity": 2}
+    assert set(here.annotations.layers) == {"pos", "polarity"}
+    reader = replace(reader, annotations=Annotations())
     batch = reader.batch(reader.encode(["a warm and quiet town"]))
     assert not [name for name in batch if name.startswith("inputs/")]
     theirs: Any = AutoModelForMaskedLM.from_pretrained(tmp_path / "run").eval()

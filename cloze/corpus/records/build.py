@@ -13,7 +13,8 @@ import numpy as np
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
 from cloze.corpus.records.store import BOUNDS, FOLDER, LINES, RecordStore
 from cloze.corpus.writer import HashedFile, StoreWriter
-from cloze.errors import RunError, counted
+from cloze.errors import CorpusError, RunError, TaskError, counted
+from cloze.text.annotate import Annotations
 from cloze.text.tokenizer import Tokenizer
 
 Say = Callable[[str], None]
@@ -23,20 +24,22 @@ _CHUNK = 1 << 20  # values renumbered together
 
 def build_records(
     paths: Sequence[str | Path], tokenizer: Tokenizer, out: str | Path, *, answer: Answer, columns: Columns,
-    classes: Sequence[str] | None = None, report: Say = lambda line: None,
+    classes: Sequence[str] | None = None, annotations: Annotations | None = None, report: Say = lambda line: None,
 ) -> RecordStore:
     """Encode labelled text into a store at `out`.
 
     `answer` is the kind of the answers, `columns` names the columns of texts and answers. `classes` are those of the training
-    text, None if this is the training text. Raises `TaskError`, with file and line, for a row that cannot be used, and `RunError`
-    if the disk is full; nothing is then left behind.
+    text, None if this is the training text; `annotations` makes further layers. Raises `TaskError`, with file and line, for a
+    row that cannot be used, and `RunError` if the disk is full; nothing is then left behind.
     """
     encode = answer.encoder(tokenizer, classes)
-    with RecordWriter(out, tokenizer, answer, columns, files=[str(path) for path in paths]) as writer:
+    found = annotations or Annotations()
+    found.require_files()
+    with RecordWriter(out, tokenizer, answer, columns, found, files=[str(path) for path in paths]) as writer:
         try:
             for path in paths:
                 for records in batches(answer.read(path, columns)):
-                    writer.add(records, encode(records, str(path)))
+                    writer.add(records, encode(records, str(path)), str(path))
             return writer.close_with(encode, report)
         except OSError as error:
             raise RunError(f"{out}: cannot write the store: {error.strerror}. Nothing was written.") from error
@@ -46,10 +49,15 @@ class RecordWriter(StoreWriter):
     """Appends records to a store under construction."""
 
     def __init__(
-        self, out: str | Path, tokenizer: Tokenizer, answer: Answer, columns: Columns, *, files: Sequence[str]
+        self, out: str | Path, tokenizer: Tokenizer, answer: Answer, columns: Columns, annotations: Annotations, *,
+        files: Sequence[str],
     ) -> None:
-        super().__init__(out, vocab_size=tokenizer.size, roles=tokenizer.roles, tokenizer_hash=tokenizer.hash)
-        self.tokenizer, self.answer = tokenizer, answer
+        super().__init__(
+            out, vocab_size=tokenizer.size, roles=tokenizer.roles, tokenizer_hash=tokenizer.hash,
+            annotations=annotations.header() if annotations else None, labels=annotations.labels,
+        )
+        self.tokenizer, self.answer, self.annotations = tokenizer, answer, annotations
+        self.marked = dict.fromkeys(annotations.layers, 0)
         self.about: dict[str, Any] = {
             "texts": list(columns.texts), "read": asdict(columns), "files": list(files),
             "columns": {name: np.dtype(kind).name for name, kind in answer.columns.items()},
@@ -60,10 +68,20 @@ class RecordWriter(StoreWriter):
         names = [LINES, *(f"{FOLDER}{name}.bin" for name in answer.columns), *([BOUNDS] if answer.ragged else [])]
         self._files |= {name: HashedFile(self.folder / name) for name in names}
 
-    def add(self, records: Sequence[Record], block: Block) -> None:
-        """Add records and their encoded block."""
+    def add(self, records: Sequence[Record], block: Block, path: str) -> None:
+        """Add records of a file and their encoded block."""
         texts = np.array([len(record.texts) for record in records], np.int64)
-        self.append(block.ids, block.word_start, np.diff(block.offsets), texts)
+        layers: dict[str, Any] = {}
+        labels: dict[str, Any] = {}
+        if self.annotations:
+            marked = self.annotations.encode(self.tokenizer, [text for one in records for text in one.texts], texts.tolist())
+            if not np.array_equal(marked.ids, block.ids):
+                raise TaskError(f"{path}: texts of this task cannot be annotated: they are not stored as they stand in the file.")
+            layers, labels = marked.layers, marked.labels
+            owner = np.repeat(np.repeat(np.arange(len(records)), texts), np.diff(block.offsets))
+            for name, layer in layers.items():
+                self.marked[name] += len(np.unique(owner[layer > 0]))
+        self.append(block.ids, block.word_start, np.diff(block.offsets), texts, layers=layers, labels=labels)
         self._files[LINES].write(np.array([record.line for record in records], np.int64))
         for name, values in block.columns.items():
             self._files[f"{FOLDER}{name}.bin"].write(values)
@@ -91,6 +109,13 @@ class RecordWriter(StoreWriter):
         report(f"{files}: {', '.join([*found, *([counted(len(classes), 'class')] if classes else [])])}")
         for remark in encoder.remarks:
             report(remark)
+        for name, count in self.marked.items():
+            if not count and not self.annotations.layers[name].of_any_text:
+                raise CorpusError(
+                    f"{files}: the file of the annotation layer {name!r} has none of these texts. Nothing was written.\n"
+                    "  Give one with the texts of all files, for training and for dev, as they stand there."
+                )
+            report(f"{files}: {counted(count, 'record')} with units of the layer {name}")
         made = self.finish(
             {"records": self.documents, "tokens": self.tokens},
             lambda folder: self.tokenizer.save(folder, length=512, frame_single="{A}", frame_pair="{A} {B}"),

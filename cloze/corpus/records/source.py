@@ -25,13 +25,17 @@ from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError, TaskError
 from cloze.registry import Part, lookup, register
 from cloze.rows import Rows
+from cloze.text.annotate import Annotations
 
 if TYPE_CHECKING:
+    from cloze.text.annotator import Annotator
     from cloze.text.tokenizer import Tokenizer
 
     AnswerPart = Answer | str
+    AnnotatorParts = dict[str, Annotator]
 else:
     AnswerPart = Part["answer"]
+    AnnotatorParts = dict[str, Part["annotator"]]  # noqa: F821  the name of a kind
 
 Say = Callable[[str], None]
 
@@ -47,6 +51,7 @@ class Records(Source):
     columns: the names of a file's columns if it has no header.
     format, quoting: how the file is written, if that cannot be seen from its name and its rows (`tsv`, `csv`, `jsonl`,
       `parquet`; `none`, `standard`).
+    annotate: annotators of the texts, each under the name of the layer that it makes.
     new_words: adds words that the vocabulary lacks, for networks that read the spelling of words.
     length: the length of the network's input. A longer row loses the end of its longest text.
     stride: a longer row becomes several windows over its last text instead, each `stride` tokens after the previous one.
@@ -63,7 +68,7 @@ class Records(Source):
         self, *, length: Count | None = None, text: str = "text", text_b: str | None = None, label: str = "label",
         answer: AnswerPart = "class", columns: list[str] | None = None, format: Format | None = None,
         quoting: Quoting = "auto", stride: Count | None = None, pool: Natural = 50,
-        new_words: bool = False,
+        new_words: bool = False, annotate: AnnotatorParts | None = None,
     ) -> None:
         given = [text, label] if text_b is None else [text, text_b, label]
         if len(set(given)) < len(given):
@@ -75,7 +80,9 @@ class Records(Source):
         parts |= {"choices"} if self.answer.lists else set()
         if self.answer.lists and (text_b is None or stride is not None):
             raise RecipeError("records: a choice among texts needs their column, text_b, and has no stride.")
-        self.gives = frozenset({"tokens", "length", "document", "word_start", *parts, *self.answer.gives})
+        self.annotations = Annotations(layers=annotate or {})
+        layers = {f"layers/{name}" for name in self.annotations.layers} | {f"labels/{name}" for name in self.annotations.labels}
+        self.gives = frozenset({"tokens", "length", "document", "word_start", *parts, *layers, *self.answer.gives})
 
     def knowing(self, paths: Sequence[str | Path], tokenizer: Tokenizer | None) -> Tokenizer:
         """The tokenizer for the text; with `new_words`, one that knows all words of these files."""
@@ -98,7 +105,8 @@ class Records(Source):
         """Encode files into a store at `out`; with `known`, the store of the training text, its classes are used."""
         classes = known.classes or None if isinstance(known, RecordStore) else None
         made = build_records(
-            paths, tokenizer, out, answer=self.answer, columns=self.columns, classes=classes, report=report
+            paths, tokenizer, out, answer=self.answer, columns=self.columns, classes=classes, annotations=self.annotations,
+            report=report,
         )
         if isinstance(known, RecordStore) and made.about["given"] != known.about["given"]:
             given, wanted = (", ".join(f"{n} {name}" for name, n in one.about["given"].items()) for one in (made, known))
@@ -116,6 +124,7 @@ class Records(Source):
                 f"{store.path}: this store holds running text, not labelled records.\n"
                 "  Give the labelled file itself."
             )
+        store.require_annotations(self.annotations, whose="the source")
         records = split_documents(store.documents, held_out)[part]
         return BoundRecords(self, store, records, seed=seed, entry=entry, batch=batch)
 
@@ -206,6 +215,7 @@ class BoundRecords:
             arrays["choices"] = self.choices(plan, items)
         if "word_start" in want:
             arrays["word_start"] = self.store.words(index)
+        arrays |= {name: layer[index] for name, layer in self.store.aligned.items() if name in want}
         answers = self.source.answer.fields(self.store.answers(records), shown, len(self.store.classes))
         return Rows({**arrays, **answers}, checked=True)
 

@@ -1,0 +1,41 @@
+"""Labelled layers of texts that a network reads: around masks, and padded to a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.decoding.layout import Framed, Ids, Marks
+
+
+def marks_around(reader: Any, ids: Ids, text: str) -> Marks:
+    """The labelled layers of one text with masks, whose tokens are `ids`. Nothing is known of a mask, and no unit spans one."""
+    if not reader.annotations:
+        return {}
+    mask, literal = reader.tokenizer.role("[MASK]"), reader.tokenizer.literals.get("[MASK]", "[MASK]")
+    at = np.flatnonzero(ids == mask)
+    pieces = text.replace("[MASK]", literal).split(literal)
+    found: dict[str, NDArray[Any]] = {}
+    for first, last, marks in zip([0, *(at + 1)], [*at, len(ids)], reader.marks(pieces), strict=False):
+        for name, values in marks.items():
+            own = found.setdefault(name, np.zeros(len(ids), values.dtype))
+            if len(values) == last - first:
+                own[first:last] = values
+    return found
+
+
+def padded_marks(rows: Sequence[Framed], tokens: NDArray[np.int64], mask: int) -> dict[str, NDArray[Any]]:
+    """The labelled layers of rows with the padded `tokens` (B, L). A unit with a token that is the `mask` has no label."""
+    found: dict[str, NDArray[Any]] = {}
+    for number, row in enumerate(rows):
+        for name, values in row.marks.items():
+            found.setdefault(name, np.zeros(tokens.shape, values.dtype))[number, : len(row)] = values
+    for name in [name for name in found if name.startswith("layers/")]:
+        layer, labels = found[name], found["labels/" + name.removeprefix("layers/")]
+        unit = np.cumsum(layer == 1).reshape(layer.shape)
+        hidden = np.isin(unit, unit[(tokens == mask) & (layer > 0)]) & (layer > 0)
+        layer[hidden], labels[hidden] = 0, 0
+    return found

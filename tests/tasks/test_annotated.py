@@ -1,0 +1,122 @@
+"""Labelled layers in use: a checkpoint that reads them keeps its annotator, or is given one with the texts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cloze.assembly.build import load_checkpoint
+from cloze.assembly.finetune import finetune
+from cloze.cli.main import main
+from cloze.corpus import RecordStore, Store
+from cloze.corpus.linking import link_text, linker_of
+from cloze.decoding.reader import Reader
+
+NAMES = [chr(0x4E00 + number) + chr(0x5E00 + number) for number in range(40)]  # to the tokenizer, all but three are the same
+SMALL = [
+    "length=24", "text.tokenizer.size=58", "network.entities.width=4", "network.layers=2", "network.width=32", "network.heads=2",
+    "network.feed_forward.inner=32", "network.mix_at=0", "network.entities.heads=2", "network.dropout=0.0", "training.batch=4",
+    "objectives[2].entity_width=4", "training.held_out=0.0",
+]
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Names of cats and dogs, which only the vectors of entities tell apart, and a checkpoint that links names itself."""
+    made, draw = tmp_path_factory.mktemp("town"), np.random.default_rng(0)
+    kinds = draw.integers(0, 2, len(NAMES))
+    vectors = draw.normal(0, 0.5, (len(NAMES), 4))
+    vectors[:, 0] = np.where(kinds == 0, 3, -3)
+    (made / "entities.tsv").write_text("".join(f"Q{n}\t{name}\n" for n, name in enumerate(NAMES)))
+    rows = [f"Q{n} {' '.join(f'{x:.3f}' for x in row)}\n" for n, row in enumerate(vectors)]
+    (made / "vectors.txt").write_text(f"{len(NAMES)} 4\n" + "".join(rows))
+    records = [
+        json.dumps({"text": f"we met {name} today", "spans": [[7, 9]], "label": ("cat", "dog")[kind]}) + "\n"
+        for name, kind in zip(NAMES, kinds, strict=True)
+    ]
+    (made / "train.jsonl").write_text("".join(records[:28]))
+    (made / "dev.jsonl").write_text("".join(records[28:]))
+    texts = "".join(f"we met {name} today . it was a nice day .\n\n" for name in ["x1", "y2", "z3"] * 5 + NAMES[:3])
+    (made / "text.txt").write_text(texts)
+    linker = f"text.annotate.entity={{linker: {{file: {made / 'entities.tsv'}}}}}"
+    values = [word for value in [*SMALL, linker] for word in ("--set", value)]
+    words = ["pretrain", "ernie-thu", "--corpus", str(made / "text.txt"), "--bind", f"entities={made / 'vectors.txt'}", *values]
+    assert main([*words, "--size", "tiny", "--as-published", "--budget", "1steps", "--out", str(made / "run")]) == 0
+    files = [made / "train.jsonl", made / "dev.jsonl"]
+    link_text(files, linker_of([str(made / "entities.tsv")]), made / "m.jsonl", format="auto:text")
+    return made
+
+
+def tuned(town: Path, start: str, out: str, **given: Any) -> float:
+    values = ["length=12", "training.batch=8", "training.epochs=10", "training.rate.peak=2e-2", "network.dropout=0.0"]
+    made = finetune(
+        town / start, train=[str(town / "train.jsonl")], dev=[str(town / "dev.jsonl")], out=town / out, overrides=values,
+        task="span_classification", report=lambda line: None, **given,
+    )
+    return float(made.described["dev"]["accuracy"])
+
+
+def measured(capsys: pytest.CaptureFixture[str], folder: Path, town: Path, *words: str) -> float:
+    assert main(["evaluate", str(folder), str(town / "dev.jsonl"), "--json", *words]) == 0
+    return float(json.loads(capsys.readouterr().out)[str(town / "dev.jsonl")]["metrics"]["accuracy"])
+
+
+def test_a_label_that_only_entities_tell_is_learned_and_the_linker_stays_with_the_folder(
+    town: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tuned(town, "run", "kept") == 1.0
+    capsys.readouterr()
+    assert measured(capsys, town / "kept", town) == 1.0
+    opened = load_checkpoint(town / "kept")
+    (row,) = Reader.of(opened).encode([f"we met {NAMES[-1]} today"])
+    assert row.marks["labels/entity"].tolist() == [0, 0, 0, 40, 40, 0, 0]
+    assert Reader.of(opened).batch([row])["items/entity"].tolist() == [[40]]
+    store = Store.open(town / "kept" / "cloze" / "corpus" / "main" / "store")
+    assert isinstance(store, RecordStore) and int((store.layers["entity"] == 1).sum()) == 28
+
+
+def test_mentions_are_given_with_the_texts_and_without_them_nothing_is_known(
+    town: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = f"entity=mentions:{town / 'm.jsonl'}"
+    assert tuned(town, "run", "given", annotate=[given]) == 1.0
+    assert not (town / "given" / "cloze" / "annotators").exists()
+    capsys.readouterr()
+    assert measured(capsys, town / "given", town) <= 0.75
+    assert measured(capsys, town / "given", town, "--annotate", given) == 1.0
+    assert measured(capsys, town / "given", town, "--annotate", f"entity=linker:{town / 'entities.tsv'}") == 1.0
+
+
+def test_the_twin_without_an_annotator_learns_nothing(town: Path) -> None:
+    shutil.copytree(town / "run", town / "twin")
+    about = json.loads((town / "twin" / "cloze" / "network.json").read_text())
+    del about["annotators"]["entity"]["linker"]["file"]
+    (town / "twin" / "cloze" / "network.json").write_text(json.dumps(about))
+    assert tuned(town, "twin", "plain") <= 0.75
+
+
+def test_a_masked_name_tells_no_entity(town: Path) -> None:
+    reader = Reader.of(load_checkpoint(town / "run"))
+    (row,) = reader.encode([f"we met {NAMES[5]} today"])
+    assert reader.batch([row.masked(np.array([4]), reader.tokenizer.role("[MASK]"))])["items/entity"].tolist() == [[0]]
+
+
+@pytest.mark.parametrize(("given", "expected"), [
+    ("entty=mentions:m.jsonl", "--annotate entty: this checkpoint reads no layer of that name. Did you mean 'entity'?"),
+    ("entity", "--annotate entity: expected NAME=PART:FILE or NAME=FILE"),
+    ("entity=mentions:other.jsonl", "the file of the annotation layer 'entity' has none of these texts. Nothing was written."),
+    ("entity=mentions:none.jsonl", "none.jsonl: no such file"),
+])
+def test_an_annotation_that_does_not_fit_is_an_error_in_words(
+    town: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, given: str, expected: str
+) -> None:
+    monkeypatch.chdir(town)
+    Path("other.jsonl").write_text('{"text": "Paris is here", "spans": [{"start": 0, "end": 5, "id": "Q1"}]}\n')
+    words = ["finetune", "run", "--task", "span_classification", "--train", "train.jsonl", "--dev", "dev.jsonl"]
+    assert main([*words, "--annotate", given, "--out", "out"]) == 2
+    assert expected in capsys.readouterr().err
