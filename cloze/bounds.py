@@ -7,9 +7,10 @@ Only recipes are checked: a part built in Python takes what it is given. Not a n
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Gt, Le, Lt, Predicate
 
 #: A probability, or a part of a whole: 0 … 1.
 Share = Annotated[float, Ge(0), Le(1)]
@@ -23,6 +24,8 @@ NonNegative = Annotated[float, Ge(0)]
 Count = Annotated[int, Ge(1), Le(1 << 40)]
 #: A whole number of 0 or more.
 Natural = Annotated[int, Ge(0), Le(1 << 40)]
+#: A stretch of time: 90s, 20m, 1.5h, 2d.
+Duration = Annotated[str, Predicate(lambda text: re.fullmatch(r"(?=.*[1-9])(\d+\.?\d*|\.\d+)(s|m|min|h|d)", text) is not None)]
 DEEPEST = 4096
 #: Layers of a network. The deepest transformers published have 1,000 (Wang et al., DeepNet, 2022).
 Depth = Annotated[int, Ge(1), Le(DEEPEST)]

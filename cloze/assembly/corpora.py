@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +23,11 @@ from cloze.text import Annotations, Tokenizer
 from cloze.text import TextSpec as Trainable
 from cloze.text.segment import segmenter_of
 from cloze.text.training import train
+from cloze.training.lock import LOCK
 
 Say = Callable[[str], None]
+
+_UNSEEN, _REMIND = 60.0, 600.0  # seconds: after which a lock must be seen, and between two lines of a process that waits
 
 
 def open_corpus(
@@ -151,8 +155,22 @@ class Text:
     how: Mapping[str, Any]
 
     def wait_until_built(self, run: Path | None) -> bool:
-        """As `is_built`; under torchrun every rank but the first waits until the first has built the store."""
+        """As `is_built`; of several processes, all but the first wait until the first has built the store.
+
+        They say so from time to time. Raises `CorpusError` if what the first process writes cannot be seen from here.
+        """
+        begun, told = time.monotonic(), 0.0
         while not (found := self.is_built(run)) and _rank() != 0:
+            waited = time.monotonic() - begun
+            if waited > _UNSEEN and not any((above / LOCK).exists() for above in self.folder.parents):
+                raise CorpusError(
+                    f"rank {_rank()}: rank 0 builds the text into {self.folder}, but nothing of it reaches this host.\n"
+                    "  Put --out on a disk that all hosts share, or build a store first and give each host a copy of it: "
+                    "cloze corpus build TEXT --out STORE, then --corpus STORE."
+                )
+            if waited - told > _REMIND:
+                told = waited
+                sys.stderr.write(f"rank {_rank()}: has waited {waited / 60:.0f} min for rank 0 to build {self.folder}\n")
             time.sleep(0.5)
         return found
 

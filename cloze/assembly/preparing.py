@@ -112,8 +112,10 @@ def prepare(
         optimizer=build_part(loaded.training.optimizer), rate=build_part(loaded.training.rate),
         record=record,
         selection=selection,
-        training=replace(training_of(loaded), tensorboard=request.tensorboard, strategy=request.strategy), phases=phases,
-        odds=odds_of(loaded, stores),
+        training=replace(
+            training_of(loaded), tensorboard=request.tensorboard, strategy=request.strategy, shard=request.shard
+        ),
+        phases=phases, odds=odds_of(loaded, stores),
         mixing=loaded.mixing, train={name: unfreezing(loaded, name) for name in loaded.networks},
         layerwise=None if loaded.training.layerwise_rates is None else build_part(loaded.training.layerwise_rates),
         seed=seed, device=request.device, bytes_per_token=bytes_per_token(stores), extend=request.extend,
@@ -237,7 +239,9 @@ def training_of(recipe: Recipe) -> Training:
     t = recipe.training
     return Training(
         clip=t.clip, precision=t.precision, compile=t.compile, evaluate_every=t.evaluate_every,
-        checkpoint_every=t.checkpoint_every, keep=t.keep, keep_steps=tuple(t.keep_steps), log_every=t.log_every,
+        checkpoint_every=t.checkpoint_every if isinstance(t.checkpoint_every, int) else None,
+        checkpoint_seconds=Budget.parse(t.checkpoint_every).amount if isinstance(t.checkpoint_every, str) else None,
+        keep=t.keep, keep_steps=tuple(t.keep_steps), log_every=t.log_every,
         nominal_steps=t.steps, divide=t.divide, engine=t.engine,
     )
 

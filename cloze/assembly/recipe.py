@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cloze.assembly.canonical import to_json
 from cloze.assembly.document import Where
 from cloze.assembly.parts import builder_of, class_of
-from cloze.bounds import BelowOne, Count, Natural, Positive
+from cloze.bounds import BelowOne, Count, Duration, Natural, Positive
 from cloze.errors import RecipeError
 from cloze.reading import Reading
 from cloze.registry import Part
@@ -189,10 +189,10 @@ class TrainingSpec:
     """How the recipe is trained. The signature is the schema of `training:`.
 
     `batch` counts examples per update over all ranks; `micro_batch` those that one device holds at once. `steps`, `epochs`
-    or `tokens` is the published budget, which `--budget` overrides. `evaluate_every` is a share of the budget, or
-    every `epoch`. `layerwise_rates` gives each depth group of a network its learning rate. A loss is the mean over its targets,
-    or its sum divided by the rows of the step or by nothing (`divide`). `engine`: whether a compiled engine trains where one fits
-    the recipe (`auto`), must (`compiled`) or may not (`loop`).
+    or `tokens` is the published budget, which `--budget` overrides. `evaluate_every` is a share of the budget, or every `epoch`;
+    `checkpoint_every` is a number of steps or a duration. `layerwise_rates` gives each depth group its learning rate.
+    A loss is the mean over its targets, or its sum divided by the rows of the step or by nothing (`divide`). `engine`: whether a
+    compiled engine trains where one fits the recipe (`auto`), must (`compiled`) or may not (`loop`).
     """
 
     optimizer: OptimizerPart
@@ -212,7 +212,7 @@ class TrainingSpec:
     workers: Natural = 0
     held_out: BelowOne = 0.01
     evaluate_every: BelowOne | Literal["epoch"] = 0.1
-    checkpoint_every: Count | None = None
+    checkpoint_every: Count | Duration | None = None
     keep: Natural = 2
     keep_steps: tuple[int, ...] = ()
     log_every: Count | None = None

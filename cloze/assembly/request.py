@@ -91,7 +91,7 @@ class Request:
     `held_out` the files of held-out text that replace a share of the corpus, `init` the folders that networks start from by
     name ("" is the exported one), `measure` texts by name that the run is measured on
     before and after. `command` is the command that started the run, as words. `until`: the share of the budget at which the run
-    pauses.
+    pauses. `shard`: under FSDP, how many processes hold the parameters once.
     """
 
     command_line: CommandLine
@@ -114,6 +114,7 @@ class Request:
     verbose: bool = False
     command: tuple[str, ...] = ()
     until: float = 1.0
+    shard: int | None = None
 
     def continues(self, recipe: Recipe) -> bool:
         """Whether the exported network of a recipe starts from a checkpoint that the user gave."""
@@ -134,7 +135,7 @@ def requested(
 ) -> tuple[Recipe, Request]:
     """The checked recipe of a `cloze pretrain`, and the request. Each argument is one of its options; `options` are those that
     are fields of `Request` as they are: `tokenizer`, `seed`, `device`, `extend`, `tensorboard`, `strategy`, `report`, `verbose`,
-    `until`.
+    `until`, `shard`.
 
     Raises a `ClozeError` before any text is read.
     """

@@ -24,7 +24,7 @@ from cloze.assembly.document import Node, from_data
 from cloze.assembly.faults import Faults
 from cloze.assembly.recipe import PartSpec
 from cloze.assembly.user_files import file_to_give
-from cloze.bounds import NonNegative
+from cloze.bounds import Duration, NonNegative
 from cloze.errors import RecipeError, UnknownPart, nearest
 from cloze.registry import GivenMark, LiveMark, PartMark, as_data, choices, kind_of_parts, marks, parameters, section_of
 from cloze.renamed import advice
@@ -333,6 +333,7 @@ def _why(error: ValueError, p: Argument, node: Node) -> tuple[str, str]:
 _ANY = 1 << 40  # an upper bound that messages do not mention
 _words: dict[Any, str] = {
     Any: "any value", int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null",
+    Duration: "a duration such as 20m",
 }
 _plurals: dict[Any, str] = {Any: "values", int: "whole numbers", float: "numbers", str: "texts", bool: "truth values"}
 

@@ -55,7 +55,10 @@ def command(
     until: Annotated[
         float, typer.Option(help="Pause at this share of the budget, such as 0.3; the same command without it goes on.")
     ] = 1.0,
-    strategy: Annotated[str, typer.Option(help="Under torchrun: ddp, or fsdp, which shards parameters.")] = "ddp",
+    strategy: Annotated[str, typer.Option(help="Of several processes: ddp, or fsdp, which shards parameters.")] = "ddp",
+    shard: Annotated[
+        int | None, typer.Option(help="With fsdp: how many processes hold the parameters once, as those of a host; default: all.")
+    ] = None,
     with_files: WithFiles = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     verbose: Annotated[
@@ -85,7 +88,7 @@ def command(
             recipe, corpus, out or "RUN", budget=budget, size=size, overrides=overrides or [], with_files=with_files or [],
             tokenizer=tokenizer, held_out=held_out, init=init or [], text_format=with_column(text_format, column, encoding),
             binds=binds or [], seed=seed, device=device, as_published=as_published, extend=extend, tensorboard=tensorboard,
-            strategy=strategy, verbose=verbose, measure=measure or [], until=until,
+            strategy=strategy, verbose=verbose, measure=measure or [], until=until, shard=shard,
         )
         if plan:
             from cloze.assembly.planning import plan_request

@@ -1,33 +1,49 @@
-"""Ranks: torchrun, DDP or FSDP2 around the single `Step`, and what all ranks must agree on."""
+"""Ranks: the processes of a run, DDP or FSDP2 around the single `Step`, and what all ranks must agree on.
+
+Whatever starts the processes sets RANK and WORLD_SIZE in each: torchrun, srun, mpirun with a wrapper, Ray Train. They meet at
+MASTER_ADDR and MASTER_PORT, unless their process group exists already. None waits for another longer than CLOZE_TIMEOUT (30 min).
+"""
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from cloze.errors import BudgetError, DeviceError, RunError, UserError
+from cloze.training.budget import Budget
 from cloze.training.precision import choose_device
 from cloze.training.step import Step
 
 Strategy = Literal["ddp", "fsdp"]
 
+_TIMEOUT = "30m"
+_LOST = re.compile(r"(?i)timed? ?out|connection (closed|reset|refused)|broken pipe|peer|socket|watchdog")
+
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among the processes of the run. One process alone is rank 0 of 1 and never communicates."""
+    """This process among the processes of the run. One process alone is rank 0 of 1 and never communicates.
+
+    `shard` is how many ranks share one copy of the parameters under FSDP (None: all of them).
+    """
 
     rank: int
     world: int
     device: torch.device
     strategy: Strategy = "ddp"
+    shard: int | None = None
 
     @property
     def first(self) -> bool:
@@ -40,7 +56,7 @@ class Ranks:
         return self.world > 1 and self.strategy == "fsdp"
 
     def add(self, numbers: Sequence[float]) -> list[float]:
-        """Sums over all ranks, on the CPU: the device is never waited for."""
+        """Sums over all ranks in one collective, on the CPU where the group can: then the device is not waited for."""
         return self._reduce(numbers, dist.ReduceOp.SUM) if self.world > 1 else list(numbers)
 
     def least(self, number: float) -> float:
@@ -63,17 +79,57 @@ class Ranks:
         dist.all_gather(found, padded)
         return [one[:count] for one, count in zip(found, counts, strict=True)]
 
+    def share(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The first rank's tensor on every rank; the others give one of its shape and type, which may be on `meta`."""
+        if self.world == 1:
+            return tensor
+        sent = tensor.to(self.meeting) if self.first else torch.empty(tensor.shape, dtype=tensor.dtype, device=self.meeting)
+        if sent.numel():
+            dist.broadcast((sent := sent.contiguous()).reshape(-1).view(torch.uint8), src=0)
+        return sent
+
+    def share_data(self, data: Any = None) -> Any:
+        """The first rank's plain data (JSON) on every rank."""
+        if self.world == 1:
+            return data
+        text = json.dumps(data).encode() if self.first else b""
+        size = int(self.add([float(len(text))])[0])
+        sent = torch.frombuffer(bytearray(text), dtype=torch.uint8) if self.first else torch.empty(size, dtype=torch.uint8)
+        return json.loads(bytes(self.share(sent).tolist()))
+
+    def share_tensors(self, tensors: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
+        """The names of the first rank's tensors with the tensors themselves there, and on `meta` on all other ranks.
+
+        `share` then brings them one by one, so that no other rank ever holds all of them.
+        """
+        if self.world == 1:
+            return dict(tensors or {})
+        known = {name: [list(one.shape), str(one.dtype).removeprefix("torch.")] for name, one in (tensors or {}).items()}
+        known = self.share_data(known)
+        if self.first:
+            return dict(tensors or {})
+        return {name: torch.empty(shape, dtype=getattr(torch, kind), device="meta") for name, (shape, kind) in known.items()}
+
+    @property
+    def meeting(self) -> torch.device:
+        """Where tensors meet those of other ranks: on the CPU if the process group has a backend for it, else on the device."""
+        has_cpu = "cpu" in str(dist.get_backend_config()) or dist.get_backend() == "gloo"
+        return torch.device("cpu") if has_cpu else self.device
+
     def _reduce(self, numbers: Sequence[float], operation: Any) -> list[float]:
-        together = torch.tensor(numbers, dtype=torch.float64)
+        together = torch.tensor(numbers, dtype=torch.float64, device=self.meeting)
         dist.all_reduce(together, op=operation)
         return cast(list[float], together.tolist())
 
-    def wrap(self, step: Step) -> nn.Module:
-        """The module to call: `step` itself, or `step` under DDP or FSDP2. `step` keeps its parameters' names."""
+    def wrap(self, step: Step, *, half: bool = False) -> nn.Module:
+        """The module to call: `step` itself, or `step` under DDP or FSDP2. `step` keeps its parameters' names.
+
+        With `half`, FSDP gathers parameters in bfloat16; gradients are added in float32.
+        """
         if self.world == 1:
             return step
         if self.strategy == "fsdp":
-            _shard(step, self.device)
+            _shard(step, self.device, self.shard, half=half)
             return step
         from torch.nn.parallel import DistributedDataParallel
 
@@ -93,27 +149,84 @@ class Ranks:
 
 
 def processes() -> int:
-    """How many processes torchrun started, 1 without it."""
+    """How many processes this one belongs to (WORLD_SIZE), 1 if it runs alone."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @contextmanager
-def join(device: str = "auto", strategy: Strategy = "ddp") -> Iterator[Ranks]:
-    """Join the processes that torchrun started (RANK, WORLD_SIZE, LOCAL_RANK) until this one ends; without torchrun, a single
-    rank."""
+def join(device: str = "auto", strategy: Strategy = "ddp", shard: int | None = None) -> Iterator[Ranks]:
+    """Join the processes of the run (RANK, WORLD_SIZE, LOCAL_RANK) until this one ends; alone without them.
+
+    Raises:
+        UserError: MASTER_ADDR, MASTER_PORT or RANK is missing, or `shard` does not divide the number of ranks.
+        RunError: another process is gone, or did not come within the time limit.
+    """
     world, chosen = processes(), choose_device(device)
     if world == 1:
         yield Ranks(0, 1, chosen)
         return
+    if shard is not None and (strategy != "fsdp" or world % shard):
+        raise UserError(
+            f"--shard {shard}: is for --strategy fsdp, and must divide the number of processes, {world}: each group of so many "
+            "holds the parameters once."
+        )
     if chosen.type == "cuda":
-        chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        local = os.environ.get("LOCAL_RANK", str(int(os.environ.get("RANK", "0")) % max(1, torch.cuda.device_count())))
+        chosen = torch.device("cuda", int(local))
         torch.cuda.set_device(chosen)
     if not dist.is_initialized():
-        # Once a process: torch's functional collectives, FSDP's among them, do not find a second group of the same name.
-        dist.init_process_group("cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo")
-        atexit.register(_leave)
-    yield Ranks(dist.get_rank(), world, chosen, strategy)
-    dist.barrier()  # a rank that leaves early closes connections that the others still use, and gloo then aborts
+        _meet(chosen, world)
+    ranks = Ranks(dist.get_rank(), world, chosen, strategy, shard)
+    try:
+        yield ranks
+        dist.barrier()  # a rank that leaves early closes connections that the others still use, and gloo then aborts
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or not _LOST.search(str(error)):
+            raise
+        raise RunError(
+            f"rank {ranks.rank} of {world}: lost another process, or waited for it longer than {time_limit()}: "
+            f"{str(error).strip().splitlines()[0]}\n"
+            "  Its own output says why it ended. Start all processes again: the run continues from its last checkpoint "
+            "(torchrun --max-restarts does so by itself).\n"
+            "  If a step or a checkpoint really takes so long, allow more: CLOZE_TIMEOUT=2h."
+        ) from error
+
+
+def time_limit() -> timedelta:
+    """How long a process waits for another one: CLOZE_TIMEOUT, such as 90s, 30m or 2h."""
+    given = os.environ.get("CLOZE_TIMEOUT", _TIMEOUT)
+    try:
+        budget = Budget.parse(given)
+    except BudgetError:
+        budget = None
+    if budget is None or budget.kind != "seconds":
+        raise UserError(f"CLOZE_TIMEOUT={given}: expected a duration, such as 90s, 30m or 2h.")
+    return timedelta(seconds=budget.amount)
+
+
+def _meet(device: torch.device, world: int) -> None:
+    """Make the process group of all ranks.
+
+    Once a process: torch's functional collectives, FSDP's among them, do not find a second group of the same name.
+    """
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+    if missing:
+        raise UserError(
+            f"WORLD_SIZE is {world}, but {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set.\n"
+            "  torchrun sets all of them. With srun or mpirun, set RANK and WORLD_SIZE from their own variables "
+            "(RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS),\n  and MASTER_ADDR and MASTER_PORT to the first host and a free port."
+        )
+    limit = time_limit()
+    try:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=limit)
+    except (RuntimeError, ValueError) as error:
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise DeviceError(
+            f"rank {os.environ['RANK']} of {world}: the processes did not all meet at {where} within {limit}: "
+            f"{str(error).strip().splitlines()[0]}\n"
+            "  Start as many as WORLD_SIZE says, each with a RANK of its own, where MASTER_ADDR can be reached."
+        ) from error
+    atexit.register(_leave)
 
 
 def _leave() -> None:
@@ -126,23 +239,27 @@ def _leave() -> None:
     time.sleep(0.2)
 
 
-def _shard(step: Step, device: torch.device) -> None:
+def _shard(step: Step, device: torch.device, shard: int | None, *, half: bool) -> None:
     """FSDP2: each depth group that shares no parameter is a shard group; the rest belongs to the root, gathered for the whole
     step.
 
     torch refuses a parameter that is visible to two groups, so tied embeddings and heads go to the root; so do layers
-    whose maps other layers use (`lends`), which are gathered there.
+    whose maps other layers use (`lends`), which are gathered there. With `shard`, so many ranks hold the parameters once, and the
+    groups are copies of one another: parameters are gathered within a group, gradients are then added over the groups.
     """
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    world = dist.get_world_size()
+    shape, names = ((world,), ("shard",)) if shard is None else ((world // shard, shard), ("copy", "shard"))
+    mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if half else MixedPrecisionPolicy()
     owners: dict[int, int] = {}
     for _, parameter in step.named_parameters(remove_duplicate=False):
         owners[id(parameter)] = owners.get(id(parameter), 0) + 1
     networks: list[Any] = list(step.networks.values())
     for group in [group for network in networks for group in network.depth_groups()[1:]]:
         if not getattr(group, "lends", False) and all(owners[id(parameter)] == 1 for parameter in group.parameters()):
-            fully_shard(group, mesh=mesh)
-    fully_shard(step, mesh=mesh, reshard_after_forward=False)
+            fully_shard(group, mesh=mesh, mp_policy=policy)
+    fully_shard(step, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
     register_fsdp_forward_method(step, "run")

@@ -41,7 +41,7 @@ def train(run: Run, engines: Sequence[Engine] = ()) -> Outcome:
     """
     run.check()
     choice = choose(run, engines, processes())
-    with join(choice.device, run.training.strategy) as ranks:
+    with join(choice.device, run.training.strategy, run.training.shard) as ranks:
         return _train(run, ranks, choice)
 
 
@@ -64,8 +64,9 @@ def _train(run: Run, ranks: Ranks, choice: Choice) -> Outcome:
                     session.checkpoint()
                 elif session.reached:
                     session.pause()
+                session.saver.finish()
                 session.stop(_why(session))
-            paused = session.reached and session.share < 1 and not session.settled
+            paused = session.reached and session.share < 1 and not session.stalled
             reason = interrupt.name or "signal" if session.stopping else PAUSED if paused else "budget"
             done, compiled = not session.stopping and not paused, choice.engine is not None
             return Outcome(

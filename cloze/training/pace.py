@@ -52,10 +52,10 @@ class Rehearsal(Session):
         """Forget what was measured."""
         self.meter.clear()
 
-    def evaluate(self) -> None:
+    def evaluate(self, *, observed: bool = True) -> None:
         """Measure nothing."""
 
-    def checkpoint(self) -> None:
+    def checkpoint(self, *, behind: bool = False) -> None:
         """Keep nothing."""
 
 

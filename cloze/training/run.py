@@ -35,8 +35,10 @@ class Training:
     """The values of a recipe's `training` and of the command line that the loop itself reads.
 
     `evaluate_every` is a share of the budget, or `epoch`. `checkpoint_every` and `log_every` are steps; None: a tenth of the
-    budget, and one five-hundredth. `keep` is how many of the last checkpoints stay, `keep_steps` are checkpoints made and kept.
-    A loss is divided by its targets, by the rows of the step or by nothing (`divide`); `engine` is the engine that may train it.
+    budget, and one five-hundredth. `checkpoint_seconds` are seconds of training between checkpoints, in place of steps. `keep` is
+    how many of the last checkpoints stay, `keep_steps` are checkpoints made and kept. A loss is divided by its targets, by the
+    rows of the step or by nothing (`divide`); `engine` is the engine that may train it. `shard`: under FSDP, how many ranks hold
+    the parameters once (None: all).
     """
 
     clip: float | None = 1.0
@@ -44,6 +46,7 @@ class Training:
     compile: bool | Literal["auto"] = "auto"
     evaluate_every: float | Literal["epoch"] = 0.1
     checkpoint_every: int | None = None
+    checkpoint_seconds: float | None = None
     keep: int = 2
     keep_steps: tuple[int, ...] = ()
     log_every: int | None = None
@@ -52,6 +55,7 @@ class Training:
     engine: Literal["auto", "loop", "compiled"] = "auto"
     tensorboard: bool = False
     strategy: Strategy = "ddp"
+    shard: int | None = None
 
 
 @dataclass(frozen=True)

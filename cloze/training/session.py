@@ -18,10 +18,9 @@ from cloze.batching.deck import Deck
 from cloze.errors import RunError
 from cloze.networks.blocks.dropout import set_dropouts
 from cloze.networks.blocks.observer import Observer
-from cloze.training.averaged import averaged, averages, observe_loss
+from cloze.training.averaged import averages, observe_loss
 from cloze.training.baselines import not_learning, with_measured
 from cloze.training.carry import Carries, Carry
-from cloze.training.checkpoint import Checkpoints
 from cloze.training.distribution import Ranks
 from cloze.training.freezing import Freezing
 from cloze.training.hardware import allocator_hint, environment, keep_memory, matrix_rate
@@ -32,15 +31,8 @@ from cloze.training.phases import phase_at
 from cloze.training.precision import casting, choose_precision
 from cloze.training.rates import observe_losses
 from cloze.training.run import Progress, Run, check_folder, read_run_record, write_run_record
+from cloze.training.saving import Saver
 from cloze.training.selection import Standing
-from cloze.training.state import (
-    gather_optimizer,
-    gather_parameters,
-    load_optimizer,
-    load_parameters,
-    with_shared_names,
-    without,
-)
 
 _LOG_SHARE, _CHECKPOINT_SHARE = 1 / 500, 1 / 10
 
@@ -60,10 +52,9 @@ class Session:
     def __init__(self, run: Run, ranks: Ranks) -> None:
         self.run, self.ranks = run, ranks
         check_folder(run, read_run_record(run.folder))
-        self.checkpoints = Checkpoints(run.folder, keep=run.training.keep, keep_steps=run.training.keep_steps)
-        if ranks.first:
-            self.checkpoints.recover()
-        saved = self.checkpoints.load() if self.checkpoints.steps() else None
+        self.saver = Saver(run, ranks)
+        self.checkpoints = self.saver.checkpoints
+        saved = self.saver.load()
         self.precision = choose_precision(run.training.precision, ranks.device)
         self.line = ProgressLine(verbose=run.verbose)
         self.say = (run.say or self.line.say) if ranks.first else (lambda text: None)
@@ -71,7 +62,7 @@ class Session:
         self.model = run.step.to(ranks.device).train()
         self.model.clock.to(ranks.device)
         _compile(self.model, run.training.compile, ranks.device)
-        self.module = ranks.wrap(self.model)
+        self.module = ranks.wrap(self.model, half=self.precision == "bf16")
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.observers = [module for module in self.model.modules() if isinstance(module, Observer)]
         for one in self.observers:
@@ -91,6 +82,7 @@ class Session:
         self.standing: Standing | None = None
         self._epochs_before = 0.0
         self._evaluated = self._saved = -1  # the steps of the last evaluation and the last checkpoint of this process
+        self._saved_at = 0.0  # seconds of training, as all ranks know them
         self.carries = Carries()
         self.learning_rate = 0.0
         if saved is None:
@@ -119,7 +111,7 @@ class Session:
             self.log.write("resume" if resumed else "start", self.step, budget=str(run.budget), baselines=known, **self._spent())
             if resumed:
                 self._guard(self.checkpoints.publish_last)
-        if resumed and self.settled and self.share < 1:
+        if resumed and self.stalled and self.share < 1:
             self.say(f"{run.folder}: finished at step {self.step}: no improvement in {run.selection.patience} evaluations.")  # type: ignore[union-attr]
         elif resumed and self.share >= 1:
             larger = "a larger --budget" if run.budget.passes is None else f"--budget {2 * run.budget.passes:g}epochs"
@@ -131,16 +123,15 @@ class Session:
         if not resumed:
             self.checkpoint()
 
-    def _restore(self, state: Mapping[str, Any], parameters: Any, optimizer: Any) -> None:
-        where = str(self.checkpoints.path(state["step"]))
-        load_parameters(self.model, parameters, where=where, borrowed=self.run.borrowed)
-        load_optimizer(self.optimizer, self.model, optimizer, where=where)
+    def _restore(self, state: Mapping[str, Any], parameters: Any, optimizer: Any, carry: Any) -> None:
+        self.saver.restore(self.model, self.optimizer, state["step"], parameters, optimizer)
         self.progress = Progress.from_json(state)
+        self._saved_at = self.progress.spent.seconds
         self.held_out = state.get("held_out")
         self.held_out_losses = list(state.get("held_out_losses", state.get("heard", ())))  # `heard`: its name in old checkpoints
         observe_losses(self.run.rate, self.held_out_losses)
         self._set_standing(Standing.from_json(state.get("standing")))
-        self.carries = Carries(self.checkpoints.load_carry(state["step"]))
+        self.carries = Carries(carry)
         if str(self.run.budget) != state["budget"]:  # --extend: shares of the old budget are meaningless under the new one
             self.progress.share = self.share
             self.progress.phase = phase_at(self.run.phases, self.share)
@@ -157,8 +148,8 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether the run ends here: `reached` or `settled`."""
-        return self.reached or self.settled
+        """Whether the run ends here: `reached` or `stalled`."""
+        return self.reached or self.stalled
 
     @property
     def reached(self) -> bool:
@@ -166,7 +157,7 @@ class Session:
         return self.share >= self.run.until
 
     @property
-    def settled(self) -> bool:
+    def stalled(self) -> bool:
         """Whether the metric has not improved for `patience` evaluations."""
         return self.run.selection is not None and self.run.selection.ends(self.standing)
 
@@ -272,9 +263,11 @@ class Session:
     def due_checkpoint(self, before: float, share: float) -> bool:
         """Whether a checkpoint is due: by cadence, or because this step was named."""
         named = self.step in self.run.training.keep_steps
-        if self.run.selection is not None and self.run.training.checkpoint_every is None:
-            return share < 1 and (named or self.due_evaluation(before, share))
-        return share < 1 and (named or self._due(before, share, self.run.training.checkpoint_every, _CHECKPOINT_SHARE))
+        seconds, steps = self.run.training.checkpoint_seconds, self.run.training.checkpoint_every
+        named |= seconds is not None and self.progress.spent.seconds - self._saved_at >= seconds
+        if steps is None and (self.run.selection is not None or seconds is not None):
+            return share < 1 and (named or (self.run.selection is not None and self.due_evaluation(before, share)))
+        return share < 1 and (named or self._due(before, share, steps, _CHECKPOINT_SHARE))
 
     def _due(self, before: float, share: float, steps: int | None, part: float) -> bool:
         if steps is not None:
@@ -293,7 +286,7 @@ class Session:
             self.evaluate()
             self._warn(share)
         if saving:
-            self.checkpoint()
+            self.checkpoint(behind=True)
 
     def _observe(self) -> None:
         """Give every observer the largest number that it or its copies on other ranks have seen in this step."""
@@ -413,30 +406,12 @@ class Session:
         if self._saved != self.step:
             self.checkpoint()
 
-    def checkpoint(self) -> None:
-        """Write a checkpoint of this step, on rank 0; all ranks gather, and all fail together. A collective."""
+    def checkpoint(self, *, behind: bool = False) -> None:
+        """Write a checkpoint of this step, on rank 0, at once or `behind` the next steps; all fail together. A collective."""
         self.write_log()
         self.meter.check()
-        parameters = gather_parameters(self.model)
-        exported = averaged(self.optimizer, lambda: gather_parameters(self.model)) or parameters
-        optimizer = gather_optimizer(self.optimizer, self.model)
-        carry = self.carries.gather(self.ranks.world)
-        failure: Exception | None = None
-        if self.ranks.first:
-            everything = with_shared_names(self.model, exported)
-            try:
-                self.checkpoints.save(
-                    self._state(), parameters=without(parameters, self.run.borrowed), optimizer=optimizer, carry=carry,
-                    export=lambda folder: self.run.export(folder, everything, self.step),
-                )
-            except Exception as error:  # reported to the other ranks, then raised
-                failure = error
-        failed = self.ranks.add([float(failure is not None)])[0]
-        if failure is not None:
-            raise failure
-        if failed:
-            raise RunError(f"step {self.step}: rank 0 could not write the checkpoint; this rank stops too.")
-        self._saved = self.step
+        self.saver.save(self._state(), self.model, self.optimizer, self.carries, behind=behind)
+        self._saved, self._saved_at = self.step, self.progress.spent.seconds
         self.meter.clear()  # the time of writing a checkpoint is not training time
 
     def _state(self) -> dict[str, Any]:
@@ -446,7 +421,7 @@ class Session:
         return {
             "step": self.step, **progress, "seed": run.seed, "budget": str(run.budget),
             "recipe_hash": run.record.recipe_hash, "held_out": self.held_out,
-            "held_out_losses": self.held_out_losses, "ranks": self.ranks.world,
+            "held_out_losses": list(self.held_out_losses), "ranks": self.ranks.world,
             "standing": None if self.standing is None else self.standing.to_json(),
         }
 
@@ -474,7 +449,8 @@ class Session:
         self.say(f"{self.run.folder}: {reason} at step {self.step:,}{loss}; checkpoint written.{worth}")
 
     def close(self) -> None:
-        """Close the log and keep the progress line."""
+        """Close the log, keep the progress line, and let a checkpoint that is being written become whole."""
+        self.saver.close()
         self.line.close()
         if self.log is not None:
             self.log.close()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,10 +12,34 @@ from torch import Tensor, nn
 from cloze.errors import CheckpointError
 from cloze.training.sharding import is_sharded, whole
 
+Fetch = Callable[[Tensor], Tensor]
 
-def gather_parameters(module: nn.Module) -> dict[str, Tensor]:
+
+@dataclass(frozen=True)
+class Gathering:
+    """How a state is gathered: `kept` on this rank or only sent to the one that keeps it; `apart`: as a copy, which further
+    training does not change."""
+
+    kept: bool = True
+    apart: bool = False
+
+    def __call__(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+        """The tensors, each whole and on the CPU; nothing where they are not kept. A collective for those that are sharded."""
+        found: dict[str, Tensor] = {}
+        for name, tensor in tensors:
+            own = whole(tensor.detach())
+            if self.kept:
+                moved = own.cpu()
+                found[name] = moved.clone() if self.apart and moved.data_ptr() == tensor.data_ptr() else moved
+        return found
+
+
+EVERYWHERE = Gathering()
+
+
+def gather_parameters(module: nn.Module, gathering: Gathering = EVERYWHERE) -> dict[str, Tensor]:
     """Every parameter and persistent buffer, whole, on the CPU, by its first name. A collective under FSDP."""
-    return {name: _kept(tensor) for name, tensor in _tensors(module).items()}
+    return gathering(_tensors(module).items())
 
 
 def with_shared_names(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -32,9 +57,12 @@ def without(state: Mapping[str, Tensor], parts: frozenset[str]) -> dict[str, Ten
 
 
 def load_parameters(
-    module: nn.Module, state: Mapping[str, Tensor], *, where: str, borrowed: frozenset[str] = frozenset()
+    module: nn.Module, state: Mapping[str, Tensor], *, where: str, borrowed: frozenset[str] = frozenset(),
+    fetch: Fetch = lambda tensor: tensor,
 ) -> None:
     """Restore a gathered state, which does not hold the parts that are `borrowed`.
+
+    `fetch` turns each tensor of the state into the one to restore: it may come from another rank.
 
     Raises:
         CheckpointError: names or shapes differ from the module's.
@@ -43,22 +71,24 @@ def load_parameters(
     _compare({n: tuple(t.shape) for n, t in own.items()}, {n: tuple(t.shape) for n, t in state.items()}, where)
     with torch.no_grad():
         for name, tensor in own.items():
-            put_whole(tensor, state[name])
+            put_whole(tensor, fetch(state[name]))
 
 
-def gather_optimizer(optimizer: torch.optim.Optimizer, module: nn.Module) -> dict[str, Tensor]:
+def gather_optimizer(
+    optimizer: torch.optim.Optimizer, module: nn.Module, gathering: Gathering = EVERYWHERE
+) -> dict[str, Tensor]:
     """The optimiser's tensors as `<parameter>:<key>`, whole, on the CPU. A collective under FSDP."""
-    gathered: dict[str, Tensor] = {}
-    for name, parameter in module.named_parameters():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            gathered[f"{name}:{key}"] = _kept(value)
-    return gathered
+    return gathering(
+        (f"{name}:{key}", value) for name, parameter in module.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    )
 
 
 def load_optimizer(
-    optimizer: torch.optim.Optimizer, module: nn.Module, state: Mapping[str, Tensor], *, where: str
+    optimizer: torch.optim.Optimizer, module: nn.Module, state: Mapping[str, Tensor], *, where: str,
+    fetch: Fetch = lambda tensor: tensor,
 ) -> None:
-    """Restore a gathered optimiser state, sharded as the parameters are."""
+    """Restore a gathered optimiser state, sharded as the parameters are; `fetch` as in `load_parameters`."""
     parameters = dict(module.named_parameters())
     made: dict[str, dict[str, Any]] = {}
     for full, value in state.items():
@@ -69,7 +99,8 @@ def load_optimizer(
     for name, values in made.items():
         parameter = parameters[name]
         own = optimizer.state[parameter]
-        for key, value in values.items():
+        for key, given in values.items():
+            value = fetch(given)
             if value.shape != parameter.shape:
                 own[key] = value.clone().to(parameter.device)
                 continue
@@ -90,11 +121,6 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
     kept = module.state_dict(keep_vars=True)
     buffers = {name: value for name, value in module.named_buffers() if name in kept}
     return {**dict(module.named_parameters()), **buffers}
-
-
-def _kept(tensor: Tensor) -> Tensor:
-    tensor = tensor.detach()
-    return whole(tensor).cpu()
 
 
 @torch.no_grad()

@@ -1,14 +1,16 @@
 """A process that trains in forked children and kills them: `python killing.py FOLDER SEED KILLS`.
 
 `whole` is not killed. `random`: children die by SIGKILL at random moments, the last one ends the run. `export`, `rename`,
-`publish`: the first child dies inside that part of writing the second checkpoint; `twice`: while it replaces that checkpoint
-by another of the same step.
+`publish` and others: the first child dies inside that part of writing the second checkpoint, in the thread that writes it; `behind`:
+two steps later, while it is still being written; `twice`: while it replaces that checkpoint by another of the same step.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -18,12 +20,12 @@ import torch
 from tiny import Numbers, electra, export, tiny_run
 
 from cloze import whole
-from cloze.training import checkpoint
+from cloze.training import checkpoint, saving
 from cloze.training.loop import train
 from cloze.training.session import Session
 
 STEPS = 18
-HOW = ("random", "export", "rename", "publish", "twice")
+HOW = ("random", "copy", "export", "tensors", "flush", "rename", "publish", "drop", "behind", "twice")
 
 
 def child(folder: Path) -> None:
@@ -53,21 +55,36 @@ def die_inside(how: str) -> None:
     """Make the writing of the checkpoint of step 3 deadly."""
 
     def deadly(real, is_time):
-        def call(*given):
-            if is_time(*given):
+        def call(*given, **named):
+            if is_time(*given, **named):
                 os.kill(os.getpid(), signal.SIGKILL)
-            return real(*given)
+            return real(*given, **named)
 
         return call
 
+    saves = iter(range(10**6))
     if how == "export":
         tiny = sys.modules["tiny"]
         tiny.export = deadly(export, lambda folder, state, step: step == 3)
+    if how == "copy":
+        saving.with_shared_names = deadly(saving.with_shared_names, lambda module, state: next(saves) == 1)
+    if how == "tensors":  # state.json is not there yet, the optimiser's tensors are
+        checkpoint.json.dumps = deadly(json.dumps, lambda *given, **_: given[0].get("step") == 3)
+    if how == "flush":
+        checkpoint.flush = deadly(checkpoint.flush, lambda partial: "03" in partial.name)
+    if how == "drop":  # step 3 goes when step 9 is there
+        checkpoint.shutil.rmtree = deadly(shutil.rmtree, lambda path, **_: str(path).endswith("03.removed"))
+    if how == "behind":
+        write, advance = checkpoint.write_tensors, Session.advance
+        checkpoint.write_tensors = lambda path, tensors: (
+            time.sleep(60) if "03" in str(path) and path.stem == "optimizer" else None, write(path, tensors)
+        )[1]  # fmt: skip
+        Session.advance = deadly(advance, lambda session, *_, **__: session.step == 5)  # type: ignore[method-assign]
     if how == "rename":
         checkpoint.put = deadly(checkpoint.put, lambda partial, target: target.name.endswith("03"))
     if how == "twice":
         save = Session.checkpoint
-        Session.checkpoint = lambda self: (save(self), save(self))  # type: ignore[method-assign]
+        Session.checkpoint = lambda self, **_: (save(self), save(self))  # type: ignore[method-assign]
         removed = iter(range(10**6))
         whole._remove = deadly(whole._remove, lambda path: next(removed) == 1)
     if how == "publish":

@@ -27,12 +27,13 @@ def rounded() -> Step:
     return step
 
 
-SCENARIOS: dict[str, tuple[Callable[[], Step], str]] = {
-    "ddp-bert": (bert, "ddp"),
-    "ddp-electra": (electra, "ddp"),
-    "ddp-rounded": (rounded, "ddp"),
-    "fsdp-bert": (bert, "fsdp"),
-    "fsdp-electra": (electra, "fsdp"),
+SCENARIOS: dict[str, tuple[Callable[[], Step], dict[str, Any]]] = {
+    "ddp-bert": (bert, {"strategy": "ddp"}),
+    "ddp-electra": (electra, {"strategy": "ddp"}),
+    "ddp-rounded": (rounded, {"strategy": "ddp"}),
+    "fsdp-bert": (bert, {"strategy": "fsdp"}),
+    "fsdp-electra": (electra, {"strategy": "fsdp"}),
+    "copies-electra": (electra, {"strategy": "fsdp", "shard": 1}),
 }
 
 
@@ -43,9 +44,12 @@ def settings(**changes: Any) -> dict[str, Any]:
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    for name, (build, strategy) in SCENARIOS.items():
+    for name, (build, how) in SCENARIOS.items():
         data = Numbers(micro=2, rank=rank, ranks=ranks)
-        train(tiny_run(folder / name, step=build(), data=data, **settings(strategy=strategy)))
+        train(tiny_run(folder / name, step=build(), data=data, **settings(**how)))
+    data = Numbers(micro=2, rank=rank, ranks=ranks)
+    half = settings(strategy="fsdp", shard=ranks, precision="bf16")
+    train(tiny_run(folder / "half-electra", step=electra(), data=data, **half))
     from test_loop import mixture
 
     for strategy in ("ddp", "fsdp"):

@@ -71,6 +71,14 @@ def test_two_ranks_equal_one(runs: Path, tmp_path: Path, name: str) -> None:
     close(tmp_path, runs / name)
 
 
+def test_parameters_that_travel_in_bfloat16_learn_as_one_rank_does_in_bfloat16(runs: Path, tmp_path: Path) -> None:
+    train(tiny_run(tmp_path, step=electra(), **settings(precision="bf16")))
+    for one, two in zip(events(tmp_path), events(runs / "half-electra"), strict=True):
+        assert two["loss"] == pytest.approx(one["loss"], rel=1e-2)
+    kept = load_file(runs / "half-electra/cloze/checkpoints/step-00000006/state/parameters.safetensors")
+    assert {tensor.dtype for tensor in kept.values()} == {torch.float32}
+
+
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_two_ranks_equal_one_when_a_step_holds_every_entry(runs: Path, tmp_path: Path, strategy: str) -> None:
     train(tiny_run(tmp_path, step=mixture(), mixing="all", **settings()))

@@ -17,12 +17,14 @@ from tiny import Numbers, bert, electra, tiny_run, weights
 from cloze.batching import Cursor
 from cloze.errors import BudgetError, CheckpointError, RunError
 from cloze.networks.blocks.dropout import dropouts, name_dropouts
+from cloze.training.checkpoint import Checkpoints
 from cloze.training.loop import train
 from cloze.training.meter import Meter
 from cloze.training.optimizers import AdamW, BertAdam, Lamb
 from cloze.training.phases import Phase
 from cloze.training.rates import Linear
 from cloze.training.run import Record
+from cloze.training.session import Session
 from cloze.training.step import Step, Weighted
 
 
@@ -417,6 +419,13 @@ def test_a_budget_in_bytes_needs_a_corpus_that_knows_them(tmp_path: Path) -> Non
     with pytest.raises(BudgetError, match="bytes per token"):
         train(tiny_run(tmp_path, budget="1Mbytes"))
     assert not (tmp_path / "cloze").exists()
+
+
+def test_checkpoints_come_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "clock_now", lambda session: 10.0 * session.step)
+    timed = {"checkpoint_every": None, "checkpoint_seconds": 25.0, "keep": 9}
+    train(tiny_run(tmp_path, budget="9steps", training=timed))  # before step 4, thirty seconds have passed
+    assert Checkpoints(tmp_path).steps() == [0, 4, 7, 9]
 
 
 def test_samples_are_logged_at_every_evaluation(tmp_path: Path) -> None:

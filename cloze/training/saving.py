@@ -1,0 +1,140 @@
+"""Saves and restores the state of a run over its ranks: the first rank alone keeps, writes and reads it.
+
+A checkpoint is written behind the training: the state is copied, and a thread writes the copy while the next steps train. At most
+one is being written. A process that is killed meanwhile leaves the checkpoint before it, which is whole, and resumes from that.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cloze.errors import ClozeError, RunError
+from cloze.training.averaged import averaged
+from cloze.training.carry import Carries
+from cloze.training.checkpoint import Checkpoints
+from cloze.training.distribution import Ranks
+from cloze.training.run import Run
+from cloze.training.state import (
+    Gathering,
+    gather_optimizer,
+    gather_parameters,
+    load_optimizer,
+    load_parameters,
+    with_shared_names,
+    without,
+)
+
+
+class Behind:
+    """One piece of work at a time, done in a thread."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._failure: Exception | None = None
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Begin a piece of work; the one before must have been waited for. The process does not end before it is done."""
+        self._thread = threading.Thread(target=self._do, args=(work,), name="checkpoint", daemon=False)
+        self._thread.start()
+
+    def wait(self) -> Exception | None:
+        """Wait for the end of the work, if there is any; returns why it failed, once."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        failure, self._failure = self._failure, None
+        return failure
+
+    def _do(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:  # told by `wait`
+            self._failure = error
+
+
+class Saver:
+    """The checkpoints of a run on this rank. Every method but `close` is a collective."""
+
+    def __init__(self, run: Run, ranks: Ranks) -> None:
+        self.run, self.ranks = run, ranks
+        self.checkpoints = Checkpoints(run.folder, keep=run.training.keep, keep_steps=run.training.keep_steps)
+        self._behind = Behind()
+        self._step = 0  # of the checkpoint that is being written
+        if ranks.first:
+            self.checkpoints.recover()
+
+    def load(self) -> tuple[Mapping[str, Any], dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]] | None:
+        """The record, parameters, optimiser's tensors and lanes of the last checkpoint; None if there is none.
+
+        The first rank reads them. On the others the tensors of parameters and optimiser are on `meta`; `ranks.share` brings them
+        one by one. Raises `CheckpointError` where the checkpoint is damaged, and `RunError` on the other ranks.
+        """
+        state: dict[str, Any] = {}
+        parts: list[dict[str, Tensor]] = [{}, {}, {}]
+        failure: ClozeError | None = None
+        if self.ranks.first and self.checkpoints.steps():
+            try:
+                state, *parts[:2] = self.checkpoints.load()
+                parts[2] = self.checkpoints.load_carry(state["step"])
+            except ClozeError as error:
+                failure = error
+        self._fail_together(failure, "could not read the checkpoint")
+        state = self.ranks.share_data(state)
+        if not state:
+            return None
+        parameters, optimizer, carry = map(self.ranks.share_tensors, parts)
+        return state, parameters, optimizer, {name: self.ranks.share(tensor) for name, tensor in carry.items()}
+
+    def restore(
+        self, module: nn.Module, optimizer: torch.optim.Optimizer, step: int, parameters: Mapping[str, Tensor],
+        moments: Mapping[str, Tensor],
+    ) -> None:
+        """Give the module and its optimiser the tensors that `load` found."""
+        where, fetch = str(self.checkpoints.path(step)), self.ranks.share
+        load_parameters(module, parameters, where=where, borrowed=self.run.borrowed, fetch=fetch)
+        load_optimizer(optimizer, module, moments, where=where, fetch=fetch)
+
+    def save(
+        self, state: Mapping[str, Any], module: nn.Module, optimizer: torch.optim.Optimizer, carries: Carries, *, behind: bool
+    ) -> None:
+        """Write the checkpoint of `state["step"]` on the first rank, `behind` the steps that follow or at once.
+
+        Raises what the writing raised on the first rank and `RunError` on the others, for a write behind the steps at the next
+        `save` or `finish`.
+        """
+        self.finish()
+        gathering = Gathering(kept=self.ranks.first, apart=behind)
+        parameters = gather_parameters(module, gathering)
+        exported = averaged(optimizer, lambda: gather_parameters(module, gathering)) or parameters
+        moments = gather_optimizer(optimizer, module, gathering)
+        carry = carries.gather(self.ranks.world)
+        self._step = state["step"]
+        if self.ranks.first:
+            named, checkpoints = with_shared_names(module, exported), copy.copy(self.checkpoints)  # with what is best now
+            self._behind.start(lambda: checkpoints.save(
+                state, parameters=without(parameters, self.run.borrowed), optimizer=moments, carry=carry,
+                export=lambda folder: self.run.export(folder, named, state["step"]),
+            ))  # fmt: skip
+        if not behind:
+            self.finish()
+
+    def finish(self) -> None:
+        """Wait until the checkpoint that is being written is whole. Raises as `save`."""
+        self._fail_together(self._behind.wait(), f"could not write the checkpoint of step {self._step}")
+
+    def close(self) -> None:
+        """Let the checkpoint that is being written become whole, whatever ended the run."""
+        self._behind.wait()
+
+    def _fail_together(self, failure: Exception | None, what: str) -> None:
+        failed = self.ranks.add([float(failure is not None)])[0]
+        if failure is not None:
+            raise failure
+        if failed:
+            raise RunError(f"rank 0 {what}; rank {self.ranks.rank} stops too. Its own output has the reason.")

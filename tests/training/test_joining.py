@@ -1,0 +1,99 @@
+"""Processes that should meet: what is missing is said, nobody waits for ever, and one rank keeps and reads the state."""
+
+from __future__ import annotations
+
+import typing
+
+import pytest
+import torch
+from tiny import electra
+
+from cloze.assembly.recipe import TrainingSpec
+from cloze.assembly.schema import check_value, describe
+from cloze.errors import DeviceError, RunError, UserError
+from cloze.training.distribution import Ranks, join, time_limit
+from cloze.training.saving import Behind
+from cloze.training.state import Gathering, gather_parameters
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The environment of the second of two processes."""
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def test_a_variable_that_is_missing_is_named(two: pytest.MonkeyPatch) -> None:
+    two.delenv("MASTER_ADDR")
+    two.delenv("RANK")
+    with pytest.raises(UserError, match=r"WORLD_SIZE is 2, but RANK and MASTER_ADDR are not set.*(?s:.)*RANK=\$SLURM_PROCID"), join("cpu"):
+        pass
+
+
+def test_processes_that_do_not_meet_within_the_limit_say_so(two: pytest.MonkeyPatch) -> None:
+    two.setenv("CLOZE_TIMEOUT", "1s")
+    with pytest.raises(DeviceError, match=r"rank 1 of 2: the processes did not all meet at 127.0.0.1:9 within 0:00:01"), join("cpu"):
+        pass
+
+
+def test_the_limit_is_a_duration(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert time_limit().total_seconds() == 1800
+    monkeypatch.setenv("CLOZE_TIMEOUT", "2h")
+    assert time_limit().total_seconds() == 7200
+    for wrong in ("soon", "50steps"):
+        monkeypatch.setenv("CLOZE_TIMEOUT", wrong)
+        with pytest.raises(UserError, match="expected a duration, such as 90s, 30m or 2h"):
+            time_limit()
+
+
+@pytest.mark.parametrize(("strategy", "shard"), [("ddp", 2), ("fsdp", 3)])
+def test_groups_of_ranks_must_divide_them_and_are_for_fsdp(two: pytest.MonkeyPatch, strategy: str, shard: int) -> None:
+    with pytest.raises(UserError, match=rf"--shard {shard}: is for --strategy fsdp, and must divide the number of processes, 2"), join("cpu", strategy, shard):  # type: ignore[arg-type]
+        pass
+
+
+def test_a_lost_process_is_explained_and_other_errors_stay(two: pytest.MonkeyPatch) -> None:
+    two.setattr("torch.distributed.is_initialized", lambda: True)
+    two.setattr("torch.distributed.get_rank", lambda: 1)
+    with pytest.raises(RunError, match=r"rank 1 of 2: lost another process.*(?s:.)*continues from its last checkpoint"), join("cpu"):
+        raise RuntimeError("[gloo/pair.cc] Connection closed by peer [127.0.0.1]:1234")
+    with pytest.raises(RuntimeError, match="shapes differ"), join("cpu"):
+        raise RuntimeError("shapes differ")
+
+
+def test_a_rank_that_does_not_keep_the_state_holds_nothing_and_a_copy_stays_as_it_was() -> None:
+    step = electra()
+    assert gather_parameters(step, Gathering(kept=False)) == {}
+    shared, apart = gather_parameters(step), gather_parameters(step, Gathering(apart=True))
+    assert shared.keys() == apart.keys()
+    name, parameter = next(iter(step.named_parameters()))
+    before = apart[name].clone()
+    with torch.no_grad():
+        parameter.add_(1.0)
+    assert torch.equal(apart[name], before) and torch.equal(shared[name], parameter)
+
+
+def test_alone_there_is_nobody_to_share_with() -> None:
+    ranks, tensor = Ranks(0, 1, torch.device("cpu")), torch.ones(2)
+    assert ranks.share(tensor) is tensor and ranks.share_data({"step": 3}) == {"step": 3}
+    assert ranks.share_tensors({"a": tensor}) == {"a": tensor}
+
+
+def test_work_behind_tells_its_failure_once_and_to_the_one_who_waits() -> None:
+    behind, done = Behind(), list[int]()
+    behind.start(lambda: done.append(1))
+    assert behind.wait() is None and done == [1]
+    behind.start(lambda: 1 // 0)
+    assert isinstance(behind.wait(), ZeroDivisionError) and behind.wait() is None
+
+
+def test_a_recipe_may_save_by_the_clock() -> None:
+
+    annotation = typing.get_type_hints(TrainingSpec, include_extras=True)["checkpoint_every"]
+    for good in (100, "20m", "1.5h", ".5h", "90s", None):
+        assert check_value(annotation, good) == good
+    for wrong in (0, "0m", "20", "20 minutes", "m", "20steps"):
+        with pytest.raises(ValueError, match="checkpoint_every|Predicate|greater|whole|duration|predicate|validation"):
+            check_value(annotation, wrong)
+    assert describe(annotation) == "a whole number of 1 or more or a duration such as 20m or null"
