@@ -25,6 +25,7 @@ from cloze.errors import BudgetError, DeviceError, RunError, UserError
 from cloze.training.budget import Budget
 from cloze.training.precision import choose_device
 from cloze.training.step import Step
+from cloze.training.tensors import NAMES
 
 Strategy = Literal["ddp", "fsdp"]
 
@@ -104,11 +105,12 @@ class Ranks:
         """
         if self.world == 1:
             return dict(tensors or {})
-        known = {name: [list(one.shape), str(one.dtype).removeprefix("torch.")] for name, one in (tensors or {}).items()}
+        known = {name: [list(one.shape), NAMES[one.dtype]] for name, one in (tensors or {}).items()}
         known = self.share_data(known)
         if self.first:
             return dict(tensors or {})
-        return {name: torch.empty(shape, dtype=getattr(torch, kind), device="meta") for name, (shape, kind) in known.items()}
+        kinds = {name: kind for kind, name in NAMES.items()}
+        return {name: torch.empty(shape, dtype=kinds[kind], device="meta") for name, (shape, kind) in known.items()}
 
     @property
     def meeting(self) -> torch.device:

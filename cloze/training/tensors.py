@@ -14,7 +14,8 @@ from torch import Tensor
 
 from cloze.errors import CheckpointError
 
-_NAMES = {
+#: The types of tensors that a checkpoint may hold, and their names in safetensors.
+NAMES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
     torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
 }
@@ -29,7 +30,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     end = 0
     for name, tensor in tensors.items():
         start, end = end, end + tensor.numel() * tensor.element_size()
-        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+        header[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     checksum = hashlib.sha256()

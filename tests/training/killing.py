@@ -1,8 +1,8 @@
 """A process that trains in forked children and kills them: `python killing.py FOLDER SEED KILLS`.
 
 `whole` is not killed. `random`: children die by SIGKILL at random moments, the last one ends the run. `export`, `rename`,
-`publish` and others: the first child dies inside that part of writing the second checkpoint, in the thread that writes it; `behind`:
-two steps later, while it is still being written; `twice`: while it replaces that checkpoint by another of the same step.
+`publish` and others: the first child dies inside that part of writing the second checkpoint, in the thread that writes it;
+`behind`: two steps later, while it is being written; `twice`: while it replaces that checkpoint by another of the same step.
 """
 
 from __future__ import annotations
