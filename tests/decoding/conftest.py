@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from cloze.text import Annotations
+
 
 def load_systems() -> Any:
     """The builders of small systems that the interop tests use, imported once."""
@@ -33,7 +35,7 @@ def checkpoint() -> Callable[..., Any]:
         return SimpleNamespace(
             network=made.network, heads=made.objectives, tokenizer=made.tokenizer, reading=made.reading, order=made.order,
             network_arguments=made.arguments, folder=Path("nowhere"), clock=made.network.clock, reads={}, input_edits=(),
-            languages=(),
+            languages=(), annotations=Annotations(),
         )
 
     return make

@@ -27,7 +27,7 @@ from cloze.networks import Clock, TwoStream
 from cloze.objectives import token_prediction
 from cloze.rng import Draw
 from cloze.rows import Rows
-from cloze.text import Tokenizer
+from cloze.text import Annotations, Tokenizer
 from tests.making import network_of
 
 SINGLE, PAIR = "[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]"
@@ -53,6 +53,7 @@ def loaded(
     return SimpleNamespace(**{
         "network": network.eval(), "heads": {"lm": head.eval()}, "reads": {"lm": read} if read else {}, "tokenizer": pieces,
         "reading": reading, "order": order, "folder": "nowhere", "input_edits": (), "languages": (),
+        "annotations": Annotations(),
         "clock": network.clock if hasattr(network, "clock") else Clock(), **more,
     })
 

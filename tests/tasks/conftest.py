@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.text import Annotations
 from tests.making import data, network_of
 
 LAYERS: dict[str, Any] = {"layers": 1, "width": 32, "heads": 2, "feed_forward.inner": 48, "dropout": 0.0}
@@ -64,7 +65,7 @@ def checkpoint() -> Callable[..., Any]:
         return SimpleNamespace(
             network=made.network, heads=made.objectives, tokenizer=made.tokenizer, reading=made.reading, order=made.order,
             network_arguments=made.arguments, folder=Path("nowhere"), clock=made.network.clock, reads={}, input_edits=(),
-            languages=(),
+            languages=(), annotations=Annotations(),
         )
 
     return make

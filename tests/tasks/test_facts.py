@@ -31,7 +31,8 @@ class Fixed:
     def __init__(self, folder: Path, scores: dict[str, float]) -> None:
         ready = to_fill(load_checkpoint(folder))
         self.reader: Any = SimpleNamespace(**{
-            name: getattr(ready.reader, name) for name in ("tokenizer", "single", "max_length", "predictable", "batch", "device")
+            name: getattr(ready.reader, name)
+            for name in ("tokenizer", "single", "max_length", "predictable", "batch", "device", "annotations")
         })
         row = torch.zeros(self.reader.tokenizer.size)
         for word, score in scores.items():
