@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,14 @@ if os.environ.get("CLOZE_NUMBA") == "off":
     sys.modules["numba"] = None  # type: ignore[assignment]  # then nothing imports it by another way
 
 ROOT = Path(__file__).resolve().parent.parent
+gc.disable()  # until the tests are collected: what is imported and collected stays
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector no longer walks through libraries and collected tests: a tenth of a second each time."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +60,8 @@ def without_waiting_for_disks() -> Iterator[None]:
 
 #: Folders whose tests pre-train, and the module that tests what they leave out.
 PRE_TRAINING, COUNTING = ("assembly", "cli", "comparison", "docs", "recipes"), "test_baselines.py"
+#: Folders in which no test reads the speed and memory that a trial of a run measures.
+WITHOUT_TRIALS = ("docs", "recipes")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -61,6 +73,25 @@ def fewer_baselines(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cloze.assembly.baselines._ROWS", 100)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_trials(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs are forecast from their real tokens and FLOPs, with a fixed speed and no memory, where no test reads the two."""
+    if request.path.parent.name not in WITHOUT_TRIALS:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cloze.training.forecast.tried", assumed)
+        yield
+
+
+def assumed(step: Any, entry: str, rows: Callable[[int], Any], **settings: object) -> Any:
+    """A trial that trains nothing: a row takes a millisecond."""
+    from cloze.training.trial import Trial
+
+    batch = rows(2)
+    return Trial(seconds=1e-3, tokens=batch.tokens / 2, flops=step.flops(entry, batch.batch) / 2, fixed=0, per_row=0)
 
 
 @pytest.fixture(scope="session")

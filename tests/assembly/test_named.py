@@ -8,7 +8,7 @@ from cloze.assembly.check import check_recipe
 from cloze.assembly.diff import ABSENT, diff
 from cloze.assembly.family import outline, outlines
 from cloze.assembly.load import load_recipe, pretraining_recipe_names, recipe_names
-from cloze.assembly.pages import docs_folder, family_page, fields_page, page_of, system_page, system_pages
+from cloze.assembly.pages import docs_folder, page_of, system_pages
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -93,15 +93,10 @@ def test_an_outline_says_the_same_as_the_recipe() -> None:
     assert outline("electra-small").networks == ("generator: transformer 12x64", "discriminator: transformer 12x256")
 
 
-def test_the_generated_pages_are_up_to_date() -> None:
-    for name, page in (("family.md", family_page()), ("fields.md", fields_page())):
-        assert (docs_folder() / name).read_text(encoding="utf-8") == page, f"docs/{name}: run `make docs`"
-
-
 @pytest.mark.parametrize("system", system_pages())
-def test_every_system_has_a_page_generated_from_its_recipes_and_words_of_its_own(system: str) -> None:
-    page = system_page(system)
-    assert (docs_folder() / "family" / f"{system}.md").read_text(encoding="utf-8") == page, "run `make docs`"
+def test_every_system_has_a_page_with_words_of_its_own(system: str) -> None:
+    """tests/docs/test_contracts.py compares the generated part."""
+    page = (docs_folder() / "family" / f"{system}.md").read_text(encoding="utf-8")
     by_hand = page.partition("<!-- What follows is written by hand. -->")[2]
     assert len(by_hand.split()) >= 60 and "cloze show" in page
 
