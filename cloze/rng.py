@@ -142,3 +142,28 @@ def _counters(n: int) -> UInt32:
     counters = np.arange(n, dtype=np.uint32) * _GOLDEN32
     counters.flags.writeable = False
     return counters
+
+
+def shuffled(place: NDArray[np.int64], size: NDArray[np.int64], key: UInt64) -> NDArray[np.int64]:
+    """Where a keyed permutation of `size` items sends each `place`; (N,) of each, sizes and keys may differ. No array is held.
+
+    Four rounds of a Feistel network over the next even power of two, repeated for as long as the result is not below `size`
+    (cycle walking: Black and Rogaway, 2002, §3).
+    """
+    half = np.maximum((np.ceil(np.log2(np.maximum(size, 2))).astype(np.uint64) + np.uint64(1)) >> np.uint64(1), np.uint64(1))
+    found = place.astype(np.uint64)
+    limit = size.astype(np.uint64)
+    left = np.arange(len(found))
+    while len(left):
+        found[left] = _rounds(found[left], half[left], key[left])
+        left = left[found[left] >= limit[left]]
+    return found.astype(np.int64)
+
+
+def _rounds(x: UInt64, half: UInt64, key: UInt64) -> UInt64:
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    high, low = x >> half, x & mask
+    for number in range(4):
+        mixed = mix_keys(low + key, fold("round", number))
+        high, low = low, high ^ (mixed & mask)
+    return (high << half) | low

@@ -53,7 +53,7 @@ def baselines(recipe: Recipe, data: Data, store: Store, step: Step) -> dict[str,
                 continue
             vocabulary = "vocab_size" in inspect.signature(builder).parameters
             if vocabulary and text is None:
-                text = entropy_of(store)
+                text = entropy_of(store.sample)
             prior = store.counts() if vocabulary else np.ones(len(counts), np.int64)
             answers = measured.get((run.name, objective.name), counts)
             found[label_of(recipe, name, objective)] = Baseline(

@@ -236,8 +236,9 @@ def build_feed(
         takes |= {fields.join("main", field, chosen) for _, field, chosen in names}
     options = {"lanes": first_batch(recipe)} if source.lanes else {}
     options |= {"batch": first_batch(recipe)} if source.of_one_length else {}
+    given: dict[str, Any] = {"seed": seed, "entry": entry.name, "held_out": share, "part": part}
     return Feed(
-        source.bind(store, seed=seed, entry=entry.name, held_out=share, part=part, **options),
+        store.bound(source, lanes=recipe.training.lanes, options=options, **given),
         edits_of(recipe, entry, facts, store=store, tables=tables or {}),
         length=length,
         takes=frozenset(takes),

@@ -38,7 +38,9 @@ def examples(
         source = build(lookup(spec.kind, spec.name), spec.arguments, {"tables": tables})
         store = stores[entry.source]
         lanes = {"lanes": rows} if source.lanes else {}
-        bound = source.bind(store, seed=seed, entry=entry.name, held_out=0.0, **lanes)
+        bound = store.bound(
+            source, lanes=recipe.training.lanes, options=lanes, seed=seed, entry=entry.name, held_out=0.0, part="train"
+        )
         edits = edits_of(recipe, entry, TokenFacts.of(tokenizer), store=store, tables=tables)
         exercise = Exercise(edits, length or first_length(recipe), keep=frozenset({"word_start"}))
         plan = bound.plan(epoch, exercise.room)

@@ -104,7 +104,7 @@ def store_digest(store: Store) -> str:
 
 def store_input(store: Store, given: Sequence[str]) -> dict[str, Any]:
     """A store as `run.json` records it."""
-    return {"given": list(given), "store": store_digest(store), "tokens": len(store.tokens)}
+    return {"given": list(given), "store": store_digest(store), "tokens": store.size}
 
 
 def weights_input(folder: Path, known: Mapping[str, Any] | None = None) -> dict[str, Any]:

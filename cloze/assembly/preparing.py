@@ -145,7 +145,7 @@ def plan_of(
     if choose(run, engines(), ranks).engine is None:
         run.baselines = baselines(loaded, data, store, run.step)
     plan = Plan(
-        loaded, run.budget, made, cost, why, sum(len(one.tokens) for one in stores.values()), (), stage=request.command_line.stage
+        loaded, run.budget, made, cost, why, sum(one.size for one in stores.values()), (), stage=request.command_line.stage
     )
     tokens = plan.worth if cost is not None else made.tokens if made is not None else None
     plan = replace(plan, prospects=tuple(prospects_of(
@@ -249,7 +249,7 @@ def training_of(recipe: Recipe) -> Training:
 def describe(stores: dict[str, Store]) -> dict[str, Any]:
     """What a run folder records of its corpora."""
     return {
-        name: {"documents": store.documents, "sentences": store.sentences, "tokens": len(store.tokens)}
+        name: {"documents": store.documents, "sentences": store.sentences, "tokens": store.size}
         for name, store in stores.items()
     }
 
@@ -261,6 +261,6 @@ def languages_of(stores: dict[str, Store]) -> tuple[str, ...]:
 
 def bytes_per_token(stores: dict[str, Store]) -> float | None:
     """Bytes of text per token, over all corpora that know their size."""
-    texts = [(store.report.get("bytes"), len(store.tokens)) for store in stores.values()]
+    texts = [(store.report.get("bytes"), store.size) for store in stores.values()]
     known = [(size, tokens) for size, tokens in texts if size and tokens]
     return sum(size for size, _ in known) / sum(tokens for _, tokens in known) if known else None

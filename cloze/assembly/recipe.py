@@ -184,6 +184,9 @@ class Phase:
     epochs: float | None = None
 
 
+LANES = 64  # of a store of several shards
+
+
 @dataclass(frozen=True)
 class TrainingSpec:
     """How the recipe is trained. The signature is the schema of `training:`.
@@ -192,7 +195,8 @@ class TrainingSpec:
     or `tokens` is the published budget, which `--budget` overrides. `evaluate_every` is a share of the budget, or every `epoch`;
     `checkpoint_every` is a number of steps or a duration. `layerwise_rates` gives each depth group its learning rate.
     A loss is the mean over its targets, or its sum divided by the rows of the step or by nothing (`divide`). `engine`: whether a
-    compiled engine trains where one fits the recipe (`auto`), must (`compiled`) or may not (`loop`).
+    compiled engine trains where one fits the recipe (`auto`), must (`compiled`) or may not (`loop`). A store of several shards is
+    read in `lanes` at once.
     """
 
     optimizer: OptimizerPart
@@ -209,6 +213,7 @@ class TrainingSpec:
     divide: Literal["targets", "rows", "nothing"] = "targets"
     engine: Literal["auto", "loop", "compiled"] = "auto"
     packing: bool = False
+    lanes: Count = LANES
     workers: Natural = 0
     held_out: BelowOne = 0.01
     evaluate_every: BelowOne | Literal["epoch"] = 0.1
@@ -369,6 +374,8 @@ def _canonical(recipe: Recipe) -> dict[str, Any]:
         del whole["order"]  # it is the checkpoint's
     whole["schedule"] = [_dropping_nulls(dataclasses.asdict(phase)) for phase in recipe.schedule]
     whole["training"] = plain(vars(recipe.training))
+    if recipe.training.lanes == LANES:  # runs that began before there were shards keep their hash
+        del whole["training"]["lanes"]
     if recipe.task is not None:
         whole["task"] = plain(dataclasses.asdict(recipe.task))
     whole["export"] = recipe.export

@@ -80,6 +80,7 @@ def sampler(
 
 def sentences(store: Store, tokenizer: Tokenizer, *, share: float, seed: int) -> list[str]:
     """A few sentences, from held-out documents where there are any, each with its longest inner word masked."""
+    store = store.sample
     parts = split_documents(store.documents, share)
     documents = parts["held_out"] if len(parts["held_out"]) else parts["train"]
     found: list[str] = []

@@ -59,6 +59,13 @@ class InLanes(BoundSource, Protocol):
 
 
 @runtime_checkable
+class OfShards(BoundSource, Protocol):
+    """A bound source that reads several shards at once."""
+
+    def by_lane(self, items: NDArray[np.int64]) -> NDArray[np.int64]: ...
+
+
+@runtime_checkable
 class Spreading(BoundSource, Protocol):
     """A bound source that makes several rows of each item; the `owner` of a row is its item. Such rows cannot be packed."""
 
@@ -127,7 +134,8 @@ class Feed:
             return plan, None, None
         if not isinstance(plan, Arranged):
             raise RecipeError(
-                "packing puts several examples into a row by the lengths that the source plans, and this source plans none.\n"
+                "packing puts several examples into a row by the lengths that the source plans; this source plans none, or its "
+                "store has several shards.\n"
                 "  Write training: {packing: false}."
             )
         sizes = np.minimum(plan.passages.length[plan.order], self.exercise.room) + self.length - self.exercise.room
@@ -150,7 +158,8 @@ class Feed:
                 epoch, row = epoch + 1, 0
                 continue
             number = min(count, left)
-            runs.append((epoch, np.arange(row, row + number)))
+            rows = np.arange(row, row + number)
+            runs.append((epoch, self.source.by_lane(rows) if isinstance(self.source, OfShards) else rows))
             row, count = row + number, count - number
         return runs, Cursor(epoch, row)
 

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.hints import suggest
+from cloze.cli.shards import Sharded, add_commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from cloze.text import Annotations
 
 app = typer.Typer(
     add_completion=False, rich_markup_mode=None, no_args_is_help=True, help="Text files into token stores.",
@@ -95,17 +94,28 @@ def build(
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample that the tokenizer is trained on.")] = 0,
+    shard: Annotated[
+        str | None,
+        typer.Option(help="Build shards of at most this many tokens, such as 256M (2^28); a build that was stopped goes on."),
+    ] = None,
+    on: Annotated[
+        str | None, typer.Option(help="With --shard, where to build: local, ray, ray://HOST:PORT or dask://HOST:PORT.")
+    ] = None,
+    part: Annotated[
+        str | None,
+        typer.Option(help="With --shard, build only part I of N; afterwards `cloze corpus join STORE`.", metavar="I/N"),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing store.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print how the first files were read.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Encode text into a store that any recipe with the same tokenizer can use; with --format triples, facts into a graph."""
+    from cloze.assembly.shard_building import annotations_of
     from cloze.corpus.build import build_store, train_tokenizer_from
     from cloze.corpus.check import as_json as to_json
     from cloze.corpus.readers.formats import with_column
     from cloze.corpus.readers.not_text import require_apart
-    from cloze.corpus.writer import check_out
     from cloze.errors import CorpusError
     from cloze.text import Tokenizer
 
@@ -114,7 +124,8 @@ def build(
         _of_text(tokenizer=tokenizer, recipe=recipe, task=task, words=words, annotate=annotate, text=column)
         _build_graph(paths, out, lists, replace=overwrite, quiet=quiet, as_json=as_json)
         return
-    check_out(out, replace=overwrite)
+    sharded = Sharded(shard, on, part)
+    sharded.require_place(out, replace=overwrite, task=task, text_format=text_format, languages=languages)
     require_apart(paths, out)
     if languages and text_format == "pairs":
         raise CorpusError("--format pairs takes the languages from its files. Omit --languages.")
@@ -128,9 +139,10 @@ def build(
         raise CorpusError("--tokenizer gives a trained tokenizer. Omit --recipe and --size, or omit --tokenizer.")
     say = (lambda line: None) if as_json or quiet else typer.echo
     started = time.perf_counter()
-    kept = _annotations(None if tokenizer else recipe or "bert", words, annotate or [])
-    if tokenizer is not None:
-        chosen = Tokenizer.load(tokenizer)
+    kept = annotations_of(None if tokenizer else recipe or "bert", words, annotate or [])
+    known = sharded.tokenizer(out, given=tokenizer)
+    if known is not None:
+        chosen = Tokenizer.load(known)
     else:
         spec = replace(_trainable(recipe or "bert"), words=kept.words)
         chosen = train_tokenizer_from(
@@ -138,15 +150,22 @@ def build(
             report=say,
         )
     began = time.perf_counter()
-    store = build_store(
-        paths, chosen, out, format=text_format, languages=languages, annotations=kept, workers=workers, report=say,
-        progress=(lambda done, total: None) if quiet else _progress(began),
-    )
+    if sharded.tokens is not None:
+        named = {"recipe": None if tokenizer else recipe or "bert", "words": words, "annotate": annotate or []}
+        store = sharded.build(paths, chosen, out, text_format=text_format, named=named, workers=workers, say=say)
+        if store is None:
+            return
+    else:
+        store = build_store(
+            paths, chosen, out, format=text_format, languages=languages, annotations=kept, workers=workers, report=say,
+            progress=(lambda done, total: None) if quiet else _progress(began),
+        )
     if as_json:
         typer.echo(to_json(dict(store.report)))
     elif not quiet:
         _tell(store.report, out, verbose, time.perf_counter() - started, time.perf_counter() - began)
-        suggest("cloze", "pretrain", recipe or "quick", "--corpus", out, "--budget", "10m", "--out", "RUN")
+        usual = "quick" if sharded.tokens is None else "bert"
+        suggest("cloze", "pretrain", recipe or usual, "--corpus", out, "--budget", "10m", "--out", "RUN")
 
 
 def _tell(report: Mapping[str, Any], out: Path, verbose: bool, whole: float, encoding: float) -> None:
@@ -155,6 +174,9 @@ def _tell(report: Mapping[str, Any], out: Path, verbose: bool, whole: float, enc
         typer.echo(f"{read['path']}: read as {read['format']}: {read['why']}")
     speed = report["bytes"] / 1e6 / max(encoding, 1e-9)
     typer.echo(f"{out}: built in {whole:.1f} s, encoding {speed:.1f} MB/s")
+
+
+add_commands(app)
 
 
 @app.command()
@@ -308,32 +330,6 @@ def _trainable(recipe: str) -> Any:
     from cloze.assembly.load import load_recipe
 
     return trainable(text_of(load_recipe(recipe)))
-
-
-def _annotations(recipe: str | None, words: str | None, layers: list[str]) -> Annotations:
-    """The annotations of the recipe, overridden by the command line."""
-    from cloze.assembly.annotating import parse_annotators
-    from cloze.errors import RecipeError, nearest
-    from cloze.registry import lookup, names
-    from cloze.text import Annotations
-
-    kept = Annotations()
-    if recipe is not None:
-        from cloze.assembly.corpora import text_of
-        from cloze.assembly.load import load_recipe
-
-        kept = Annotations.of(text_of(load_recipe(recipe)))
-    segmenter, made = kept.words, dict(kept.layers)
-    if words is not None:
-        name, _, file = words.partition(":")
-        if name not in ("dictionary", "jieba"):
-            raise RecipeError(f"--words {words}: unknown segmenter {name!r}. {nearest(name, names('segmenter'))}")
-        key = "file" if name == "dictionary" else "dictionary"
-        segmenter = lookup("segmenter", name)(**({key: file} if file else {}))
-    for layer, described in parse_annotators(layers).items():
-        ((part, arguments),) = described.items()
-        made[layer] = lookup("annotator", part)(**arguments)
-    return Annotations(segmenter, made)
 
 
 def _progress(started: float) -> Callable[[int, int | None], None]:

@@ -65,7 +65,7 @@ def store(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         recipe, request["corpus"], folder / "run", tokenizer=request["tokenizer"], text_format=request["format"], report=print
     )
     return {
-        "store": "run/store", "tokens": len(made.tokens), "documents": made.documents, "vocabulary": tokenizer.size,
+        "store": "run/store", "tokens": made.size, "documents": made.documents, "vocabulary": tokenizer.size,
         "bytes": made.report.get("bytes"),
     }  # fmt: skip
 

@@ -19,6 +19,7 @@ from cloze.corpus.plan import Plan
 from cloze.corpus.records import BoundRecords, Records, RecordStore
 from cloze.corpus.senses import BoundSenses, SupersenseTable
 from cloze.corpus.sentences import Sentences
+from cloze.corpus.shards import ShardedStore
 from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.corpus.streams import BoundStreams, Streams
@@ -35,8 +36,7 @@ __all__ = [
     "BoundCooccurrences", "BoundEntities", "BoundEntityTexts", "BoundFacts", "BoundLexicon", "BoundLines", "BoundPairs",
     "BoundPassages", "BoundRecords", "BoundSenses", "BoundStreams", "BoundSurfaces", "BoundTermDocuments", "BoundTextVectors",
     "BoundTripleTexts", "BoundTriples", "BoundVectors", "BoundWordPairs", "Cooccurrences", "Entities", "EntityTexts",
-    "Facts", "Lexicon", "Lines",
-    "LinkerAnnotator", "LookUp", "Pairs", "Passages", "Plan", "PretrainedVectors", "RecordStore", "Records",
-    "Sentences", "Source", "Store", "Streams", "SupersenseTable", "Surfaces", "TermDocuments", "TextVectors", "TripleStore",
-    "TripleTexts", "Triples", "WordPairs",
+    "Facts", "Lexicon", "Lines", "LinkerAnnotator", "LookUp", "Pairs", "Passages", "Plan", "PretrainedVectors", "RecordStore",
+    "Records", "Sentences", "ShardedStore", "Source", "Store", "Streams", "SupersenseTable", "Surfaces", "TermDocuments",
+    "TextVectors", "TripleStore", "TripleTexts", "Triples", "WordPairs",
 ]

@@ -60,7 +60,7 @@ def build_store(
     annotations = (annotations or Annotations()).of_words(tokenizer)
     annotations.require_files()
     with ExitStack() as stack:
-        writer = stack.enter_context(_writer(out, tokenizer, annotations, names, pairs=format == PAIRS))
+        writer = stack.enter_context(store_writer(out, tokenizer, annotations, names, pairs=format == PAIRS))
         if count > 1:
             task = partial(
                 BlockEncoder, tokenizer, memory_mb=_DICTIONARY_MB // count, annotations=annotations, compiled=True
@@ -72,8 +72,8 @@ def build_store(
             encode = BlockEncoder(tokenizer, memory_mb=_DICTIONARY_MB, annotations=annotations, compiled=large)
             encoded = ((block, encode(block)) for block in _counted(blocks, account))
         try:
-            annotations.require_met(_write(encoded, writer, account, lambda: progress(account.bytes, total)))
-            store = _finish(writer, tokenizer, account)
+            annotations.require_met(write_blocks(encoded, writer, account, lambda: progress(account.bytes, total)))
+            store = finish_store(writer, tokenizer, account)
         except OSError as error:
             raise RunError(f"{out}: cannot write the store: {error.strerror}. Nothing was written.") from error
     for line in account.lines():
@@ -91,10 +91,10 @@ def build_store_from_texts(
     annotations = (annotations or Annotations()).of_words(tokenizer)
     annotations.require_files()
     encode = BlockEncoder(tokenizer, memory_mb=_DICTIONARY_MB, annotations=annotations)
-    with _writer(out, tokenizer, annotations) as writer:
+    with store_writer(out, tokenizer, annotations) as writer:
         blocks = _counted(_text_blocks(texts, origin), account)
-        annotations.require_met(_write(((block, encode(block)) for block in blocks), writer, account, lambda: None))
-        store = _finish(writer, tokenizer, account)
+        annotations.require_met(write_blocks(((block, encode(block)) for block in blocks), writer, account, lambda: None))
+        store = finish_store(writer, tokenizer, account)
     for line in account.lines():
         report(line)
     return store
@@ -198,10 +198,11 @@ def _workers(requested: int | None, total: int | None) -> int:
     return min(cores(), 32, -(-(total or 1 << 40) // _SMALL))
 
 
-def _writer(
+def store_writer(
     out: str | Path, tokenizer: Tokenizer, annotations: Annotations | None, languages: Sequence[str] = (), *,
     pairs: bool = False,
 ) -> StoreWriter:
+    """What writes the store of a tokenizer and its annotations."""
     return StoreWriter(
         out, vocab_size=tokenizer.size, roles=tokenizer.roles, tokenizer_hash=tokenizer.hash,
         annotations=annotations.header() if annotations else None, labels=annotations.labels if annotations else None,
@@ -209,7 +210,7 @@ def _writer(
     )
 
 
-def _write(
+def write_blocks(
     encoded: Iterable[tuple[Block, Encoded]], writer: StoreWriter, account: Report, progress: Callable[[], None]
 ) -> dict[str, frozenset[int]]:
     """Append every block to the store. Returns the records of each annotator's file that the text matches."""
@@ -255,7 +256,7 @@ def _note_empty(found: Encoded, kept: Any, goes_on: bool, block: Block, account:
         account.odd.note("empty_document", f"{block.path}:{line}")
 
 
-def _finish(writer: StoreWriter, tokenizer: Tokenizer, account: Report) -> Store:
+def finish_store(writer: StoreWriter, tokenizer: Tokenizer, account: Report) -> Store:
     if writer.tokens == 0:
         raise CorpusError(f"the corpus is empty: no token in {account.bytes:,} bytes of text. Nothing was written.")
     account.documents, account.sentences, account.tokens = writer.documents, writer.sentences, writer.tokens

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.documents import Document, read_documents
 from cloze.corpus.report import Report
+from cloze.corpus.shards import ShardedStore
 from cloze.corpus.store import COUNTS, Store
 from cloze.text.roles import literals_in
 
@@ -126,7 +127,8 @@ def _documents(parts: Iterator[Document]) -> Iterator[Iterator[Document]]:
 def check_store(path: str | Path) -> dict[str, Any]:
     """Compare every checksum of a store, and return its header. Raises `CorpusError` if it is damaged."""
     store = Store.open(path, verify=True)
-    lengths = np.diff(store.document_starts)
+    parts = [store.shard(number) for number in range(len(store.shards))] if isinstance(store, ShardedStore) else [store]
+    lengths = np.concatenate([np.diff(part.document_starts) for part in parts])
     extent = {"tokens_per_document_median": float(np.median(lengths)) if len(lengths) else 0.0}
     return {**{k: v for k, v in store.header.items() if k not in ("files", COUNTS)}, **extent, "checksums": "all right"}
 

@@ -50,6 +50,7 @@ class Lines(Source):
         self.length = length
         self.unit = unit
         self.shuffle = shuffle
+        self.needs_whole = "" if shuffle else "lines keep the order of a whole store"
 
     def bind(
         self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
@@ -111,6 +112,14 @@ class BoundLines(Rebinds):
             return LinePlan(epoch, room, cut, order)
 
         return remember(self._plans, (epoch, room), make)
+
+    def cuts(self, room: int) -> Cut:
+        """The rows of a shard."""
+        return _cut(self._start, self._size, min(room, self.source.length))
+
+    def arranged(self, epoch: int, room: int, cuts: Cut, order: Int64) -> LinePlan:
+        """A plan whose item i is row `order[i]` of these."""
+        return LinePlan(epoch, room, cuts, order)
 
     def read(self, plan: LinePlan, items: Int64, want: frozenset[str]) -> Rows:
         """The rows of some items (B positions in the plan's order), in a block as wide as its longest row.

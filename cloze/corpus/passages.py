@@ -121,6 +121,7 @@ class Passages(Source):
             self.gives = GIVES | {f"{_LEAD}.{name}" for name in _FIELDS}
         self.languages = languages
         self.smooth = mixing.smoothing(languages, "passages")
+        self.needs_whole = "" if self.smooth is None else "languages are drawn at smoothed rates from a whole store"
 
     def room(self, room: int) -> int:
         """The longest row if `room` tokens may come in."""
@@ -223,12 +224,20 @@ class BoundPassages(Rebinds):
             arrays.update({f"{_LEAD}.{name}": value for name, value in found.items()})
         return Rows(arrays, checked=True)
 
+    def cuts(self, room: int) -> plans.Cuts:
+        """The passages of a shard, the same for every seed and in every epoch."""
+        return self._cut(None, room)
+
+    def arranged(self, epoch: int, room: int, cuts: plans.Cuts, order: Int64) -> Plan:
+        """A plan whose item i is passage `order[i]` of these."""
+        return Plan(epoch, room, cuts, order)
+
     def draw(self, plan: Plan, items: Int64) -> rng.Draw:
         """The random numbers of some items, addressed by seed, entry, epoch (0 if static), passage and its repeat."""
         epoch, address = 0 if self.source.static else plan.epoch, plan.address(items, self.source.static)
         return rng.Draw(rng.row_keys(self.seed, self.entry, epoch, items=address))
 
-    def _cut(self, epoch: int, room: int) -> plans.Cuts:
+    def _cut(self, epoch: int | None, room: int) -> plans.Cuts:
         if self.source.each:
             return plans.by_each(self.store, self.split, self.source.room(room))
         if self.source.break_at == "anywhere":
@@ -236,12 +245,13 @@ class BoundPassages(Rebinds):
         targets = self._targets(epoch, room) if self.source.short else None
         return plans.by_sentence(self.store, self.split, room, targets, overrun=self.source.overrun)
 
-    def _targets(self, epoch: int, room: int) -> plans.Targets:
+    def _targets(self, epoch: int | None, room: int) -> plans.Targets:
         """Target lengths: the room, or for a share `short` a number from 2 to the room, drawn by document, or by passage with its
-        first token as the address."""
+        first token as the address. They do not depend on the seed if there is no epoch."""
+        address: tuple[int | str, ...] = () if epoch is None else (self.seed, self.entry, epoch)
 
         def drawn(name: str, items: Int64) -> Int64:
-            draw = rng.Draw(rng.row_keys(self.seed, self.entry, epoch, name, items=items))
+            draw = rng.Draw(rng.row_keys(*address, name, items=items))
             return np.where(draw.uniform("whether") < self.source.short, 2 + draw.integers("target", room - 1), room)
 
         if self.source.short_by == "passage":
@@ -312,8 +322,9 @@ class BoundPassages(Rebinds):
 
     def _next(self, plan: Plan, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
         passages = plan.passages
-        following = np.minimum(index + 1, len(plan) - 1)
-        follows = (index + 1 < len(plan)) & (passages.start[following] == passages.stop[index])
+        last = len(passages.start) - 1
+        following = np.minimum(index + 1, last)
+        follows = (index < last) & (passages.start[following] == passages.stop[index])
         if not self.source.across_documents:
             follows &= passages.document[following] == passages.document[index]
         arrays = self._gather.passages(passages, following, want)

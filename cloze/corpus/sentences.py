@@ -75,6 +75,10 @@ class Sentences(Source):
         self.static = static
         self.across_documents = across_documents
         self.bucket = bucket
+        self.needs_whole = (
+            "languages are drawn at smoothed rates from a whole store" if self.smooth is not None
+            else "steps of sentences of one length are made from a whole store" if bucket is not None else ""
+        )
         self.gives: frozenset[str] = fields_of(self.companions) if self.whole else GIVES
 
     def room(self, room: int) -> int:

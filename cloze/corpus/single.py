@@ -87,9 +87,7 @@ class BoundSingle(Rebinds):
 
         Raises `CorpusError` if every training sentence is too long.
         """
-        if room < 1:
-            raise RecipeError(f"sentences: {room} tokens of room per row; expected 1 or more (is `length` too small?).")
-        max_length = room if self.source.max_length is None else min(room, self.source.max_length)
+        max_length = self._longest(room)
 
         def make() -> Plan:
             cut = remember(self._cuts, max_length, lambda: self._fitting(max_length))
@@ -99,6 +97,19 @@ class BoundSingle(Rebinds):
             return Plan(epoch, room, cut, self._in_groups(cut.length, epoch))
 
         return remember(self._plans, (epoch, room), make)
+
+    def cuts(self, room: int) -> Cuts:
+        """The sentences of a shard that fit."""
+        return self._fitting(self._longest(room))
+
+    def arranged(self, epoch: int, room: int, cuts: Cuts, order: Int64) -> Plan:
+        """A plan whose item i is sentence `order[i]` of these."""
+        return Plan(epoch, room, cuts, order)
+
+    def _longest(self, room: int) -> int:
+        if room < 1:
+            raise RecipeError(f"sentences: {room} tokens of room per row; expected 1 or more (is `length` too small?).")
+        return room if self.source.max_length is None else min(room, self.source.max_length)
 
     def read(self, plan: Plan, items: Int64, want: frozenset[str]) -> Rows:
         """The rows of some items (B positions in the plan's order).

@@ -32,10 +32,10 @@ class Source(ABC):
     `gives` are the fields of its rows, `length` the most tokens of a row. `builds_store`: it reads its own files, such as
     labelled text or triples, and builds them into a store (`knowing`, `build_store`); `answer` is the kind of answer of its
     records. `own_vocabulary`: its store has its own vocabulary, so a recipe with no other source needs no `text`. `lanes`:
-    row i of a step continues row i of the step before, so `bind` takes the number of `lanes`. `of_one_length`: rows of similar
-    length share batches, so `bind` takes the `batch`. `keeps_empty`: a text without tokens keeps the tokens of its template.
-    `text_format` is the format that its files must have; None: any. `of_rows` are the arguments that change rows and not the
-    store.
+    row i of a step continues row i of the step before, so `bind` takes the number of `lanes`. `of_one_length`: rows of
+    similar length share batches, so `bind` takes the `batch`. `keeps_empty`: a text without tokens keeps the tokens of its
+    template. `needs_whole` says in words why it cannot read a store shard by shard, or nothing. `text_format` is the format
+    that its files must have; None: any. `of_rows` are the arguments that change rows and not the store.
     """
 
     builds_store: ClassVar[bool] = False
@@ -45,6 +45,7 @@ class Source(ABC):
     text_format: ClassVar[str | None] = None
     of_rows: ClassVar[frozenset[str]] = frozenset()
     lanes: bool = False
+    needs_whole: str = "this source reads a store as a whole"
     answer: Any = None
     gives: frozenset[str]
 

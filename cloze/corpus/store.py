@@ -34,10 +34,13 @@ from cloze.errors import CorpusError, nearest
 from cloze.untrusted import parse_json, read_small
 
 if TYPE_CHECKING:
+    from cloze.corpus.source import Source
     from cloze.text.annotate import Annotations
     from cloze.text.tokenizer import Tokenizer
 
 VERSION = 1
+SHARDS_VERSION = 2  # a manifest over shards: see shards.py
+SHARDS = "shards"
 HEADER = "store.json"
 COUNTS = "counts"
 FILES = ("tokens.bin", "words.bin", "sentences.bin", "documents.bin")
@@ -120,6 +123,16 @@ class Store:
         return len(self.sentence_starts) - 1
 
     @property
+    def size(self) -> int:
+        """The number of tokens."""
+        return len(self.tokens)
+
+    @property
+    def sample(self) -> Store:
+        """A part of the text that fits on one machine: the store itself."""
+        return self
+
+    @property
     def vocab_size(self) -> int:
         """The number of ids of the tokenizer."""
         return int(self.header["vocab_size"])
@@ -182,7 +195,11 @@ class Store:
 
     def mixture_size(self, batch: int) -> int:
         """Its size in a mixture: its number of tokens, whatever the batch."""
-        return len(self.tokens)
+        return self.size
+
+    def bound(self, source: Source, *, lanes: int, options: Mapping[str, Any], **given: Any) -> Any:
+        """A source over this store; `lanes` is for stores of several shards, `options` for some sources."""
+        return source.bind(self, **given, **options)
 
     def expect_random_reads(self) -> None:
         """Tell the system that rows will be read from random places, if the store exceeds the memory of the machine.
@@ -330,7 +347,10 @@ def opened_before(path: Path) -> Store:
 
 
 def _made(path: Path, header: Mapping[str, Any]) -> Store:
-    """The store that a header describes: of running text, or of records."""
+    """The store that a header describes: of running text, of records, or of several shards."""
+    if len(header.get(SHARDS, ())) == 1:
+        alone = path / SHARDS / header[SHARDS][0]["name"]
+        return _made(alone, _read_header(alone))
     kind = next((kind for key, kind in Store.kinds.items() if key in header), Store)
     return kind(path, header)
 
@@ -371,9 +391,9 @@ def memory() -> int:
 
 def advise_random(array: NDArray[Any]) -> None:
     """Advise the system that a mapped array is read at random places; other arrays are in memory already."""
-    base: Any = array.base
-    if isinstance(base, np.memmap) and sys.platform == "linux":
-        base._mmap.madvise(mmap.MADV_RANDOM)
+    if isinstance(array.base, np.memmap) and sys.platform == "linux":
+        held: Any = array.base
+        held._mmap.madvise(mmap.MADV_RANDOM)
 
 
 def _check_header(header: Mapping[str, Any]) -> None:
@@ -389,6 +409,10 @@ def _check_header(header: Mapping[str, Any]) -> None:
         "languages": all(isinstance(name, str) for name in header.get("languages", [])),
         "annotations": isinstance(header.get("annotations", {}), dict),
         COUNTS: COUNTS not in header or header[COUNTS].replace(" ", "").isdecimal(),
+        SHARDS: all(
+            isinstance(one["name"], str) and Path(one["name"]).name == one["name"] and isinstance(one["sha256"], str)
+            and all(number(one[key]) for key in ("tokens", "sentences", "documents", "bytes")) for one in header.get(SHARDS, [])
+        ) and bool(header.get(SHARDS, True)),
         "files": all(number(one["bytes"]) and isinstance(one["sha256"], str) for one in header["files"].values()),
     }  # fmt: skip
     wrong = [name for name, good in expected.items() if not good]
@@ -406,13 +430,15 @@ def _read_header(folder: Path) -> dict[str, Any]:
         )
     try:
         header: dict[str, Any] = parse_json(read_small(path))
-        version, sizes = header["version"], {name: header["files"][name]["bytes"] for name in (*FILES, *header["files"])}
-        if version == VERSION:
+        version, of_shards = header["version"], SHARDS in header
+        sizes = {name: header["files"][name]["bytes"] for name in (*(() if of_shards else FILES), *header["files"])}
+        if version == (SHARDS_VERSION if of_shards else VERSION):
             _check_header(header)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorpusError(f"{path}: damaged header ({type(error).__name__}: {error}).\n  {_REBUILD}") from None
-    if version != VERSION:
-        raise CorpusError(f"{path}: store version {version}, this cloze reads version {VERSION}.\n  {_REBUILD}")
+    if version != (SHARDS_VERSION if of_shards else VERSION):
+        known = f"{VERSION} and, of several shards, {SHARDS_VERSION}"
+        raise CorpusError(f"{path}: store version {version}, this cloze reads version {known}.\n  {_REBUILD}")
     inside = folder.resolve()
     for name, expected in sizes.items():
         if not (folder / name).resolve().is_relative_to(inside):

@@ -65,6 +65,7 @@ class Streams(Source):
         self.length = length
         self.reuse = reuse
         self.spread, self.short = spread, short
+        self.needs_whole = "rows of random lengths are drawn for a whole store" if spread or short else ""
         self.both_directions = both_directions
         self.separator = separator
         self.gives = _FIELDS | ({"reversed"} if both_directions else frozenset())

@@ -58,7 +58,7 @@ def about_store(path: Path) -> About:
     if isinstance(store, RecordStore):
         files = files or list(store.about["files"])
     facts = [
-        Fact("documents", store.documents, f"{store.documents:,}"), Fact("tokens", len(store.tokens), f"{len(store.tokens):,}"),
+        Fact("documents", store.documents, f"{store.documents:,}"), Fact("tokens", store.size, f"{store.size:,}"),
         Fact("vocabulary", store.vocab_size, f"{store.vocab_size:,} ids, tokenizer {store.tokenizer_hash[:12]}"),
     ]
     if not records:

@@ -52,15 +52,21 @@ class Block:
 
 def read_blocks(paths: Sequence[str | Path], format: str, report: Report, *, size: int = BLOCK) -> Iterator[Block]:
     """The blocks of a corpus in order. Formats and anomalies are added to `report`."""
-    requested = wanted(format)
     files = find_files(paths, report.odd)
     some = False
-    for file in files:
-        for block in _file_blocks(file, requested, report, size, only=len(files) == 1):
-            some = True
-            yield block
+    for block in read_files(files, wanted(format), report, size=size, only=len(files) == 1):
+        some = True
+        yield block
     if not some:
         raise CorpusError(f"{files[0].path}: the corpus is empty: no text in {len(files):,} files.")
+
+
+def read_files(
+    files: Sequence[TextFile], requested: Wanted, report: Report, *, size: int = BLOCK, only: bool = False
+) -> Iterator[Block]:
+    """The blocks of some files, or pieces of files, in order. An empty file is noted; if it is the `only` one, it is an error."""
+    for file in files:
+        yield from _file_blocks(file, requested, report, size, only=only)
 
 
 def corpus_size(paths: Sequence[str | Path]) -> int | None:
@@ -70,7 +76,7 @@ def corpus_size(paths: Sequence[str | Path]) -> int | None:
 
 
 def _file_blocks(file: TextFile, requested: Wanted, report: Report, size: int, *, only: bool) -> Iterator[Block]:
-    name = "standard input" if file.path == STDIN else file.path
+    name = "standard input" if file.path == STDIN else file.name
     if file.path == PYTHON_DOCS:
         yield from _python_docs(report, size)
         return

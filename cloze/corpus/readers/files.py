@@ -35,9 +35,19 @@ _EXPANSION = {".gz": 2.8, ".xz": 3.6, ".zst": 3.2, ".bz2": 3.6}
 
 @dataclass(frozen=True)
 class TextFile:
-    """One input: a file, standard input ("-") or Python's documentation ("python-docs")."""
+    """One input: a file, standard input ("-") or Python's documentation ("python-docs").
+
+    Of an unpacked file it may be a range of bytes, `start` … `stop` - 1.
+    """
 
     path: str
+    start: int = 0
+    stop: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"{self.path} (from byte {self.start:,})" if self.start else self.path
 
     @property
     def packing(self) -> str:
@@ -61,7 +71,7 @@ class TextFile:
         """The bytes of the text. A damaged or cut off archive is a `CorpusError`."""
         try:
             with _open(self.path, self.packing) as stream:
-                yield stream
+                yield stream if not self.start and self.stop is None else _range(stream, self.start, self.stop)
         except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
             raise CorpusError(
                 f"{self.path}: damaged or truncated {self.packing[1:]} file ({error}).\n  Copy or download it again."
@@ -167,6 +177,28 @@ def _open(path: str, packing: str) -> Iterator[IO[bytes]]:
     openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, "": open}
     with openers[packing](path, "rb") as stream:
         yield cast(IO[bytes], stream)
+
+
+def _range(stream: IO[bytes], start: int, stop: int | None) -> IO[bytes]:
+    """A part of an unpacked file."""
+    stream.seek(start)
+    return stream if stop is None else io.BufferedReader(_Limited(stream, stop - start))
+
+
+class _Limited(io.RawIOBase):
+    """The next bytes of a stream, up to a number of them."""
+
+    def __init__(self, stream: IO[bytes], left: int) -> None:
+        self.stream, self.left = stream, left
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.stream.read(min(len(buffer), self.left))
+        buffer[: len(data)] = data
+        self.left -= len(data)
+        return len(data)
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,147 @@
+"""Stores of several shards: `cloze corpus build --shard`, `join` and `plan`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from cloze.cli.with_files import WithFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cloze.corpus import Store
+    from cloze.text import Tokenizer
+
+
+class Sharded(NamedTuple):
+    """The options of `cloze corpus build` that are for stores of several shards."""
+
+    shard: str | None
+    on: str | None
+    part: str | None
+
+    @property
+    def tokens(self) -> int | None:
+        """The most tokens of a shard; None: an ordinary store."""
+        from cloze.assembly.shard_building import shard_size
+
+        return None if self.shard is None else shard_size(self.shard)
+
+    def require_place(self, out: Path, *, replace: bool, task: str | None, text_format: str, languages: bool) -> None:
+        """Refuse options that do not go together, and a place where no store can be written."""
+        from cloze.assembly.shard_building import require_place
+        from cloze.corpus.writer import check_out
+        from cloze.errors import CorpusError
+
+        if self.tokens is None:
+            for name, value in (("--on", self.on), ("--part", self.part)):
+                if value is not None:
+                    raise CorpusError(f"{name} is for stores of several shards: add --shard 256M.")
+            check_out(out, replace=replace)
+            return
+        for name, given in (("--task", task), ("--format pairs", text_format == "pairs"), ("--languages", languages)):
+            if given:
+                raise CorpusError(f"--shard is for running text of one kind; {name} builds an ordinary store. Omit one of them.")
+        if self.part is not None and self.on is not None:
+            raise CorpusError("--part builds on this machine. Omit --on.")
+        require_place(out, replace=replace)
+
+    def tokenizer(self, out: Path, *, given: Path | None) -> Path | None:
+        """The tokenizer folder that was given, or that of a build that was begun."""
+        from cloze.corpus.store import TOKENIZER
+        from cloze.errors import CorpusError
+
+        if given is not None or self.tokens is None:
+            return given
+        begun = out / TOKENIZER
+        if begun.is_dir():
+            return begun
+        if self.part is not None:
+            raise CorpusError(
+                "--part: all parts need the same tokenizer. Give it with --tokenizer FOLDER; `cloze vocab` trains one."
+            )
+        return None
+
+    def build(
+        self, paths: list[str], tokenizer: Tokenizer, out: Path, *, text_format: str, named: Mapping[str, Any],
+        workers: int | None, say: Callable[[str], None],
+    ) -> Store | None:
+        """Build the shards, or go on building them, and join them; None if other parts are missing."""
+        from cloze.assembly.shard_building import Building, part_of
+        from cloze.jobs import cores, workers_on
+
+        assert self.tokens is not None
+        building = Building.begin(
+            out, paths, tokenizer, tokens=self.tokens, format=text_format, say=say, **named
+        )
+        part = (0, 1) if self.part is None else part_of(self.part)
+        building.run(workers_on(self.on or "local", workers or cores()), part, _progress)
+        if self.part is not None:
+            left = len(building.left())
+            say(f"{out}: part {self.part} is done; {left:,} of {len(building.tasks):,} tasks are left")
+            if left == 0:
+                say(f"  All parts are done: cloze corpus join {out}")
+            return None
+        store = building.join()
+        say(f"{out}: {len(store.header.get('shards', [0])):,} shards")
+        return store
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the commands to `cloze corpus`."""
+    for command in (join, plan):
+        app.command()(command)
+
+
+def join(
+    store: Annotated[Path, typer.Argument(help="The folder of the shards.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option(help="Write the text of all shards as one ordinary store here.", show_default=False)
+    ] = None,
+) -> None:
+    """Finish a store that was built in parts; with --out, write its shards as one ordinary store.
+
+    Example: cloze corpus build TEXT --shard 256M --tokenizer TOK --out STORE --part 1/4 (… 4/4), then cloze corpus join STORE
+    """
+    from cloze.assembly.shard_building import Building
+    from cloze.corpus.join import write_as_one
+    from cloze.corpus.store import Store
+    from cloze.errors import CorpusError
+
+    building = Building.read(store)
+    if out is not None:
+        made = write_as_one(Store.open(store), out)
+        typer.echo(f"{out}: one store of {made.documents:,} documents, {made.size:,} tokens")
+        return
+    if building is None:
+        raise CorpusError(f"{store}: no build was begun here. Begin one: cloze corpus build TEXT --shard 256M --out {store}")
+    joined = building.join()
+    typer.echo(
+        f"{store}: {len(joined.header.get('shards', [0])):,} shards, {joined.documents:,} documents, {joined.size:,} tokens"
+    )
+
+
+def plan(
+    store: Annotated[str, typer.Argument(help="A store of several shards.", show_default=False)],
+    recipe: Annotated[str, typer.Option(help="The recipe that will read it.")] = "bert",
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="Change a value of the recipe; repeatable.")] = None,
+    with_files: WithFiles = None,
+) -> None:
+    """Count the rows of every shard for a recipe, so that runs need not do it when they start."""
+    from cloze.assembly.row_counts import count_rows
+    from cloze.assembly.user_files import import_files
+
+    import_files(with_files or [])
+    for line in count_rows(recipe, store, overrides=overrides or []):
+        typer.echo(line)
+
+
+def _progress(done: int, total: int) -> None:
+    """A line that rewrites itself on a terminal; silent elsewhere."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\033[K{done:,} of {total:,} tasks")
+        sys.stderr.flush()

@@ -1,0 +1,407 @@
+"""Reads rows from the shards of a store: which row of which shard is item i of an epoch, computed and never stored.
+
+The shards of an epoch are put into a random order and cut into windows of `WINDOW` shards. The rows of a window are permuted by
+a function of (seed, entry, epoch, window) (`rng.shuffled`), and the windows follow one another: the sequence of all rows. It is
+divided evenly among the lanes, one piece each, and item i of the epoch is the next row of lane i mod lanes. A step therefore
+mixes rows of `lanes` windows, whatever the number of processes; and since the rows of a step are laid out lane by lane, each of R
+processes reads the windows of lanes / R lanes alone.
+
+What is held for a shard in use are the bounds of its passages. Those of large shards are written to the folder of plans once and
+mapped into memory, which all processes of a machine share.
+
+Differs: in an ordinary store, a share `short` of the passages gets new target lengths in every epoch; in a shard they are drawn
+once. Distractors come from the passage's own shard.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze import rng
+from cloze.corpus.passages import remember
+from cloze.corpus.plan import Cut, Cuts, Int64
+from cloze.corpus.source import Rebinds, Source
+from cloze.corpus.store import Store
+from cloze.errors import CorpusError
+from cloze.rows import Rows
+from cloze.whole import whole_file, whole_folder
+
+WINDOW = 2  # shards whose rows are permuted together
+_HELD_OUT = 8  # shards that the held-out rows come from
+_REMEMBERED = 4096  # held-out rows kept in memory, so that their shards are read once
+_LARGE = 1 << 18  # rows of a shard whose bounds are mapped from a file
+_IDLE = 8  # reads after which a shard that none of them needed is closed
+
+
+class Shards(Protocol):
+    """The store of several shards (`shards.ShardedStore`)."""
+
+    path: Path
+
+    @property
+    def shards(self) -> Sequence[Any]: ...
+
+    @property
+    def plans(self) -> Path: ...
+
+    def shard(self, number: int) -> Store: ...
+
+    def expect(self, now: Sequence[int], next: Sequence[int]) -> None: ...
+
+
+class Cutting(Protocol):
+    """A source that is bound to a shard."""
+
+    def cuts(self, room: int) -> Any:
+        """The rows of the shard, the same in every epoch: `len` of its `start` is their number."""
+
+    def arranged(self, epoch: int, room: int, cuts: Any, order: Int64) -> Any:
+        """A plan whose item i is row `order[i]` of these."""
+
+    def read(self, plan: Any, items: Int64, want: frozenset[str]) -> Rows: ...
+
+    def draw(self, plan: Any, items: Int64) -> rng.Draw: ...
+
+
+def bind_shards(
+    source: Source, store: Shards, *, lanes: int, options: Mapping[str, Any], **given: Any
+) -> BoundShards | BoundShardStreams:
+    """A source over the shards of a store. Raises `CorpusError` if the source needs a store as a whole."""
+    why = source.needs_whole
+    if why:
+        raise CorpusError(
+            f"{store.path}: {why}, but this store has {len(store.shards)} shards.\n"
+            f"  Write it as one store: cloze corpus join {store.path} --out STORE"
+        )
+    if source.lanes:
+        return BoundShardStreams(source, store, lanes=int(options["lanes"]), **given)
+    return BoundShards(source, store, lanes=lanes, options=options, **given)
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """One epoch: `shards` in their order, the rows of each, and in how many lanes and windows they are read.
+
+    `key` is the address of the permutation of every window, or None if rows keep the order of their shard.
+    """
+
+    epoch: int
+    room: int
+    lanes: int
+    window: int
+    shards: Int64       # (S,) numbers in the store, in the order of the epoch
+    rows: Int64         # (S,) rows of each
+    key: tuple[int | str, ...] | None
+    ends: Int64 = field(init=False)     # (S + 1,) rows before each shard, and all of them
+    borders: Int64 = field(init=False)  # (W + 1,) rows before each window, and all of them
+    keys: NDArray[np.uint64] = field(init=False)  # (W,)
+
+    def __post_init__(self) -> None:
+        ends = np.concatenate([[0], np.cumsum(self.rows)]).astype(np.int64)
+        borders = np.append(ends[:-1:self.window], ends[-1])
+        address = self.key or ()
+        object.__setattr__(self, "ends", ends)
+        object.__setattr__(self, "borders", borders)
+        object.__setattr__(self, "keys", rng.row_keys(*address, "window", self.epoch, items=np.arange(len(borders) - 1)))
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def places(self, items: Int64) -> Int64:
+        """Where items are in the sequence of all rows."""
+        each, more = divmod(len(self), self.lanes)  # the first `more` lanes have one row more
+        lane = items % self.lanes
+        return lane * each + np.minimum(lane, more) + items // self.lanes
+
+    def windows(self, items: Int64) -> Int64:
+        """The windows that items are in."""
+        return np.searchsorted(self.borders, self.places(items), "right") - 1
+
+    def locate(self, items: Int64) -> tuple[Int64, Int64]:
+        """The shard of every item, by its number in the store, and its row there."""
+        place, window = self.places(items), self.windows(items)
+        if self.key is not None:
+            low = self.borders[window]
+            place = low + rng.shuffled(place - low, self.borders[window + 1] - low, self.keys[window])
+        turn = np.searchsorted(self.ends, place, "right") - 1
+        return self.shards[turn], place - self.ends[turn]
+
+    def shards_of(self, windows: Int64) -> list[int]:
+        """The numbers of the shards of these windows."""
+        turns = windows[:, None] * self.window + np.arange(self.window)
+        return np.unique(self.shards[turns[turns < len(self.shards)]]).tolist()
+
+    def coming(self, items: Int64) -> list[int]:
+        """The shards of the windows that the lanes of these items enter next, of lanes that have read half of their window."""
+        place = self.places(items)
+        window = np.searchsorted(self.borders, place, "right") - 1
+        late = 2 * (place - self.borders[window]) >= self.borders[window + 1] - self.borders[window]
+        following = np.unique(window[late] + 1)
+        return self.shards_of(following[following < len(self.borders) - 1])
+
+
+class _Shards(Rebinds):
+    """What both kinds of bound shards share: opened shards, and the number of rows in each."""
+
+    def __init__(
+        self, source: Source, store: Shards, options: Mapping[str, Any], *, seed: int, entry: str, held_out: float,
+        part: Literal["train", "held_out"],
+    ) -> None:
+        self.source, self.store, self.options = source, store, dict(options)
+        self.seed, self.entry, self.held_out, self.part = seed, entry, held_out, part
+        count = len(store.shards)
+        few = min(count, _HELD_OUT)
+        self.chosen = np.arange(count) if part == "train" else np.arange(few) * count // few
+        self._opened: dict[int, tuple[Any, dict[int, Any]]] = {}
+        self._used: dict[int, int] = {}
+        self._reads = 0
+        self._rows: dict[int, Int64] = {}
+        self._plans: OrderedDict[Any, ShardPlan] = OrderedDict()
+        self._held: dict[Any, Rows] = {}
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """Full names of the fields that `read` can give."""
+        found: frozenset[str] = self._bound(int(self.chosen[0])).gives
+        return found
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of this part of the corpus, about."""
+        share = self.held_out if self.part == "held_out" else 1 - self.held_out
+        return int(sum(self.store.shards[number].tokens for number in self.chosen.tolist()) * share)
+
+    def _plan(self, epoch: int, room: int, lanes: int, window: int, key: tuple[int | str, ...] | None) -> ShardPlan:
+        def make() -> ShardPlan:
+            rows = self.rows(room)
+            order = rng.permutation(len(rows), self.seed, self.entry, "shards", epoch)
+            return ShardPlan(epoch, room, lanes, window, self.chosen[order], rows[order], key)
+
+        return remember(self._plans, (epoch, room), make)
+
+    def rows(self, room: int) -> Int64:
+        """How many rows each chosen shard has. Numbers that nobody has counted before are counted now, and kept for all."""
+        if room not in self._rows:
+            folder = self._folder(room)
+            known = _numbers(folder / "rows.json")
+            names = [self.store.shards[number].name for number in self.chosen.tolist()]
+            if not known or any(name not in known for name in names):
+                known = self._count(room, folder, names)
+            self._rows[room] = np.array([known[name] for name in names], dtype=np.int64)
+            if self.part == "train" and not self._rows[room].sum():
+                raise CorpusError(
+                    f"{self.store.path}: the corpus is smaller than one example.\n  Build the store from more text."
+                )
+        return self._rows[room]
+
+    def _count(self, room: int, folder: Path, names: list[str]) -> dict[str, int]:
+        """The rows of every chosen shard. Processes that start together begin at different shards and share what they find."""
+        found: dict[str, int] = {}
+        rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        first = rank * len(names) // ranks
+        for place in [*range(first, len(names)), *range(first)]:
+            name, number = names[place], int(self.chosen[place])
+            known = _numbers(folder / f"{name}.json")
+            if name not in known:
+                known = {name: self._number_of_rows(number, room)}
+                _write(folder / f"{name}.json", known)
+                self._close(number)
+            found |= known
+        _write(folder / "rows.json", found)
+        return found
+
+    def _number_of_rows(self, number: int, room: int) -> int:
+        return len(self._bound(number).cuts(room).start)
+
+    def _folder(self, room: int) -> Path:
+        """Where plans of this source and this room are kept."""
+        told = {
+            name: sorted(map(str, value)) if isinstance(value, (set, frozenset)) else value
+            for name, value in vars(self.source).items()
+        }
+        what = [type(self.source).__name__, told, self.options, self.held_out, self.part, room]
+        return self.store.plans / digest(what)
+
+    def _bound(self, number: int) -> Any:
+        """The source over a shard. Random numbers of different shards have different addresses."""
+        if number not in self._opened:
+            shard = self.store.shard(number)
+            entry = f"{self.entry}/{self.store.shards[number].name}"
+            self._opened[number] = (
+                self.source.bind(
+                    shard, seed=self.seed, entry=entry, held_out=self.held_out, part=self.part, **self.options
+                ), {},
+            )
+        self._used[number] = self._reads
+        return self._opened[number][0]
+
+    def _close(self, number: int) -> None:
+        self._opened.pop(number, None)
+        self._used.pop(number, None)
+
+    def _tick(self) -> None:
+        """Close shards that the last reads did not need."""
+        self._reads += 1
+        for number in [number for number, last in self._used.items() if last < self._reads - _IDLE]:
+            self._close(number)
+
+
+class BoundShards(_Shards):
+    """A source over a store of shards, for one seed and entry."""
+
+    def __init__(
+        self, source: Source, store: Shards, *, lanes: int, options: Mapping[str, Any], seed: int, entry: str,
+        held_out: float = 0.0, part: Literal["train", "held_out"] = "train",
+    ) -> None:
+        super().__init__(source, store, options, seed=seed, entry=entry, held_out=held_out, part=part)
+        self.in_lanes = lanes
+
+    def plan(self, epoch: int, room: int) -> ShardPlan:
+        """The rows of one epoch with room for `room` tokens each; a pure function of seed, entry, epoch and room."""
+        return self._plan(epoch, room, self.in_lanes, WINDOW, (self.seed, self.entry))
+
+    def by_lane(self, items: Int64) -> Int64:
+        """The items of a step lane by lane, so that neighbours come from the same shards."""
+        return items[np.argsort(items % self.in_lanes, kind="stable")]
+
+    def read(self, plan: ShardPlan, items: Int64, want: frozenset[str]) -> Rows:
+        """The rows of some items, with the fields of the source. Held-out rows are read once."""
+        if self.part == "train":
+            return self._read(plan, items, want)
+        key = plan.epoch, plan.room, items.tobytes(), want
+        if key not in self._held:
+            if sum(rows.count for rows in self._held.values()) > _REMEMBERED:
+                self._held.clear()
+            self._held[key] = self._read(plan, items, want)
+        return self._held[key]
+
+    def _read(self, plan: ShardPlan, items: Int64, want: frozenset[str]) -> Rows:
+        self._tick()
+        self.store.expect(plan.shards_of(np.unique(plan.windows(items))), plan.coming(items))
+        blocks, places = [], []
+        for number, place, row in _grouped(*plan.locate(items)):
+            bound, inner = self._inner(plan, number, row)
+            blocks.append(bound.read(inner, np.arange(len(row)), want))
+            places.append(place)
+        if len(blocks) == 1:
+            return blocks[0]
+        return Rows.below(blocks).take(np.argsort(np.concatenate(places), kind="stable"))
+
+    def draw(self, plan: ShardPlan, items: Int64) -> rng.Draw:
+        """The random numbers of some items: by seed, entry, shard, epoch (0 if static) and row."""
+        keys = np.empty(len(items), dtype=np.uint64)
+        for number, place, row in _grouped(*plan.locate(items)):
+            bound, inner = self._inner(plan, number, row)
+            keys[place] = bound.draw(inner, np.arange(len(row))).keys
+        return rng.Draw(keys)
+
+    def _inner(self, plan: ShardPlan, number: int, row: Int64) -> tuple[Any, Any]:
+        """The source over a shard, and the plan whose items are these rows of it."""
+        bound = self._bound(number)
+        known = self._opened[number][1]
+        if plan.room not in known:
+            known[plan.room] = self._mapped_cuts(bound, number, plan.room)
+        return bound, bound.arranged(plan.epoch, plan.room, known[plan.room], row)
+
+    def _mapped_cuts(self, bound: Cutting, number: int, room: int) -> Any:
+        """The bounds of the rows of a shard: from the folder of plans if somebody wrote them there before."""
+        folder = self._folder(room) / self.store.shards[number].name
+        known = _read_cuts(folder)
+        if known is not None:
+            return known
+        made = bound.cuts(room)
+        if len(made.start) < _LARGE:
+            return made
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with whole_folder(folder) as stage:
+                for name, column in vars(made).items():
+                    if column is not None:
+                        np.save(stage / f"{name}.npy", column)
+        except OSError:  # a store that may only be read, or a full disk
+            return made
+        return _read_cuts(folder) or made
+
+
+class BoundShardStreams(_Shards):
+    """Streams over a store of shards: shard after shard, in a random order; every shard begins with an empty memory."""
+
+    def __init__(
+        self, source: Source, store: Shards, *, lanes: int, seed: int, entry: str, held_out: float = 0.0,
+        part: Literal["train", "held_out"] = "train",
+    ) -> None:
+        super().__init__(source, store, {"lanes": lanes}, seed=seed, entry=entry, held_out=held_out, part=part)
+        self.lanes = lanes
+
+    def plan(self, epoch: int, room: int) -> ShardPlan:
+        """The rows of one epoch with room for `room` tokens each."""
+        return self._plan(epoch, room, 1, 1, None)
+
+    def read(self, plan: ShardPlan, items: Int64, want: frozenset[str]) -> Rows:
+        """The rows of some items, with the fields of the source."""
+        self._tick()
+        self.store.expect(plan.shards_of(np.unique(plan.windows(items))), plan.coming(items))
+        found = [
+            (place, bound.read(bound.plan(plan.epoch, plan.room), row, want))
+            for number, place, row in _grouped(*plan.locate(items)) for bound in [self._bound(number)]
+        ]
+        return Rows.below([block for _, block in found]).take(np.argsort(np.concatenate([place for place, _ in found])))
+
+    def draw(self, plan: ShardPlan, items: Int64) -> rng.Draw:
+        """The random numbers of some items: by seed, entry, shard, epoch and item."""
+        keys = np.empty(len(items), dtype=np.uint64)
+        for number, place, row in _grouped(*plan.locate(items)):
+            bound = self._bound(number)
+            keys[place] = bound.draw(bound.plan(plan.epoch, plan.room), row).keys
+        return rng.Draw(keys)
+
+    def _number_of_rows(self, number: int, room: int) -> int:
+        return len(self._bound(number).plan(0, room))
+
+
+def _grouped(shard: Int64, row: Int64) -> Iterator[tuple[int, Int64, Int64]]:
+    """Every shard, where its items are in the block, and their rows."""
+    order = np.argsort(shard, kind="stable")
+    for place in np.split(order, np.flatnonzero(np.diff(shard[order])) + 1):
+        if len(place):
+            yield int(shard[place[0]]), place, row[place]
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    try:
+        found: dict[str, int] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def _write(file: Path, numbers: Mapping[str, int]) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(file) as stage:
+            stage.write_text(json.dumps(numbers) + "\n", encoding="utf-8")
+    except OSError:  # a store that may only be read: every process counts for itself
+        return
+
+
+def _read_cuts(folder: Path) -> Cut | None:
+    if not folder.is_dir():
+        return None
+    columns: dict[str, Any] = {file.stem: np.load(file, mmap_mode="r").view(np.ndarray) for file in folder.glob("*.npy")}
+    if "stop" not in columns:
+        return Cut(**columns)
+    return Cuts(**{"lead": None, **columns})
+
+def digest(value: Any) -> str:
+    """A short name for plain values: equal values have equal names."""
+    return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:24]

@@ -1,0 +1,199 @@
+"""The sharded store: a manifest over ordinary token stores, for text that no machine should have to hold as a whole.
+
+    store.json       the manifest: version 2, what every shard has in common, counts, the shards in the order of the text
+    tokenizer/       the tokenizer that made the ids
+    shards/<name>/   an ordinary token store each, of some 2^28 tokens at most
+    plans/           numbers of rows and passages that were planned before; may be deleted
+
+A manifest with a single shard opens as that shard: the order of its rows, its digest and its hash are those of an ordinary store.
+`sharded.py` reads rows from several; what reads the arrays of a store as a whole is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.sharded import bind_shards
+from cloze.corpus.store import COUNTS, HEADER, SHARDS, SHARDS_VERSION, TOKENIZER, Store, file_hash, opened_before
+from cloze.errors import CorpusError, RunError
+from cloze.whole import whole_file
+
+if TYPE_CHECKING:
+    from cloze.corpus.source import Source
+
+PLANS = "plans"
+_COMMON = ("dtype", "vocab_size", "roles", "tokenizer_hash", "words", "annotations", "languages", "pairs")
+
+
+class Shard(NamedTuple):
+    """A shard as the manifest describes it: its name, sizes, the bytes of its files, and the sha256 of its header."""
+
+    name: str
+    tokens: int
+    sentences: int
+    documents: int
+    bytes: int
+    sha256: str
+
+
+class ShardedStore(Store, holds=SHARDS):
+    """A store of several shards, which are opened when they are needed."""
+
+    def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+        self.path, self.header = path, header
+        self._shards = tuple(Shard(*(one[name] for name in Shard._fields)) for one in header[SHARDS])
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The shards in the order of the text."""
+        return self._shards
+
+    def __reduce__(self) -> tuple[Any, tuple[Path]]:
+        return opened_before, (self.path,)
+
+    def __repr__(self) -> str:
+        return f"ShardedStore({str(self.path)!r}: {len(self.shards)} shards, {self.documents:,} documents, {self.size:,} tokens)"
+
+    @property
+    def documents(self) -> int:
+        """The number of documents."""
+        return sum(shard.documents for shard in self.shards)
+
+    @property
+    def sentences(self) -> int:
+        """The number of sentences."""
+        return sum(shard.sentences for shard in self.shards)
+
+    @property
+    def size(self) -> int:
+        """The number of tokens."""
+        return sum(shard.tokens for shard in self.shards)
+
+    @property
+    def sample(self) -> Store:
+        """The first shard."""
+        return self.shard(0)
+
+    def shard(self, number: int) -> Store:
+        """A shard as an ordinary store, opened and checked."""
+        return Store.open(self.path / SHARDS / self.shards[number].name)
+
+    def expect(self, now: Sequence[int], next: Sequence[int]) -> None:
+        """Learn which shards are read now and which come next. Here they lie on the disk already."""
+
+    @property
+    def plans(self) -> Path:
+        """The folder of what was planned before."""
+        return self.path / PLANS
+
+    def bound(self, source: Source, *, lanes: int, options: Mapping[str, Any], **given: Any) -> Any:
+        """A source over all shards, read in this number of lanes."""
+        return bind_shards(source, self, lanes=lanes, options=options, **given)
+
+    def counts(self) -> NDArray[np.int64]:
+        """How often every id occurs, (vocab_size,), from the manifest."""
+        return np.array(self.header[COUNTS].split(), dtype=np.int64)
+
+    def verify(self) -> None:
+        """Compare the checksums of all files of all shards. Raises `CorpusError` if one differs."""
+        for number, shard in enumerate(self.shards):
+            self.shard(number).verify()
+            self._verify(f"{SHARDS}/{shard.name}/{HEADER}")
+        self.tokenizer()
+
+    def label_names(self, layer: str) -> tuple[str, ...]:
+        """The names of the labels of a layer, in the order of their numbers."""
+        return self.sample.label_names(layer)
+
+    def __getattr__(self, name: str) -> Any:
+        """The arrays of an ordinary store: whoever asks for them reads the text as a whole."""
+        if name in ("layers", "labels"):
+            first = self.sample
+            self.__dict__ |= {"layers": first.layers, "labels": first.labels}
+            return self.__dict__[name]
+        if name in ("tokens", "word_bits", "sentence_starts", "document_sentences", "_languages"):
+            raise CorpusError(
+                f"{self.path}: this store has {len(self.shards)} shards, and what you asked for reads a store as a whole.\n"
+                f"  Write it as one store: cloze corpus join {self.path} --out STORE"
+            )
+        raise AttributeError(name)
+
+    def _check_ends(self) -> None:
+        missing = [s.name for s in self.shards if not (self.path / SHARDS / s.name / HEADER).is_file()]
+        if missing:
+            raise CorpusError(
+                f"{self.path}: the shard {missing[0]} is missing ({len(missing)} of {len(self.shards)} shards are): the store is "
+                f"only partly copied.\n  Copy it again: cloze corpus copy FROM {self.path}"
+            )
+
+    def _check_content(self) -> None:
+        for name in self.header["files"]:
+            if name.startswith(f"{TOKENIZER}/"):
+                self._verify(name)
+
+
+def write_manifest(path: Path, names: Sequence[str]) -> Store:
+    """Write the manifest over the shards with these names, in this order, and open the store.
+
+    Raises `CorpusError` if they do not belong together.
+    """
+    first: dict[str, Any] | None = None
+    shards, files, reports = [], {}, []
+    counts: NDArray[np.int64] | None = None
+    for name in names:
+        folder = path / SHARDS / name
+        store = Store.open(folder)
+        common = {key: store.header[key] for key in _COMMON if key in store.header}
+        if first is not None and common != first:
+            differs = next(key for key in _COMMON if common.get(key) != first.get(key))
+            raise CorpusError(
+                f"{folder}: was not built like the first shard, {names[0]}: its {differs} differs.\n"
+                "  Remove the folder, and build it again with the command that built the others."
+            )
+        first = common
+        counts = store.counts() if counts is None else counts + store.counts()
+        size = sum(entry["bytes"] for entry in store.header["files"].values())
+        digest = file_hash(folder / HEADER)
+        shards.append(Shard(name, store.size, store.sentences, store.documents, size, digest)._asdict())
+        files[f"{SHARDS}/{name}/{HEADER}"] = {"bytes": (folder / HEADER).stat().st_size, "sha256": digest}
+        reports.append(store.report)
+    if first is None or counts is None:
+        raise CorpusError(f"{path}: holds no shard. Build one: cloze corpus build PATH... --shard 256M --out {path}")
+    for file in sorted(file for file in (path / TOKENIZER).rglob("*") if file.is_file()):
+        files[file.relative_to(path).as_posix()] = {"bytes": file.stat().st_size, "sha256": file_hash(file)}
+    totals = {key: sum(one[key] for one in shards) for key in ("tokens", "sentences", "documents")}
+    header = {
+        "format": "cloze sharded token store", "version": SHARDS_VERSION, **first, **totals,
+        COUNTS: " ".join(map(str, counts.tolist())), SHARDS: shards, "files": files, "report": _united(reports),
+    }
+    try:
+        with whole_file(path / HEADER) as stage:
+            stage.write_text(json.dumps(header, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{path}: cannot write the manifest: {error.strerror}.") from error
+    return Store.open(path)
+
+
+def _united(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The report of the whole build."""
+    from cloze.corpus.report import Oddities, Report
+
+    whole = Report()
+    for report in reports:
+        whole.documents += report.get("documents", 0)
+        whole.sentences += report.get("sentences", 0)
+        whole.tokens += report.get("tokens", 0)
+        whole.bytes += report.get("bytes", 0)
+        for file in report.get("files", ()):
+            if file not in whole.files:
+                whole.add_file(file["path"], file["format"], file["why"])
+        odd = report.get("odd", {})
+        counts = {kind: one["count"] for kind, one in odd.items()}
+        whole.odd.add(Oddities(counts, {kind: one["places"] for kind, one in odd.items()}))
+    return whole.as_dict()

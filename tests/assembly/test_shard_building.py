@@ -1,0 +1,138 @@
+"""Building a store of several shards: in any order, in parts, after any interruption, with the same bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloze.assembly import shard_building
+from cloze.assembly.shard_building import Building, part_of, require_place, shard_size
+from cloze.corpus import Store
+from cloze.corpus.build import build_store
+from cloze.corpus.join import write_as_one
+from cloze.corpus.shards import ShardedStore
+from cloze.errors import CorpusError
+from cloze.text import Normalise, TextSpec, Tokenizer, WordPiece, train
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("text")
+    for name, count in (("a.txt", 400), ("b.txt", 20), ("c.txt", 25)):
+        documents = [f"The cat number {n} of {name} sleeps.\nIt dreams of fish {n * 7}.\n" for n in range(count)]
+        (folder / name).write_text("\n".join(documents))
+    (folder / "d.txt").write_text("")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(text: Path) -> Tokenizer:
+    return train(TextSpec(Normalise(lower=True), WordPiece(size=80)), (text / "a.txt").read_text().split("\n"))
+
+
+Begin = Callable[..., Building]
+
+
+@pytest.fixture
+def begin(text: Path, tokenizer: Tokenizer) -> Begin:
+    def make(out: Path, **given: Any) -> Building:
+        chosen = {"tokens": 3000, "format": "blank", "recipe": None, "words": None, "annotate": [], "say": lambda line: None}
+        return Building.begin(out, [str(text)], tokenizer, **{**chosen, **given})
+
+    return make
+
+
+def sums(out: Path) -> dict[str, str]:
+    header = json.loads((out / "store.json").read_text())
+    return {name: one["sha256"] for name, one in header["files"].items()} | {"counts": header["counts"]}
+
+
+def test_shards_hold_the_text_in_order_and_parts_give_the_same_bytes(
+    begin: Begin, text: Path, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    whole = begin(tmp_path / "whole")
+    whole.work()
+    store = whole.join()
+    assert isinstance(store, ShardedStore) and len(store.shards) > 3 and max(s.tokens for s in store.shards) <= 3000
+    alone = build_store([text], tokenizer, tmp_path / "alone", format="blank", workers=1)
+    joined = write_as_one(store, tmp_path / "joined")
+    assert joined.header["files"] == alone.header["files"] and joined.counts().tolist() == alone.counts().tolist()
+    for part in ("3/3", "1/3", "2/3"):
+        begin(tmp_path / "parts").work(part_of(part))
+    begin(tmp_path / "parts").join()
+    assert sums(tmp_path / "parts") == sums(tmp_path / "whole")
+
+
+def test_a_build_that_was_stopped_goes_on_and_builds_nothing_twice(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+    real = shard_building.build_task
+
+    def until(most: int) -> Callable[..., None]:
+        def build_task(store: Path, number: int, *args: Any, **given: Any) -> None:
+            if len(built) == most:
+                raise KeyboardInterrupt
+            real(store, number, *args, **given)
+            built.append(number)
+
+        return build_task
+
+    building = begin(tmp_path / "s")
+    for most in (1, 3):
+        monkeypatch.setattr(shard_building, "build_task", until(most))
+        with pytest.raises(KeyboardInterrupt):
+            begin(tmp_path / "s").work()
+        with pytest.raises(CorpusError, match=rf"{len(building.tasks) - most} of {len(building.tasks)} tasks are not done"):
+            building.join()
+    monkeypatch.setattr(shard_building, "build_task", until(-1))
+    said: list[str] = []
+    begin(tmp_path / "s", say=said.append).work()
+    assert sorted(built) == list(range(len(building.tasks))) and "going on; 3 of" in said[0]
+    begin(tmp_path / "other").work()
+    begin(tmp_path / "s").join()
+    begin(tmp_path / "other").join()
+    assert sums(tmp_path / "s") == sums(tmp_path / "other")
+
+
+def test_a_file_that_cannot_be_divided_makes_several_shards(begin: Begin, tmp_path: Path) -> None:
+    building = begin(tmp_path / "s", format="book", tokens=200)
+    building.work()
+    store = building.join()
+    names = [shard.name for shard in store.shards]  # type: ignore[attr-defined]
+    assert len(building.tasks) < len(names) or names == sorted(names)
+    assert store.documents == 3
+
+
+def test_other_text_or_arguments_are_refused_and_overwrite_begins_again(begin: Begin, tmp_path: Path) -> None:
+    begin(tmp_path / "s").work()
+    with pytest.raises(CorpusError, match="begun with other arguments or other text: `tokens` has changed.\n.*--overwrite"):
+        begin(tmp_path / "s", tokens=2000)
+    require_place(tmp_path / "s", replace=False)
+    require_place(tmp_path / "s", replace=True)
+    assert begin(tmp_path / "s", tokens=2000).left()
+
+
+@pytest.mark.parametrize(("given", "tokens"), [("256M", 1 << 28), ("1000", 1000), ("2k", 2048)])
+def test_sizes_of_shards(given: str, tokens: int) -> None:
+    assert shard_size(given) == tokens
+
+
+def test_sizes_and_parts_that_mean_nothing_are_refused() -> None:
+    for given in ("", "M", "1.5G", "0"):
+        with pytest.raises(CorpusError, match="expected a number of tokens such as 256M"):
+            shard_size(given)
+    for given in ("0/4", "5/4", "a/b", "3"):
+        with pytest.raises(CorpusError, match="expected I/N with I from 1 to N"):
+            part_of(given)
+
+
+def test_a_shard_names_its_tokenizer(begin: Begin, tmp_path: Path) -> None:
+    building = begin(tmp_path / "s")
+    building.work()
+    store = building.join()
+    assert store.tokenizer().hash == Store.open(store.path / "shards" / "00000").tokenizer().hash
