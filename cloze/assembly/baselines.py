@@ -87,7 +87,8 @@ def _counted(
         for run, objective in wanted:
             given, key = fields(run.name, micro.batch), f"targets/{objective.set}"
             if key in given:
-                seen = np.bincount(given[key].numpy().ravel())
+                targets, weights = given[key].numpy().ravel(), given.get(f"weights/{objective.set}")
+                seen = np.bincount(targets if weights is None else targets[weights.numpy().ravel() > 0])
                 counts[run.name, objective.name] = _sum(counts.get((run.name, objective.name), np.zeros(0, np.int64)), seen)
         if counts and all(counts[key].sum() >= _ANSWERS for key in counts):
             break

@@ -23,7 +23,8 @@ class PredictLabels(Edit):
 
     Asked are the masked tokens that some layer of `known` marks, by default `layer` alone: a noun without polarity is asked for
     its polarity, which is 0, and a word that is in no layer is not asked. `of: row` asks once for each row: for the label of its
-    first token that has one. Gives `targets/<set>`, of tokens `positions/<set>`, too; `set` defaults to the layer.
+    first token that has one. Gives `targets/<set>`, of tokens `positions/<set>`, of rows `weights/<set>`, which are 0 for rows
+    without a label; `set` defaults to the layer.
     """
 
     layer: str
@@ -43,7 +44,7 @@ class PredictLabels(Edit):
     @property
     def gives(self) -> frozenset[str]:
         name = self.set or self.layer
-        return frozenset({f"targets/{name}"} | ({f"positions/{name}"} if self.of == "tokens" else set()))
+        return frozenset({f"targets/{name}", f"positions/{name}" if self.of == "tokens" else f"weights/{name}"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         name, labels = self.set or self.layer, rows[f"labels/{self.layer}"]
@@ -51,7 +52,10 @@ class PredictLabels(Edit):
         if self.of == "row":
             marked = real & (labels > 0)
             first = np.take_along_axis(labels, marked.argmax(1)[:, None], axis=1)[:, 0] if labels.shape[1] else labels.sum(1)
-            return rows.having_all({f"targets/{name}": np.where(marked.any(1), first, -1).astype(np.int32)})
+            some = marked.any(1)
+            return rows.having_all({
+                f"targets/{name}": np.where(some, first, 0).astype(np.int32), f"weights/{name}": some.astype(np.float32),
+            })  # fmt: skip
         asked = np.zeros_like(real)
         for layer in self.known or (self.layer,):
             asked |= rows[f"labels/{layer}"] > 0

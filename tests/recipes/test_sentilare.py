@@ -61,9 +61,10 @@ def test_a_masked_word_is_asked_for_both_labels_unless_it_has_none() -> None:
     assert PredictLabels(layer="pos")(block(), DRAW)["positions/pos"].tolist() == [[0, 1], [-1, -1]]
 
 
-def test_the_stars_of_a_row_are_those_of_its_first_labelled_token() -> None:
+def test_the_stars_of_a_row_are_those_of_its_first_labelled_token_and_a_row_without_stars_counts_nothing() -> None:
     found = PredictLabels(layer="stars", of="row")(block(), DRAW)
-    assert found["targets/stars"].tolist() == [5, -1] and "positions/stars" not in found
+    assert found["targets/stars"].tolist() == [5, 0] and found["weights/stars"].tolist() == [1, 0]
+    assert "positions/stars" not in found
 
 
 def test_it_has_three_tables_more_than_roberta() -> None:
