@@ -60,8 +60,8 @@ def without_waiting_for_disks() -> Iterator[None]:
 
 #: Folders whose tests pre-train, and the module that tests what they leave out.
 PRE_TRAINING, COUNTING = ("assembly", "cli", "comparison", "docs", "recipes"), "test_baselines.py"
-#: Folders in which no test reads the speed and memory that a trial of a run measures.
-WITHOUT_TRIALS = ("docs", "recipes")
+#: Modules that test what a trial of a run's speed and memory measures.
+MEASURING = ("test_fit.py", "test_fit_words.py", "test_forecast.py", "test_plan.py")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -78,7 +78,7 @@ def fewer_baselines(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def without_trials(request: pytest.FixtureRequest) -> Iterator[None]:
     """Runs are forecast from their real tokens and FLOPs, with a fixed speed and no memory, where no test reads the two."""
-    if request.path.parent.name not in WITHOUT_TRIALS:
+    if request.path.parent.name not in PRE_TRAINING or request.path.name in MEASURING:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:

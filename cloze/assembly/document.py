@@ -112,7 +112,7 @@ def read_yaml(text: str, file: str, *, numbered: bool = True) -> Node:
     return _parsed(text, file, numbered).copy()
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=256)  # more than there are built-in recipes
 def _parsed(text: str, file: str, numbered: bool) -> Node:
     """The tree of a text, cached: one run reads its recipe a dozen times, and parsing takes most of the time."""
     from ruamel.yaml import YAML, YAMLError
