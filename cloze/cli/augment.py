@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.options import Batch, Columns, Device, FileFormat, Quoting
+
 
 def command(
     file: Annotated[str, typer.Argument(help="Labelled texts: TSV, CSV, JSON lines or Parquet.")],
@@ -26,11 +28,11 @@ def command(
         str | None, typer.Option("--text-b", help="The column with the second text; default: text_b, if there is one.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal rows.")] = 0,
-    columns: Annotated[str | None, typer.Option(help="Column names, a,b,c, if the file has no header.")] = None,
-    file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv, jsonl, parquet; default: by file name.")] = None,
-    quoting: Annotated[str, typer.Option(help="auto, none (quotes are text) or standard (quotes enclose).")] = "auto",
-    batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 32,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
+    columns: Columns = None,
+    file_format: FileFormat = None,
+    quoting: Quoting = "auto",
+    batch: Batch = 32,
+    device: Device = "cpu",
 ) -> None:
     """Write each labelled row and copies of it with other words, for a student to learn from (TinyBERT).
 

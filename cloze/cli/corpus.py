@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from cloze.cli.hints import suggest
+from cloze.cli.modes import Mode, help_of, mode_of, takes_options_of
 from cloze.cli.shards import Sharded, add_commands
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+
 
 app = typer.Typer(
     add_completion=False, rich_markup_mode=None, no_args_is_help=True, help="Text files into token stores.",
@@ -43,129 +46,356 @@ Encoding = Annotated[
 ]
 
 
-Columns = Annotated[
-    str | None, typer.Option("--columns", help="With --format triples: the order of the columns, such as head,tail,relation.")
+TokenizerFolder = Annotated[
+    Path | None, typer.Option(help="A folder with a tokenizer: a checkpoint, a store's tokenizer/, any HF folder.")
 ]
-Entities = Annotated[
-    Path | None, typer.Option(help="With --format triples: the entities, an id per line, after a tab its name or description.")
+Annotate = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Annotate the text: NAME=PART or NAME=PART:FILE, for example entity=mentions:links.jsonl; NAME=FILE marks the "
+        "entries of a list. Default: the recipe's."
+    ),
 ]
-Relations = Annotated[Path | None, typer.Option(help="With --format triples: the relations, written like the entities.")]
-Task = Annotated[str | None, typer.Option(help="The text is labelled for this task: sentence_classification, …")]
-Values = Annotated[
-    list[str] | None, typer.Option("--set", help="With --task, change a value of its recipe: corpus.label=NAME.")
-]
+Against = Annotated[list[str] | None, typer.Option(help="The training set: also count the texts or facts that it shares.")]
 
 
-@app.command()
-def build(
-    paths: Paths,
-    out: Annotated[Path, typer.Option(help="The store to write.")],
-    tokenizer: Annotated[
-        Path | None, typer.Option(help="A folder with a tokenizer: a checkpoint, a store's tokenizer/, any HF folder.")
-    ] = None,
+@dataclass(frozen=True, kw_only=True)
+class OfTask(Mode):
+    """Labelled text, as the recipe of a task reads it."""
+
+    purpose: ClassVar[str] = "labelled text"
+    how: ClassVar[str] = "--task NAME"
+
+    task: Annotated[str | None, typer.Option(help="The text is labelled for this task: sentence_classification, …")] = None
+    values: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a value of the task's recipe: corpus.label=NAME.")
+    ] = None
+    column: Column = None
+
+    @classmethod
+    def asked(cls, given: Mapping[str, Any]) -> bool:
+        """Whether a task is named."""
+        return given["task"] is not None
+
+    def source(self, text_format: str, annotate: list[str] | None = None) -> Any:
+        """The source of labelled text of the task's recipe."""
+        from cloze.assembly.annotating import parse_annotators
+        from cloze.assembly.given import build as build_part
+        from cloze.assembly.load import load_sources, task_recipe_names
+        from cloze.assembly.parts import builder_of
+        from cloze.assembly.recipe import plain
+        from cloze.errors import TaskError, nearest
+
+        task = str(self.task)
+        if task not in task_recipe_names() and not Path(task).is_file():
+            raise TaskError(f"--task {task}: unknown task. {nearest(task, task_recipe_names())}")
+        own = [f"corpus.text={self.column}"] if self.column is not None else []
+        own += [f"corpus.format={text_format}"] if text_format != "auto" else []
+        sources = load_sources(task, overrides=[*own, *(self.values or [])])
+        spec = sources["main" if "main" in sources else next(iter(sources))]
+        arguments = plain(spec.arguments)
+        if annotate:
+            arguments["annotate"] = parse_annotators(annotate)
+        return build_part(builder_of(spec.kind, spec.name), arguments, {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfFacts(Mode):
+    """Facts of a knowledge graph, and how their files are written."""
+
+    purpose: ClassVar[str] = "facts of a knowledge graph"
+    how: ClassVar[str] = "--format triples"
+
+    entities: Annotated[
+        Path | None, typer.Option(help="The entities, an id per line, after a tab its name or description.")
+    ] = None
+    relations: Annotated[Path | None, typer.Option(help="The relations, written like the entities.")] = None
+    columns: Annotated[str | None, typer.Option(help="The order of the columns, such as head,tail,relation.")] = None
+
+    @classmethod
+    def asked(cls, given: Mapping[str, Any]) -> bool:
+        """Whether the files are facts."""
+        return bool(given["text_format"] == "triples")
+
+    @property
+    def lists(self) -> dict[str, Any]:
+        """What the reader of triples is given."""
+        columns = None if self.columns is None else self.columns.split(",")
+        return {"entities": self.entities, "relations": self.relations, "columns": columns}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build(Mode):
+    """What `cloze corpus build` writes: the options of all kinds of text."""
+
+    text_format: Format = "auto"
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing store.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False
+
+    def run(self, paths: list[str], out: Path) -> None:
+        """Write the store or the graph."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildText(Build):
+    """Encode text into a store, with a tokenizer that is given or trained."""
+
+    purpose: ClassVar[str] = "running text"
+
+    tokenizer: TokenizerFolder = None
     recipe: Annotated[
         str | None, typer.Option(help="Train the tokenizer of this recipe; default without --tokenizer: bert.")
-    ] = None,
-    size: Annotated[int | None, typer.Option(min=8, help="Size of the vocabulary to train; default: the recipe's.")] = None,
-    text_format: Format = "auto",
-    column: Column = None,
-    encoding: Encoding = None,
-    task: Task = None,
-    values: Values = None,
-    entities: Entities = None,
-    relations: Relations = None,
-    columns: Columns = None,
+    ] = None
+    size: Annotated[int | None, typer.Option(min=8, help="Size of the vocabulary to train; default: the recipe's.")] = None
+    column: Column = None
+    encoding: Encoding = None
     languages: Annotated[
         bool, typer.Option("--languages", help="The paths are a folder or file per language, or one folder of these.")
-    ] = False,
+    ] = False
     smooth: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="With --languages: exponent of their shares in the tokenizer's sample.")
-    ] = 0.7,
+        float | None,
+        typer.Option(
+            min=0.0, max=1.0, help="With --languages: exponent of their shares in the tokenizer's sample; default: 0.7."
+        ),
+    ] = None
     words: Annotated[
         str | None,
         typer.Option(help="Word segmenter: jieba or dictionary, also with your own list (jieba:FILE); default: the recipe's."),
-    ] = None,
-    annotate: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Annotate the text: NAME=PART or NAME=PART:FILE, for example entity=mentions:links.jsonl; NAME=FILE marks the "
-            "entries of a list. Default: the recipe's."
-        ),
-    ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the sample that the tokenizer is trained on.")] = 0,
+    ] = None
+    annotate: Annotate = None
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None
+    seed: Annotated[int, typer.Option(help="Seed of the sample that the tokenizer is trained on.")] = 0
     shard: Annotated[
         str | None,
         typer.Option(help="Build shards of at most this many tokens, such as 256M (2^28); a build that was stopped goes on."),
-    ] = None,
+    ] = None
     on: Annotated[
         str | None, typer.Option(help="With --shard, where to build: local, ray, ray://HOST:PORT or dask://HOST:PORT.")
-    ] = None,
+    ] = None
     part: Annotated[
         str | None,
         typer.Option(help="With --shard, build only part I of N; afterwards `cloze corpus join STORE`.", metavar="I/N"),
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing store.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print how the first files were read.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    ] = None
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print how the first files were read.")] = False
+
+    def run(self, paths: list[str], out: Path) -> None:
+        """Encode the text of some files."""
+        from cloze.assembly.shard_building import annotations_of
+        from cloze.corpus.build import build_store, train_tokenizer_from
+        from cloze.corpus.check import as_json as to_json
+        from cloze.corpus.readers.formats import with_column
+        from cloze.corpus.readers.not_text import require_apart
+        from cloze.errors import CorpusError
+        from cloze.text import Tokenizer
+
+        sharded = Sharded(self.shard, self.on, self.part)
+        sharded.require_place(out, replace=self.overwrite, text_format=self.text_format, languages=self.languages)
+        require_apart(paths, out)
+        if self.languages and self.text_format == "pairs":
+            raise CorpusError("--format pairs takes the languages from its files. Omit --languages.")
+        if self.smooth is not None and not self.languages:
+            raise CorpusError("--smooth is for a folder or file per language: add --languages, or omit it.")
+        text_format = with_column(self.text_format, self.column, self.encoding)
+        if self.tokenizer is not None and (self.recipe is not None or self.size is not None):
+            raise CorpusError("--tokenizer gives a trained tokenizer. Omit --recipe and --size, or omit --tokenizer.")
+        say = (lambda line: None) if self.as_json or self.quiet else typer.echo
+        started = time.perf_counter()
+        recipe = None if self.tokenizer else self.recipe or "bert"
+        kept = annotations_of(recipe, self.words, self.annotate or [])
+        known = sharded.tokenizer(out, given=self.tokenizer)
+        if known is not None:
+            chosen = Tokenizer.load(known)
+        else:
+            spec = replace(_trainable(self.recipe or "bert"), words=kept.words)
+            chosen = train_tokenizer_from(
+                paths, spec, format=text_format, languages=self.languages, smooth=0.7 if self.smooth is None else self.smooth,
+                size=self.size, seed=self.seed, workers=self.workers, report=say,
+            )
+        began = time.perf_counter()
+        if sharded.tokens is not None:
+            named = {"recipe": recipe, "words": self.words, "annotate": self.annotate or []}
+            made = sharded.build(paths, chosen, out, text_format=text_format, named=named, workers=self.workers, say=say)
+            if made is None:
+                return
+            store = made
+        else:
+            store = build_store(
+                paths, chosen, out, format=text_format, languages=self.languages, annotations=kept, workers=self.workers,
+                report=say, progress=(lambda done, total: None) if self.quiet else _progress(began),
+            )
+        if self.as_json:
+            typer.echo(to_json(dict(store.report)))
+        elif not self.quiet:
+            _tell(store.report, out, self.verbose, time.perf_counter() - started, time.perf_counter() - began)
+            usual = "quick" if sharded.tokens is None else "bert"
+            suggest("cloze", "pretrain", self.recipe or usual, "--corpus", out, "--budget", "10m", "--out", "RUN")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildLabelled(Build, OfTask):
+    """Encode labelled text into a store, which `cloze finetune --train STORE` takes."""
+
+    tokenizer: TokenizerFolder = None
+    annotate: Annotate = None
+
+    def run(self, paths: list[str], out: Path) -> None:
+        """Encode labelled rows with the tokenizer of a checkpoint."""
+        from cloze.corpus.readers.not_text import require_apart
+        from cloze.corpus.writer import check_out
+        from cloze.errors import CorpusError
+        from cloze.text import Tokenizer
+
+        check_out(out, replace=self.overwrite)
+        require_apart(paths, out)
+        source, quiet = self.source(self.text_format, self.annotate), self.quiet or self.as_json
+        if self.tokenizer is None:
+            raise CorpusError("--task: labelled text is read with the tokenizer of a checkpoint. Name it: --tokenizer FOLDER.")
+        store = source.build_store(
+            paths, Tokenizer.load(self.tokenizer), out, known=None, report=(lambda line: None) if quiet else typer.echo
+        )
+        if not quiet:
+            typer.echo(f"{out}: {store.documents:,} rows")
+            suggest("cloze", "finetune", self.tokenizer, "--train", out, "--dev", "DEV.tsv", "--out", "TUNED")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildGraph(Build, OfFacts):
+    """Read triples into a graph, which `cloze pretrain transe --corpus GRAPH` takes."""
+
+    def run(self, paths: list[str], out: Path) -> None:
+        """Read files of facts."""
+        from cloze.corpus.check import as_json as to_json
+        from cloze.corpus.graph import Graph, check_out
+        from cloze.corpus.readers.triples import read_graph
+        from cloze.corpus.triples import described
+
+        check_out(out, replace=self.overwrite)
+        graph = read_graph(paths, **self.lists)
+        graph.save(out)
+        if self.as_json:
+            typer.echo(to_json(dict(Graph.open(out).report)))
+            return
+        if not self.quiet:
+            for read in graph.report.get("files", ()):
+                if read["said"]:
+                    typer.echo(f"{read['path']}: {read['said']}")
+            typer.echo(f"{out}: {described(graph)}")
+            suggest("cloze", "pretrain", "transe", "--corpus", out, "--out", "KG")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check(Mode):
+    """What `cloze corpus check` looks for: the options of all kinds of text."""
+
+    text_format: Format = "auto"
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+
+    def run(self, paths: list[str]) -> None:
+        """Print what was found."""
+        raise NotImplementedError
+
+    def tell(self, found: Any) -> None:
+        """Print findings as lines, or as JSON."""
+        from cloze.corpus.check import as_json as to_json
+
+        typer.echo(to_json(found.as_dict()) if self.as_json else "\n".join(found.lines()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckText(Check):
+    """Problems in text or parallel text; damage of a store."""
+
+    purpose: ClassVar[str] = "running text"
+
+    column: Column = None
+    encoding: Encoding = None
+
+    def run(self, paths: list[str]) -> None:
+        """Check the text of some files, or the checksums of a store."""
+        from cloze.corpus.check import as_json as to_json
+        from cloze.corpus.check import check_corpus, check_store
+        from cloze.corpus.check_pairs import check_pairs
+        from cloze.corpus.readers.formats import with_column
+        from cloze.corpus.store import Store
+
+        text_format = with_column(self.text_format, self.column, self.encoding)
+        if len(paths) == 1 and Store.is_store(paths[0]):
+            header = check_store(paths[0])
+            typer.echo(
+                to_json(header) if self.as_json else
+                f"{paths[0]}: a token store, {header['documents']:,} documents, {header['sentences']:,} sentences, "
+                f"{header['tokens']:,} tokens, vocabulary {header['vocab_size']:,}; every checksum matches"
+            )
+            return
+        self.tell(check_pairs(paths) if text_format == "pairs" else check_corpus(paths, format=text_format))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckLabelled(Check, OfTask):
+    """Labelled rows that cannot be used."""
+
+    against: Against = None
+
+    def run(self, paths: list[str]) -> None:
+        """List the rows; exit code 2 if there are any."""
+        from cloze.corpus.records import check_records
+
+        source = self.source(self.text_format)
+        checked = check_records(paths, source.answer, source.columns, against=self.against or [])
+        self.tell(checked)
+        raise typer.Exit(2 if checked.unusable else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckFacts(Check, OfFacts):
+    """Repeated and shared facts, and unknown ids."""
+
+    against: Against = None
+
+    @classmethod
+    def asked(cls, given: Mapping[str, Any]) -> bool:
+        """Whether the files are facts, or the path is a graph."""
+        from cloze.corpus.graph import Graph
+
+        return super().asked(given) or (len(given["paths"]) == 1 and Graph.is_graph(given["paths"][0]))
+
+    def run(self, paths: list[str]) -> None:
+        """Report on facts; exit code 2 if they are shared with the training set."""
+        from cloze.corpus.check_triples import check_triples
+
+        facts = check_triples(paths, against=self.against or [], **self.lists)
+        self.tell(facts)
+        raise typer.Exit(2 if facts.unusable else 0)
+
+
+BUILDS: tuple[type[Build], ...] = (BuildGraph, BuildLabelled, BuildText)
+CHECKS: tuple[type[Check], ...] = (CheckFacts, CheckLabelled, CheckText)
+
+
+@takes_options_of(*BUILDS)
+def build(
+    context: typer.Context, paths: Paths, out: Annotated[Path, typer.Option(help="The store to write.")], **options: Any
 ) -> None:
     """Encode text into a store that any recipe with the same tokenizer can use; with --format triples, facts into a graph."""
-    from cloze.assembly.shard_building import annotations_of
-    from cloze.corpus.build import build_store, train_tokenizer_from
-    from cloze.corpus.check import as_json as to_json
-    from cloze.corpus.readers.formats import with_column
-    from cloze.corpus.readers.not_text import require_apart
-    from cloze.errors import CorpusError
-    from cloze.text import Tokenizer
+    mode_of(BUILDS, context, options).run(paths, out)
 
-    lists = _lists(text_format, entities, relations, columns)
-    if text_format == "triples":
-        _of_text(tokenizer=tokenizer, recipe=recipe, task=task, words=words, annotate=annotate, text=column)
-        _build_graph(paths, out, lists, replace=overwrite, quiet=quiet, as_json=as_json)
-        return
-    sharded = Sharded(shard, on, part)
-    sharded.require_place(out, replace=overwrite, task=task, text_format=text_format, languages=languages)
-    require_apart(paths, out)
-    if languages and text_format == "pairs":
-        raise CorpusError("--format pairs takes the languages from its files. Omit --languages.")
-    if task is not None:
-        source = _labelled(task, values or [], column, text_format, annotate)
-        _build_labelled(paths, out, tokenizer, source, quiet=quiet or as_json)
-        return
-    _only_with_task(set=values)
-    text_format = with_column(text_format, column, encoding)
-    if tokenizer is not None and (recipe is not None or size is not None):
-        raise CorpusError("--tokenizer gives a trained tokenizer. Omit --recipe and --size, or omit --tokenizer.")
-    say = (lambda line: None) if as_json or quiet else typer.echo
-    started = time.perf_counter()
-    kept = annotations_of(None if tokenizer else recipe or "bert", words, annotate or [])
-    known = sharded.tokenizer(out, given=tokenizer)
-    if known is not None:
-        chosen = Tokenizer.load(known)
-    else:
-        spec = replace(_trainable(recipe or "bert"), words=kept.words)
-        chosen = train_tokenizer_from(
-            paths, spec, format=text_format, languages=languages, smooth=smooth, size=size, seed=seed, workers=workers,
-            report=say,
-        )
-    began = time.perf_counter()
-    if sharded.tokens is not None:
-        named = {"recipe": None if tokenizer else recipe or "bert", "words": words, "annotate": annotate or []}
-        store = sharded.build(paths, chosen, out, text_format=text_format, named=named, workers=workers, say=say)
-        if store is None:
-            return
-    else:
-        store = build_store(
-            paths, chosen, out, format=text_format, languages=languages, annotations=kept, workers=workers, report=say,
-            progress=(lambda done, total: None) if quiet else _progress(began),
-        )
-    if as_json:
-        typer.echo(to_json(dict(store.report)))
-    elif not quiet:
-        _tell(store.report, out, verbose, time.perf_counter() - started, time.perf_counter() - began)
-        usual = "quick" if sharded.tokens is None else "bert"
-        suggest("cloze", "pretrain", recipe or usual, "--corpus", out, "--budget", "10m", "--out", "RUN")
+
+@takes_options_of(*CHECKS)
+def check(context: typer.Context, paths: Paths, **options: Any) -> None:
+    """Report problems in a text before you build a store; for a store, verify every checksum.
+
+    With --task, list every labelled row that cannot be used, with file, line and reason, and exit with code 2 if any. With
+    --format triples, report repeated and shared facts and ids that are unknown; exit with code 2 if --against shares any.
+    Example: cloze corpus check dev.tsv --task sentence_classification --against train.tsv
+    """
+    mode_of(CHECKS, context, options).run(paths)
+
+
+app.command(cls=help_of(build))(build)
+add_commands(app)
+app.command(cls=help_of(check))(check)
 
 
 def _tell(report: Mapping[str, Any], out: Path, verbose: bool, whole: float, encoding: float) -> None:
@@ -174,155 +404,6 @@ def _tell(report: Mapping[str, Any], out: Path, verbose: bool, whole: float, enc
         typer.echo(f"{read['path']}: read as {read['format']}: {read['why']}")
     speed = report["bytes"] / 1e6 / max(encoding, 1e-9)
     typer.echo(f"{out}: built in {whole:.1f} s, encoding {speed:.1f} MB/s")
-
-
-add_commands(app)
-
-
-@app.command()
-def check(
-    paths: Paths,
-    text_format: Format = "auto",
-    column: Column = None,
-    encoding: Encoding = None,
-    task: Task = None,
-    values: Values = None,
-    entities: Entities = None,
-    relations: Relations = None,
-    columns: Columns = None,
-    against: Annotated[
-        list[str] | None,
-        typer.Option(help="With --task or --format triples, the training set: also count the texts or triples that it shares."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Report problems in a text before you build a store; for a store, verify every checksum.
-
-    With --task, list every labelled row that cannot be used, with file, line and reason, and exit with code 2 if any. With
-    --format triples, report repeated and shared facts and ids that are unknown; exit with code 2 if --against shares any.
-    Example: cloze corpus check dev.tsv --task sentence_classification --against train.tsv
-    """
-    from cloze.corpus.check import as_json as to_json
-    from cloze.corpus.check import check_corpus, check_store
-    from cloze.corpus.check_pairs import check_pairs
-    from cloze.corpus.graph import Graph
-    from cloze.corpus.readers.formats import with_column
-    from cloze.corpus.store import Store
-
-    if task is not None:
-        from cloze.corpus.records import check_records
-
-        source = _labelled(task, values or [], column, text_format)
-        checked = check_records(paths, source.answer, source.columns, against=against or [])
-        typer.echo(to_json(checked.as_dict()) if as_json else "\n".join(checked.lines()))
-        raise typer.Exit(2 if checked.unusable else 0)
-    if len(paths) == 1 and Graph.is_graph(paths[0]):
-        text_format = "triples"
-    lists = _lists(text_format, entities, relations, columns)
-    if text_format == "triples":
-        from cloze.corpus.check_triples import check_triples
-
-        facts = check_triples(paths, against=against or [], **lists)
-        typer.echo(to_json(facts.as_dict()) if as_json else "\n".join(facts.lines()))
-        raise typer.Exit(2 if facts.unusable else 0)
-    _only_with_task(against=against, set=values)
-    text_format = with_column(text_format, column, encoding)
-    if len(paths) == 1 and Store.is_store(paths[0]):
-        header = check_store(paths[0])
-        if as_json:
-            typer.echo(to_json(header))
-        else:
-            typer.echo(
-                f"{paths[0]}: a token store, {header['documents']:,} documents, {header['sentences']:,} sentences, "
-                f"{header['tokens']:,} tokens, vocabulary {header['vocab_size']:,}; every checksum matches"
-            )
-        return
-    findings = check_pairs(paths) if text_format == "pairs" else check_corpus(paths, format=text_format)
-    typer.echo(to_json(findings.as_dict()) if as_json else "\n".join(findings.lines()))
-
-
-def _build_graph(paths: list[str], out: Path, lists: dict[str, Any], *, replace: bool, quiet: bool, as_json: bool) -> None:
-    """Read triples into a graph, which `cloze pretrain transe --corpus GRAPH` takes."""
-    from cloze.corpus.check import as_json as to_json
-    from cloze.corpus.graph import Graph, check_out
-    from cloze.corpus.readers.triples import read_graph
-    from cloze.corpus.triples import described
-
-    check_out(out, replace=replace)
-    graph = read_graph(paths, **lists)
-    graph.save(out)
-    if as_json:
-        typer.echo(to_json(dict(Graph.open(out).report)))
-        return
-    if not quiet:
-        for read in graph.report.get("files", ()):
-            if read["said"]:
-                typer.echo(f"{read['path']}: {read['said']}")
-        typer.echo(f"{out}: {described(graph)}")
-        suggest("cloze", "pretrain", "transe", "--corpus", out, "--out", "KG")
-
-
-def _lists(text_format: str, entities: Path | None, relations: Path | None, columns: str | None) -> dict[str, Any]:
-    """The options that say how triples are read."""
-    from cloze.errors import CorpusError
-
-    given = {"entities": entities, "relations": relations, "columns": columns}
-    for name, value in given.items():
-        if value is not None and text_format != "triples":
-            raise CorpusError(f"--{name} is for facts of a knowledge graph: add --format triples.")
-    return {**given, "columns": None if columns is None else columns.split(",")}
-
-
-def _of_text(**given: Any) -> None:
-    from cloze.errors import CorpusError
-
-    for name, value in given.items():
-        if value:
-            raise CorpusError(f"--{name} is for text; --format triples reads ids. Omit it.")
-
-
-def _build_labelled(paths: list[str], out: Path, tokenizer: Path | None, source: Any, *, quiet: bool) -> None:
-    """Encode labelled text into a store, which `cloze finetune --train STORE` takes."""
-    from cloze.errors import CorpusError
-    from cloze.text import Tokenizer
-
-    if tokenizer is None:
-        raise CorpusError("--task: labelled text is read with the tokenizer of a checkpoint. Name it: --tokenizer FOLDER.")
-    store = source.build_store(
-        paths, Tokenizer.load(tokenizer), out, known=None, report=(lambda line: None) if quiet else typer.echo
-    )
-    if not quiet:
-        typer.echo(f"{out}: {store.documents:,} rows")
-        suggest("cloze", "finetune", tokenizer, "--train", out, "--dev", "DEV.tsv", "--out", "TUNED")
-
-
-def _labelled(task: str, values: list[str], column: str | None, text_format: str, annotate: list[str] | None = None) -> Any:
-    """The source of labelled text of a task's recipe."""
-    from cloze.assembly.annotating import parse_annotators
-    from cloze.assembly.given import build
-    from cloze.assembly.load import load_sources, task_recipe_names
-    from cloze.assembly.parts import builder_of
-    from cloze.assembly.recipe import plain
-    from cloze.errors import TaskError, nearest
-
-    if task not in task_recipe_names() and not Path(task).is_file():
-        raise TaskError(f"--task {task}: unknown task. {nearest(task, task_recipe_names())}")
-    own = [f"corpus.text={column}"] if column is not None else []
-    own += [f"corpus.format={text_format}"] if text_format != "auto" else []
-    sources = load_sources(task, overrides=[*own, *values])
-    spec = sources["main" if "main" in sources else next(iter(sources))]
-    arguments = plain(spec.arguments)
-    if annotate:
-        arguments["annotate"] = parse_annotators(annotate)
-    return build(builder_of(spec.kind, spec.name), arguments, {})
-
-
-def _only_with_task(**given: Any) -> None:
-    from cloze.errors import CorpusError
-
-    for name, value in given.items():
-        if value:
-            raise CorpusError(f"--{name} is for labelled text: name the task with --task.")
 
 
 def _trainable(recipe: str) -> Any:

@@ -2,37 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloze.cli.modes import Mode
+from cloze.cli.options import AsJson, Batch, Device
 
 if TYPE_CHECKING:
     from cloze.tasks.facts import Found, Knowledge
 
 
-def evaluate(checkpoint: Path, files: Sequence[str], *, no_leaks: bool, batch: int, device: str, as_json: bool) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Facts(Mode):
     """Ask a masked language model for the objects of facts, and print how it ranks them."""
-    from cloze.tasks.facts import evaluate as ask
-    from cloze.tasks.facts import read_facts
 
-    read = {file: read_facts(file) for file in files}  # before the checkpoint, so that errors come early
+    purpose = "facts in a masked model"
+    how = "--facts FILE"
 
-    from cloze.assembly.build import load_checkpoint
-    from cloze.decoding.progress import Progress
-    from cloze.decoding.ready import to_fill
+    facts: Annotated[list[str] | None, typer.Option(help="Tables of object, text; or object, subject, template.")] = None
+    no_leaks: Annotated[bool, typer.Option("--no-leaks", help="Not those whose subject names the object.")] = False
+    batch: Batch = 64
+    device: Device = "auto"
+    as_json: AsJson = False
 
-    ready = to_fill(load_checkpoint(checkpoint, device))
-    found = {}
-    for file, facts in read.items():
-        with Progress(len(facts), "facts") as progress:
-            found[file] = ask(ready.reader, ready.head, facts, no_leaks=no_leaks, rows=batch, report=progress)
-    if as_json:
-        import json
+    @classmethod
+    def asked(cls, given: Mapping[str, Any]) -> bool:
+        """Whether facts are given, or an option that only facts have."""
+        return bool(given["facts"] or given["no_leaks"])
 
-        print(json.dumps({file: one.record() for file, one in found.items()}, indent=2, ensure_ascii=False))
-        return
-    for file, one in found.items():
-        _show(file, one)
+    def run(self, checkpoint: Path, files: Sequence[str]) -> None:
+        """Measure a checkpoint on `facts` and further files."""
+        from cloze.errors import TaskError
+        from cloze.tasks.facts import evaluate as ask
+        from cloze.tasks.facts import read_facts
+
+        read = {file: read_facts(file) for file in (*(self.facts or ()), *files)}  # before the checkpoint: errors come early
+        if not read:
+            raise TaskError(f"--no-leaks: no facts to ask for. Name a file: cloze evaluate {checkpoint} --facts FILE --no-leaks")
+
+        from cloze.assembly.build import load_checkpoint
+        from cloze.decoding.progress import Progress
+        from cloze.decoding.ready import to_fill
+
+        ready = to_fill(load_checkpoint(checkpoint, self.device))
+        found = {}
+        for file, facts in read.items():
+            with Progress(len(facts), "facts") as progress:
+                found[file] = ask(
+                    ready.reader, ready.head, facts, no_leaks=self.no_leaks, rows=self.batch, report=progress
+                )
+        if self.as_json:
+            import json
+
+            print(json.dumps({file: one.record() for file, one in found.items()}, indent=2, ensure_ascii=False))
+            return
+        for file, one in found.items():
+            _show(file, one)
 
 
 def _show(file: str, found: Found) -> None:

@@ -2,51 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
+import typer
+
+from cloze.cli.modes import Mode
+from cloze.cli.options import AsJson, Device, Seed, Task, Unknown
 from cloze.errors import TaskError
 
 
-def evaluate(
-    folder: Path, files: Sequence[str], *, known: Sequence[str], candidates: str | None, unknown: str, seed: int,
-    device: str, as_json: bool, graph: str | None = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Links(Mode):
     """Rank the entities of the facts in some files, and print the measures."""
-    import json
 
-    from cloze.assembly.build import load_checkpoint
-    from cloze.cli.measures import show
-    from cloze.decoding.progress import Progress
-    from cloze.tasks.link_prediction import SIDES, evaluate_links, read_questions
-    from cloze.tasks.link_texts import scorer_of_any
+    purpose = "knowledge graphs"
+    how = "--task link_prediction"
 
-    if not files:
-        raise TaskError("no facts to evaluate on. Name a file of triples: cloze evaluate KG test.tsv --task link_prediction")
-    if unknown not in ("skip", "zero"):
-        raise TaskError(f"--unknown {unknown}: expected skip, or zero (facts with ids that were never trained count as last).")
-    asked_for = None if candidates is None else _count(candidates)
-    scorer = scorer_of_any(load_checkpoint(folder, device), graph)
-    usual = scorer.usual if scorer.usual is not None and scorer.usual < len(scorer.entities) else None
-    count = usual if candidates is None else asked_for
-    listed = [name for given in known for name in given.split(",") if name]
-    asked = {file: read_questions(scorer, file, listed) for file in files}
-    found = {}
-    for file, questions in asked.items():
-        with Progress(len(SIDES) * len(questions.facts), "facts") as progress:
-            found[file] = evaluate_links(
-                scorer, questions, candidates=count, last=unknown == "zero", seed=seed, report=progress
+    task: Task = None
+    known: Annotated[list[str] | None, typer.Option(help="Files of known facts, which are no wrong answers.")] = None
+    candidates: Annotated[str | None, typer.Option(help="Wrong entities per fact; default: all, KG-BERT: 100.")] = None
+    graph: Annotated[str | None, typer.Option(help="The entities, for networks of texts.")] = None
+    unknown: Unknown = "skip"
+    seed: Seed = 0
+    device: Device = "auto"
+    as_json: AsJson = False
+
+    @classmethod
+    def asked(cls, given: Mapping[str, Any]) -> bool:
+        """Whether this is the task."""
+        return bool(given["task"] == "link_prediction")
+
+    def run(self, checkpoint: Path, files: Sequence[str]) -> None:
+        """Measure a checkpoint on files of facts."""
+        import json
+
+        from cloze.assembly.build import load_checkpoint
+        from cloze.cli.measures import show
+        from cloze.decoding.progress import Progress
+        from cloze.tasks.link_prediction import SIDES, evaluate_links, read_questions
+        from cloze.tasks.link_texts import scorer_of_any
+
+        if not files:
+            raise TaskError("no facts to evaluate on. Name a file of triples: cloze evaluate KG test.tsv --task link_prediction")
+        if self.unknown not in ("skip", "zero"):
+            raise TaskError(
+                f"--unknown {self.unknown}: expected skip, or zero (facts with ids that were never trained count as last)."
             )
-    if as_json:
-        print(json.dumps({file: one.record() for file, one in found.items()}, indent=2, ensure_ascii=False))
-        return
-    for file, one in found.items():
-        show(file, one)
-    if not listed:
-        print(
-            "hint: no --known facts, so right answers of the training set count as wrong ones. Give all parts of the graph: "
-            "--known train.tsv,dev.tsv"
-        )
+        asked_for = None if self.candidates is None else _count(self.candidates)
+        scorer = scorer_of_any(load_checkpoint(checkpoint, self.device), self.graph)
+        usual = scorer.usual if scorer.usual is not None and scorer.usual < len(scorer.entities) else None
+        count = usual if self.candidates is None else asked_for
+        listed = [name for given in self.known or () for name in given.split(",") if name]
+        asked = {file: read_questions(scorer, file, listed) for file in files}
+        found = {}
+        for file, questions in asked.items():
+            with Progress(len(SIDES) * len(questions.facts), "facts") as progress:
+                found[file] = evaluate_links(
+                    scorer, questions, candidates=count, last=self.unknown == "zero", seed=self.seed, report=progress
+                )
+        if self.as_json:
+            print(json.dumps({file: one.record() for file, one in found.items()}, indent=2, ensure_ascii=False))
+            return
+        for file, one in found.items():
+            show(file, one)
+        if not listed:
+            print(
+                "hint: no --known facts, so right answers of the training set count as wrong ones. Give all parts of the graph: "
+                "--known train.tsv,dev.tsv"
+            )
 
 
 def _count(candidates: str) -> int | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cloze.cli.options import Batch, Columns, Device, FileFormat, Quoting
 from cloze.cli.prompts import Demonstrations, Shots, Template, Verbalise, prompt_of
 from cloze.cli.with_files import Annotate, WithFiles
 
@@ -35,12 +36,12 @@ def command(
     threshold: Annotated[float | None, typer.Option(help="Multi-label: the least probability that predicts a label.")] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Column names, a,b,c, if the file has no header.")] = None,
-    file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv, jsonl, parquet; default: by file name.")] = None,
-    quoting: Annotated[str, typer.Option(help="auto, none (quotes are text) or standard (quotes enclose).")] = "auto",
+    columns: Columns = None,
+    file_format: FileFormat = None,
+    quoting: Quoting = "auto",
     annotate: Annotate = None,
-    batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
+    batch: Batch = 64,
+    device: Device = "auto",
     with_files: WithFiles = None,
 ) -> None:
     """Predict: one JSON object per text, with label and probabilities or with the generated text.

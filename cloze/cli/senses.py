@@ -2,36 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cloze.cli.modes import Mode
+from cloze.cli.options import AsJson, Batch, Device
 
 
-def evaluate(checkpoint: Path, files: Sequence[str], *, batch: int, device: str, as_json: bool) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Senses(Mode):
     """Judge a network of senses on words in context, and print its accuracy next to that of frequent senses."""
-    from cloze.tasks.senses import Judge, read_occurrences
-    from cloze.tasks.senses import evaluate as judge_words
 
-    read = {file: read_occurrences(file) for file in files}  # before the checkpoint, so that errors come early
+    purpose = "senses of words"
+    how = "--senses FILE"
 
-    from cloze.assembly.build import load_checkpoint
-    from cloze.decoding.progress import Progress
+    senses: Annotated[list[str] | None, typer.Option(help="Tables of text, word, sense, perhaps start.")] = None
+    batch: Batch = 64
+    device: Device = "auto"
+    as_json: AsJson = False
 
-    loaded = load_checkpoint(checkpoint, device)
-    judge = Judge.of(loaded, loaded.tables)
-    found = {}
-    for file, occurrences in read.items():
-        with Progress(len(occurrences), "words") as progress:
-            found[file] = judge_words(judge, occurrences, rows=batch, report=progress)
-    if as_json:
-        import json
+    @classmethod
+    def asked(cls, given: Mapping[str, Any]) -> bool:
+        """Whether senses are given."""
+        return bool(given["senses"])
 
-        print(json.dumps({file: one.record() for file, one in found.items()}, indent=2, ensure_ascii=False))
-        return
-    for file, one in found.items():
-        print(f"{file}: {one.words} words that may have several senses")
-        print(f"  the word is read     {one.shown:.4f}")
-        print(f"  the word is masked   {one.masked:.4f}")
-        print(f"  first sense, always  {one.first:.4f}")
-        print(f"  usual sense, always  {one.usual:.4f}  (the most frequent one in this file)")
-        for reason, number in one.left_out.items():
-            print(f"  left out: {number}: {reason}")
+    def run(self, checkpoint: Path, files: Sequence[str]) -> None:
+        """Measure a checkpoint on `senses` and further files."""
+        from cloze.tasks.senses import Judge, read_occurrences
+        from cloze.tasks.senses import evaluate as judge_words
+
+        read = {file: read_occurrences(file) for file in (*(self.senses or ()), *files)}  # errors come early
+
+        from cloze.assembly.build import load_checkpoint
+        from cloze.decoding.progress import Progress
+
+        loaded = load_checkpoint(checkpoint, self.device)
+        judge = Judge.of(loaded, loaded.tables)
+        found = {}
+        for file, occurrences in read.items():
+            with Progress(len(occurrences), "words") as progress:
+                found[file] = judge_words(judge, occurrences, rows=self.batch, report=progress)
+        if self.as_json:
+            import json
+
+            print(json.dumps({file: one.record() for file, one in found.items()}, indent=2, ensure_ascii=False))
+            return
+        for file, one in found.items():
+            print(f"{file}: {one.words} words that may have several senses")
+            print(f"  the word is read     {one.shown:.4f}")
+            print(f"  the word is masked   {one.masked:.4f}")
+            print(f"  first sense, always  {one.first:.4f}")
+            print(f"  usual sense, always  {one.usual:.4f}  (the most frequent one in this file)")
+            for reason, number in one.left_out.items():
+                print(f"  left out: {number}: {reason}")

@@ -31,7 +31,7 @@ class Sharded(NamedTuple):
 
         return None if self.shard is None else shard_size(self.shard)
 
-    def require_place(self, out: Path, *, replace: bool, task: str | None, text_format: str, languages: bool) -> None:
+    def require_place(self, out: Path, *, replace: bool, text_format: str, languages: bool) -> None:
         """Refuse options that do not go together, and a place where no store can be written."""
         from cloze.assembly.shard_building import require_place
         from cloze.corpus.writer import check_out
@@ -43,7 +43,7 @@ class Sharded(NamedTuple):
                     raise CorpusError(f"{name} is for stores of several shards: add --shard 256M.")
             check_out(out, replace=replace)
             return
-        for name, given in (("--task", task), ("--format pairs", text_format == "pairs"), ("--languages", languages)):
+        for name, given in (("--format pairs", text_format == "pairs"), ("--languages", languages)):
             if given:
                 raise CorpusError(f"--shard is for running text of one kind; {name} builds an ordinary store. Omit one of them.")
         if self.part is not None and self.on is not None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
+import typer
+
+from cloze.cli.modes import Mode
+from cloze.cli.options import AsJson, Unknown
 from cloze.errors import TaskError, UserError, nearest
 
 if TYPE_CHECKING:
@@ -50,41 +54,62 @@ def gathered(files: Sequence[str], similarity: Sequence[str], analogies: Sequenc
     return [one for path in pairs for one in _inside(path)], [one for path in questions for one in _inside(path)]
 
 
-def evaluate(
-    model: Path, pairs: Sequence[str], questions: Sequence[str], *, method: str, restrict: int | None, unknown: str,
-    lower: bool, as_json: bool,
-) -> None:  # fmt: skip
+@dataclass(frozen=True, kw_only=True)
+class WordVectors(Mode):
     """Measure vectors on files of pairs and of questions, and print what was found."""
-    from cloze.decoding.progress import Progress
-    from cloze.tasks.analogies import analogies, read_questions
-    from cloze.tasks.similarity import check_unknown, read_pairs, similarity
 
-    check_unknown(unknown)
-    way: Any = unknown
-    chosen = as_method(method)
-    read = {file: read_pairs(file) for file in pairs}
-    asked = {file: read_questions(file) for file in questions}
-    vectors = opened(model)
-    alike = {file: similarity(vectors, one, unknown=way, lower=lower) for file, one in read.items()}
-    answered = {}
-    for file, some in asked.items():
-        with Progress(len(some), "questions") as progress:
-            answered[file] = analogies(
-                vectors, some, method=chosen, restrict=restrict, unknown=way, lower=lower, report=progress
-            )
-    if as_json:
-        import json
+    purpose = "word vectors"
+    how = "--similarity FILE or --analogies FILE"
 
-        summary = {
-            "similarity": {file: _similarity(one) for file, one in alike.items()},
-            "analogies": {file: _analogies(one) for file, one in answered.items()},
-        }
-        print(json.dumps(summary, indent=2, ensure_ascii=False))
-        return
-    if alike:
-        print(_pairs_table(alike, unknown))
-    for file, one in answered.items():
-        print(_questions_table(file, one))
+    similarity: Annotated[list[str] | None, typer.Option(help="Pairs with scores: files, a folder.")] = None
+    analogies: Annotated[list[str] | None, typer.Option(help="Questions of four words: files, a folder.")] = None
+    method: Annotated[str | None, typer.Option(help="For --analogies: add (default), or multiply.")] = None
+    restrict: Annotated[int | None, typer.Option(min=1, help="For --analogies: only the first N words.")] = None
+    unknown: Unknown = "skip"
+    lower: Annotated[bool, typer.Option("--lower", help="Look words up in lower case.")] = False
+    as_json: AsJson = False
+
+    @classmethod
+    def asked(cls, given: Mapping[str, Any]) -> bool:
+        """Whether pairs or questions are given."""
+        return bool(given["similarity"] or given["analogies"])
+
+    def run(self, checkpoint: Path, files: Sequence[str]) -> None:
+        """Measure the vectors of a checkpoint or a file; `files` belong to the option that was given."""
+        from cloze.decoding.progress import Progress
+        from cloze.tasks.analogies import analogies, read_questions
+        from cloze.tasks.similarity import check_unknown, read_pairs, similarity
+
+        check_unknown(self.unknown)
+        for option, value in (("--method", self.method), ("--restrict", self.restrict)):
+            if value is not None and not self.analogies:
+                raise TaskError(f"{option} is for --analogies FILE: add it, or omit {option}.")
+        way: Any = self.unknown
+        chosen = as_method(self.method or "add")
+        pairs, questions = gathered(files, self.similarity or (), self.analogies or ())
+        read = {file: read_pairs(file) for file in pairs}
+        asked = {file: read_questions(file) for file in questions}
+        vectors = opened(checkpoint)
+        alike = {file: similarity(vectors, one, unknown=way, lower=self.lower) for file, one in read.items()}
+        answered = {}
+        for file, some in asked.items():
+            with Progress(len(some), "questions") as progress:
+                answered[file] = analogies(
+                    vectors, some, method=chosen, restrict=self.restrict, unknown=way, lower=self.lower, report=progress
+                )
+        if self.as_json:
+            import json
+
+            summary = {
+                "similarity": {file: _similarity(one) for file, one in alike.items()},
+                "analogies": {file: _analogies(one) for file, one in answered.items()},
+            }
+            print(json.dumps(summary, indent=2, ensure_ascii=False))
+            return
+        if alike:
+            print(_pairs_table(alike, self.unknown))
+        for file, one in answered.items():
+            print(_questions_table(file, one))
 
 
 def _inside(path: str) -> list[str]:

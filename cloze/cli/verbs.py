@@ -85,6 +85,8 @@ def load_verb(name: str) -> typer.Typer:
     """The typer application of one verb; an unknown verb is a `UserError` naming the nearest."""
     import typer
 
+    from cloze.cli.modes import help_of
+
     if name not in VERBS:
         raise UserError(f"unknown verb {name!r}. {nearest(name, VERBS)}\n  cloze --help lists every verb.")
     module = import_module(f"cloze.cli.{VERBS[name].module}")
@@ -94,6 +96,6 @@ def load_verb(name: str) -> typer.Typer:
         app = typer.Typer(
             add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
         )
-        app.command()(module.command)
+        app.command(cls=help_of(module.command))(module.command)
     made: typer.Typer = app
     return made

@@ -16,7 +16,7 @@ def _imported(files: list[Path] | None) -> list[Path]:
     return files or []
 
 
-Annotate = Annotated[list[str] | None, typer.Option(help="Annotate the texts: entity=mentions:links.jsonl.")]
+Annotate = Annotated[list[str] | None, typer.Option(help="Annotators, such as entity=mentions:FILE.")]
 WithFiles = Annotated[
     list[Path] | None, typer.Option("--with", help="A Python file that registers parts.", callback=_imported)
 ]

@@ -83,7 +83,8 @@ def test_a_sound_file_ends_with_success_and_a_wrong_use_with_a_way_out(
     assert main(["corpus", "check", path, "--task", "sentences"]) == 2
     assert "--task sentences: unknown task." in capsys.readouterr().err
     assert main(["corpus", "check", path, "--against", path]) == 2
-    assert "--against is for labelled text: name the task with --task." in capsys.readouterr().err
+    said = "--against is for facts of a knowledge graph (--format triples) or labelled text (--task NAME)."
+    assert said in capsys.readouterr().err
 
 
 def test_the_wrong_offsets_of_a_real_set_are_counted_exactly(shared_data: Path) -> None:

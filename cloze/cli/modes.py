@@ -1,0 +1,127 @@
+"""A verb that does several things: each is a mode, a dataclass whose fields are its options. The verb takes those of all modes.
+
+`takes_options_of` puts the fields into the signature of a command, `mode_of` finds the mode that the options ask for and refuses
+those of other modes, and `HelpByMode` groups them in `--help`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeVar, get_type_hints
+
+import typer
+from typer.core import TyperCommand
+
+from cloze.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mode:
+    """One of the things that a verb does. The fields are its options, annotated for typer; modes may share an option.
+
+    Attributes:
+        purpose: What it is for, in messages and as the title of its options in help.
+        how: The options that ask for it; empty for the mode that needs none, which is the last of a verb.
+    """
+
+    purpose: ClassVar[str]
+    how: ClassVar[str] = ""
+
+    @classmethod
+    def asked(cls, given: Mapping[str, Any]) -> bool:
+        """Whether the arguments and options of a command ask for this mode."""
+        return True
+
+
+M = TypeVar("M", bound=Mode)
+Command = Callable[..., None]
+
+
+def usual_first(modes: Sequence[type[M]]) -> list[type[M]]:
+    """The mode that no option asks for, and then the others, as help lists them."""
+    return [modes[-1], *modes[:-1]]
+
+
+def takes_options_of(*modes: type[Mode]) -> Callable[[Command], Command]:
+    """Replace `**options` in the signature of a command by the options of its modes; an option that modes share comes once."""
+    options = {
+        name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hint)
+        for mode in usual_first(modes) for field, (name, hint) in zip(fields(mode), _annotations(mode).items(), strict=True)
+    }
+
+    def changed(command: Command) -> Command:
+        hints = get_type_hints(command, include_extras=True)
+        own = [
+            one.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, one in inspect.signature(command).parameters.items() if one.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        first = [one for one in own if one.default is inspect.Parameter.empty]
+        rest = [one for one in own if one not in first]
+        every = [*first, *rest[:1], *options.values(), *rest[1:]]
+        command.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in every}
+        vars(command)["help_class"] = type("Help", (HelpByMode,), {"modes": modes})
+        return command
+
+    return changed
+
+
+def help_of(command: Command) -> type[TyperCommand] | None:
+    """The class that prints the help of a command; None for one without modes."""
+    return vars(command).get("help_class")
+
+
+def mode_of(modes: Sequence[type[M]], context: typer.Context, options: Mapping[str, Any]) -> M:
+    """The first mode that the command asks for, with its options. An option of other modes alone is a `UserError`."""
+    chosen = next(mode for mode in modes if mode.asked(context.params))
+    own = {field.name for field in fields(chosen)}
+    for name in options:
+        source = context.get_parameter_source(name)
+        if name not in own and source is not None and source.name == "COMMANDLINE":
+            option = next(one.opts[0] for one in context.command.params if one.name == name)
+            raise UserError(_foreign(option, [mode for mode in modes if name in _annotations(mode)], chosen))
+    return chosen(**{name: value for name, value in options.items() if name in own})
+
+
+def _foreign(option: str, owners: Sequence[type[Mode]], chosen: type[Mode]) -> str:
+    """Why an option has no meaning in the mode that was chosen."""
+    named = [f"{mode.purpose} ({mode.how})" if mode.how else mode.purpose for mode in owners]
+    either = " or ".join([", ".join(named[:-1]), named[-1]] if named[1:] else named)
+    if not chosen.how:
+        return f"{option} is for {either}. Ask for that, or omit {option}."
+    return f"{option} has no meaning for {chosen.purpose} ({chosen.how}); it is for {either}.\n  Omit one of them."
+
+
+def _annotations(mode: type[Mode]) -> dict[str, Any]:
+    """The options of a mode with their annotations, in order."""
+    hints = get_type_hints(mode, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(mode)}
+
+
+class HelpByMode(TyperCommand):
+    """Help with a section for the options of each mode that no other has."""
+
+    modes: ClassVar[Sequence[type[Mode]]] = ()
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, the options that modes share, and those of each mode."""
+        owners = {name: [mode for mode in self.modes if name in _annotations(mode)] for one in self.params if (name := one.name)}
+        sections: dict[str, list[Any]] = {"Arguments": [], "Options": []}
+        for mode in usual_first(self.modes):
+            sections[_title(mode)] = []
+        for one in self.get_params(ctx):
+            found = owners.get(str(one.name), [])
+            title = "Arguments" if one.param_type_name == "argument" else _title(found[0]) if len(found) == 1 else "Options"
+            if (record := one.get_help_record(ctx)) is not None:
+                sections[title].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def _title(mode: type[Mode]) -> str:
+    purpose = mode.purpose[0].upper() + mode.purpose[1:]
+    return f"{purpose} ({mode.how})" if mode.how else purpose

@@ -1,0 +1,97 @@
+"""Verbs with modes: an option that has no meaning in the chosen mode is refused in words, before anything is read."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from cloze.cli import corpus, evaluate
+from cloze.cli.main import main
+from cloze.cli.modes import Mode
+from cloze.cli.verbs import load_verb
+from cloze.errors import UserError
+
+#: By command: its arguments, its modes, and the options that ask for each mode but the last.
+VERBS: dict[str, tuple[list[str], tuple[type[Mode], ...], dict[str, str]]] = {
+    "evaluate": (["DIR", "F"], evaluate.MODES, {
+        "Facts": "--facts F", "Senses": "--senses F", "Links": "--task link_prediction", "WordVectors": "--analogies F",
+        "Prompted": "--template '{text} {answer}'",
+    }),
+    "corpus build": (["F", "--out", "OUT"], corpus.BUILDS, {
+        "BuildGraph": "--format triples", "BuildLabelled": "--task regression",
+    }),
+    "corpus check": (["F"], corpus.CHECKS, {"CheckFacts": "--format triples", "CheckLabelled": "--task regression"}),
+}  # fmt: skip
+
+
+@cache
+def command_of(verb: str) -> Any:
+    name, *inner = verb.split()
+    command: Any = get_command(load_verb(name))
+    return command.commands[inner[0]] if inner else command
+
+
+def typed(option: Any, modes: tuple[type[Mode], ...]) -> list[str]:
+    """An option with a value that it may have."""
+    kind = next(str(field.type) for mode in modes for field in fields(mode) if field.name == option.name)
+    return [option.opts[0]] if option.is_flag else [option.opts[0], "1" if "float" in kind else "8"]
+
+
+def asks(modes: tuple[type[Mode], ...], name: str) -> bool:
+    """Whether an option asks for a mode."""
+    usual: dict[str, Any] = {field.name: field.default for mode in modes for field in fields(mode)} | {"paths": []}
+    return any(mode.asked({**usual, name: 8}) for mode in modes[:-1])
+
+
+def pairs() -> Iterator[Any]:
+    for verb, (_, modes, _) in VERBS.items():
+        for mode in modes:
+            yield pytest.param(verb, mode, id=f"{verb} {mode.__name__}")
+
+
+@pytest.mark.parametrize(("verb", "mode"), list(pairs()))
+def test_every_option_of_other_modes_is_refused_by_its_name(verb: str, mode: type[Mode]) -> None:
+    arguments, modes, how = VERBS[verb]
+    own = {field.name for field in fields(mode)}
+    known = {field.name for other in modes for field in fields(other)}
+    asking = shlex.split(how.get(mode.__name__, ""))
+    refused = [one for one in command_of(verb).params if one.name in known - own and (mode.how or not asks(modes, one.name))]
+    assert refused
+    for option in refused:
+        owners = [other for other in modes if option.name in {field.name for field in fields(other)}]
+        with pytest.raises(UserError) as caught:
+            command_of(verb).main([*arguments, *asking, *typed(option, modes)], standalone_mode=False)
+        said = str(caught.value)
+        assert any(other.purpose in said for other in owners)
+        assert option.opts[0] in said or asks(modes, option.name)  # then the other mode is chosen, and refuses what this one has
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("evaluate DIR --facts f.tsv --beams 2",
+     "--beams has no meaning for facts in a masked model (--facts FILE); it is for a fine-tuned folder.\n  Omit one of them."),
+    ("evaluate DIR f.tsv --known a.tsv",
+     "--known is for knowledge graphs (--task link_prediction). Ask for that, or omit --known."),
+    ("evaluate V --similarity f.tsv --unknown skip --batch 64", "--batch has no meaning for word vectors"),
+    ("evaluate V --similarity f.tsv --method add", "--method is for --analogies FILE: add it, or omit --method."),
+    ("evaluate DIR --no-leaks", "--no-leaks: no facts to ask for. Name a file: cloze evaluate DIR --facts FILE --no-leaks"),
+    ("corpus build f.tsv --out G --format triples --seed 0", "--seed has no meaning for facts of a knowledge graph"),
+    ("corpus build f.txt --out S --smooth 0.5", "--smooth is for a folder or file per language: add --languages, or omit it."),
+])  # fmt: skip
+def test_what_is_said_of_an_option_that_has_no_meaning(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(shlex.split(line)) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err and shown.out == ""
+
+
+def test_help_lists_the_options_of_every_mode_under_its_title(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "--help"]) == 0
+    shown = capsys.readouterr().out
+    sections = {part.partition(":\n")[0]: part for part in shown.split("\n\n")}
+    assert "--known" in sections["Knowledge graphs (--task link_prediction)"] and "--task" in sections["Options"]
+    assert shown.count("  --") == len(command_of("evaluate").params) - 2  # all but the arguments; -h comes before --help
