@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cloze.assembly import measuring
 from cloze.assembly.annotating import Given, add_annotators, parse_annotators
@@ -294,8 +294,14 @@ def _run(made: Recipe, request: Request, folder: Path) -> Outcome:
     return run_stage(made, request, folder, spend, begin_of(made, request, {}))
 
 
-def recipe_maker(assignment: Assignment, loaded: Loaded) -> Callable[..., Recipe]:
-    """`recipe_onto` for the recipe of an assignment, as a function of `rows` and `report`."""
+class RecipeMaker(Protocol):
+    """`recipe_onto` with all but its last arguments."""
+
+    def __call__(self, *, rows: Mapping[str, int] | None = None, report: Say = ...) -> Recipe: ...
+
+
+def recipe_maker(assignment: Assignment, loaded: Loaded) -> RecipeMaker:
+    """`recipe_onto` for the recipe of an assignment."""
     recipe = assignment.recipe_for(loaded)
     named = origins_in(read_tree(recipe))
     bound = {name: folder for name, folder in assignment.checkpoints.items() if name in named}

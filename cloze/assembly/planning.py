@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from cloze.assembly.build import build_step
 from cloze.assembly.fit import fits, short
@@ -19,7 +19,7 @@ from cloze.assembly.parts import engines
 from cloze.assembly.plan import Plan
 from cloze.assembly.preparing import plan_of, prepare
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.request import Request, begin_of, bound_to, requested, the_budget
+from cloze.assembly.request import Options, Request, begin_of, bound_to, requested, the_budget
 from cloze.assembly.room import why_no_forecast
 from cloze.assembly.run import to_budget, within
 from cloze.errors import BudgetError, CheckpointError, ClozeError, UserError
@@ -33,7 +33,7 @@ _WORDS, _DOCUMENTS, _KNOWN = 60_000, 150, 4000  # size of the random text for ti
 
 
 def plan(
-    recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", **options: Any
+    recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", **options: Unpack[Options]
 ) -> list[Plan]:
     """What `pretrain` with these arguments would buy. Nothing is trained or written.
 

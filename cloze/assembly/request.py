@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from cloze.assembly.binding import bound_tables, check_binds, parse_binds
 from cloze.assembly.build import build_part
@@ -127,15 +127,43 @@ class Request:
         return self.report or print
 
 
+class Passed(TypedDict, total=False):
+    """The options of a run that are fields of `Request` as they are."""
+
+    tokenizer: Path | None
+    seed: int
+    device: str
+    extend: bool
+    tensorboard: bool
+    strategy: Strategy
+    report: Say | None
+    verbose: bool
+    until: float
+    shard: int | None
+
+
+class Options(Passed, total=False):
+    """All options of a run, which `pretrain` explains: those of `cloze pretrain`."""
+
+    budget: str | None
+    size: str | None
+    overrides: Sequence[str]
+    with_files: Sequence[Path]
+    held_out: Sequence[str] | None
+    init: Inits
+    text_format: str
+    binds: Sequence[str]
+    as_published: bool
+    measure: Sequence[str]
+
+
 def requested(
     recipe: str | Path, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", *, budget: str | None = None,
     size: str | None = None, overrides: Sequence[str] = (), with_files: Sequence[Path] = (),
     held_out: Sequence[str] | None = None, init: Inits = (), text_format: str = "auto", binds: Sequence[str] = (),
-    as_published: bool = False, measure: Sequence[str] = (), **options: Any,
+    as_published: bool = False, measure: Sequence[str] = (), **options: Unpack[Passed],
 ) -> tuple[Recipe, Request]:
-    """The checked recipe of a `cloze pretrain`, and the request. Each argument is one of its options; `options` are those that
-    are fields of `Request` as they are: `tokenizer`, `seed`, `device`, `extend`, `tensorboard`, `strategy`, `report`, `verbose`,
-    `until`, `shard`.
+    """The checked recipe of a `cloze pretrain`, and the request. Each argument is one of its `Options`.
 
     Raises a `ClozeError` before any text is read.
     """

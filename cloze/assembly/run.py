@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from cloze.assembly.binding import bound_paths, require_text
 from cloze.assembly.claim import claimed
@@ -21,7 +21,7 @@ from cloze.assembly.held_texts import HeldTexts, record
 from cloze.assembly.parts import engines
 from cloze.assembly.preparing import prepare
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.request import Request, begin_of, bound_to, requested, the_budget
+from cloze.assembly.request import Options, Request, begin_of, bound_to, requested, the_budget
 from cloze.corpus.readers.not_text import require_apart
 from cloze.errors import RecipeError
 from cloze.training.budget import Budget
@@ -35,11 +35,11 @@ _FEW_UPDATES = 1000
 
 
 def pretrain(
-    recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str, **options: Any
+    recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str, **options: Unpack[Options]
 ) -> Outcome:
     """Pre-train `recipe` on `corpus` within `budget`, into the folder `out`; resume if it holds this run already.
 
-    The arguments are the options of `cloze pretrain`, which `requested` lists: each is independent of the others.
+    The arguments are `Options` of `cloze pretrain`: each is independent of the others.
 
     `corpus` is text (files, folders, globs, `-`) or one token store; text is built into `out/cloze/corpus`, with `tokenizer` or
     one trained on it. `binds` are `NAME=PATH` for the recipe's other sources and for the checkpoints that its networks come from.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from cloze.cli.with_files import WithFiles
+
+if TYPE_CHECKING:
+    from cloze.training.distribution import Strategy
 
 
 def command(
@@ -88,7 +91,7 @@ def command(
             recipe, corpus, out or "RUN", budget=budget, size=size, overrides=overrides or [], with_files=with_files or [],
             tokenizer=tokenizer, held_out=held_out, init=init or [], text_format=with_column(text_format, column, encoding),
             binds=binds or [], seed=seed, device=device, as_published=as_published, extend=extend, tensorboard=tensorboard,
-            strategy=strategy, verbose=verbose, measure=measure or [], until=until, shard=shard,
+            strategy=cast("Strategy", strategy), verbose=verbose, measure=measure or [], until=until, shard=shard,
         )
         if plan:
             from cloze.assembly.planning import plan_request

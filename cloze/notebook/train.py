@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from cloze import rng
-from cloze.assembly import finetune as tuning
 from cloze.assembly import run as running
+from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import measured_on
+from cloze.assembly.finetune import learn, measured_on
 from cloze.corpus.readers.formats import with_column
 from cloze.errors import TaskError
 from cloze.notebook.model import Model
@@ -135,11 +135,14 @@ def finetune(
             Path(file): Named(f"{what}: row ", what) for what, file in files.items() if Path(file).parent == kept
         }))  # fmt: skip
         bound = [f"{name}={path}" for name, value in (binds or {}).items() for path in _bound(name, value, _only_paths)]
-        tuned = tuning.finetune(
-            source, task=task, train=[files["train"]], dev=[files["dev"]], out=folder, seeds=seeds, recipe=recipe,
-            overrides=[*values, *overrides_of(overrides)], binds=bound, changes=changes,
-            auxiliary=None if auxiliary is None else str(auxiliary), device=device, extend=extend,
-            from_scratch=from_scratch, with_files=[Path(file) for file in with_files], report=report or _nothing,
+        assignment = Assignment(
+            task=task, train=[files["train"]], dev=[files["dev"]], recipe=recipe, binds=bound, changes=changes,
+            overrides=[*values, *overrides_of(overrides)], auxiliary=None if auxiliary is None else str(auxiliary),
+            with_files=[Path(file) for file in with_files],
+        )
+        tuned = learn(
+            source, assignment, out=folder, seeds=seeds, device=device, extend=extend, from_scratch=from_scratch,
+            report=report or _nothing,
         )
         if test is not None:
             measured_on(tuned, [files["test"]], "test")
