@@ -25,8 +25,10 @@ def parse_annotators(given: Sequence[str]) -> dict[str, dict[str, Any]]:
         layer, equals, rest = one.partition("=")
         if not equals or not layer or not rest:
             raise RecipeError(f"--annotate {one}: expected NAME=PART:FILE or NAME=FILE, for example entity=names.txt.")
-        part, _, file = rest.partition(":")
+        part, colon, file = rest.partition(":")
         if part not in names("annotator"):
+            if colon and not Path(rest).exists() and Path(file).exists():
+                raise RecipeError(f"--annotate {one}: unknown annotator {part!r}. {nearest(part, names('annotator'))}")
             part, file = "list", rest
         made[layer] = {part: {"file": file} if file else {}}
     return made

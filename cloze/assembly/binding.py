@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from cloze.assembly.recipe import Recipe
 from cloze.assembly.watching import reading_corpus
 from cloze.corpus import Store
 from cloze.corpus.readers.files import require_paths
-from cloze.errors import CheckpointError, CorpusError, RecipeError, nearest
+from cloze.errors import CheckpointError, CorpusError, RecipeError, UserError, nearest
 from cloze.exercises.retokenize import OtherReading
 from cloze.text import Tokenizer
 
@@ -111,8 +112,19 @@ def make_tables(recipe: Recipe, stores: Mapping[str, Store], begin: Mapping[str,
         if name in known and (table.has_weights or spec.arguments.get(table.bound_to) is None):
             made[name] = table.over(known[name], store)
             continue
-        made[name] = table.bind(store, *([] if table.opens is None else [open_vectors(table.opens)]))
+        with naming_table(name):
+            made[name] = table.bind(store, *([] if table.opens is None else [open_vectors(table.opens)]))
     return made
+
+
+@contextmanager
+def naming_table(name: str) -> Iterator[None]:
+    """Messages of a table, which does not know what the recipe calls it, give commands with its name."""
+    try:
+        yield
+    except UserError as error:
+        said = str(error).replace("--bind NAME=", f"--bind {name}=").replace("--set tables.NAME.", f"--set tables.{name}.")
+        raise type(error)(said) from None
 
 
 def other_readings(recipe: Recipe, store: Store, begin: Mapping[str, Path]) -> dict[str, OtherReading]:

@@ -190,6 +190,8 @@ def read_triples(file: str) -> list[tuple[str, str, str]]:
     Raises `RecipeError` for a missing file, and `CorpusError` with file and line for a line of another form.
     """
     path = Path(file).expanduser()
+    if path.is_dir():
+        raise RecipeError(f"triples.file: {file}: is a folder; expected a file with lines `subject TAB predicate TAB object`.")
     if not path.is_file():
         siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
         hint = nearest(path.name, siblings) if siblings else "Give a file with lines `subject TAB predicate TAB object`."

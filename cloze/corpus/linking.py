@@ -13,6 +13,7 @@ from cloze.bounds import Count, Share
 from cloze.corpus.entities import Entity, read_entities
 from cloze.corpus.readers.blocks import read_blocks
 from cloze.corpus.readers.documents import add_faults
+from cloze.corpus.readers.not_text import what_is
 from cloze.corpus.readers.parse import parse_block
 from cloze.corpus.report import Faults, Report
 from cloze.errors import CorpusError
@@ -77,6 +78,11 @@ def link_text(paths: Sequence[str | Path], linker: Linker, out: Path, *, format:
     `format` as in `build_store`. Raises `CorpusError` if the corpus cannot be read, or mentions no entity.
     """
     require_parent(out)
+    if out.exists() and not _holds_mentions(out):
+        raise CorpusError(f"{out}: holds something else than mentions, which would be lost. Choose another --out.")
+    for path in paths:
+        if (kind := what_is(Path(path))) in ("a token store", "a knowledge graph"):
+            raise CorpusError(f"{path}: is {kind}, not text.\n  Give the text files, or the folder that holds them.")
     sentences = marked = mentions = 0
     entities: set[str] = set()
     with whole_file(out) as fresh:
@@ -94,6 +100,13 @@ def link_text(paths: Sequence[str | Path], linker: Linker, out: Path, *, format:
                 "  Names are matched as they are spelled, with capitals."
             )
     return Linked(sentences, marked, mentions, len(entities))
+
+
+def _holds_mentions(path: Path) -> bool:
+    """Whether the first line is one that `link_text` writes, or there is none."""
+    with path.open("rb") as file:
+        first = file.readline(1 << 20)
+    return not first or (first.startswith(b'{"text": ') and b'"spans": [' in first)
 
 
 def _sentences(paths: Sequence[str | Path], format: str) -> Iterator[str]:

@@ -118,6 +118,8 @@ class BoundSenses:
 def read_senses(file: str) -> dict[str, Senses]:
     """The supersenses of each lemma of a file, in its order. Any other line is a `CorpusError` with its number."""
     path = Path(file).expanduser()
+    if path.is_dir():
+        raise RecipeError(f"tables: senses: {file}: is a folder, expected a file.")
     if not path.is_file():
         siblings = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
         hint = nearest(path.name, siblings) if siblings else ""

@@ -54,6 +54,11 @@ _LOOKED_AT = 1 << 28  # tokens whose ids are checked when a store is opened
 _REBUILD = "Rebuild it: cloze corpus build PATH... --out STORE"
 
 
+def _annotated(layer: str) -> str:
+    """How a store gets the units of a layer from a file."""
+    return f"{_REBUILD} --annotate {layer}=PART:FILE, such as --annotate {layer}=mentions:FILE"
+
+
 class Store:
     """A memory-mapped token store. Opening one of a billion tokens costs a fraction of a second.
 
@@ -273,14 +278,13 @@ class Store:
             if digest is None and name in self.layers and wanted.layers[name].labelled and name not in self.labels:
                 raise CorpusError(
                     f"{self.path}: the units of the annotation layer {name!r} have no labels in this store, but {whose} asks for "
-                    f"labels (`text.annotate.{name}`).\n"
-                    f"  {_REBUILD} --recipe RECIPE"
+                    f"labels (`text.annotate.{name}`).\n  {_annotated(name)}"
                 )
             if name not in self.layers or (digest is not None and found["annotations"].get(name) != digest):
                 state = "another list for" if name in found["annotations"] else "no"
                 raise CorpusError(
                     f"{self.path}: this store has {state} annotation layer {name!r}, which {whose} asks for "
-                    f"(`text.annotate.{name}`).\n  {_REBUILD} --recipe RECIPE"
+                    f"(`text.annotate.{name}`).\n  {_annotated(name) if digest is None else f'{_REBUILD} --recipe RECIPE'}"
                 )
 
     def verify(self) -> None:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from cloze.bounds import DEEPEST
+from cloze.corpus.readers.not_text import what_is
 from cloze.errors import CheckpointError, nearest
 from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, NAMED_ROLES, Architecture, HeadTable, Setting
 from cloze.interop.arguments import derived, flat, nested
@@ -66,6 +67,9 @@ def import_folder(folder: Path | str) -> Imported:
     own = own_description(folder)
     if own is not None and own["architecture"] is None:
         return _read_own(folder, own)
+    if what_is(folder) in ("a token store", "a knowledge graph"):
+        way_out = f"Train one on it: cloze pretrain RECIPE --corpus {folder} --out RUN"
+        raise CheckpointError(f"{folder}: is {what_is(folder)}, not a checkpoint.\n  {way_out}")
     config = read_json(folder / "config.json", "a checkpoint: a run folder, or a folder that transformers wrote")
     architecture = _architecture(folder, config)
     model, labels, remarks = _model(folder, config, architecture, own)

@@ -122,7 +122,11 @@ def read_questions(scorer: LinkScorer, path: str | Path, known: Sequence[str | P
             )
         asked[numbers] = None
     if not asked:
-        raise TaskError(f"{path}: no fact whose ids the model knows" + (f" (first: {first})." if first else "."))
+        some = ", ".join(map(repr, scorer.entities[:2]))
+        raise TaskError(
+            f"{path}: no fact whose ids the model knows{f' (first: {first})' if first else ''}.\n"
+            f"  Give facts with the ids that it was trained on, such as {some}."
+        )
     remarks = [
         f"{unknown:,} of {counted(total, 'triple')} have an id that was never trained and are left out (first: {first}); "
         "--unknown zero counts them as last"

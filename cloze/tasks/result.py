@@ -87,6 +87,11 @@ def contents_of(folder: Path) -> dict[str, Any]:
     tagger = any(name.endswith("ForTokenClassification") for name in classes)
     chooser = any(name.endswith("ForMultipleChoice") for name in classes)
     if not (tagger or chooser) and not any(name.endswith("ForSequenceClassification") for name in classes):
+        if _network_of(folder) == "graph_vectors":
+            raise CheckpointError(
+                f"{folder}: not fine-tuned: it holds the vectors of a knowledge graph.\n"
+                f"  To rank entities: cloze evaluate {folder} TEST.tsv --task link_prediction"
+            )
         raise CheckpointError(
             f"{folder}: not fine-tuned: it has no {TASK_FILE}.\n"
             f"  Make one with: cloze finetune {folder} --task {'|'.join(names('task'))} --train FILE --dev FILE --out DIR"
@@ -97,6 +102,15 @@ def contents_of(folder: Path) -> dict[str, Any]:
     if chooser:
         return {**found, "task": "multiple_choice", "labels": None}
     return {**found, "task": "token_labelling", "usual": "O" if "O" in labels else labels[0]} if tagger else found
+
+
+def _network_of(folder: Path) -> str | None:
+    """The kind of network that cloze wrote into a folder; None if it is not one of cloze's."""
+    path = folder / "cloze" / "network.json"
+    try:
+        return parse_json(read_small(path)).get("part") if path.exists() else None
+    except (ValueError, AttributeError):
+        return None
 
 
 def task_of(folder: Path, task: str | None = None, **given: Any) -> Task:

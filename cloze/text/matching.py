@@ -109,6 +109,8 @@ def read_text(file: str, where: str) -> str:
 def read_bytes(file: str, where: str) -> bytes:
     """The content of a file. Raises `RecipeError` if it is missing."""
     path = Path(file).expanduser()
+    if path.is_dir():
+        raise RecipeError(f"{where}: {file}: is a folder, expected a file.")
     if not path.is_file():
         siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
         hint = nearest(path.name, siblings) if siblings else "Give the path of a text file with one entry per line."

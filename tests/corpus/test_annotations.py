@@ -10,7 +10,7 @@ import pytest
 from cloze.corpus import Passages, Store
 from cloze.corpus.build import build_store, build_store_from_texts
 from cloze.errors import CorpusError
-from cloze.text import Annotations, Dictionary, ListAnnotator, Normalise, TextSpec, Tokenizer, WordPiece, train
+from cloze.text import Annotations, Dictionary, ListAnnotator, Mentions, Normalise, TextSpec, Tokenizer, WordPiece, train
 
 TEXTS = ["我们在图书馆学习。他们没有回答。", "北京大学在北京！cat在哪里？", "今天他们没有学习，因为图书馆今天不是开着的。"]
 
@@ -83,6 +83,8 @@ def test_a_store_with_other_words_or_layers_is_refused(tokenizer: Tokenizer, ann
         store.require_annotations(Annotations(Dictionary(built_in=False)), whose="bert-wwm")
     with pytest.raises(CorpusError, match="no annotation layer 'phrase'"):
         store.require_annotations(Annotations(None, {"phrase": annotations.layers["entity"]}), whose="ernie")
+    with pytest.raises(CorpusError, match=r"(?s)no annotation layer 'link'.*--annotate link=PART:FILE, such as .*=mentions:FILE"):
+        store.require_annotations(Annotations(None, {"link": Mentions()}), whose="wklm")
     (tmp_path / "others.txt").write_text("今天\n", encoding="utf-8")
     with pytest.raises(CorpusError, match="another list for annotation layer 'entity'"):
         store.require_annotations(

@@ -107,7 +107,7 @@ def test_facts_that_are_known_or_unknown_are_told_with_their_line(tmp_path: Path
     with pytest.raises(TaskError, match=r"test\.tsv:2: the fact is known already: .*train\.tsv:2.*\n  Find all.*--against"):
         read_questions(scorer, test, [train])
     test.write_text("x\ty\tz\n")
-    with pytest.raises(TaskError, match=r"no fact whose ids the model knows \(first: .*test\.tsv:1: 'x'"):
+    with pytest.raises(TaskError, match=r"no fact whose ids the model knows \(first: .*test\.tsv:1: 'x'\).\n.*such as 'a', 'b'"):
         read_questions(scorer, test, [])
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from cloze.errors import CorpusError
 
 STORE_FILE = "store.json"
+GRAPH_FILE = "graph.json"
 _RUN_FILES = ("run.json", "recipe.yaml")  # in the folder `cloze/` of a run, of a checkpoint, of an exported folder
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "tf_model.h5", "*.msgpack")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
@@ -22,9 +23,12 @@ class Made(NamedTuple):
 
 
 def what_is(folder: Path) -> str:
-    """The kind of a folder: "a token store", "a run folder", "a checkpoint", "a tokenizer folder"; empty for any other."""
+    """The kind of a folder: "a token store", "a knowledge graph", "a run folder", "a checkpoint" or "a tokenizer folder"; empty
+    for any other."""
     if (folder / STORE_FILE).is_file():
         return "a token store"
+    if (folder / GRAPH_FILE).is_file() and (folder / "triples.bin").is_file():
+        return "a knowledge graph"
     if any((folder / "cloze" / name).is_file() for name in _RUN_FILES):
         return "a run folder" if (folder / "cloze" / _RUN_FILES[0]).is_file() else "a checkpoint"
     if (folder / "config.json").is_file() and any(True for pattern in _WEIGHTS for _ in folder.glob(pattern)):
@@ -56,6 +60,8 @@ def _message(given: Path, made: Made) -> str:
     what = f"is {made.kind}, not text" if is_itself else f"holds {made.kind}, {made.path}, which is not text"
     if made.kind == "a token store":
         way_out = "Give one store alone, without other paths." if is_itself else f"To read the store, give its path: {made.path}"
+    elif made.kind == "a knowledge graph":
+        way_out = f"To train vectors of its entities: cloze pretrain transe --corpus {made.path} --out KG"
     elif made.kind == "a run folder":
         stores = sorted(file.parent for file in (made.path / "cloze" / "corpus").rglob(STORE_FILE))
         way_out = f"To read the text that it was trained on, give its token store: {stores[0]}" if stores else "Give text files."
