@@ -79,7 +79,6 @@ class OfTask(Mode):
 
     def source(self, text_format: str, annotate: list[str] | None = None) -> Any:
         """The source of labelled text of the task's recipe."""
-        from cloze.assembly.annotating import parse_annotators
         from cloze.assembly.given import build as build_part
         from cloze.assembly.load import load_sources, task_recipe_names
         from cloze.assembly.parts import builder_of
@@ -94,7 +93,9 @@ class OfTask(Mode):
         sources = load_sources(task, overrides=[*own, *(self.values or [])])
         spec = sources["main" if "main" in sources else next(iter(sources))]
         arguments = plain(spec.arguments)
-        if annotate:
+        if annotate:  # loads torch, which a check needs for nothing else
+            from cloze.assembly.annotating import parse_annotators
+
             arguments["annotate"] = parse_annotators(annotate)
         return build_part(builder_of(spec.kind, spec.name), arguments, {})
 
