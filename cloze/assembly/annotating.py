@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloze.assembly.document import Node, from_data
 from cloze.assembly.given import build
@@ -12,8 +12,10 @@ from cloze.assembly.parts import builder_of, names
 from cloze.assembly.recipe import EntrySpec, PartSpec, Recipe, plain
 from cloze.assembly.schema import arguments_of_part
 from cloze.errors import RecipeError, nearest
-from cloze.interop import Annotating
 from cloze.text import Annotations
+
+if TYPE_CHECKING:
+    from cloze.interop import Annotating  # loads torch, which building a store does without
 
 Given = Mapping[str, Mapping[str, Any]]  # the annotators of layers, as a recipe writes each: {part: {argument: value}}
 
@@ -107,6 +109,8 @@ def entry_annotations(recipe: Recipe, entry: EntrySpec, layers: Sequence[str]) -
 def kept_annotators(recipe: Recipe, layers: Sequence[str], labels: Mapping[str, Sequence[str]]) -> dict[str, Annotating]:
     """What a checkpoint keeps of the annotators of the layers that it reads: the arguments, with the names of the `labels` in
     their order, and the file if it marks any text."""
+    from cloze.interop import Annotating
+
     made: dict[str, Annotating] = {}
     for layer, spec in written(recipe).items():
         if layer not in layers:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloze.assembly.build import plain
 from cloze.assembly.given import build
 from cloze.assembly.inputs import TextRecord, difference, marks_of, require_text_unchanged, store_digest
 from cloze.assembly.parts import builder_of, class_of
@@ -96,6 +95,8 @@ def tokenizer_of_texts(
         return None
     if run is not None and Store.is_store(folder / "store"):
         return Store.open(folder / "store").tokenizer()
+    from cloze.assembly.build import plain  # loads torch, which stores of plain text do without
+
     texts = build(builder_of("source", spec.name), plain(spec.arguments), {}).texts(paths)
     return None if texts is None else train(trainable(text_of(recipe)), texts, seed=seed, report=report)
 
@@ -111,6 +112,8 @@ def open_own(
         if tokenizer is not None:
             store.require_tokenizer(tokenizer.hash, whose="the checkpoint")
         return store, store.tokenizer()
+    from cloze.assembly.build import plain
+
     given = plain(spec.arguments)
     of_rows = class_of("source", spec.name).of_rows
     arguments = {key: value for key, value in given.items() if key not in of_rows}

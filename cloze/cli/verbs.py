@@ -74,7 +74,6 @@ def overview() -> str:
         lines += ["", f"{title}:"]
         lines += [f"  {name:<12}{verb.help}" for name, verb in verbs.items()]
     lines += [
-        "",
         "Start here:  cloze demo, then cloze pretrain quick --corpus TEXT --budget 10m --out RUN",
         "Completion:  eval \"$(cloze --show-completion bash)\"      (or zsh) in your shell's start-up file",
     ]

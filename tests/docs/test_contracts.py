@@ -87,7 +87,7 @@ def test_every_public_name_resolves() -> None:
 @pytest.mark.parametrize(
     "module",
     ["cloze", "cloze.cli.main", "cloze.assembly.load", "cloze.text", "cloze.corpus", "cloze.exercises", "cloze.fields",
-     "cloze.rows", "cloze.registry", "cloze.rng"],
+     "cloze.rows", "cloze.registry", "cloze.rng", "cloze.assembly.shard_building"],
 )  # fmt: skip
 def test_a_light_module_does_not_load_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
