@@ -233,10 +233,9 @@ def _from_table(rows: Sequence[str], file: str, second: str) -> dict[str, Entity
         if number == first and (header := header_of(cells, f"{file}:{number}")) is not None:
             columns = header
             continue
-        if len(cells) < 2 or len(cells) > len(columns) or not cells[0] or " " in cells[0]:
+        if len(cells) < 2 or len(cells) > len(columns) or not cells[0]:
             raise CorpusError(
-                f"{file}:{number}: {row.rstrip()[:60]!r}; expected {', '.join(columns)}, with a tab between them, and an id "
-                "without white space."
+                f"{file}:{number}: {row.rstrip()[:60]!r}; expected {', '.join(columns)}, with a tab between them, and an id."
             )
         if cells[0] in found:
             raise CorpusError(f"{file}:{number}: the id {cells[0]} has a line already. Keep one, with its names as aliases.")

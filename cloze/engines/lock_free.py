@@ -30,7 +30,7 @@ from cloze.objectives import Loss
 from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.negative_sampling import NegativeSampling
 from cloze.registry import register
-from cloze.training.engine import Steps, on_cpu
+from cloze.training.engine import Steps, Unit, on_cpu
 from cloze.training.run import Run
 from cloze.training.static_optimizers import Sgd
 
@@ -114,6 +114,8 @@ def shape_of(run: Run) -> _Shape | str:
 
 class LockFreeTrainer:
     """Word vectors at work: all threads take jobs of several steps until something is due."""
+
+    unit = Unit()
 
     def __init__(self, steps: Steps, *, threads: int) -> None:
         from cloze.engines.kernels import parts

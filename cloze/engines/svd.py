@@ -17,7 +17,7 @@ from cloze.networks.word_vectors import WordVectors
 from cloze.objectives import Loss
 from cloze.objectives.factorisation import Factorisation
 from cloze.registry import register
-from cloze.training.engine import Steps
+from cloze.training.engine import Steps, Unit
 from cloze.training.run import Run
 
 _SETTLED = 1e-6  # relative change of the singular values below which a further pass changes nothing
@@ -63,6 +63,8 @@ class FactoriseEngine:
 
 class FactoriseTrainer:
     """A factorisation at work. Every step leaves the best vectors so far in the network."""
+
+    unit = Unit("cells")
 
     def __init__(self, steps: Steps) -> None:
         found = single(steps.run)

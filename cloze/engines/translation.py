@@ -19,7 +19,7 @@ from cloze.networks.graph_vectors import GraphVectors
 from cloze.objectives import Loss
 from cloze.objectives.margin import Margin
 from cloze.registry import register
-from cloze.training.engine import Steps, on_cpu
+from cloze.training.engine import Steps, Unit, on_cpu
 from cloze.training.run import Run
 from cloze.training.static_optimizers import Sgd
 
@@ -116,6 +116,7 @@ class TranslationTrainer:
         self.source: BoundTriples = source
         self.negatives = source.width - 1
         divisors = {"targets": self.batch * self.negatives, "rows": self.batch, "nothing": 1}
+        self.unit = Unit("facts", 3.0 * (1 + self.negatives))  # the fact and its wrong triples have three ids each
         self.divisor = float(divisors[steps.run.training.divide])
         self.by = np.float32(shape.objective.by)
         self.table = Table(shape.network.embeddings.weight)
@@ -136,7 +137,7 @@ class TranslationTrainer:
         left = max((feed.rows(cursor.epoch) - cursor.item) // self.batch, 1)
         many = min(max(_FACTS_AT_ONCE // self.batch, 1), left)
         runs, after = feed.advance(cursor, many * self.batch)
-        tokens = 3.0 * self.batch * (1 + self.negatives)
+        tokens = self.unit.tokens * self.batch
         while len(rates) < many and self.steps.ready():
             rates.append(self.steps.rate())
             done = len(rates)

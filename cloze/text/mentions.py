@@ -304,8 +304,8 @@ def _integers(marked: Sequence[tuple[Any, Any, Any]]) -> bool:
 
 def _fault(text: str, start: Any, end: Any, name: Any) -> str | None:
     """What is wrong with a mention, None for nothing."""
-    if not _integers([(start, end, name)]) or not name or any(c.isspace() for c in name):
-        return f"the mention {start!r}–{end!r} of {name!r}: expected two whole numbers, and an id without white space"
+    if not _integers([(start, end, name)]) or not name or name != name.strip() or any(c.isspace() and c != " " for c in name):
+        return f"the mention {start!r}–{end!r} of {name!r}: expected two whole numbers, and an id without line breaks and tabs"
     if not 0 <= start < end <= len(text):
         return f"the mention {start}–{end} of {name} is outside the text, which has {len(text)} characters, or empty"
     for place in (start, end):

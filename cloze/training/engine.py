@@ -62,8 +62,17 @@ class Steps(Protocol):
         """Nothing is left to learn: a budget of time counts as spent."""
 
 
+class Unit(NamedTuple):
+    """What the progress line counts per second, and how many `tokens` one of them is in `Steps.count`."""
+
+    name: str = "tokens"
+    tokens: float = 1.0
+
+
 class Trainer(Protocol):
-    """An engine at work on one run."""
+    """An engine at work on one run. `unit` is what its speed is told in: tokens, or facts of so many ids."""
+
+    unit: Unit
 
     def train(self) -> None:
         """Train one or more steps. Counts each with `Steps.count` and returns when that says so, or earlier."""

@@ -23,6 +23,7 @@ class EngineLoop:
     def __init__(self, session: Session, engine: Engine) -> None:
         self.session, self.steps = session, EngineSteps(session)
         self.trainer = engine.begin(self.steps)
+        session.line.unit = self.trainer.unit
         session.meter.clear()  # the time to compile kernels is not training time
 
     def step(self, interrupt: Interrupt) -> None:

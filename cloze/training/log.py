@@ -101,8 +101,8 @@ def _tensorboard(folder: Path, after: int | None) -> Any:
 
 
 class ProgressLine:
-    """Loss, tokens per second and time left: one line that rewrites itself, or a line from time to time if the output is not
-    a terminal."""
+    """Loss, tokens (or another `unit`) per second and time left: one line that rewrites itself, or a line from time to time if
+    the output is not a terminal."""
 
     def __init__(
         self, stream: TextIO | None = None, now: Callable[[], float] = time.monotonic, *, verbose: bool = False
@@ -110,6 +110,7 @@ class ProgressLine:
         self.stream = stream or sys.stderr
         self.live = self.stream.isatty() and not verbose
         self.verbose = verbose
+        self.unit = ("tokens", 1.0)  # what is counted per second, and how many tokens of the log one of them is
         self.now = now
         self.shown = -float("inf")
         self.width = 0
@@ -124,9 +125,10 @@ class ProgressLine:
         self.shown = self.now()
         share, seconds = record["share"], record["seconds"]
         left = duration(seconds / share - seconds) if share > 0 else "?"
+        unit, tokens = self.unit
         line = (
             f"step {record['step']:,}  {min(share, 1):4.0%}  {losses(record, baselines or {})}  "
-            f"{record['tokens_per_second']:,.0f} tokens/s  {left} left"
+            f"{record['tokens_per_second'] / tokens:,.0f} {unit}/s  {left} left"
         )
         if self.verbose:
             norm = record.get("grad_norm")

@@ -49,6 +49,13 @@ def test_a_store_annotated_with_the_links_has_them_at_their_words(files: tuple[P
     assert [names[label - 1] for label in labels] == ["Q1", "Q90", "Q4", "Q90"]
 
 
+def test_ids_may_have_spaces_as_those_of_graphs(tmp_path: Path) -> None:
+    (tmp_path / "e.tsv").write_text("Marie Curie\tCurie\n")
+    (tmp_path / "t.txt").write_text("Curie left.\n")
+    link_text([tmp_path / "t.txt"], linker_of([str(tmp_path / "e.tsv")]), tmp_path / "m.jsonl")
+    assert list(Mentions(file=str(tmp_path / "m.jsonl")).labels) == ["Marie Curie"]
+
+
 def test_doubtful_and_short_names_are_left_out_on_request(files: tuple[Path, Path]) -> None:
     clear = {"Paris", "City of Light", "Lutetia", "Marie Curie", "Pierre Curie"}
     assert set(linker_of([str(files[0])], least=0.85).names) == clear

@@ -46,6 +46,7 @@ def test_kg_bert_scores_triples_as_transformers_does(kg_bert: Path) -> None:
     encode, ids = load_checkpoint(kg_bert).tokenizer.encode, load_checkpoint(kg_bert).tokenizer.roles
     tails = np.array([[3, 0, 17]])
     found = scorer.scores(np.array([[0, 1, 3]]), 2, tails)[0]
+    reader = scorer.reader
     for tail, score in zip(tails[0], found, strict=True):
         tokens, segments = [ids["[CLS]"]], [0]
         for name, segment in ((scorer.entities[0], 0), (scorer.relations[1], 1), (scorer.entities[tail], 0)):
@@ -54,6 +55,11 @@ def test_kg_bert_scores_triples_as_transformers_does(kg_bert: Path) -> None:
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([tokens]), token_type_ids=torch.tensor([segments])).logits[0]
         assert float(score) == pytest.approx(float(logits[1] - logits[0]), abs=1e-4)
+        row = scorer.layout([scorer.names[0], scorer.links[1], scorer.names[tail]], max_length=scorer.length)
+        with torch.no_grad():
+            batch = reader.batch([row])
+            both = reader.scores(scorer.head, reader.states(batch, scorer.head.reads), batch, torch.arange(1))[0]
+        torch.testing.assert_close(both, logits, atol=1e-4, rtol=1e-4)
 
 
 def test_kepler_is_a_roberta_whose_summaries_are_the_entities(kepler: Path) -> None:
