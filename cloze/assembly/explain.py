@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from cloze.assembly import parts
 from cloze.assembly.load import load_recipe, named_recipes
-from cloze.assembly.recipe import parts_in
 from cloze.assembly.schema import Argument, arguments_of_part, describe
+from cloze.assembly.walk import parts_in
 from cloze.errors import RecipeError, nearest
 
 

@@ -487,18 +487,3 @@ def plain(value: Any) -> Any:
 
 def _dropping_nulls(phase: dict[str, Any]) -> dict[str, Any]:
     return {key: plain(value) for key, value in phase.items() if value is not None}
-
-
-def parts_in(value: Any) -> Iterator[PartSpec]:
-    """Every part inside a recipe, nested ones too."""
-    if isinstance(value, PartSpec):
-        yield value
-        yield from parts_in(value.arguments)
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from parts_in(inner)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from parts_in(inner)
-    elif dataclasses.is_dataclass(value):
-        yield from parts_in(vars(value))

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from cloze import registry
 from cloze.assembly.parts import load_kind
-from cloze.assembly.recipe import parts_in
+from cloze.assembly.walk import parts_in
 from cloze.errors import CheckpointError, RecipeError, UnknownPart
 
 FOLDER = Path("cloze") / "code"  # of a run or a checkpoint
