@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 from cloze.errors import MissingExtra, UserError
 
-LOCAL, RAY = "local", "ray"
+LOCAL, RAY, DASK = "local", "ray", "dask"
 _POLL = 0.05  # seconds between looks at running processes
 _GRACE = 60.0  # seconds that a process has to write its checkpoint
 
@@ -66,9 +66,10 @@ class Workers(Protocol):
 
 
 def workers_on(place: str, count: int) -> Workers:
-    """The workers that `--on PLACE` names: local, ray (a Ray on this machine or the cluster it belongs to), ray://HOST:PORT.
+    """The workers that `--on PLACE` names: local, ray (a Ray on this machine or the cluster it belongs to), ray://HOST:PORT, or
+    dask://HOST:PORT.
 
-    Raises `UserError` for another place, `MissingExtra` if Ray is not installed.
+    Raises `UserError` for another place, `MissingExtra` if Ray or Dask is not installed.
     """
     if count < 1:
         raise UserError(f"--jobs {count}: expected 1 or more.")
@@ -76,7 +77,9 @@ def workers_on(place: str, count: int) -> Workers:
         return LocalWorkers(count)
     if place == RAY or place.startswith(f"{RAY}://"):
         return RayWorkers(place, count)
-    raise UserError(f"--on {place}: expected local, ray or ray://HOST:PORT.")
+    if place.startswith(f"{DASK}://"):
+        return DaskWorkers(place, count)
+    raise UserError(f"--on {place}: expected local, ray, ray://HOST:PORT or dask://HOST:PORT.")
 
 
 class LocalWorkers:
@@ -169,6 +172,49 @@ class RayWorkers:
         for task in self._tasks:
             self._ray.cancel(task)
         self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=_GRACE)
+        self._tasks.clear()
+
+
+class DaskWorkers:
+    """Tasks of a Dask cluster, each of which starts the process of its job; see `RayWorkers` for what the machines need."""
+
+    def __init__(self, place: str, count: int) -> None:
+        try:
+            import distributed
+        except ImportError:
+            raise MissingExtra("distributed", "dask", f"--on {place}") from None
+        self.count, self._distributed = count, distributed
+        try:
+            self._client = distributed.Client(place.replace(f"{DASK}://", "tcp://"), timeout="10s", set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"--on {place}: no Dask scheduler answers there ({type(error).__name__}).\n"
+                "  Start one with `dask scheduler`, and workers with `dask worker HOST:8786`."
+            ) from None
+        self._tasks: dict[Any, Job] = {}
+
+    @property
+    def running(self) -> int:
+        """How many tasks are submitted."""
+        return len(self._tasks)
+
+    def start(self, job: Job) -> None:
+        """Submit a task."""
+        self._tasks[self._client.submit(run_job, job, share_of_cores(self.count), pure=False, retries=0)] = job
+
+    def wait(self, seconds: float) -> Ended | None:
+        """The next task to end, None if none ends within these seconds; one whose machine was lost counts as killed."""
+        try:
+            found = self._distributed.wait(list(self._tasks), timeout=seconds, return_when="FIRST_COMPLETED").done
+        except (TimeoutError, self._distributed.TimeoutError):
+            return None
+        task = next(iter(found))
+        job = self._tasks.pop(task)
+        return Ended(job, task.result() if task.status == "finished" else -signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Cancel all tasks."""
+        self._client.cancel(list(self._tasks), force=True)
         self._tasks.clear()
 
 

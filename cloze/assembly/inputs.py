@@ -99,6 +99,7 @@ class TextRecord:
 def store_digest(store: Store) -> str:
     """A digest of a store's contents: of the checksums in its header and of its tokenizer's hash."""
     files = {name: entry["sha256"] for name, entry in sorted(store.header["files"].items())}
+    files |= {shard["name"]: shard["sha256"] for shard in store.header.get("shards", ())}
     return hashlib.sha256(json.dumps([files, store.tokenizer_hash]).encode()).hexdigest()
 
 

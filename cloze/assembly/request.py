@@ -20,6 +20,7 @@ from cloze.assembly.load import load_recipe, pretraining_recipe_names
 from cloze.assembly.origins import bound_checkpoints, checkpoint_names, origins_of
 from cloze.assembly.recipe import Recipe, Stage
 from cloze.corpus import Store
+from cloze.corpus.remote import Cache, is_address, local_store
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, nearest
 from cloze.training.budget import Budget
 from cloze.training.distribution import Strategy
@@ -155,20 +156,24 @@ class Options(Passed, total=False):
     binds: Sequence[str]
     as_published: bool
     measure: Sequence[str]
+    cache: str | None
 
 
 def requested(
     recipe: str | Path, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", *, budget: str | None = None,
     size: str | None = None, overrides: Sequence[str] = (), with_files: Sequence[Path] = (),
     held_out: Sequence[str] | None = None, init: Inits = (), text_format: str = "auto", binds: Sequence[str] = (),
-    as_published: bool = False, measure: Sequence[str] = (), **options: Unpack[Passed],
+    as_published: bool = False, measure: Sequence[str] = (), cache: str | None = None,
+    **options: Unpack[Passed],
 ) -> tuple[Recipe, Request]:
     """The checked recipe of a `cloze pretrain`, and the request. Each argument is one of its `Options`.
 
     Raises a `ClozeError` before any text is read.
     """
     bound, inits = parse_binds(binds), parse_inits(init)
-    paths = [_path(path) for path in ([corpus] if isinstance(corpus, (str, Path)) else corpus)]
+    room = Cache.parse(cache)
+    paths = [_near(_path(path), room) for path in ([corpus] if isinstance(corpus, (str, Path)) else corpus)]
+    held_out = None if held_out is None else [_near(path, room) for path in held_out]
     more = {
         "tokenizer": options.get("tokenizer"), "held-out": held_out, "format": text_format,
         "init": [f"{name}={folder}" if name else str(folder) for name, folder in inits.items()],
@@ -201,6 +206,11 @@ def _typed(options: Mapping[str, Any]) -> tuple[str, ...]:
         word for name, given in options.items() if given not in (None, "auto", 0, ()) for one in
         (given if isinstance(given, (list, tuple)) else [given]) for word in (f"--{name}", str(one))
     )
+
+
+def _near(path: str, cache: Cache) -> str:
+    """A path; of a store at an address, the folder through which it is read."""
+    return str(local_store(path, cache)) if is_address(path) else path
 
 
 def _path(given: Any) -> str:

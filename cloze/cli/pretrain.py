@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def command(
     recipe: Annotated[str, typer.Argument(help="A recipe: a name (see `cloze list`), file or run folder.")],
-    corpus: Annotated[list[str], typer.Option("--corpus", help="Text files, folders, globs, - for stdin, or a token store.")],
+    corpus: Annotated[list[str], typer.Option("--corpus", help="Text, folders, globs, - for stdin, or a token store, also at s3://….")],
     out: Annotated[
         Path | None, typer.Option("--out", help="The run folder to write; it is in Hugging Face format.")
     ] = None,
@@ -50,6 +50,10 @@ def command(
     binds: Annotated[
         list[str] | None,
         typer.Option("--bind", help="NAME=PATH for another source of the recipe, or for a checkpoint that it starts from."),
+    ] = None,
+    cache: Annotated[
+        str | None,
+        typer.Option(help="DIR or DIR:SIZE, such as /local:200GB: where stores from an address are kept."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
@@ -90,8 +94,9 @@ def command(
         loaded, request = requested(
             recipe, corpus, out or "RUN", budget=budget, size=size, overrides=overrides or [], with_files=with_files or [],
             tokenizer=tokenizer, held_out=held_out, init=init or [], text_format=with_column(text_format, column, encoding),
-            binds=binds or [], seed=seed, device=device, as_published=as_published, extend=extend, tensorboard=tensorboard,
-            strategy=cast("Strategy", strategy), verbose=verbose, measure=measure or [], until=until, shard=shard,
+            binds=binds or [], cache=cache, seed=seed, device=device, as_published=as_published, extend=extend,
+            tensorboard=tensorboard, strategy=cast("Strategy", strategy), verbose=verbose, measure=measure or [], until=until,
+            shard=shard,
         )
         if plan:
             from cloze.assembly.planning import plan_request

@@ -93,7 +93,7 @@ class Sharded(NamedTuple):
 
 def add_commands(app: typer.Typer) -> None:
     """Add the commands to `cloze corpus`."""
-    for command in (join, plan):
+    for command in (join, plan, copy):
         app.command()(command)
 
 
@@ -138,6 +138,16 @@ def plan(
     import_files(with_files or [])
     for line in count_rows(recipe, store, overrides=overrides or []):
         typer.echo(line)
+
+
+def copy(
+    source: Annotated[str, typer.Argument(help="A store: a folder or an address such as s3://bucket/store.", show_default=False)],
+    target: Annotated[str, typer.Argument(help="Where to copy it: a folder or an address.", show_default=False)],
+) -> None:
+    """Copy a store to or from object storage; a copy that was stopped goes on. Keys are read from the environment."""
+    from cloze.corpus.remote import copy_store
+
+    copy_store(source, target, typer.echo)
 
 
 def _progress(done: int, total: int) -> None:

@@ -12,16 +12,19 @@ A manifest with a single shard opens as that shard: the order of its rows, its d
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.sharded import bind_shards
+from cloze.corpus.remote import Remote
+from cloze.corpus.sharded import WINDOW, bind_shards
 from cloze.corpus.store import COUNTS, HEADER, SHARDS, SHARDS_VERSION, TOKENIZER, Store, file_hash, opened_before
-from cloze.errors import CorpusError, RunError
+from cloze.errors import CorpusError, RunError, counted
 from cloze.whole import whole_file
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ class ShardedStore(Store, holds=SHARDS):
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         self.path, self.header = path, header
+        self._remote = Remote.at(path)
         self._shards = tuple(Shard(*(one[name] for name in Shard._fields)) for one in header[SHARDS])
 
     @property
@@ -82,10 +86,34 @@ class ShardedStore(Store, holds=SHARDS):
 
     def shard(self, number: int) -> Store:
         """A shard as an ordinary store, opened and checked."""
-        return Store.open(self.path / SHARDS / self.shards[number].name)
+        shard = self.shards[number]
+        if self._remote is None:
+            return Store.open(self.path / SHARDS / shard.name)
+        held = self._remote.hold(shard.name)
+        try:
+            store = Store.open(self._remote.shard(shard))
+        except BaseException:
+            os.close(held)
+            raise
+        finalize(store, os.close, held)
+        return store
 
     def expect(self, now: Sequence[int], next: Sequence[int]) -> None:
-        """Learn which shards are read now and which come next. Here they lie on the disk already."""
+        """Learn which shards are read now and which come next, to fetch them ahead of time."""
+        if self._remote is not None:
+            self._remote.ahead([self.shards[number] for number in [*now, *next]])
+
+    def require_room(self, lanes: int, window: int) -> None:
+        """Raise `CorpusError` if the cache cannot hold the shards that the lanes of this machine read at once."""
+        limit = 0 if self._remote is None else self._remote.limit
+        here, all_ = (int(os.environ.get(name, 1)) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+        hosts = max(1, all_ // max(here, 1))
+        needed = min(len(self.shards), -(-lanes // hosts) * (window + 1)) * max(shard.bytes for shard in self.shards)
+        if limit and needed > limit:
+            raise CorpusError(
+                f"{self.path}: {lanes} lanes over {counted(hosts, 'machine')} need {needed / 1e9:.2f} GB for shards; the "
+                f"cache may take {limit / 1e9:.2f} GB.\n  Give a larger --cache DIR:SIZE, or fewer lanes: --set training.lanes=N"
+            )
 
     @property
     def plans(self) -> Path:
@@ -94,6 +122,7 @@ class ShardedStore(Store, holds=SHARDS):
 
     def bound(self, source: Source, *, lanes: int, options: Mapping[str, Any], **given: Any) -> Any:
         """A source over all shards, read in this number of lanes."""
+        self.require_room(lanes, WINDOW)
         return bind_shards(source, self, lanes=lanes, options=options, **given)
 
     def counts(self) -> NDArray[np.int64]:
@@ -103,9 +132,16 @@ class ShardedStore(Store, holds=SHARDS):
     def verify(self) -> None:
         """Compare the checksums of all files of all shards. Raises `CorpusError` if one differs."""
         for number, shard in enumerate(self.shards):
-            self.shard(number).verify()
-            self._verify(f"{SHARDS}/{shard.name}/{HEADER}")
-        self.tokenizer()
+            made = self.shard(number)
+            made.verify()
+            found = file_hash(made.path / HEADER)
+            if found != shard.sha256:
+                raise CorpusError(
+                    f"{made.path / HEADER}: damaged or edited; its checksum is {found[:12]}, expected {shard.sha256[:12]}.\n"
+                    "  Remove the shard, and run the build again."
+                )
+        if (self.path / TOKENIZER / "tokenizer.json").is_file():
+            self.tokenizer()
 
     def label_names(self, layer: str) -> tuple[str, ...]:
         """The names of the labels of a layer, in the order of their numbers."""
@@ -125,6 +161,8 @@ class ShardedStore(Store, holds=SHARDS):
         raise AttributeError(name)
 
     def _check_ends(self) -> None:
+        if self._remote is not None:
+            return
         missing = [s.name for s in self.shards if not (self.path / SHARDS / s.name / HEADER).is_file()]
         if missing:
             raise CorpusError(
@@ -158,10 +196,9 @@ def write_manifest(path: Path, names: Sequence[str]) -> Store:
             )
         first = common
         counts = store.counts() if counts is None else counts + store.counts()
-        size = sum(entry["bytes"] for entry in store.header["files"].values())
+        size = sum(entry["bytes"] for entry in store.header["files"].values()) + (folder / HEADER).stat().st_size
         digest = file_hash(folder / HEADER)
         shards.append(Shard(name, store.size, store.sentences, store.documents, size, digest)._asdict())
-        files[f"{SHARDS}/{name}/{HEADER}"] = {"bytes": (folder / HEADER).stat().st_size, "sha256": digest}
         reports.append(store.report)
     if first is None or counts is None:
         raise CorpusError(f"{path}: holds no shard. Build one: cloze corpus build PATH... --shard 256M --out {path}")

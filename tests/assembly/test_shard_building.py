@@ -48,7 +48,9 @@ def begin(text: Path, tokenizer: Tokenizer) -> Begin:
 
 def sums(out: Path) -> dict[str, str]:
     header = json.loads((out / "store.json").read_text())
-    return {name: one["sha256"] for name, one in header["files"].items()} | {"counts": header["counts"]}
+    return {name: one["sha256"] for name, one in header["files"].items()} | {
+        key: str(header[key]) for key in ("counts", "shards")
+    }
 
 
 def test_shards_hold_the_text_in_order_and_parts_give_the_same_bytes(

@@ -1,0 +1,156 @@
+"""Stores at an address: read as if they lay here, within the cache, with faults told."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cloze.corpus import Passages, Store, remote
+from cloze.corpus.remote import Cache, copy_store, is_address, local_store
+from cloze.corpus.shards import write_manifest
+from cloze.corpus.writer import StoreWriter
+from cloze.errors import CorpusError
+
+fsspec = pytest.importorskip("fsspec", reason="the extra cloud is not installed")
+GIVEN = {"lanes": 2, "options": {}, "seed": 7, "entry": "main", "held_out": 0.0, "part": "train"}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    path = tmp_path_factory.mktemp("here")
+    for number in range(4):
+        with StoreWriter(path / "shards" / f"{number:05d}", vocab_size=30_000, roles={}, tokenizer_hash="0" * 64) as writer:
+            ids = 10 + 1000 * number + np.arange(30 * 8)
+            writer.append(ids, ids % 2 == 0, np.full(60, 4), np.full(30, 2))
+            writer.finish({}, lambda folder: folder.mkdir())
+    return write_manifest(path, [f"{number:05d}" for number in range(4)])
+
+
+@pytest.fixture
+def address(store: Store) -> str:
+    made = f"memory://{uuid.uuid4().hex}/store"
+    copy_store(str(store.path), made, lambda line: None)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_PAUSE", 0.0)
+
+
+def tokens(store: Store) -> list[list[int]]:
+    bound = store.bound(Passages(length=8), **GIVEN)  # type: ignore[arg-type]
+    plan = bound.plan(0, 8)
+    items = np.arange(len(plan))
+    blocks = [bound.read(plan, items[low : low + 8], frozenset({"tokens"}))["tokens"].tolist() for low in range(0, len(items), 8)]
+    return sum(blocks, [])
+
+
+def damage(address: str, name: str, change: Any) -> None:
+    files, path = fsspec.core.url_to_fs(f"{address}/{name}")
+    files.pipe_file(path, change(files.cat_file(path)))
+
+
+def test_rows_from_an_address_are_those_of_the_store(store: Store, address: str, tmp_path: Path) -> None:
+    there = Store.open(local_store(address, Cache(tmp_path)))
+    assert not list(tmp_path.glob("*/shards/0*"))
+    assert tokens(there) == tokens(store)
+    there.verify()
+    moved = tmp_path / "moved"
+    copy_store((store.path).as_uri(), str(moved), lambda line: None)
+    assert tokens(Store.open(moved)) == tokens(store)
+
+
+def test_an_ordinary_store_is_fetched_as_a_whole(store: Store, tmp_path: Path) -> None:
+    shard = store.shard(1)  # type: ignore[attr-defined]
+    folder = local_store(shard.path.as_uri(), Cache(tmp_path))
+    assert Store.open(folder).tokens.tolist() == shard.tokens.tolist()
+    with pytest.raises(CorpusError, match="is needed as a whole; the\\s+cache may take 0.00 GB"):
+        local_store(shard.path.as_uri(), Cache(tmp_path / "small", 100))
+
+
+def test_the_cache_keeps_its_bound_and_shards_in_use(store: Store, address: str, tmp_path: Path) -> None:
+    size = store.shards[0].bytes  # type: ignore[attr-defined]
+    folder = local_store(address, Cache(tmp_path, 2 * size + 10))
+    there: Any = Store.open(folder)
+
+    def kept() -> list[str]:
+        return sorted(one.name for one in (folder / "shards").iterdir() if one.is_dir())
+
+    held = there.shard(0)
+    there.shard(1)
+    assert kept() == ["00000", "00001"]
+    there.shard(2)
+    assert kept() == ["00000", "00002"]
+    other = there.shard(3)
+    assert kept() == ["00000", "00003"]
+    with pytest.raises(CorpusError, match=r"(?s)the 2 shards that are being read take .* and 00001 needs .*--cache DIR:SIZE"):
+        there.shard(1)
+    assert held.tokens[0] == 10 and other.tokens[0] == 3010
+    with pytest.raises(CorpusError, match="2 lanes over 1 machine need 0.00 GB for shards"):
+        there.bound(Passages(length=8), **GIVEN)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [(lambda data: data[:-2], "has 478 bytes, expected 480"), (lambda data: b"\x01" + data[1:], "has the checksum")],
+)
+def test_a_damaged_shard_is_tried_again_and_then_explained(address: str, tmp_path: Path, change: Any, message: str) -> None:
+    damage(address, "shards/00002/tokens.bin", change)
+    there: Any = Store.open(local_store(address, Cache(tmp_path)))
+    with pytest.raises(CorpusError, match=rf"shards/00002/tokens.bin: {message}.*tried 4 times.*\n.*Nothing is lost"):
+        there.shard(2)
+    assert not list(tmp_path.glob("*/shards/*00002*/**/tokens.bin")) and there.shard(1).size == 240
+
+
+def test_a_shard_that_fails_for_a_while_arrives(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there: Any = Store.open(local_store(address, Cache(tmp_path)))
+    files, left = there._remote._place.files, [2]
+    real = type(files).open
+
+    def flaky(self: Any, path: str, *args: Any, **given: Any) -> Any:
+        if path.endswith("words.bin") and left[0]:
+            left[0] -= 1
+            raise OSError("connection reset")
+        return real(self, path, *args, **given)
+
+    monkeypatch.setattr(type(files), "open", flaky)
+    assert there.shard(3).size == 240 and left == [0]
+
+
+def test_a_shard_that_is_gone_is_named(address: str, tmp_path: Path) -> None:
+    files, path = fsspec.core.url_to_fs(f"{address}/shards/00001/words.bin")
+    files.rm_file(path)
+    there: Any = Store.open(local_store(address, Cache(tmp_path)))
+    with pytest.raises(CorpusError, match="shards/00001/words.bin: is not there"):
+        there.shard(1)
+    with pytest.raises(CorpusError, match="store.json: is not there"):
+        local_store("memory://nowhere/store", Cache(tmp_path))
+
+
+def test_addresses_with_keys_and_unknown_schemes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="s3://…@bucket: an address must not contain a name or a key") as found:
+        local_store("s3://me:secret@bucket/store", Cache(tmp_path))
+    assert "secret" not in str(found.value)
+    with pytest.raises(CorpusError, match="Known are s3, gs"):
+        local_store("nonsense://bucket/store", Cache(tmp_path))
+
+
+def test_a_copy_goes_on_where_it_was(store: Store, tmp_path: Path) -> None:
+    shutil.copytree(store.path / "shards" / "00000", tmp_path / "to" / "shards" / "00000")
+    said: list[str] = []
+    copy_store(str(store.path), str(tmp_path / "to"), said.append)
+    assert "16 of 20 files copied" in said[0] and tokens(Store.open(tmp_path / "to")) == tokens(store)
+
+
+@pytest.mark.parametrize(("given", "limit"), [("/c:200GB", 200 * 10**9), ("/c:1.5TB", 15 * 10**11), ("/c", 0)])
+def test_the_size_of_a_cache(given: str, limit: int) -> None:
+    assert Cache.parse(given) == Cache(Path("/c"), limit)
+    assert is_address("s3://a/b") and not is_address("a/b")
+    with pytest.raises(CorpusError, match="expected DIR or DIR:SIZE"):
+        Cache.parse("/c:many")
