@@ -33,7 +33,7 @@ def command(
     )] = None,
     rates: Annotated[int, typer.Option(help="Peak rates to try per candidate: 1, 3 or 5, the fitted one in the middle.")] = 1,
     jobs: Annotated[int, typer.Option(help="How many runs (cells) to do at the same time.")] = 1,
-    on: Annotated[str, typer.Option(help="Where cells run: local, ray or ray://HOST:PORT.")] = "local",
+    on: Annotated[str, typer.Option(help="Where cells run: local, ray, ray://HOST:PORT or dask://HOST:PORT.")] = "local",
     tokenizer: Annotated[Path | None, typer.Option(help="One tokenizer for all recipes; default: each trains its own.")] = None,
     text_format: Annotated[str, typer.Option("--format", help="Format of the corpus; default: detected.")] = "auto",
     reach: Annotated[float | None, typer.Option(help="Show the cost of reaching this mean score, such as 0.8.")] = None,

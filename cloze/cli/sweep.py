@@ -28,7 +28,7 @@ def command(
     size: Annotated[str | None, typer.Option(help="Rescale the networks: tiny, mini, small, medium, base or large.")] = None,
     values: Annotated[list[str] | None, typer.Option("--set", help="Set a value in every trial.")] = None,
     jobs: Annotated[int, typer.Option(help="How many runs (cells) to do at the same time.")] = 1,
-    on: Annotated[str, typer.Option(help="Where cells run: local, ray or ray://HOST:PORT.")] = "local",
+    on: Annotated[str, typer.Option(help="Where cells run: local, ray, ray://HOST:PORT or dask://HOST:PORT.")] = "local",
     tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer; default: trained on the corpus.")] = None,
     text_format: Annotated[str, typer.Option("--format", help="Format of the corpus; default: detected.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",

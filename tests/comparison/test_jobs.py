@@ -100,13 +100,16 @@ def test_processes_share_the_cores_unless_the_user_says_how(monkeypatch: pytest.
 
 
 def test_places_that_are_not_known_and_an_extra_that_is_missing_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="--on moon: expected local, ray or ray://HOST:PORT"):
+    with pytest.raises(UserError, match="--on moon: expected local, ray, ray://HOST:PORT or dask://HOST:PORT"):
         workers_on("moon", 1)
     with pytest.raises(UserError, match="--jobs 0: expected 1 or more"):
         workers_on("local", 0)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtra, match=r'pip install "cloze\[ray\]"'):
         workers_on("ray", 1)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingExtra, match=r'pip install "cloze\[dask\]"'):
+        workers_on("dask://here:8786", 1)
 
 
 def test_a_cluster_that_does_not_answer_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

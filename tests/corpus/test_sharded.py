@@ -168,5 +168,5 @@ def test_missing_and_foreign_shards_are_named(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="00002: was not built like the first shard, 00000: its vocab_size differs"):
         write_manifest(tmp_path, ["00000", "00002"])
     (tmp_path / "shards" / "00001" / "store.json").unlink()
-    with pytest.raises(CorpusError, match="store.json: is missing"):
+    with pytest.raises(CorpusError, match="the shard 00001 is missing .1 of 2 shards are"):
         Store.open(tmp_path)
