@@ -43,6 +43,7 @@ def pretrain(
 
     `corpus` is text (files, folders, globs, `-`) or one token store; text is built into `out/cloze/corpus`, with `tokenizer` or
     one trained on it. `binds` are `NAME=PATH` for the recipe's other sources and for the checkpoints that its networks come from.
+    `cache`, `DIR` or `DIR:SIZE`, is where stores from an address (s3://…) are kept.
     `held_out` replaces the share of documents that is otherwise held out. `init` begins with the weights of a checkpoint, or with
     those of several, one for each network (`NETWORK=DIR`). Under torchrun, `strategy` is ddp or fsdp. Each stage of a recipe is a
     run: the last in `out`, the others in `out/cloze/stages`. A built-in recipe is fitted to a budget or size that differs from
