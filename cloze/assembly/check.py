@@ -253,12 +253,13 @@ def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Fa
     from cloze.assembly.publish import reads_in
     from cloze.interop.architecture import ARCHITECTURES
     from cloze.interop.arguments import derived, flat
+    from cloze.interop.embeddings import with_plain_table
 
     for name, spec in recipe.networks.items():
         if spec.architecture is None or spec.part is None or networks[name] is None:
             continue
         orders = [entry.order for entry in recipe.entries.values() for run in entry.passes if run.network == name]
-        arguments = derived(flat(plain(spec.part.arguments), spec.part.name))
+        arguments = derived(flat(with_plain_table(plain(spec.part.arguments)), spec.part.name))
         usual = recipe.reading.orders[0] if recipe.reading.orders and name == recipe.export else reads_in(orders)
         reasons = ARCHITECTURES[spec.architecture].objections(arguments, usual, pad=0)
         if reasons:

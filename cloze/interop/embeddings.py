@@ -5,8 +5,10 @@ A folder holds the sums under transformers' names, and what was added up in `clo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +20,7 @@ from cloze.interop.model import Head, Model
 
 OWN_EMBEDDINGS = "cloze/embeddings.safetensors"
 _SENSES, _LABELS = "table_with_senses", "table_with_labels"
+_OWN = {_SENSES: "senses", _LABELS: "inputs"}  # the argument that a plain table lacks
 _TOKENS, _POSITIONS, _OUTPUT = "embeddings.tokens.weight", "embeddings.positions.weight", "head.output.weight"
 
 
@@ -29,6 +32,15 @@ def added_up(model: Model) -> dict[str, Tensor]:
     if kind == _LABELS and _POSITIONS in model.network:
         return _named(model, _POSITIONS, "embeddings.inputs.")
     return {}
+
+
+def with_plain_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the network in the folder: those of a network whose vectors of senses or labels are added up."""
+    written = arguments.get("embedding")
+    kind = next((name for name in _OWN if isinstance(written, Mapping) and name in written), None)
+    if kind is None or not isinstance(written, Mapping):
+        return dict(arguments)
+    return {**arguments, "embedding": {"table": {key: value for key, value in written[kind].items() if key != _OWN[kind]}}}
 
 
 def plain_embeddings(model: Model) -> Model:
@@ -46,18 +58,14 @@ def plain_embeddings(model: Model) -> Model:
     kept = {name: tensor for name, tensor in model.network.items() if name not in found or name in (_TOKENS, _POSITIONS)}
     if kind == _LABELS:
         none = torch.stack([tensor[0] for name, tensor in found.items() if name != _POSITIONS]).sum(0)
-        plain = {key: value for key, value in part.items() if key != "inputs"}
         network = {**kept, _POSITIONS: found[_POSITIONS] + none}
-        return replace(model, arguments={**model.arguments, "embedding": {"table": plain}}, network=network)
+        return replace(model, arguments=with_plain_table(model.arguments), network=network)
     arrays = {key: array.numpy() for key, array in model.tables[part["senses"]].arrays.items()}
     mixed = torch.from_numpy(SupersenseTable.restored(arrays).mixed)
     table = found[_TOKENS].clone()
     table[: len(mixed)] += mixed.to(table.dtype) @ found[f"embeddings.senses.{part['senses']}.weight"]
-    plain = {key: value for key, value in part.items() if key != "senses"}
     heads = {key: _untied(head, found[_TOKENS]) for key, head in model.heads.items()}
-    return replace(
-        model, arguments={**model.arguments, "embedding": {"table": plain}}, network={**kept, _TOKENS: table}, heads=heads,
-    )
+    return replace(model, arguments=with_plain_table(model.arguments), network={**kept, _TOKENS: table}, heads=heads)
 
 
 def own_embeddings(model: Model, folder: Path) -> Model:

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.check import check_recipe
+from cloze.assembly.finetune import recipe_maker
 from cloze.assembly.load import load_recipe
 from cloze.assembly.publish import Publisher
 from cloze.corpus.senses import BoundSenses, SupersenseTable, read_senses, senses_of
@@ -161,6 +163,7 @@ def test_the_folder_opens_in_transformers_and_again_here_bit_for_bit(
     there = here.network.state_dict()
     assert there.keys() == network.state_dict().keys()
     assert all(torch.equal(there[name], tensor) for name, tensor in network.state_dict().items())
+    assert check_recipe(recipe_maker(Assignment(), here)()).heads.keys() == {"classification"}  # it can be fine-tuned
     assert here.heads["token_prediction"].head.output is None and "head.bias" in here.heads["token_prediction"].state_dict()
     tokens = torch.tensor([own.tokenizer.encode("the old bank of the river").ids.tolist()])
     theirs: Any = AutoModelForMaskedLM.from_pretrained(tmp_path / "run").eval()

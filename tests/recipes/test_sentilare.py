@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.check import check_recipe
+from cloze.assembly.finetune import recipe_maker
 from cloze.assembly.load import load_recipe
 from cloze.assembly.publish import Publisher
 from cloze.decoding.reader import Reader
@@ -117,6 +119,7 @@ def test_the_folder_opens_in_transformers_and_here_texts_show_their_words_labels
     here = load_checkpoint(tmp_path / "run")
     network: Any = step.networks["main"]
     assert all(torch.equal(here.network.state_dict()[name], tensor) for name, tensor in network.state_dict().items())
+    assert check_recipe(recipe_maker(Assignment(), here)()).heads.keys() == {"classification"}  # it can be fine-tuned
     reader = Reader.of(here)
     batch = reader.batch(reader.encode(["warm town"]))
     shown = {name: batch[name].max() for name in batch if name.startswith("inputs/")}
