@@ -81,12 +81,8 @@ def prepare(
     rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     require_one_process(loaded, step, ranks)
     phases = with_dropouts(phases, loaded, step, vocab_size=chosen.size, **given)
-    load_origins(
-        step, loaded, begin, chosen, resumes=bool(Checkpoints(out).steps()), say=say, tables=tables
-    )
-    data = build_data(
-        loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled, tables=tables
-    )
+    load_origins(step, loaded, begin, chosen, resumes=bool(Checkpoints(out).steps()), say=say, tables=tables)
+    data = build_data(loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled, tables=tables)
     if aside:
         put_aside(data, loaded, aside, chosen, step, seed=seed, compiled=compiled, tables=tables)
     for entry in loaded.step_entries:  # fails before anything is written if no examples can be made
@@ -121,6 +117,7 @@ def prepare(
         seed=seed, device=request.device, bytes_per_token=bytes_per_token(stores), extend=request.extend,
         samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=request.report,
         verbose=request.verbose, command=request.command, fitted=() if made is None else made.kept, until=request.until,
+        mirror=request.mirror,
     )
     run.check()
     if probe:

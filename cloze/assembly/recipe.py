@@ -22,6 +22,7 @@ from cloze.training.rates import follows_losses
 
 #: As a template: the template of the checkpoint that the recipe starts from.
 OWN = "reading"
+LANES = 64  # of a store of several shards
 Mixing = Literal["step", "row", "all"]
 
 
@@ -184,19 +185,15 @@ class Phase:
     epochs: float | None = None
 
 
-LANES = 64  # of a store of several shards
-
-
 @dataclass(frozen=True)
 class TrainingSpec:
     """How the recipe is trained. The signature is the schema of `training:`.
 
     `batch` counts examples per update over all ranks; `micro_batch` those that one device holds at once. `steps`, `epochs`
     or `tokens` is the published budget, which `--budget` overrides. `evaluate_every` is a share of the budget, or every `epoch`;
-    `checkpoint_every` is a number of steps or a duration. `layerwise_rates` gives each depth group its learning rate.
-    A loss is the mean over its targets, or its sum divided by the rows of the step or by nothing (`divide`). `engine`: whether a
-    compiled engine trains where one fits the recipe (`auto`), must (`compiled`) or may not (`loop`). A store of several shards is
-    read in `lanes` at once.
+    `checkpoint_every` is in steps or a duration. `layerwise_rates` gives each depth group its learning rate. A loss is the mean over
+    its targets, or its sum divided by the rows of the step or by nothing (`divide`). `engine`: whether a compiled engine trains
+    where one fits (`auto`), must (`compiled`) or may not (`loop`). A store of several shards is read in `lanes` at once.
     """
 
     optimizer: OptimizerPart

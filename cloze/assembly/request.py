@@ -92,7 +92,7 @@ class Request:
     `held_out` the files of held-out text that replace a share of the corpus, `init` the folders that networks start from by
     name ("" is the exported one), `measure` texts by name that the run is measured on
     before and after. `command` is the command that started the run, as words. `until`: the share of the budget at which the run
-    pauses. `shard`: under FSDP, how many processes hold the parameters once.
+    pauses. `shard`: under FSDP, how many processes hold the parameters once. `mirror`: a URL for copies of the checkpoints.
     """
 
     command_line: CommandLine
@@ -116,6 +116,7 @@ class Request:
     command: tuple[str, ...] = ()
     until: float = 1.0
     shard: int | None = None
+    mirror: str | None = None
 
     def continues(self, recipe: Recipe) -> bool:
         """Whether the exported network of a recipe starts from a checkpoint that the user gave."""
@@ -141,6 +142,7 @@ class Passed(TypedDict, total=False):
     verbose: bool
     until: float
     shard: int | None
+    mirror: str | None
 
 
 class Options(Passed, total=False):

@@ -27,6 +27,7 @@ from cloze.errors import RecipeError
 from cloze.training.budget import Budget
 from cloze.training.forecast import Trials
 from cloze.training.loop import Outcome, train
+from cloze.training.mirror import Mirror
 from cloze.training.run import read_run_record
 
 Say = Callable[[str], None]
@@ -63,6 +64,8 @@ def run_request(loaded: Recipe, request: Request) -> Outcome:
     require_apart([*request.corpus, *(path for paths in request.binds.values() for path in paths)], out)
     if not request.init and recipe.is_dir() and recipe.resolve() != out.resolve():
         request.say(f"{recipe}: this run's recipe is trained from random weights. To start from its weights: --init {recipe}")
+    if request.mirror is not None:
+        Mirror(request.mirror)  # refused before anything is written
     with claimed(out):
         if loaded.stages:
             if request.until < 1:

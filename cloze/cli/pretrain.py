@@ -59,13 +59,10 @@ def command(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     extend: Annotated[bool, typer.Option("--extend", help="Resume a finished run with a larger budget.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
-    until: Annotated[
-        float, typer.Option(help="Pause at this share of the budget, such as 0.3; the same command without it goes on.")
-    ] = 1.0,
+    until: Annotated[float, typer.Option(help="Pause at this share of the budget; the same command without it goes on.")] = 1.0,
+    mirror: Annotated[str | None, typer.Option(help="A URL for copies of finished checkpoints, such as s3://bucket/run.")] = None,
     strategy: Annotated[str, typer.Option(help="Of several processes: ddp, or fsdp, which shards parameters.")] = "ddp",
-    shard: Annotated[
-        int | None, typer.Option(help="With fsdp: how many processes hold the parameters once, as those of a host; default: all.")
-    ] = None,
+    shard: Annotated[int | None, typer.Option(help="With fsdp: how many processes hold the parameters once; default: all.")] = None,
     with_files: WithFiles = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     verbose: Annotated[
@@ -96,7 +93,7 @@ def command(
             tokenizer=tokenizer, held_out=held_out, init=init or [], text_format=with_column(text_format, column, encoding),
             binds=binds or [], cache=cache, seed=seed, device=device, as_published=as_published, extend=extend,
             tensorboard=tensorboard, strategy=cast("Strategy", strategy), verbose=verbose, measure=measure or [], until=until,
-            shard=shard,
+            shard=shard, mirror=mirror,
         )
         if plan:
             from cloze.assembly.planning import plan_request

@@ -99,6 +99,7 @@ class Run:
     says by network when each depth group is trained (default: always), `layerwise` at which rate. The losses of objectives are
     compared with `baselines`, by their names in the log; `selection` chooses the checkpoint that the run gives (None: the last).
     `until` is the share of the budget at which the run pauses, with a held-out loss and a checkpoint.
+    `mirror` is a URL for copies of its checkpoints.
     """
 
     folder: Path
@@ -129,6 +130,7 @@ class Run:
     verbose: bool = False
     command: tuple[str, ...] = ()
     until: float = 1.0
+    mirror: str | None = None
 
     def check(self) -> None:
         """Refuse what cannot be run before anything is written."""

@@ -19,6 +19,7 @@ from cloze.training.averaged import averaged
 from cloze.training.carry import Carries
 from cloze.training.checkpoint import Checkpoints
 from cloze.training.distribution import Ranks
+from cloze.training.mirror import Mirror
 from cloze.training.run import Run
 from cloze.training.state import (
     Gathering,
@@ -66,6 +67,7 @@ class Saver:
         self.checkpoints = Checkpoints(run.folder, keep=run.training.keep, keep_steps=run.training.keep_steps)
         self._behind = Behind()
         self._step = 0  # of the checkpoint that is being written
+        self.mirror = Mirror(run.mirror, say=run.say or print) if run.mirror is not None and ranks.first else None
         if ranks.first:
             self.checkpoints.recover()
 
@@ -117,12 +119,26 @@ class Saver:
         self._step = state["step"]
         if self.ranks.first:
             named, checkpoints = with_shared_names(module, exported), copy.copy(self.checkpoints)  # with what is best now
-            self._behind.start(lambda: checkpoints.save(
-                state, parameters=without(parameters, self.run.borrowed), optimizer=moments, carry=carry,
-                export=lambda folder: self.run.export(folder, named, state["step"]),
-            ))  # fmt: skip
+
+            def write() -> None:
+                checkpoints.save(
+                    state, parameters=without(parameters, self.run.borrowed), optimizer=moments, carry=carry,
+                    export=lambda folder: self.run.export(folder, named, state["step"]),
+                )
+                self._copy()
+
+            self._behind.start(write)
         if not behind:
             self.finish()
+
+    def copy_behind(self) -> None:
+        """Copy what the mirror lacks of a run that was killed before it was copied, while training goes on."""
+        if self.mirror is not None:
+            self._behind.start(self._copy)
+
+    def _copy(self) -> None:
+        if self.mirror is not None:
+            self.mirror.copy(self.run.folder, self.checkpoints.steps())
 
     def finish(self) -> None:
         """Wait until the checkpoint that is being written is whole. Raises as `save`."""

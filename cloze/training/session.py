@@ -111,6 +111,7 @@ class Session:
             self.log.write("resume" if resumed else "start", self.step, budget=str(run.budget), baselines=known, **self._spent())
             if resumed:
                 self._guard(self.checkpoints.publish_last)
+                self.saver.copy_behind()
         if resumed and self.stalled and self.share < 1:
             self.say(f"{run.folder}: finished at step {self.step}: no improvement in {run.selection.patience} evaluations.")  # type: ignore[union-attr]
         elif resumed and self.share >= 1:
