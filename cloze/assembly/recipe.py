@@ -189,11 +189,10 @@ class Phase:
 class TrainingSpec:
     """How the recipe is trained. The signature is the schema of `training:`.
 
-    `batch` counts examples per update over all ranks; `micro_batch` those that one device holds at once. `steps`, `epochs`
-    or `tokens` is the published budget (`--budget` overrides it), `evaluate_every` a share of it or every `epoch`,
-    `checkpoint_every` in steps or a duration. `layerwise_rates`: rates of depth groups. A loss is the mean over its targets, or
-    its sum divided by the rows of the step or by nothing (`divide`). `engine`: whether a compiled engine trains where one fits
-    (`auto`), must (`compiled`) or may not (`loop`). A store of several shards is read in `lanes` at once.
+    `batch` counts examples per update over all ranks; `micro_batch` those that one device holds. `steps`, `epochs` or `tokens` is
+    the published budget, `evaluate_every` a share of it or every `epoch`, `checkpoint_every` in steps or a duration. A loss is
+    the mean over its targets, or its sum divided by rows or by nothing (`divide`). `engine`: a compiled engine trains where one
+    fits (`auto`), always or never. A store of several shards is read in `lanes` at once.
     """
 
     optimizer: OptimizerPart
@@ -239,10 +238,10 @@ class TaskSpec:
     length_penalty: float | None = None
 
 
-# Not part of the hash: what changes no weight of the result, or belongs to the run's record.
-# `evaluate_every` changes weights where an optimizer or rate follows held-out losses: see `_identity`.
-RECORD_ONLY = frozenset({
-    "steps", "epochs", "tokens", "workers", "evaluate_every", "checkpoint_every", "keep", "keep_steps", "log_every"})
+# Not part of the hash: what changes no weight (as `evaluate_every` may: see `_identity`), or belongs to the run's record.
+RECORD_ONLY = frozenset(
+    {"steps", "epochs", "tokens", "workers", "evaluate_every", "checkpoint_every", "keep", "keep_steps", "log_every"}
+)
 
 
 @dataclass(frozen=True)
