@@ -84,7 +84,7 @@ def hosts(options: argparse.Namespace, name: str, *, kill: bool = False) -> Path
         out = options.work / f"host{host}" / name
         agents.append(subprocess.Popen([
             sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
-            "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", name, "--max-restarts", "2", *words(options, out),
+            "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", name, "--max-restarts", "9", *words(options, out),
         ], stdout=subprocess.DEVNULL, stderr=(options.work / f"{name}{host}.txt").open("w")))  # fmt: skip
     if kill:
         while not list(options.work.glob(f"host*/{name}/cloze/checkpoints/step-{options.steps // 2:08d}")):
@@ -98,10 +98,10 @@ def hosts(options: argparse.Namespace, name: str, *, kill: bool = False) -> Path
     return next(options.work.glob(f"host*/{name}/cloze/checkpoints")).parent.parent
 
 
-def held_out(run: Path) -> list[float]:
-    """The held-out losses of a run."""
+def losses(run: Path) -> list[float]:
+    """The training losses of a run."""
     records = map(json.loads, (run / "cloze" / "log.jsonl").read_text().splitlines())
-    return [record["loss"] for record in records if record["event"] == "held_out"]
+    return [record["loss"] for record in records if record["event"] == "train"]
 
 
 def digest(run: Path) -> str:
@@ -131,7 +131,7 @@ def main() -> None:
     subprocess.run([sys.executable, *words(options, options.work / "alone")], check=True)
     whole = hosts(options, "whole")
     killed = hosts(options, "killed", kill=True)
-    alone, together = held_out(options.work / "alone"), held_out(whole)
+    alone, together = losses(options.work / "alone"), losses(whole)
     apart = max(abs(a - b) / a for a, b in zip(alone, together, strict=True))
     last = sorted((whole / "cloze/checkpoints").glob("step-*"))[-1]
     state = sum(file.stat().st_size for file in last.glob("state/*.safetensors"))
