@@ -60,9 +60,9 @@ def command(
     extend: Annotated[bool, typer.Option("--extend", help="Resume a finished run with a larger budget.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
     until: Annotated[float, typer.Option(help="Pause at this share of the budget; the same command without it goes on.")] = 1.0,
-    mirror: Annotated[str | None, typer.Option(help="A URL for copies of finished checkpoints: s3://bucket/run.")] = None,
+    mirror: Annotated[str | None, typer.Option(help="A URL for copies of finished checkpoints.")] = None,
     strategy: Annotated[str, typer.Option(help="Of several processes: ddp, or fsdp, which shards parameters.")] = "ddp",
-    shard: Annotated[int | None, typer.Option(help="With fsdp: how many processes hold one copy; default: all.")] = None,
+    shard: Annotated[int | None, typer.Option(help="With fsdp: how many processes hold a copy.")] = None,
     with_files: WithFiles = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     verbose: Annotated[
