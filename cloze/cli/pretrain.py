@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 def command(
     recipe: Annotated[str, typer.Argument(help="A recipe: a name (see `cloze list`), file or run folder.")],
     corpus: Annotated[list[str], typer.Option("--corpus", help="Text, folders, globs, - for stdin, or a token store, also at s3://….")],
-    out: Annotated[
-        Path | None, typer.Option("--out", help="The run folder to write; it is in Hugging Face format.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The run folder to write; it is in Hugging Face format.")] = None,
     budget: Annotated[
         str | None, typer.Option(help="10m, 2h, 2000steps, 50Mtokens, 1e18flops or 3epochs; default: the recipe's own.")
     ] = None,
