@@ -85,13 +85,16 @@ class ShardedStore(Store, holds=SHARDS):
         return self.shard(0)
 
     def shard(self, number: int) -> Store:
-        """A shard as an ordinary store, opened and checked."""
+        """A shard as an ordinary store.
+
+        Its content was checked when the manifest was written or when it was fetched; here sizes are compared.
+        """
         shard = self.shards[number]
         if self._remote is None:
-            return Store.open(self.path / SHARDS / shard.name)
+            return _open(self.path / SHARDS / shard.name)
         held = self._remote.hold(shard.name)
         try:
-            store = Store.open(self._remote.shard(shard))
+            store = _open(self._remote.shard(shard))
         except BaseException:
             os.close(held)
             raise
@@ -174,6 +177,12 @@ class ShardedStore(Store, holds=SHARDS):
         for name in self.header["files"]:
             if name.startswith(f"{TOKENIZER}/"):
                 self._verify(name)
+
+
+def _open(folder: Path) -> Store:
+    store = opened_before(folder)
+    store._check_ends()
+    return store
 
 
 def write_manifest(path: Path, names: Sequence[str]) -> Store:
