@@ -225,7 +225,7 @@ class _Place:
         try:
             files, path = fsspec.core.url_to_fs(address)
         except ImportError as error:
-            raise MissingExtra(str(error).split()[1], "cloud", f"reading {address}") from None
+            raise CorpusError(f'{address}: {error}.\n  The client of s3 comes with: pip install "cloze[cloud]"') from None
         except ValueError as error:
             raise CorpusError(f"{address}: {error}. Known are s3, gs, az, hf, https, file and memory.") from None
         return cls(address, files, str(path))
