@@ -58,12 +58,14 @@ class Surfaces(LookUp):
         tokenizer = store.tokenizer()
         special = set(tokenizer.special_ids.tolist())
         by_tokens: dict[tuple[int, ...], dict[str, float]] = {}
-        for encoded, found in zip(tokenizer.encode_batch(list(by_form)), by_form.values(), strict=True):
-            pieces = tuple(encoded.ids.tolist())
-            if 1 <= len(pieces) <= LONGEST and special.isdisjoint(pieces):
-                known = by_tokens.setdefault(pieces, {})
-                for one, prior in found.items():
-                    known[one] = known.get(one, 0.0) + prior
+        # Byte-level BPE has other pieces for a form behind a space than for one at the start of a text.
+        ways = [tokenizer.encode_batch([f"{space}{form}" for form in by_form]) for space in ("", " ")]
+        for starting, inside, found in zip(*ways, by_form.values(), strict=True):
+            for pieces in dict.fromkeys(tuple(encoded.ids.tolist()) for encoded in (starting, inside)):
+                if 1 <= len(pieces) <= LONGEST and special.isdisjoint(pieces):
+                    known = by_tokens.setdefault(pieces, {})
+                    for one, prior in found.items():
+                        known[one] = known.get(one, 0.0) + prior
         if not by_tokens:
             raise CorpusError(
                 f"{self.file}: no surface form has 1 to {LONGEST} tokens of {store.path} without [UNK].\n"

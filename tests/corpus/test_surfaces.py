@@ -36,6 +36,17 @@ def test_priors_are_shares_of_a_name_and_only_the_most_probable_candidates_stay(
     np.testing.assert_allclose(found.priors, [[0, 0], [0.75, 0.25], [1, 0], [1, 0]])
 
 
+def test_a_name_is_found_at_the_start_of_a_text_and_behind_a_space(tmp_path: Path) -> None:
+    """Byte-level BPE has other pieces for the two."""
+    tokenizer = train(TextSpec.of({}, "byte_bpe", {"size": 300}), ["Rome and Rome", "at Rome", *TEXTS] * 3)
+    store = build_store_from_texts(["Rome and Rome"], tokenizer, tmp_path / "store")
+    found = Surfaces(file=written(tmp_path / "c.tsv", "Rome\tcity\n")).bind(store)
+    read = tokenizer.encode_batch(["Rome", " Rome"])
+    assert read[0].ids.tolist() != read[1].ids.tolist()
+    grams = {tuple(number for number in row if number >= 0) for row in found.arrays["grams"].tolist()}
+    assert grams == {(), *(tuple(one.ids.tolist()) for one in read)}
+
+
 @pytest.mark.parametrize(("rows", "problem"), [
     ("bank\tmoney\nbank\n", r"c\.tsv:2: 'bank'; expected a surface form, the id of an entity and a prior from 0 on"),
     ("bank\tmoney\tmuch\n", r"c\.tsv:1: .*a prior from 0 on"),
