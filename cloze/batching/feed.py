@@ -134,9 +134,8 @@ class Feed:
             return plan, None, None
         if not isinstance(plan, Arranged):
             raise RecipeError(
-                "packing puts several examples into a row by the lengths that the source plans; this source plans none, or its "
-                "store has several shards.\n"
-                "  Write training: {packing: false}."
+                "packing puts several examples into a row by the lengths that the source plans; this source plans none.\n"
+                "  Write training: {packing: false}. If its store has several shards, cloze corpus join STORE --out ONE makes one."
             )
         sizes = np.minimum(plan.passages.length[plan.order], self.exercise.room) + self.length - self.exercise.room
         packed = pack(sizes, self.length)

@@ -50,7 +50,7 @@ def test_the_entries_become_one_turn_whose_objectives_are_united(write: Write) -
 
 
 def test_odds_by_size_are_the_tokens_of_an_entrys_corpus(write: Write) -> None:
-    text = SimpleNamespace(mixture_size=lambda batch: Store.mixture_size(SimpleNamespace(tokens=range(900)), batch))
+    text = SimpleNamespace(mixture_size=lambda batch: Store.mixture_size(SimpleNamespace(size=900), batch))
     for odds, shares in (("by_size", 900.0), ("{by_size: 0.5}", 30.0)):
         path = write(("  forwards: {odds: 1,", f"  forwards: {{odds: {odds},"), text=MIXED)
         assert odds_of(load_recipe(path), {"main": text}) == {"both_sides": 2.0, "forwards": shares, "backwards": 1.0}
