@@ -52,7 +52,7 @@ class PredictLabels(Edit):
         if self.of == "row":
             marked = real & (labels > 0)
             first = np.take_along_axis(labels, marked.argmax(1)[:, None], axis=1)[:, 0] if labels.shape[1] else labels.sum(1)
-            some = marked.any(1)
+            some = np.asarray(marked.any(1))
             return rows.having_all({
                 f"targets/{name}": np.where(some, first, 0).astype(np.int32), f"weights/{name}": some.astype(np.float32),
             })  # fmt: skip
