@@ -135,7 +135,7 @@ class Feed:
         if not isinstance(plan, Arranged):
             raise RecipeError(
                 "packing puts several examples into a row by the lengths that the source plans; this source plans none.\n"
-                "  Write training: {packing: false}. If its store has several shards, cloze corpus join STORE --out ONE makes one."
+                "  Write training: {packing: false}. If its store has several shards: cloze corpus join STORE --out ONE."
             )
         sizes = np.minimum(plan.passages.length[plan.order], self.exercise.room) + self.length - self.exercise.room
         packed = pack(sizes, self.length)
