@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,9 +135,9 @@ class Build(Mode):
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False
 
+    @abstractmethod
     def run(self, paths: list[str], out: Path) -> None:
         """Write the store or the graph."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,9 +294,9 @@ class Check(Mode):
     text_format: Format = "auto"
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 
+    @abstractmethod
     def run(self, paths: list[str]) -> None:
         """Print what was found."""
-        raise NotImplementedError
 
     def tell(self, found: Any) -> None:
         """Print findings as lines, or as JSON."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,13 +76,13 @@ class Labelled(Mode):
         columns = self.columns.split(",") if self.columns else None
         return task.reading(columns=columns, format=as_format(self.file_format), quoting=as_quoting(self.quoting))
 
+    @abstractmethod
     def task_of(self, folder: Path) -> Any:
         """The task that a folder is measured on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def learner(self, loaded: Any, task: Any) -> tuple[Any, Mapping[str, Any]]:
         """What solves the task, and the contents of task.json."""
-        raise NotImplementedError
 
     def suggest(self, checkpoint: Path, file: str) -> None:
         """Print the next command."""

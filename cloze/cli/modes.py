@@ -7,6 +7,7 @@ those of other modes, and `HelpByMode` groups them in `--help`.
 from __future__ import annotations
 
 import inspect
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar, get_type_hints
@@ -18,7 +19,7 @@ from cloze.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mode:
+class Mode(ABC):
     """One of the things that a verb does. The fields are its options, annotated for typer; modes may share an option.
 
     Attributes:

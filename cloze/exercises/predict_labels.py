@@ -23,7 +23,7 @@ class PredictLabels(Edit):
 
     Asked are the masked tokens that some layer of `known` marks, by default `layer` alone: a noun without polarity is asked for
     its polarity, which is 0, and a word that is in no layer is not asked. `of: row` asks once for each row: for the label of its
-    first token that has one. Gives `targets/<set>`, of tokens `positions/<set>`, of rows `weights/<set>`, which are 0 for rows
+    first token that has one. Gives `targets/<set>`, and `positions/<set>` for tokens or `weights/<set>` for rows, 0 for a row
     without a label; `set` defaults to the layer.
     """
 
