@@ -11,8 +11,9 @@ from cloze.assembly.given import build
 from cloze.assembly.parts import builder_of, names
 from cloze.assembly.recipe import EntrySpec, PartSpec, Recipe, plain
 from cloze.assembly.schema import arguments_of_part
-from cloze.errors import RecipeError, nearest
+from cloze.errors import CorpusError, RecipeError, nearest
 from cloze.text import Annotations
+from cloze.text.mentions import Listed
 
 if TYPE_CHECKING:
     from cloze.interop import Annotating  # loads torch, which building a store does without
@@ -79,6 +80,19 @@ def annotations_of(kept: Mapping[str, Annotating], given: Given | None = None) -
     found = {**described(kept), **completed(given or {}, kept)}
     made = {layer: build(builder_of("annotator", part), own, {}) for layer, one in found.items() for part, own in one.items()}
     return Annotations(layers=made)
+
+
+def require_met(annotations: Annotations, given: Sequence[str]) -> None:
+    """Raise `CorpusError` if a file of `--annotate` that names its texts has named none of those that were read."""
+    for layer in parse_annotators(given):
+        annotator = annotations.layers[layer]
+        if isinstance(annotator, Listed) and annotator.hash is not None and layer not in annotations.met_layers:
+            option = next(one for one in given if one.partition("=")[0] == layer)
+            raise CorpusError(
+                f"--annotate {option}: the file names none of the texts that were read, so the network saw no annotations.\n"
+                "  Give the file that belongs to these texts; cloze link TEXT --entities FILE --out mentions.jsonl writes one. "
+                "A prompt is another text than its parts."
+            )
 
 
 def read_layers(edits: Sequence[PartSpec]) -> list[str]:

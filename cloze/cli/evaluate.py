@@ -19,6 +19,7 @@ from cloze.cli.prompts import Demonstrations, Shots, Template, Verbalise, prompt
 from cloze.cli.senses import Senses
 from cloze.cli.vectors import WordVectors
 from cloze.cli.with_files import Annotate, WithFiles
+from cloze.errors import UserError
 
 if TYPE_CHECKING:
     from cloze.tasks.bootstrap import Difference
@@ -38,7 +39,7 @@ class Labelled(Mode):
     quoting: Quoting = "auto"
     annotate: Annotate = None
     bootstrap: Annotated[int | None, typer.Option(help="95 % intervals by so many resamples: 1000.")] = None
-    seed: Seed = 0
+    seed: Seed = None
     batch: Batch = 64
     device: Device = "auto"
     as_json: AsJson = False
@@ -50,6 +51,7 @@ class Labelled(Mode):
         folders = [checkpoint, *(Path(file) for file in files if is_tuned(Path(file)))]
         files = [file for file in files if not is_tuned(Path(file))]
         _check(folders, files)
+        self.check_seed(drawn=self.bootstrap is not None or len(folders) == 2)
         tasks = [self.reading(self.task_of(folder)) for folder in folders]
         examples = [[one.read(file) for file in files] for one in tasks]
         measured = [
@@ -76,6 +78,13 @@ class Labelled(Mode):
         columns = self.columns.split(",") if self.columns else None
         return task.reading(columns=columns, format=as_format(self.file_format), quoting=as_quoting(self.quoting))
 
+    def check_seed(self, *, drawn: bool) -> None:
+        """Refuse a seed where nothing is drawn at random."""
+        if self.seed is not None and not drawn:
+            raise UserError(
+                f"--seed {self.seed}: nothing is drawn at random. Omit it, or ask for intervals: --bootstrap 1000"
+            )
+
     @abstractmethod
     def task_of(self, folder: Path) -> Any:
         """The task that a folder is measured on."""
@@ -89,7 +98,7 @@ class Labelled(Mode):
 
     def _measured(self, folder: Path, task: Any, examples: dict[str, Any]) -> tuple[Learner, dict[str, Evaluation]]:
         """What learned the task, and how it does on each file."""
-        from cloze.assembly.annotating import parse_annotators
+        from cloze.assembly.annotating import parse_annotators, require_met
         from cloze.assembly.build import load_checkpoint
         from cloze.decoding.progress import Progress
         from cloze.tasks.evaluation import evaluate
@@ -101,8 +110,9 @@ class Labelled(Mode):
         for file, part in examples.items():
             with Progress(len(part), "texts") as progress:
                 found[file] = evaluate(
-                    learner, part, always=always, size=self.batch, report=progress, bootstrap=self.bootstrap, seed=self.seed
+                    learner, part, always=always, size=self.batch, report=progress, bootstrap=self.bootstrap, seed=self.seed or 0
                 )
+        require_met(loaded.annotations, self.annotate or [])
         return learner, found
 
     def _compared(
@@ -115,7 +125,7 @@ class Labelled(Mode):
         return {
             file: differences(
                 (first[file].judged, one.metrics), (second[file].judged, two.metrics), resamples=self.bootstrap or 1000,
-                seed=self.seed,
+                seed=self.seed or 0,
             )
             for file in files
         }
@@ -173,11 +183,15 @@ class Prompted(Labelled):
         """Whether any part of a prompt is given."""
         return any(given[name] for name in ("template", "verbalise", "shots", "demonstrations"))
 
+    def check_seed(self, *, drawn: bool) -> None:
+        """Demonstrations are drawn, too."""
+        super().check_seed(drawn=drawn or bool(self.shots))
+
     def prompt(self) -> tuple[Prompt, Any]:
         """The prompt, and the task that reads its files."""
         found = prompt_of(
-            self.template, self.verbalise, self.shots, self.demonstrations, seed=self.seed, text=self.text, text_b=self.text_b,
-            label=self.label,
+            self.template, self.verbalise, self.shots, self.demonstrations, seed=self.seed or 0, text=self.text,
+            text_b=self.text_b, label=self.label,
         )
         assert found is not None  # without a template there is an error
         return found

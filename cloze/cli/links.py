@@ -26,7 +26,7 @@ class Links(Mode):
     candidates: Annotated[str | None, typer.Option(help="Wrong entities per fact; default: all, KG-BERT: 100.")] = None
     graph: Annotated[str | None, typer.Option(help="The entities, for networks of texts.")] = None
     unknown: Unknown = "skip"
-    seed: Seed = 0
+    seed: Seed = None
     device: Device = "auto"
     as_json: AsJson = False
 
@@ -55,13 +55,18 @@ class Links(Mode):
         scorer = scorer_of_any(load_checkpoint(checkpoint, self.device), self.graph)
         usual = scorer.usual if scorer.usual is not None and scorer.usual < len(scorer.entities) else None
         count = usual if self.candidates is None else asked_for
+        if count is None and self.seed is not None:
+            raise TaskError(
+                f"--seed {self.seed}: all entities are ranked, so nothing is drawn at random.\n"
+                "  Omit it, or draw the wrong entities: --candidates 100"
+            )
         listed = [name for given in self.known or () for name in given.split(",") if name]
         asked = {file: read_questions(scorer, file, listed) for file in files}
         found = {}
         for file, questions in asked.items():
             with Progress(len(SIDES) * len(questions.facts), "facts") as progress:
                 found[file] = evaluate_links(
-                    scorer, questions, candidates=count, last=self.unknown == "zero", seed=self.seed, report=progress
+                    scorer, questions, candidates=count, last=self.unknown == "zero", seed=self.seed or 0, report=progress
                 )
         if self.as_json:
             print(json.dumps({file: one.record() for file, one in found.items()}, indent=2, ensure_ascii=False))

@@ -70,7 +70,7 @@ def command(
     from cloze.tasks.task import cut_remark
 
     with _examples(chosen, inputs or [], table=kind is not None or columns is not None) as examples:
-        from cloze.assembly.annotating import parse_annotators
+        from cloze.assembly.annotating import parse_annotators, require_met
         from cloze.assembly.build import load_checkpoint
         from cloze.tasks.prompted import prompted
         from cloze.tasks.result import load_tuned
@@ -80,6 +80,7 @@ def command(
         with Progress(len(examples), "texts") as progress:
             soft = list(learner.scored(examples, size=batch, report=progress)) if scores else []
             predictions = [] if scores else predict(learner, examples, size=batch, report=progress)
+        require_met(loaded.annotations, annotate or [])
     cut = [row.get("cut", 0) for row in soft] if scores else [one.cut for one in predictions]
     if (remark := cut_remark(cut, learner.length)) is not None:
         typer.echo(f"note: {remark}", err=True)

@@ -21,6 +21,7 @@ from torch import Tensor
 from cloze.batch import Batch
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
+from cloze.decoding.marks import refuse_marks
 from cloze.decoding.reader import Reader
 from cloze.decoding.scoring import log_probabilities
 from cloze.decoding.search import Written
@@ -309,6 +310,7 @@ class ByGaps(_InOneRow):
 
 def form_of(reader: Reader) -> Form:
     """The form in which a reader writes targets; a `UserError` if it cannot."""
+    refuse_marks(reader, "writing a text for another")
     if has_decoder(reader):
         return ByDecoder(reader)
     if reader.order != "source_to_target":

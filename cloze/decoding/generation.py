@@ -13,6 +13,7 @@ from torch import Tensor
 from cloze.decoding.forms import form_of
 from cloze.decoding.layout import Ids
 from cloze.decoding.lengths import by_length
+from cloze.decoding.marks import refuse_marks
 from cloze.decoding.reader import Reader
 from cloze.decoding.sampling import Sampling
 from cloze.decoding.search import Beams, Limits, Written
@@ -67,6 +68,7 @@ def generate(
     """
     if tokens < 1:
         raise UserError(f"{tokens} tokens: expected at least 1.")
+    refuse_marks(reader, "generation")
     if answers(reader) or beams is not None or limits is not None:
         write = _answer if answers(reader) else extend
         manner = Manner(tokens, sampling or Sampling(), beams, limits or Limits(), seed, rows, report)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.decoding.layout import Framed, Ids, Marks
+from cloze.errors import UserError
 
 
 def marks_around(reader: Any, ids: Ids, text: str) -> Marks:
@@ -25,6 +26,27 @@ def marks_around(reader: Any, ids: Ids, text: str) -> Marks:
             if len(values) == last - first:
                 own[first:last] = values
     return found
+
+
+def unlabelled(marks: Marks, hidden: NDArray[np.bool_]) -> Marks:
+    """The labelled layers of a text (T,) without the units that have a hidden token (T,)."""
+    made: dict[str, NDArray[Any]] = {}
+    for name in [name for name in marks if name.startswith("layers/")]:
+        layer, labels = marks[name], "labels/" + name.removeprefix("layers/")
+        unit = np.cumsum(layer == 1)
+        gone = np.isin(unit, unit[hidden & (layer > 0)]) & (layer > 0)
+        made[name], made[labels] = np.where(gone, 0, layer), np.where(gone, 0, marks[labels])
+    return made
+
+
+def refuse_marks(reader: Any, what: str) -> None:
+    """A `UserError` for a network that reads labelled layers, where texts get none."""
+    if reader.annotations:
+        named = ", ".join(reader.annotations.layers)
+        raise UserError(
+            f"this network reads annotations ({named}), and {what} reads texts without them.\n"
+            "  Use a network whose recipe has no link and no show, or a task that does not write: cloze finetune --task …"
+        )
 
 
 def padded_marks(rows: Sequence[Framed], tokens: NDArray[np.int64], mask: int) -> dict[str, NDArray[Any]]:

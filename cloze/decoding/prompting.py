@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from cloze.corpus.records.windows import shares
 from cloze.decoding.forms import ByDecoder
-from cloze.decoding.layout import Framed, Ids
+from cloze.decoding.layout import Framed, Ids, Marks
 from cloze.decoding.lengths import by_length
+from cloze.decoding.marks import unlabelled
 from cloze.decoding.prompts import Filled
 from cloze.decoding.reader import Checkpoint, Reader, head_for, orders_of, prediction_head
 from cloze.decoding.scoring import log_probabilities
@@ -54,14 +55,16 @@ class Prompting(ABC):
 
         An answer without a token, and a prompt that is too long without these texts, is a `TaskError`.
         """
-        spelled = self.reader.tokenizer.encode_spelled([self.shown(one).text for one in filled])
+        texts = [self.shown(one).text for one in filled]
+        spelled, marks = self.reader.tokenizer.encode_spelled(texts), self.reader.marks(texts)
         made = []
         for number, (one, answer) in enumerate(zip(filled, answers, strict=True)):
             own = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
             begin, end = spelled.begin[own], spelled.end[own]
             ids, inside = spelled.ids[own], [(end > start) & (begin < stop) for start, stop in one.texts]
             kept = self._kept(len(ids), inside)
-            made.append(self.candidate(ids, kept, begin, end, self.shown(one), answer))
+            own_marks = {name: values[kept] for name, values in marks[number].items()}
+            made.append(self.candidate(ids, kept, begin, end, self.shown(one), answer, own_marks))
         return made
 
     def shown(self, one: Filled) -> Filled:
@@ -70,9 +73,9 @@ class Prompting(ABC):
 
     @abstractmethod
     def candidate(
-        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str
+        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str, marks: Marks
     ) -> Candidate:
-        """One prompt of the tokens that are `kept`; `begin` and `end` are their characters."""
+        """One prompt of the tokens that are `kept`, with their labelled layers; `begin` and `end` are the characters of all."""
 
     @abstractmethod
     def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
@@ -104,15 +107,17 @@ class _InPlace(Prompting):
     """The answer is part of the prompt."""
 
     def candidate(
-        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str
+        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str, marks: Marks
     ) -> Candidate:
-        """The targets are the tokens of the answer and of the space before it, which may be a token of its own."""
+        """The targets are the tokens of the answer and of the space before it, which may be a token of its own. A unit that holds
+        one has no label."""
         start, stop = one.answer
         start = len(one.text[:start].rstrip(" "))
         asked = ((end > start) & (begin < stop))[kept]
         if not asked.any():
             raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")
-        (framed,) = self.reader.grown([self.reader.single([ids[kept]])], self.reader.max_length)
+        row = self.reader.single([ids[kept]]).marked([unlabelled(marks, asked)])
+        (framed,) = self.reader.grown([row], self.reader.max_length)
         positions = np.flatnonzero(framed.part == 0)[asked]
         return Candidate(framed, positions, framed.ids[positions], int((~kept).sum()))
 
@@ -121,10 +126,10 @@ class InOrder(_InPlace):
     """The sum of log P(token of the answer | everything before it); what follows the answer in the template is not read."""
 
     def candidate(
-        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str
+        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str, marks: Marks
     ) -> Candidate:
         """A row that begins with its answer gets [BOS] in front."""
-        made = super().candidate(ids, kept, begin, end, one, answer)
+        made = super().candidate(ids, kept, begin, end, one, answer, marks)
         source = made.source.take(np.arange(int(made.asked[-1]) + 1))
         if made.asked[0]:
             return replace(made, source=source)
@@ -215,14 +220,15 @@ class Written(Prompting):
         return Filled(one.text[:start] + one.text[stop:], (start, start), texts)
 
     def candidate(
-        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str
+        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str, marks: Marks
     ) -> Candidate:
         """The prompt with a sentinel in place of its answer, and the answer as the decoder writes it."""
         written = np.asarray(self.reader.tokenizer.encode(answer).ids, np.int32)
         if not len(written):
             raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")
         place = int((end <= one.answer[0])[kept].sum())
-        row = self.reader.single([np.insert(ids[kept], place, self.lead)])
+        around = {name: np.insert(values, place, [0] * len(self.lead)) for name, values in marks.items()}
+        row = self.reader.single([np.insert(ids[kept], place, self.lead)]).marked([around])
         (framed,) = self.reader.grown([row], self.reader.max_length)
         target, _ = self.form.target(np.concatenate([self.lead, written]))
         return Candidate(framed, np.zeros(0, np.int64), target, int((~kept).sum()))

@@ -14,6 +14,7 @@ from torch import Tensor
 from cloze.batch import Batch
 from cloze.decoding.forms import ByDecoder
 from cloze.decoding.layout import Framed, Ids
+from cloze.decoding.marks import marks_around
 from cloze.decoding.reader import Checkpoint, Reader, head_for
 from cloze.decoding.search import Written
 from cloze.decoding.sequence import Manner, has_decoder, start_id
@@ -224,7 +225,9 @@ def _framed(reader: Reader, text: str, other: str | None, length: int | None) ->
     if not any(literal in one for literal in literals for one in texts):
         return reader.encode(texts[:1], None if other is None else texts[1:], max_length=length)[0]
     most = min((n for n in (length, reader.max_length) if n is not None), default=None)
-    return reader.laid_out([_ids(reader, one) for one in texts], max_length=most)
+    ids = [_ids(reader, one) for one in texts]
+    marks = [marks_around(reader, own, one) for own, one in zip(ids, texts, strict=True)]
+    return reader.laid_out(ids, max_length=most).marked(marks)
 
 
 def _shown(reader: Reader, name: str, ids: Any, parts: Any, *, following: Ids | None = None) -> tuple[Shown, Ids]:

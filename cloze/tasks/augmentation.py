@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from cloze.corpus.readers.labelled import Format, ListCell, Table, place_of
-from cloze.decoding.layout import Framed, Ids
+from cloze.decoding.layout import Framed, Ids, Marks
 from cloze.decoding.lengths import by_length
 from cloze.decoding.neighbours import neighbours
 from cloze.decoding.reader import Reader
@@ -85,7 +85,8 @@ class Augmenter:
                     masked.append((number, word, first))
                 elif last - first > 1:
                     made[number].append(Slot(*word.span(), self._nearest(word[0])))
-        for (number, word, _), found in zip(masked, self._predicted(ids, [(n, place) for n, _, place in masked]), strict=True):
+        places = [(number, place) for number, _, place in masked]
+        for (number, word, _), found in zip(masked, self._predicted(ids, self.reader.marks(texts), places), strict=True):
             made[number].append(Slot(*word.span(), found))
         return [sorted(slot for slot in own if slot.candidates) for own in made]
 
@@ -101,9 +102,11 @@ class Augmenter:
         row = self.vectors.row(word)
         return row is not None and row < FREQUENT
 
-    def _predicted(self, ids: Sequence[Ids], places: Sequence[tuple[int, int]]) -> list[tuple[str, ...]]:
+    def _predicted(
+        self, ids: Sequence[Ids], marks: Sequence[Marks], places: Sequence[tuple[int, int]]
+    ) -> list[tuple[str, ...]]:
         """The candidates for tokens, each given by the number of its text and its place there."""
-        framed = [self._masked(ids[number], place) for number, place in places]
+        framed = [self._masked(ids[number], marks[number], place) for number, place in places]
         found: list[tuple[str, ...]] = [()] * len(framed)
         read = [n for n, (_, column) in enumerate(framed) if column is not None]
         for index in by_length([len(framed[n][0]) for n in read], rows=self.rows):
@@ -112,13 +115,13 @@ class Augmenter:
                 found[n] = tuple(word for word in map(self._word, best) if word is not None)
         return found
 
-    def _masked(self, ids: Ids, place: int) -> tuple[Framed, int | None]:
+    def _masked(self, ids: Ids, marks: Marks, place: int) -> tuple[Framed, int | None]:
         """A text with one token masked, and the column of the mask; None if it stands behind what the network reads."""
         shown = ids.copy()
         shown[place] = self.reader.tokenizer.role("[MASK]")
         most = self.reader.max_length
         pairs = self.reader.reading.pair is not None
-        row = self.reader.laid_out([shown, ids] if pairs else [shown], max_length=most)
+        row = self.reader.laid_out([shown, ids] if pairs else [shown], max_length=most).marked([marks, marks])
         columns = np.flatnonzero((row.part == 0) & self.reader.predictable(row))
         own = np.flatnonzero(row.part == 0)
         column = int(own[place]) if place < len(own) else None

@@ -70,10 +70,14 @@ class Annotated(NamedTuple):
 
 @dataclass(frozen=True)
 class Annotations:
-    """The annotations of a store: the segmenter of its words (None: the tokenizer), and its layers."""
+    """The annotations of a store: the segmenter of its words (None: the tokenizer), and its layers.
+
+    `met_layers` are the layers whose file has named one of the texts that `label_marks` was given.
+    """
 
     words: Segmenter | None = None
     layers: Mapping[str, Annotator] = field(default_factory=dict)
+    met_layers: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in self.layers:
@@ -124,6 +128,7 @@ class Annotations:
     def label_marks(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[dict[str, NDArray[Any]]]:
         """The labelled layers of each text as the fields of a row: `layers/NAME` and `labels/NAME`, (T,) each."""
         found = self.encode(tokenizer, texts, [1] * len(texts))
+        self.met_layers.update(name for name, met in found.met.items() if met)
         each: list[dict[str, NDArray[Any]]] = [{} for _ in texts]
         for name, labels in found.labels.items():
             for field_, values in ((f"layers/{name}", found.layers[name]), (f"labels/{name}", labels)):

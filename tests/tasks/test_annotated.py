@@ -15,7 +15,11 @@ from cloze.assembly.finetune import finetune
 from cloze.cli.main import main
 from cloze.corpus import RecordStore, Store
 from cloze.corpus.linking import link_text, linker_of
+from cloze.decoding.forms import form_of
+from cloze.decoding.prompting import prompting_of
+from cloze.decoding.prompts import Template
 from cloze.decoding.reader import Reader
+from cloze.errors import UserError
 
 NAMES = [chr(0x4E00 + number) + chr(0x5E00 + number) for number in range(40)]  # to the tokenizer, all but three are the same
 SMALL = [
@@ -104,6 +108,31 @@ def test_a_masked_name_tells_no_entity(town: Path) -> None:
     reader = Reader.of(load_checkpoint(town / "run"))
     (row,) = reader.encode([f"we met {NAMES[5]} today"])
     assert reader.batch([row.masked(np.array([4]), reader.tokenizer.role("[MASK]"))])["items/entity"].tolist() == [[0]]
+
+
+def test_a_prompt_shows_what_is_known_of_its_text_and_nothing_of_its_answer(town: Path) -> None:
+    prompting = prompting_of(load_checkpoint(town / "run"))
+    filled = [Template("{text} it was {answer}").fill([f"we met {NAMES[5]}"], answer) for answer in ("nice", NAMES[6])]
+    rows = [one.source for one in prompting.candidates(filled, ["nice", NAMES[6]])]
+    assert [row.marks["labels/entity"].sum() for row in rows] == [12, 12]  # two tokens of entity 5, which has the number 6
+    assert [prompting.reader.batch([row])["items/entity"].tolist() for row in rows] == [[[6]], [[6]]]
+
+
+def test_what_writes_a_text_refuses_a_network_that_reads_annotations(town: Path) -> None:
+    with pytest.raises(UserError, match=r"reads annotations \(entity\), and writing a text for another reads texts without them"):
+        form_of(Reader.of(load_checkpoint(town / "run")))
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "predict"])
+def test_a_file_that_names_none_of_the_texts_is_refused(
+    town: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.chdir(town)
+    Path("other.jsonl").write_text('{"text": "Paris is here", "spans": [{"start": 0, "end": 5, "id": "Q1"}]}\n')
+    assert main([verb, "kept", "dev.jsonl", "--annotate", "entity=mentions:other.jsonl"]) == 2
+    shown = capsys.readouterr()
+    assert not shown.out
+    assert "--annotate entity=mentions:other.jsonl: the file names none of the texts that were read" in shown.err
 
 
 @pytest.mark.parametrize(("given", "expected"), [

@@ -104,6 +104,7 @@ def test_evaluate_gives_intervals_and_compares_two_folders_on_the_same_draws(
     for name, (low, high) in found["intervals"].items():
         assert low < found["metrics"][name] < high
     again = cloze("evaluate", tuned(), dev, "--bootstrap", 200, "--seed", 1, "--json").out
+    assert "--seed 1: nothing is drawn at random." in cloze("evaluate", tuned(), dev, "--seed", 1).err
     assert json.loads(again)[str(dev)]["intervals"] != found["intervals"]
     shown = cloze("evaluate", tuned(), dev, "--bootstrap", 200).out
     low, high = found["intervals"]["accuracy"]
