@@ -54,7 +54,8 @@ def completed(network: Any, theirs: Tensors) -> dict[str, Tensor]:
         name: tensor for name, tensor in network.state_dict().items()
         if is_added(name) or any(_inside(name, prefix) for prefix in own)
     }
-    return {**added, **theirs}
+    follow = {name: tensor for name, tensor in network.begun(theirs).items() if name in added}
+    return {**added, **follow, **theirs}
 
 
 def require_fit(

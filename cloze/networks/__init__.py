@@ -11,6 +11,8 @@ from cloze.networks.bilstm import BiLSTM
 from cloze.networks.blocks.recurrent_state import StateCache
 from cloze.networks.blocks.stack import Cache
 from cloze.networks.clock import Clock
+from cloze.networks.co_attention import CoAttentionTransformer
+from cloze.networks.cross_modal import CrossModal
 from cloze.networks.encoder_decoder import EncoderDecoder, SequenceCache
 from cloze.networks.feed_forward import Window
 from cloze.networks.graph_vectors import GraphVectors
@@ -26,11 +28,13 @@ from cloze.networks.transformer import Transformer
 from cloze.networks.transformer_xl import TransformerXL
 from cloze.networks.two_sided_lstm import TwoSidedLSTM
 from cloze.networks.two_stream import TwoStream
+from cloze.networks.visual import Visual
 from cloze.networks.word_vectors import WordVectors
 from cloze.networks.zen import Zen
 
 __all__ = [
-    "BiLSTM", "Cache", "Clock", "EncoderDecoder", "GRU", "GraphVectors", "KnowledgeFusion", "LSTM", "LSTMEncoderDecoder",
+    "BiLSTM", "Cache", "Clock", "CoAttentionTransformer", "CrossModal", "EncoderDecoder",
+    "GRU", "GraphVectors", "KnowledgeFusion", "LSTM", "LSTMEncoderDecoder",
     "LinkedTransformer", "MobileTransformer", "Network", "PairAttention", "SequenceCache", "StateCache", "StateKind",
-    "States", "Transformer", "TransformerXL", "TwoSidedLSTM", "TwoStream", "Window", "WordVectors", "Zen",
+    "States", "Transformer", "TransformerXL", "TwoSidedLSTM", "TwoStream", "Visual", "Window", "WordVectors", "Zen",
 ]

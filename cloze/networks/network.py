@@ -164,6 +164,10 @@ class Network(nn.Module, ABC):
         the other layers."""
         return x
 
+    def begun(self, theirs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Values of `fresh` modules, by name, that follow from the tensors of a plainer network's checkpoint; by default none."""
+        return {}
+
     @property
     def layer_widths(self) -> Sequence[int]:
         """The widths of the layers' outputs in a network without `Layer`s that calls `around`: what adapters there read."""

@@ -31,7 +31,7 @@ from cloze.networks.blocks.sharing import share_weights
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import AnyOrder
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, shown
+from cloze.networks.cost import Operations, Shown, shown
 from cloze.networks.network import Network, StateKind, attention_kinds, named_sizes, reading_kinds, reading_states
 from cloze.registry import Given, PartMark, register
 
@@ -200,6 +200,10 @@ class Transformer(Network):
             counted.weights(size.tokens * senses.weight.numel(), trained=senses.weight.requires_grad)
         counted.above(self.embeddings)
         counted.maps(size.tokens, self.project)
+        self.count_layers(counted, size, around)
+
+    def count_layers(self, counted: Operations, size: Shown, around: Sequence[Around]) -> None:
+        """The products of the layers, and of the objects around them, for rows of this size."""
         where = self.layer_inputs.positions
         distances = 2 * self.width * (2 * where.limit + 1) if isinstance(where, choices.Functional) else 0
         for number, layer in enumerate(self.layers):

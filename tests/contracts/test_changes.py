@@ -31,7 +31,7 @@ SYSTEMS = [
     "bert", "t5-small", "transformer-xl", "xlnet-base", "lstm", "skip-thought", "nnlm", "elmo", "context2vec", "cove", "zen",
     "ernie-thu", "knowbert", "word2vec-cbow", "ib-bert",
 ]  # fmt: skip
-HELPERS = {"pair_attention", "graph_vectors"}  # a table next to a network (unicoder), and one that reads triples and no text
+HELPERS = {"pair_attention", "graph_vectors", "visual", "co_attention", "cross_modal"}  # and networks without recipes
 load_kind("change")
 CHANGES: dict[str, Mapping[str, Any]] = {
     "adapters": {"width": 2},

@@ -34,7 +34,7 @@ SYSTEMS = [
 ]  # fmt: skip
 #: Values that make a recipe small where it does not follow the size of the network.
 SMALLER = {"k-adapter": ("network.change.0.knowledge_adapter.width=24",)}
-HELPERS = {"pair_attention", "graph_vectors"}  # a table next to the network that reads texts, and one that reads none
+HELPERS = {"pair_attention", "graph_vectors", "visual", "co_attention", "cross_modal"}  # and networks without recipes
 BAGS = "word2vec-cbow fasttext glove"
 READERS = f"bert quick modern electra-small character-bert ib-bert xlnet-base zen ernie-thu knowbert elmo context2vec {BAGS}"
 LSTMS = "lstm siatl lstm-char"

@@ -1,0 +1,147 @@
+"""Layers in which two sequences, a text and its items, read each other."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from cloze.networks import choices
+from cloze.networks.blocks.attention import Attention, AttentionCall, AttentionInputs
+from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.blocks.feed_forward import FeedForward
+from cloze.networks.blocks.layer import Layer
+from cloze.networks.blocks.norm import Post
+from cloze.networks.blocks.projections import Across, Stacked
+from cloze.networks.blocks.visibility import Visibility
+from cloze.networks.clock import Clock
+from cloze.networks.cost import Operations, Shown
+
+
+class Made(NamedTuple):
+    """What the layers of a stack are made of: width, heads, inner numbers and activation, the epsilon of norms, dropout."""
+
+    width: int
+    heads: int
+    inner: int
+    activation: choices.Activation
+    epsilon: float
+    rates: choices.Dropouts
+    clock: Clock
+
+    def attention(self, projections: Stacked | Across, *, heads: int | None = None, inside: int | None = None) -> Attention:
+        """An attention of this stack; `inside` is its inner width, if that is not the width."""
+        heads = heads or self.heads
+        return Attention(
+            width=self.width, heads=heads, head_width=None if inside is None else inside // heads, projections=projections,
+            dropout=Dropout(self.rates.of_attention, self.clock),
+        )
+
+    def layer(self, attention: Attention | None = None) -> Layer:
+        """A layer with attention among its own states, or with the one that is given."""
+        return Layer(
+            width=self.width, attention=self.attention(Stacked()) if attention is None else attention,
+            feed_forward=FeedForward(self.inner, self.activation, True), norm=choices.Post(epsilon=self.epsilon),
+            dropout=lambda: Dropout(self.rates.hidden, self.clock), active_dropout=Dropout(0.0, self.clock),
+        )
+
+
+class Pair(NamedTuple):
+    """The states of a text (B, L, D) and of its items (B, R, W)."""
+
+    text: Tensor
+    items: Tensor
+
+
+class Views(NamedTuple):
+    """What is seen: of the text by itself and by the items, of the items by themselves and by the text."""
+
+    text: Visibility
+    text_by_items: Visibility
+    items: Visibility
+    items_by_text: Visibility
+
+    @classmethod
+    def of(cls, text: Visibility, block: Tensor | None, items: Visibility, real: Tensor) -> Views:
+        """From the visibilities inside both sequences; `block` (B, L) is 0 at padding, `real` (B, R) false."""
+        by_items = Visibility("all") if block is None else Visibility("mask", (block > 0)[:, None, None])
+        return cls(text, by_items, items, Visibility("mask", real[:, None, None], may_see_nothing=True))
+
+
+class CrossLayer(nn.Module):
+    """Text and items read each other through one and the same attention, then themselves (LXMERT; Tan & Bansal, 2019, §2.2).
+
+    In a row without items, attention to them adds nothing but its bias. Parameters: `crossing.*`, `crossing_norm.*`, and the
+    layers `text.*` and `items.*`.
+    """
+
+    def __init__(self, made: Made) -> None:
+        super().__init__()
+        self.crossing = made.attention(Across())
+        self.crossing_norm = nn.LayerNorm(made.width, eps=made.epsilon)
+        self.dropouts = nn.ModuleList(Dropout(made.rates.hidden, made.clock) for _ in range(2))
+        self.item_attention_dropout = Dropout(made.rates.of_attention, made.clock)
+        self.text, self.items = made.layer(), made.layer()
+
+    def forward(self, states: Pair, views: Views) -> Pair:
+        """Both sequences after the layer."""
+        of_items = AttentionInputs(views.items_by_text, source=states.items)
+        of_text = AttentionInputs(views.text_by_items, source=states.text)
+        text = self._read(states.text, of_items, self.crossing.dropout, 0)
+        items = self._read(states.items, of_text, self.item_attention_dropout, 1)
+        return Pair(self.text(text, AttentionInputs(views.text)), self.items(items, AttentionInputs(views.items)))
+
+    def _read(self, x: Tensor, given: AttentionInputs, dropout: Dropout, number: int) -> Tensor:
+        call = AttentionCall(self.crossing, given, dropout)
+        return Post().around(x, call, self.crossing_norm, self.dropouts[number], lambda rows: rows)
+
+    def count_operations(self, text: Operations, items: Operations, sizes: tuple[Shown, Shown]) -> None:
+        """The products of a layer, in the counts of both sequences, for the sizes of text and items."""
+        count_crossing(text, items, (self.crossing, self.crossing), sizes)
+        for counted, layer, size in ((text, self.text, sizes[0]), (items, self.items, sizes[1])):
+            counted.above(self.crossing_norm)
+            layer.count_operations(counted, size.tokens, size.length)
+
+
+class CoAttentionLayer(nn.Module):
+    """Each of two sequences reads the other, through layers of its own (ViLBERT; Lu et al., 2019, §2.1).
+
+    Parameters: the layers `text.*` and `items.*`, whose attention has queries of `width`.
+    """
+
+    def __init__(self, text: Made, items: Made, crossing: choices.CoAttention) -> None:
+        super().__init__()
+        heads, inside = crossing.heads, crossing.width
+        self.text = text.layer(text.attention(Across(items.width), heads=heads, inside=inside))
+        self.items = items.layer(items.attention(Across(text.width), heads=heads, inside=inside))
+
+    def forward(self, states: Pair, views: Views) -> Pair:
+        """Both sequences after the layer."""
+        return Pair(
+            self.text(states.text, AttentionInputs(views.items_by_text, source=states.items)),
+            self.items(states.items, AttentionInputs(views.text_by_items, source=states.text)),
+        )
+
+    def count_operations(self, text: Operations, items: Operations, sizes: tuple[Shown, Shown]) -> None:
+        """The products of a layer, in the counts of both sequences, for the sizes of text and items."""
+        count_crossing(text, items, (self.text.attention, self.items.attention), sizes)
+        for counted, layer, size in ((text, self.text, sizes[0]), (items, self.items, sizes[1])):
+            counted.above(layer.attention_norm)
+            layer.count_feed_forward(counted, size.tokens)
+
+
+def count_crossing(
+    text: Operations, items: Operations, attentions: tuple[Attention, Attention], sizes: tuple[Shown, Shown]
+) -> None:
+    """Count what two sequences compute to read each other: queries, the keys and values of the other, and both products."""
+    live = (text.live, items.live)
+    for number, (counted, attention) in enumerate(zip((text, items), attentions, strict=True)):
+        query, memory = attention.projection_maps
+        own, other = sizes[number], sizes[1 - number]
+        read = counted.branch(live=live[1 - number])
+        read.maps(other.tokens, memory)
+        counted.maps(own.tokens, query)
+        counted.join(read)
+        counted.products(2 * own.tokens * other.length * attention.inside)
+        counted.maps(own.tokens, attention.out)
+

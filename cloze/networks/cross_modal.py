@@ -1,0 +1,156 @@
+"""Three stacks of layers: one of text, one of items, and one in which both read each other (LXMERT)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from cloze.bounds import BelowOne, Count, Depth, Natural, OptionalDepth, Positive, Width
+from cloze.networks import choices
+from cloze.networks.blocks.around import Around
+from cloze.networks.blocks.attention import AttentionInputs
+from cloze.networks.blocks.cross import CrossLayer, Made, Pair, Views
+from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.embeddings import residual_dtype
+from cloze.networks.blocks.items import ItemRows, ItemVectors, fields_of, item_rows
+from cloze.networks.blocks.layer import Layer
+from cloze.networks.blocks.visibility import visibility
+from cloze.networks.clock import Clock
+from cloze.networks.cost import Operations, Shown, shown
+from cloze.networks.network import StateKind, named_sizes, require_order
+from cloze.networks.transformer import Transformer
+from cloze.registry import Given, PartMark, register
+
+
+@register("network", "cross_modal")
+class CrossModal(Transformer):
+    """A stack of text, a stack of items, and cross layers above both (LXMERT; Tan & Bansal, 2019, §2).
+
+    `layers` are those of the text, `item_layers` those of the items; in each of `cross_layers` text and items first read each
+    other through one shared attention (as in the authors' code), then themselves. The fields of items are those of `visual`.
+
+    **States.** `hidden` (B, L, D) of the text and `item_hidden` (B, R, D) after the last cross layer, `layers` (N+1, B, L, D) of
+    the text, `summary`, `pooled` (E, D), a dense map and tanh of the summary, and the states of attention of the text's stack.
+
+    A text without items passes all layers of the text; where it would read items, the cross layers only add a bias.
+
+    Parameters: those of `transformer`, `items.*`, `item_layers.<n>.*`, `cross_layers.<n>.*`, `pooler.*`; 207,936,768 at the
+    published size.
+    """
+
+    grafts = frozenset({"transformer"})
+    fresh: ClassVar[tuple[str, ...]] = (*Transformer.fresh, "items", "item_layers", "cross_layers", "pooler")
+    sizes = named_sizes(
+        "layers width heads item_layers cross_layers", tiny=(2, 128, 2, 1, 1), mini=(4, 256, 4, 2, 2), small=(4, 512, 8, 2, 2),
+        medium=(6, 512, 8, 3, 3), base=(9, 768, 12, 5, 5), large=(18, 1024, 16, 10, 10),
+    )
+
+    def __init__(
+        self, *,
+        layers: Depth, width: Width, heads: Width,
+        item_layers: OptionalDepth = 5,
+        cross_layers: Depth = 5,
+        items: choices.Items = choices.Items(boxes=4, norm="terms"),
+        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
+        max_length: Count = 512,
+        segments: Natural = 2,
+        norm_epsilon: Positive = 1e-12,
+        dropout: BelowOne | choices.Dropouts = 0.1,
+        initial: Annotated[choices.Truncated | choices.Normal, PartMark("initial")] = choices.Normal(),
+        vocab_size: Given[int], clock: Given[Clock],
+    ) -> None:
+        super().__init__(
+            layers=layers, width=width, heads=heads, feed_forward=feed_forward, norm=choices.Post(epsilon=norm_epsilon),
+            positions=choices.Learned(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
+            vocab_size=vocab_size, clock=clock,
+        )
+        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
+        made = Made(width, heads, self.inner, feed_forward.activation, norm_epsilon, rates, clock)
+        self.items = ItemVectors(items, width, epsilon=norm_epsilon, dropout=Dropout(rates.hidden, clock))
+        self.item_layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
+            made.layer() for _ in range(item_layers)
+        )
+        self.cross_layers: Sequence[CrossLayer] = nn.ModuleList(  # type: ignore[assignment]
+            CrossLayer(made) for _ in range(cross_layers)
+        )
+        self.pooler = nn.Linear(width, width)
+        self.takes = self.takes | fields_of(items.set)
+        self.gives = {**self.gives, "item_hidden": StateKind("B R D", "order"), "pooled": StateKind("E D", "order")}
+        self.reset_parameters()
+        self.items.reset_parameters()
+        name_dropouts(self)
+
+    def depth_groups(self) -> list[nn.Module]:
+        """The embeddings of tokens and items, the layers of the text, the last ones with those of the items, then the others."""
+        apart = len(self.layers) - len(self.item_layers)
+        both = [*self.layers[: max(apart, 0)], *self.item_layers[: max(-apart, 0)]]
+        shared = zip(self.layers[max(apart, 0) :], self.item_layers[max(-apart, 0) :], strict=True)
+        return [
+            nn.ModuleList([self.embeddings, self.items]), *both, *map(nn.ModuleList, shared), *self.cross_layers,
+        ]
+
+    @property
+    def layer_count(self) -> int:
+        """The embeddings, the layers of the text, and the cross layers."""
+        return 1 + len(self.layers) + len(self.cross_layers)
+
+    def forward(
+        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, summaries: Tensor | None = None,
+        item_vectors: Mapping[str, Tensor] | None = None, items: Mapping[str, Tensor] | None = None,
+        item_length: Mapping[str, Tensor] | None = None, **given: Any,
+    ) -> dict[str, Tensor]:
+        """The wanted states of tokens (B, L) and of their items (B, R)."""
+        require_order("cross_modal", given.get("order", "open"), "open")
+        below = (want - {"item_hidden", "pooled", "summary"}) | {"hidden"}
+        states = super().forward(want=below, tokens=tokens, block=block, **given)
+        rows = item_rows(self.items.items.set, tokens, item_vectors, items, item_length) or self._nothing(tokens)
+        seen = rows.among()
+        x = residual_dtype(self.items(rows))
+        for layer in self.item_layers:
+            x = layer(x, AttentionInputs(seen))
+        text = visibility("open", block, length=tokens.shape[1], past=0, device=tokens.device)
+        pair, views = Pair(states["hidden"], x), Views.of(text, block, seen, rows.real)
+        above = []
+        for cross in self.cross_layers:
+            pair = cross(pair, views)
+            above.append(pair.text)
+        if "layers" in want:
+            states["layers"] = torch.cat([states["layers"], torch.stack(above)])
+        found = pair.items if item_vectors is not None else pair.items[:, :0]
+        made = {**states, "hidden": pair.text, "item_hidden": found}
+        if want & {"summary", "pooled"}:
+            made["summary"] = pair.text[:, 0] if summaries is None else pair.text.flatten(0, 1)[summaries]
+            made["pooled"] = torch.tanh(self.pooler(made["summary"]))
+        return {name: state for name, state in made.items() if name in want}
+
+    def _nothing(self, tokens: Tensor) -> ItemRows:
+        """One item per row, which is padding, in place of the items that a batch lacks."""
+        features = self.items.features.weight.new_zeros(len(tokens), 1, self.items.items.width)
+        none = torch.zeros(len(tokens), 1, dtype=torch.bool, device=tokens.device)
+        return ItemRows(features, features.new_zeros(len(tokens), 1, 4), none, none, None)
+
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
+        around: Sequence[Around] = (),
+    ) -> None:
+        """The way of the text, and of the items, through their layers, and of both through the cross layers."""
+        size, name = shown(fields), self.items.items.set
+        features = fields.get(f"item_vectors/{name}")
+        rows = Shown(size.rows, size.rows, 1)
+        if features is not None:
+            length = fields.get(f"item_length/{name}")
+            real = len(features) * features.shape[1] if length is None else int(length.sum())
+            rows = Shown(size.rows, real, features.shape[1])
+        items = counted.branch(live=False)
+        super().count_operations(counted, fields, want=want, positions=positions, around=around)
+        self.items.count_operations(items, rows.tokens)
+        for layer in self.item_layers:
+            layer.count_operations(items, rows.tokens, rows.length)
+        for cross in self.cross_layers:
+            cross.count_operations(counted, items, (size, rows))
+        counted.join(items)
+        if "pooled" in want:
+            counted.maps(size.rows, self.pooler)

@@ -1,0 +1,168 @@
+"""One stream of text and items: a Transformer whose rows hold tokens and, behind them, items such as regions of a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from cloze.bounds import BelowOne, Count, Depth, Natural, Positive, Width
+from cloze.networks import choices
+from cloze.networks.blocks.around import Around
+from cloze.networks.blocks.attention import AttentionInputs, Record
+from cloze.networks.blocks.dropout import name_dropouts
+from cloze.networks.blocks.embeddings import residual_dtype
+from cloze.networks.blocks.items import AddedItems, ItemRows, Joined, fields_of, item_embeddings, item_rows
+from cloze.networks.blocks.selected import Selected
+from cloze.networks.blocks.stack import Stack, each_layer
+from cloze.networks.blocks.visibility import Visibility, visibility
+from cloze.networks.clock import Clock
+from cloze.networks.cost import Operations, Shown, shown
+from cloze.networks.network import StateKind, reading_states, require_order
+from cloze.networks.transformer import Transformer
+from cloze.registry import Given, PartMark, register
+
+ItemKinds = Annotated[choices.Appended | choices.WithTables | choices.Elements | choices.Added, PartMark("items")]
+
+
+@register("network", "visual")
+class Visual(Transformer):
+    """BERT over rows of tokens and items, which all see each other.
+
+    The part `items` says how items become vectors: `with_tables` is VisualBERT (Li et al., 2019, §3), `appended` Unicoder-VL
+    (Li et al., 2020, §3) and UNITER (Chen et al., 2020, §3), `elements` VL-BERT (Su et al., 2020, §3), and `added` B2T2 (Alberti
+    et al., 2019, §3), where items join tokens. `item_vectors/<set>` (B, R, F) are their features, `item_vectors/<set>/boxes`
+    (B, R, 5) their boxes, `item_length/<set>` (B) says how many of a row are real, `items/<set>/masked` (B, R) which of them
+    `mask_items` has chosen, and `links/<set>` (N, 2) links tokens with items.
+
+    **States.** Those of `transformer`, and `item_hidden` (B, R, D). States of attention are about tokens and items together.
+
+    Without items this is `transformer`, number for number; in a row that has none beside rows that have some, nothing is added to
+    it. Items have no order: the states of tokens do not depend on it.
+
+    Differs: in VL-BERT's code the vector for the end also follows texts without a picture, and items stand before the padding.
+
+    Parameters: those of `transformer`, and `items.*`.
+    """
+
+    grafts = frozenset({"transformer"})
+    fresh: ClassVar[tuple[str, ...]] = (*Transformer.fresh, "items")
+
+    def __init__(
+        self, *,
+        layers: Depth, width: Width, heads: Width,
+        items: ItemKinds = choices.Appended(),
+        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
+        max_length: Count = 512,
+        segments: Natural = 2,
+        norm_epsilon: Positive = 1e-12,
+        dropout: BelowOne | choices.Dropouts = 0.1,
+        initial: Annotated[choices.Truncated | choices.Normal, PartMark("initial")] = choices.Normal(),
+        vocab_size: Given[int], clock: Given[Clock],
+    ) -> None:
+        super().__init__(
+            layers=layers, width=width, heads=heads, feed_forward=feed_forward, norm=choices.Post(epsilon=norm_epsilon),
+            positions=choices.Learned(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
+            vocab_size=vocab_size, clock=clock,
+        )
+        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
+        self.items = item_embeddings(
+            items, width, positions=max_length, segments=segments, epsilon=norm_epsilon, rate=rates.hidden, clock=clock
+        )
+        self.takes = self.takes | fields_of(items.set) | {f"links/{items.set}"}
+        self.gives = {**self.gives, "item_hidden": StateKind("B R D", "order")}
+        self.reset_parameters()
+        self.items.reset_parameters()
+        name_dropouts(self)
+
+    def depth_groups(self) -> list[nn.Module]:
+        """The embeddings of tokens and items, then the layers in order."""
+        return [nn.ModuleList([self.embeddings, self.items]), *self.layers]
+
+    def begun(self, theirs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Tables of items that begin as copies of those of the text."""
+        return {f"items.{name}": tensor for name, tensor in self.items.begun(theirs).items()}
+
+    def forward(
+        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, summaries: Tensor | None = None,
+        positions: Tensor | None = None, vectors: Tensor | None = None, gates: Tensor | None = None,
+        around: Sequence[Around] = (), item_vectors: Mapping[str, Tensor] | None = None,
+        items: Mapping[str, Tensor] | None = None, item_length: Mapping[str, Tensor] | None = None,
+        links: Mapping[str, Tensor] | None = None, **given: Any,
+    ) -> dict[str, Tensor]:
+        """The wanted states of tokens (B, L), as `transformer` gives them, and `item_hidden`."""
+        rows = item_rows(self.items.set, tokens, item_vectors, items, item_length, links)
+        joined = self.items.join(self.embeddings, tokens, vectors, block, rows)
+        if rows is None:
+            made = super().forward(
+                want=want, tokens=tokens, block=block, summaries=summaries, positions=positions, vectors=joined.vectors,
+                gates=gates, around=around, **given,
+            )
+            return {**made, "item_hidden": self.embeddings.tokens.weight.new_zeros(len(tokens), 0, self.width)}
+        require_order("a row of tokens and items", given.get("order", "open"), "open")
+        record, length = Record.of(want), tokens.shape[1]
+        x = self._embedded(tokens, joined, given)
+        inputs = AttentionInputs(self._seen(x, block, joined))
+        stack = Stack(self.layers, each_layer([inputs] * len(self.layers), gates=gates, record=record), [*self.around, *around])
+        wide = None if positions is None else positions + torch.div(positions, length, rounding_mode="floor") * (
+            x.shape[1] - length
+        )
+        whole = not stack.per_token or record is not None or "item_hidden" in want
+        at = None if whole else self._selected(x, want, wide, summaries, length)
+        passed = stack.run(x, at=at)
+        last = passed[-1] if at is None else at.put_back(passed[-1])
+        states = reading_states(want, last[:, :length], [x[:, :length] for x in passed[:-1]] + [last], summaries)
+        states["item_hidden"] = self._of_items(last, length, rows)
+        return states if record is None else {**states, **record.stacked()}
+
+    def _embedded(self, tokens: Tensor, joined: Joined, given: Mapping[str, Any]) -> Tensor:
+        """The row that the first layer reads (B, L + S, D)."""
+        x = self.embeddings(tokens, given.get("position_ids"), given.get("segments"), joined.vectors)
+        x = self.embedding_dropout(x)
+        x = x if joined.summed is None else x + joined.summed
+        return residual_dtype(x if joined.appended is None else torch.cat([x, joined.appended.to(x.dtype)], 1))
+
+    def _seen(self, x: Tensor, block: Tensor | None, joined: Joined) -> Visibility:
+        """Who sees whom among tokens and items: all that are not padding."""
+        real = block
+        if joined.real is not None:
+            text = x.shape[1] - joined.real.shape[1]
+            own = torch.ones_like(joined.real[:, :1]).expand(-1, text) if block is None else block > 0
+            real = torch.cat([own, joined.real], 1).long()
+        return visibility("open", real, length=x.shape[1], past=0, device=x.device)
+
+    def _selected(
+        self, x: Tensor, want: frozenset[str], positions: Tensor | None, summaries: Tensor | None, length: int
+    ) -> Selected | None:
+        """The tokens whose last state is read, by flat positions in rows with items; None: all of them."""
+        batch, width = x.shape[:2]
+        first = None if summaries is None else torch.div(summaries, length, rounding_mode="floor") * width + summaries % length
+        return self._read_tokens(torch.empty(batch, width, device=x.device), want, positions, first)
+
+    def _of_items(self, last: Tensor, length: int, rows: ItemRows) -> Tensor:
+        """The states of the items (B, R, D); zeros where they are no positions of the row."""
+        if last.shape[1] == length:
+            return last.new_zeros(len(last), rows.count, self.width)
+        return last[:, length : length + rows.count]
+
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
+        around: Sequence[Around] = (),
+    ) -> None:
+        """The way of tokens and items through the layers."""
+        size, features = shown(fields), fields.get(f"item_vectors/{self.items.set}")
+        if features is None:
+            super().count_operations(counted, fields, want=want, positions=positions, around=around)
+            return
+        length = fields.get(f"item_length/{self.items.set}")
+        items = len(features) * features.shape[1] if length is None else int(length.sum())
+        own = counted.branch(live=False)
+        self.items.count_operations(own, items, size.rows, size.tokens)
+        counted.join(own)
+        appended = not isinstance(self.items, AddedItems)
+        more = items + size.rows * self.items.further if appended else 0
+        wider = features.shape[1] + self.items.further if appended else 0
+        counted.above(self.embeddings)
+        self.count_layers(counted, Shown(size.rows, size.tokens + more, size.length + wider), around)
