@@ -161,7 +161,7 @@ def _add_objective(
 def of_network(network: Any, read: Mapping[str, str]) -> dict[str, Any]:
     """What an objective that reads states of a network is given of it."""
     tables = network.vector_tables
-    return {"width": state_width(network, read), "table": tables.get("tokens"), "vector_tables": tables}
+    return {"width": state_width(network, read), "table": tables.get("tokens"), "vector_tables": tables, "maps": network.maps}
 
 
 def _pass(

@@ -23,6 +23,7 @@ MEANINGS: Mapping[str, str] = {
     "order": "the order in which an objective's network reads, `open` where it is not the same for all rows",
     "limit": "the most tokens that an edit may return; known once the exercise has a length",
     "table": "the token table of the network that an objective reads, for tying",
+    "maps": "the linear maps of that network that read numbers, such as features of regions, by the name of what they read",
     "vector_tables": "all tables of vectors of that network by name: tokens, further inputs, senses",
     "counts": "how often each id occurs in the corpus of the entry, for networks and objectives of the first source (V,); None "
     "while a recipe is only checked, and when a checkpoint is loaded",

@@ -9,6 +9,9 @@ from cloze.errors import CheckpointError, nearest
 from cloze.interop.architecture import ARCHITECTURES, Architecture, HeadTable, ModelClass
 from cloze.interop.model import Head, Model
 
+#: States that are not those of a text alone.
+_OF_ITEMS = frozenset({"item_hidden", "item_transformed", "pooled"})
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -68,7 +71,7 @@ def place_heads(architecture: Architecture, model: Model) -> Choice:
     fitting: dict[str, list[HeadTable]] = {}
     left: dict[str, str] = {}
     for name, head in model.heads.items():
-        tables = [table for table in architecture.heads if table.part == head.part]
+        tables = [table for table in architecture.heads if table.part == head.part and _readable(head, table)]
         fitting[name] = [table for table in tables if not table.objections(head, model.flat)]
         if not tables:
             left[name] = f"transformers' {architecture.title} has no such head"
@@ -84,6 +87,11 @@ def place_heads(architecture: Architecture, model: Model) -> Choice:
             others = f"both {' and '.join(best[1])} and such a head" if best[1] else "such a head"
             left[name] = f"transformers' {architecture.title} has no class with {others}"
     return Choice(architecture, best[0], best[1], left)
+
+
+def _readable(head: Head, table: HeadTable) -> bool:
+    """Whether a head reads a state of the text, or the one that the head in transformers reads."""
+    return not _OF_ITEMS & set(head.read.values()) - set(table.read.values())
 
 
 def _fill(

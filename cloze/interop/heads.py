@@ -150,12 +150,20 @@ def _drop_repeats(
     return True, []
 
 
+def names_of(heads: Mapping[str, tuple[HeadTable, Head]]) -> dict[str, str]:
+    """The names of heads in a folder that gives them none, with their roles: the part, or the role where a part repeats."""
+    found: dict[str, str] = {}
+    for role, (table, _) in heads.items():
+        found[role if table.part in found else table.part] = role
+    return found
+
+
 def own_names(
     heads: Mapping[str, tuple[HeadTable, Head]], own: Mapping[str, Any] | None, folder: Path
 ) -> dict[str, Head]:
     """The heads under the names and arguments in cloze/network.json, including those that transformers lacks."""
     if own is None:
-        return {table.part: replace(head, read=table.read) for table, head in heads.values()}
+        return {name: replace(heads[role][1], read=heads[role][0].read) for name, role in names_of(heads).items()}
     stored = read_tensors(folder / OWN_HEADS) if (folder / OWN_HEADS).exists() else {}
     result: dict[str, Head] = {}
     for name, entry in own["heads"].items():

@@ -1,8 +1,8 @@
 """Tables that translate parameter names and values, read in both directions.
 
-A `Line` pairs one of our parameters with one or more of theirs. `{i}` stands for a layer, `{j}` for a layer of a second stack,
-`.*` for `.weight` and `.bias`, `{base}` for the prefix that transformers puts before the body of a model with heads (`bert.`).
-`shape` is our shape in letters: V vocabulary, D width, E width of the embeddings, I inner, P positions, S segments, C classes,
+A `Line` pairs one of our parameters with one or more of theirs. `{i}` stands for a layer, `{j}` and `{k}` for those of further
+stacks, `.*` for `.weight` and `.bias`, `{base}` for the prefix that transformers puts before the body of a model with heads
+(`bert.`). `shape` is our shape in letters: V vocabulary, D width, E width of the embeddings, I inner, P positions, S segments, C classes,
 and whatever `Architecture.sizes` adds; a bias has the first letter of its weight.
 """
 
@@ -160,7 +160,9 @@ def _layers(line: Line, facts: Facts) -> Iterable[int]:
 
 
 def _name(pattern: str, layer: int, ending: str, facts: Facts) -> str:
-    name = pattern.replace("{i}", str(layer)).replace("{j}", str(layer)).replace("{base}", facts.base)
+    name = pattern.replace("{base}", facts.base)
+    for letter in facts.counts:
+        name = name.replace("{" + letter + "}", str(layer))
     return name.removesuffix("*") + ending if ending else name
 
 

@@ -59,9 +59,14 @@ PROBLEMS: Mapping[str, str | None] = MappingProxyType({
 })
 
 
+def is_of_texts(head: Head) -> bool:
+    """Whether a head of `PROBLEMS` is about whole texts, and not about what stands at positions."""
+    return head.part in PROBLEMS and head.argument("reading") != "hidden"
+
+
 def as_classifier(head: Head) -> Head:
     """A head of `PROBLEMS` as the classifier with the same parameters, which transformers has; any other head unchanged."""
-    if head.part not in PROBLEMS:
+    if not is_of_texts(head):
         return head
     given = {name: head.argument(name) for name in ("set", "dropout", "transform", "output_bias")}
     given["classes"] = int(head.state["head.output.weight"].shape[0])

@@ -26,10 +26,11 @@ from cloze.interop.arguments import derived, flat, nested
 from cloze.interop.embeddings import own_embeddings
 from cloze.interop.export import DESCRIPTION, OWN_ANNOTATORS, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
 from cloze.interop.files import WEIGHTS, read_json, read_tensors, read_weights
-from cloze.interop.heads import own_names, read_heads
+from cloze.interop.heads import names_of, own_names, read_heads
 from cloze.interop.mapping import to_ours
 from cloze.interop.model import Annotating, Head, Model, Table, defaults
 from cloze.interop.own import own_description
+from cloze.interop.tower import has_tower, tower_arguments, whole_of
 from cloze.reading import Reading
 from cloze.renamed import translated
 from cloze.text.tokenizer import Tokenizer
@@ -145,6 +146,7 @@ def _model(
 ) -> tuple[Model, tuple[str, ...], list[str]]:
     remarks: list[str] = []
     arguments = _arguments(folder, config, architecture)
+    tower = own is not None and own["part"] != architecture.part and has_tower(own["part"])
     described = None if own is None else _own_arguments(own, architecture, folder / DESCRIPTION)
     if described is not None and not _agrees(described, config, architecture):
         remarks.append(f"config.json was changed since cloze wrote {DESCRIPTION}; config.json is followed.")
@@ -179,6 +181,8 @@ def _model(
         nested(arguments, architecture.part), order, network, heads, architecture.part, spare, input_edits, tables,
         {} if own is None else _annotators(folder, own), languages, changes, changed,
     )
+    if own is not None and tower:
+        model = whole_of(model, folder, own["part"], own["arguments"])
     model = own_embeddings(model, folder)
     roles = _roles(found, own)
     return model, _labels(config, heads, roles), remarks
@@ -187,7 +191,9 @@ def _model(
 def _own_arguments(own: Mapping[str, Any], architecture: Architecture, place: Path) -> dict[str, Any]:
     """The flat arguments in cloze/network.json; a `CheckpointError` if one is missing, or a mapping where a number belongs."""
     try:
-        found = flat(translated(architecture.part, own["arguments"]), architecture.part)
+        own_part = own["part"] != architecture.part and has_tower(own["part"])
+        given = tower_arguments(own["arguments"]) if own_part else translated(architecture.part, own["arguments"])
+        found = flat(given, architecture.part)
         _check_own_arguments(found, architecture, place)
         return derived(found)
     except (KeyError, TypeError, ValueError) as error:
@@ -414,7 +420,7 @@ def _check_vocabulary(folder: Path, tokenizer: Tokenizer, model: Model) -> None:
 def _roles(found: Mapping[str, tuple[HeadTable, Head]], own: Mapping[str, Any] | None) -> dict[str, str | None]:
     """The roles of the heads in transformers by their names here."""
     if own is None:
-        return {table.part: role for role, (table, _) in found.items()}
+        return dict(names_of(found))
     return {name: entry["role"] for name, entry in own["heads"].items()}
 
 

@@ -73,6 +73,16 @@ class Items:
             raise RecipeError(f"items.norm: {self.norm} norms features and boxes apart, and boxes is 0. Write boxes: 4, 5 or 7.")
 
 
+@dataclass(frozen=True, kw_only=True)
+class TransformedItems(Items):
+    """With `transform`, heads read items through a dense map, GELU and a norm that they share, as the state `item_transformed`
+    (LXMERT's code)."""
+
+    boxes: Literal[0, 4, 5, 7] = 4
+    norm: Literal["sum", "terms", "both"] = "terms"
+    transform: bool = False
+
+
 @register("items", "appended")
 @dataclass(frozen=True, kw_only=True)
 class Appended(Items):

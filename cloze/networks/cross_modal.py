@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Count, Depth, Natural, OptionalDepth, Positive, Width
@@ -33,16 +34,19 @@ class CrossModal(Transformer):
     other through one shared attention (as in the authors' code), then themselves. The fields of items are those of `visual`.
 
     **States.** `hidden` (B, L, D) of the text and `item_hidden` (B, R, D) after the last cross layer, `layers` (N+1, B, L, D) of
-    the text, `summary`, `pooled` (E, D), a dense map and tanh of the summary, and the states of attention of the text's stack.
+    the text, `summary`, `pooled` (E, D), a dense map and tanh of the summary, and the states of attention of the text's stack;
+    with `items.transform` also `item_transformed` (B, R, D), what heads read of the items.
 
     A text without items passes all layers of the text; where it would read items, the cross layers only add a bias.
 
     Parameters: those of `transformer`, `items.*`, `item_layers.<n>.*`, `cross_layers.<n>.*`, `pooler.*`; 207,936,768 at the
-    published size.
+    published size. With `items.transform` also `item_map.*` and `item_norm.*`.
     """
 
     grafts = frozenset({"transformer"})
-    fresh: ClassVar[tuple[str, ...]] = (*Transformer.fresh, "items", "item_layers", "cross_layers", "pooler")
+    fresh: ClassVar[tuple[str, ...]] = (
+        *Transformer.fresh, "items", "item_layers", "cross_layers", "pooler", "item_map", "item_norm",
+    )
     sizes = named_sizes(
         "layers width heads item_layers cross_layers", tiny=(2, 128, 2, 1, 1), mini=(4, 256, 4, 2, 2), small=(4, 512, 8, 2, 2),
         medium=(6, 512, 8, 3, 3), base=(9, 768, 12, 5, 5), large=(18, 1024, 16, 10, 10),
@@ -53,7 +57,7 @@ class CrossModal(Transformer):
         layers: Depth, width: Width, heads: Width,
         item_layers: OptionalDepth = 5,
         cross_layers: Depth = 5,
-        items: choices.Items = choices.Items(boxes=4, norm="terms"),
+        items: choices.TransformedItems = choices.TransformedItems(),
         feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
         max_length: Count = 512,
         segments: Natural = 2,
@@ -77,8 +81,11 @@ class CrossModal(Transformer):
             CrossLayer(made) for _ in range(cross_layers)
         )
         self.pooler = nn.Linear(width, width)
+        self.item_map = nn.Linear(width, width) if items.transform else None
+        self.item_norm = nn.LayerNorm(width, eps=norm_epsilon) if items.transform else None
         self.takes = self.takes | fields_of(items.set)
-        self.gives = {**self.gives, "item_hidden": StateKind("B R D", "order"), "pooled": StateKind("E D", "order")}
+        given = {"item_hidden": StateKind("B R D", "order"), "pooled": StateKind("E D", "order")}
+        self.gives = {**self.gives, **given, **({"item_transformed": given["item_hidden"]} if items.transform else {})}
         self.reset_parameters()
         self.items.reset_parameters()
         name_dropouts(self)
@@ -104,7 +111,7 @@ class CrossModal(Transformer):
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L) and of their items (B, R)."""
         require_order("cross_modal", given.get("order", "open"), "open")
-        below = (want - {"item_hidden", "pooled", "summary"}) | {"hidden"}
+        below = (want - {"item_hidden", "item_transformed", "pooled", "summary"}) | {"hidden"}
         states = super().forward(want=below, tokens=tokens, block=block, **given)
         rows = item_rows(self.items.items.set, tokens, item_vectors, items, item_length) or self._nothing(tokens)
         seen = rows.among()
@@ -121,6 +128,8 @@ class CrossModal(Transformer):
             states["layers"] = torch.cat([states["layers"], torch.stack(above)])
         found = pair.items if item_vectors is not None else pair.items[:, :0]
         made = {**states, "hidden": pair.text, "item_hidden": found}
+        if self.item_map is not None and self.item_norm is not None and "item_transformed" in want:
+            made["item_transformed"] = self.item_norm(F.gelu(self.item_map(found)))
         if want & {"summary", "pooled"}:
             made["summary"] = pair.text[:, 0] if summaries is None else pair.text.flatten(0, 1)[summaries]
             made["pooled"] = torch.tanh(self.pooler(made["summary"]))
@@ -151,6 +160,9 @@ class CrossModal(Transformer):
             layer.count_operations(items, rows.tokens, rows.length)
         for cross in self.cross_layers:
             cross.count_operations(counted, items, (size, rows))
+        if "item_transformed" in want:
+            items.maps(rows.tokens, self.item_map)
+            items.above(self.item_norm)
         counted.join(items)
         if "pooled" in want:
             counted.maps(size.rows, self.pooler)

@@ -118,6 +118,11 @@ class Network(nn.Module, ABC):
         """All tables of vectors that heads may tie to, by name: `tables`, and those of further inputs and of senses."""
         return self.tables
 
+    @property
+    def maps(self) -> Mapping[str, nn.Linear]:
+        """Linear maps of numbers that heads may tie to, by the name of what they read; by default there are none."""
+        return {}
+
     def __call__(self, **given: Any) -> Any:
         """`forward`, through the objects around the whole network, which a change has added (`blocks/around.py`)."""
         call: Callable[..., Any] = super().__call__

@@ -14,7 +14,7 @@ from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import AttentionInputs, Record
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.blocks.embeddings import residual_dtype
-from cloze.networks.blocks.items import AddedItems, ItemRows, Joined, fields_of, item_embeddings, item_rows
+from cloze.networks.blocks.items import AddedItems, ElementItems, ItemRows, Joined, fields_of, item_embeddings, item_rows
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility, visibility
@@ -76,6 +76,11 @@ class Visual(Transformer):
         self.reset_parameters()
         self.items.reset_parameters()
         name_dropouts(self)
+
+    @property
+    def maps(self) -> Mapping[str, nn.Linear]:
+        """The map of features, by the name of the set."""
+        return {} if isinstance(self.items, ElementItems) else {self.items.set: self.items.feature_map}
 
     def depth_groups(self) -> list[nn.Module]:
         """The embeddings of tokens and items, then the layers in order."""

@@ -23,6 +23,7 @@ from cloze.objectives.chosen import (
 from cloze.objectives.classify import Classify, classify
 from cloze.objectives.classify_span import ClassifySpan
 from cloze.objectives.contrast import Contrast
+from cloze.objectives.contrast_items import ContrastItems
 from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
 from cloze.objectives.crf_labelling import CrfLabelling, crf_labelling
 from cloze.objectives.embedding import Embedding
@@ -52,16 +53,17 @@ from cloze.objectives.span_extraction import SpanExtraction
 from cloze.objectives.stochastic_answer import StochasticAnswer
 from cloze.objectives.token_labelling import token_labelling
 from cloze.objectives.token_prediction import token_prediction
+from cloze.objectives.transport import Transport
 from cloze.objectives.triple_contrast import TripleContrast
 
 __all__ = [
-    "ActivationPenalty", "AnswerExtraction", "Arcs", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast",
+    "ActivationPenalty", "AnswerExtraction", "Arcs", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast", "ContrastItems",
     "CooccurrenceRegression", "CrfLabelling", "Embedding", "EntityPrediction", "Factorisation", "HierarchicalSoftmax",
     "LanguageModel", "LayerClassification", "LayerLabelling", "Linking", "Loss", "Margin", "MatchAttention", "MatchHidden",
     "MatchScores", "MixedClassification", "NegativeSampling", "Objective", "Outside", "PooledClassification", "Regress",
     "Sample", "SensePrediction", "SequenceLabelling", "Several", "SoftClassification", "SpanBoundary", "SpanExtraction",
     "StochasticAnswer", "TextChoice", "TextClassification", "TextPrediction", "TextRegression", "TextSeveral",
-    "TripleContrast", "WordLabelling", "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling",
+    "Transport", "TripleContrast", "WordLabelling", "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling",
     "label_prediction",
     "mixed_classification", "outside", "pooled_classification", "regress", "relation_prediction", "sampled_prediction",
     "sense_prediction", "sequence_labelling", "several", "soft_classification", "span_boundary", "token_labelling",

@@ -30,9 +30,9 @@ def dense_and_norm(width: int, transform: Transform) -> tuple[nn.Linear | None, 
     """The dense map of a transform and the norm behind it, if it has one; nothing without a transform."""
     if transform is None:
         return None, None
-    epsilon, biases = transform.norm_epsilon, transform.biases
-    first = dense(width, width, bias=biases)
-    return first, None if epsilon is None else nn.LayerNorm(width, eps=epsilon, bias=biases)
+    epsilon, biases, inner = transform.norm_epsilon, transform.biases, transform.times * width
+    first = dense(width, inner, bias=biases)
+    return first, None if epsilon is None else nn.LayerNorm(inner, eps=epsilon, bias=biases)
 
 
 def count_head(counted: Operations, head: nn.Module, rows: float) -> None:
@@ -58,7 +58,7 @@ class ClassHead(nn.Module):
         first, self.norm = dense_and_norm(width, transform)
         self.dense, self.pool = None if pool else first, first if pool else None
         self.dropout = dropout
-        self.output = dense(width, classes)
+        self.output = dense(width if transform is None else transform.times * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """(M, D) to (M, classes)."""
@@ -67,6 +67,32 @@ class ClassHead(nn.Module):
             x = transformed(first(x), self.transform)
         x = x if self.norm is None else self.norm(x)
         return self.output(self.dropout(x))
+
+
+class TurnedHead(nn.Module):
+    """[dense, transform, [norm,]] times a map of the network turned round, plus a bias: (M, D) to (M, C).
+
+    `source` (C to D) belongs to the network, which stores it.
+    """
+
+    def __init__(self, source: nn.Linear, transform: Transform) -> None:
+        super().__init__()
+        self.transform = None if transform is None else transform.kind
+        self.dense, self.norm = dense_and_norm(source.out_features, transform)
+        self.bias = nn.Parameter(torch.zeros(source.in_features))
+        self._tied = (source,)
+
+    @property
+    def weight(self) -> Tensor:
+        """(D, C)."""
+        return self._tied[0].weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(M, D) to (M, C)."""
+        if self.dense is not None and self.transform is not None:
+            x = transformed(self.dense(x), self.transform)
+        x = x if self.norm is None else self.norm(x)
+        return F.linear(x, self.weight.t(), self.bias)
 
 
 class VocabularyHead(nn.Module):

@@ -1,27 +1,72 @@
-"""Predict one or several numbers of a text from its summary."""
+"""Predict one or several numbers of a text from its summary, or of what stands at a position, such as a hidden region."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.batch import Batch
 from cloze.bounds import BelowOne, Count
+from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
+from cloze.networks.cost import Operations
+from cloze.objectives.heads import TurnedHead, count_head
 from cloze.objectives.objective import Loss, wide
 from cloze.objectives.summary import Read, SummaryValues, summary_head
 from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
 
+Deviation = Literal["squared", "smooth_l1", "kl"]
+
+
+def _divergence(scores: Tensor, values: Tensor) -> Tensor:
+    """KL(values ‖ softmax(scores)), (M,); the values of a row are divided by their sum, and zeros add nothing."""
+    shares = values.clamp(min=0)
+    shares = shares / shares.sum(-1, keepdim=True).clamp(min=torch.finfo(shares.dtype).tiny)
+    return (torch.special.xlogy(shares, shares) - shares * F.log_softmax(scores, -1)).sum(-1)
+
+
+#: The loss of each row (M,) from scores and values (M, C).
+_LOSSES: Mapping[Deviation, Callable[[Tensor, Tensor], Tensor]] = MappingProxyType({
+    "squared": lambda scores, values: (scores - values).square().mean(-1),
+    "smooth_l1": lambda scores, values: F.smooth_l1_loss(scores, values, reduction="none").mean(-1),
+    "kl": _divergence,
+})
+
 
 class Regress(SummaryValues):
-    """Sum of squared errors of `values/<set>` (M, C), averaged over the numbers of a text. Metric `distance`: the absolute
-    error."""
+    """Sum of the deviations of scores from `values/<set>` (M, C): squared or smooth absolute errors, averaged over the numbers of
+    a row, or the Kullback-Leibler divergence of the softmax of the scores from the values as shares of their sum.
+
+    Metric `distance`: the absolute error, of shares with `kl`."""
+
+    def __init__(self, head: nn.Module, *, set: str, reading: Read = "summary", deviation: Deviation = "squared") -> None:
+        super().__init__(head, set=set, reading=reading)
+        self.deviation = deviation
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in fp32; zero targets give a zero connected to the parameters."""
-        error = wide(scores) - self.target_values(batch).to(wide(scores).dtype)
-        distance = error.detach().abs().mean(-1)
-        return Loss(self.weighed(error.square().mean(-1), batch), {"distance": self.weighed(distance, batch)})
+        scores = wide(scores)
+        values = self.target_values(batch).to(scores.dtype)
+        found = scores.detach()
+        if self.deviation == "kl":
+            found = found.softmax(-1)
+        distance = (found - values).abs().mean(-1)
+        return Loss(
+            self.weighed(_LOSSES[self.deviation](scores, values), batch), {"distance": self.weighed(distance, batch)}
+        )
+
+    def count_operations(self, counted: Operations, batch: Batch) -> None:
+        """The head, for every target, and a map of the network to which it is tied."""
+        rows = batch[self.target_positions].shape[0]
+        count_head(counted, self, rows)
+        if isinstance(self.head, TurnedHead):
+            counted.weights(rows * self.head.weight.numel(), trained=self.head.weight.requires_grad)
 
 
 @register("objective", "regress")
@@ -31,25 +76,45 @@ def regress(
     numbers: Count = 1,
     mean: float = 0.0,
     reading: Read = "summary",
+    deviation: Deviation = "squared",
+    tied_map: str | None = None,
     pool: bool = False,
     transform: Transform = None,
     output_bias: bool = True,
     dropout: BelowOne = 0.0,
     width: Given[int],
     clock: Given[Clock],
+    maps: Given[Mapping[str, Any] | None] = None,
 ) -> Regress:
-    """The squared error of one or several `numbers` of a text, predicted from its summary by a linear map.
+    """One or several `numbers`, predicted by a linear map: of a text from its summary, or with `reading: hidden` of what stands
+    at each position of the set, such as the features of hidden regions (`read: item_hidden`).
 
+    `deviation` is the loss: squared errors, `smooth_l1` (LXMERT), or `kl`, where the softmax of the scores is compared with the
+    numbers as shares of their sum, such as a detector's classes (ViLBERT, UNITER).
     `reading: mean` reads the mean of a text's tokens, `concat` the last token, the maximum and the mean. Before the linear map
     come a pooler as in `relation_prediction` (`pool`) or a `transform` as in `classify`.
-    The bias of the output starts at `mean`, the mean of the labels.
+    The bias of the output starts at `mean`, the mean of the labels. `tied_map` names a map of the network that reads such
+    numbers: the output is then that map turned round, with a bias of its own (UNITER).
 
-    Parameters: `head.output.*`; with `pool` `head.pool.*`; with a transform `head.dense.*`, with a norm `head.norm.*`.
+    Parameters: `head.output.*`, with `tied_map` `head.bias`; with `pool` `head.pool.*`; with a transform `head.dense.*`, with a
+    norm `head.norm.*`.
     """
-    head = summary_head(
-        classes=numbers, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform,
-        output_bias=output_bias, reading=reading,
-    )
-    if output_bias:
-        nn.init.constant_(head.output.bias, mean)
-    return Regress(head, set=set, reading=reading)
+    if tied_map is None:
+        head: Any = summary_head(
+            classes=numbers, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform,
+            output_bias=output_bias, reading=reading,
+        )
+        if output_bias:
+            nn.init.constant_(head.output.bias, mean)
+        return Regress(head, set=set, reading=reading, deviation=deviation)
+    known = {} if maps is None else maps
+    if tied_map not in known:
+        has = ", ".join(known) or "none"
+        raise RecipeError(f"regress.tied_map: the network has no map {tied_map!r}; it has {has}. Leave tied_map out.")
+    source = known[tied_map]
+    if (source.in_features, source.out_features) != (numbers, width):
+        raise RecipeError(
+            f"regress.tied_map: the map {tied_map!r} goes from {source.in_features} numbers to width {source.out_features}; the "
+            f"head goes from width {width} to {numbers} numbers. Leave tied_map out."
+        )
+    return Regress(TurnedHead(source, transform), set=set, reading=reading, deviation=deviation)

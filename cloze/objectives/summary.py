@@ -19,7 +19,8 @@ from cloze.objectives.objective import Objective
 from cloze.objectives.pooled import pooled
 from cloze.objectives.transforms import Tanh, Transform
 
-Read = Literal["summary", "mean", "concat"]
+#: What is read of a text, or, with `hidden`, the states at positions.
+Read = Literal["summary", "mean", "concat", "hidden"]
 
 
 def reading_of(read: Read) -> str:
@@ -29,10 +30,12 @@ def reading_of(read: Read) -> str:
 
 def read_texts(readings: Mapping[str, Tensor], batch: Batch, read: Read) -> Tensor:
     """One vector of each text: `summary` (E, D), or of the tokens in `hidden` (B, L, D) the `mean` (B, D), or with `concat` the
-    last, the maximum and the mean (B, 3 D). Padding is excluded."""
+    last, the maximum and the mean (B, 3 D). Padding is excluded. With `hidden`, all states (B·L, D)."""
     if read == "summary":
         return readings["summary"]
     states = readings["hidden"]
+    if read == "hidden":
+        return states.flatten(0, -2)
     if read == "mean":
         return means(states, batch)
     everywhere = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
@@ -71,7 +74,7 @@ class SummaryValues(Objective):
         self.takes = frozenset({self.values, self.target_positions})
         self.optional = frozenset({self.weights, "block", "owner"})
         self.reads: tuple[str, ...] = (reading_of(reading),)
-        self.at: tuple[str, ...] = (self.target_positions,) if reading == "summary" else ()
+        self.at: tuple[str, ...] = (self.target_positions,) if reading in ("summary", "hidden") else ()
 
     def count(self, batch: Batch) -> Tensor:
         """The sum of weights; without weights, the number of targets."""

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cloze.bounds import Positive
+from cloze.bounds import Count, Positive
 from cloze.registry import PartMark, register
 
 #: The non-linearities after a head's dense map.
@@ -27,12 +27,14 @@ def transformed(x: Tensor, kind: Nonlinearity) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class _DenseMap:
-    """A layer norm follows the non-linearity if `norm_epsilon` is given; with `biases: false` neither has a bias."""
+    """A layer norm follows the non-linearity if `norm_epsilon` is given; with `biases: false` neither has a bias. The map makes
+    its input `times` as wide (2 in LXMERT's answers)."""
 
     kind: ClassVar[Nonlinearity]
 
     norm_epsilon: Positive | None = None
     biases: bool = True
+    times: Count = 1
 
 
 @register("transform", "gelu")

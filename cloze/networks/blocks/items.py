@@ -162,6 +162,11 @@ class ItemEmbeddings(nn.Module):
     def reset_parameters(self) -> None:
         """What the network's law of initial weights does not say."""
 
+    @property
+    def feature_map(self) -> nn.Linear:
+        """The map that reads features."""
+        raise NotImplementedError
+
     def begun(self, theirs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The values of own parameters, by name, that a checkpoint without items gives; the others are random."""
         return {}
@@ -187,6 +192,10 @@ class AppendedItems(ItemEmbeddings):
 
     def reset_parameters(self) -> None:
         self.vectors.reset_parameters()
+
+    @property
+    def feature_map(self) -> nn.Linear:
+        return self.vectors.features
 
     def join(
         self, embeddings: Embeddings, tokens: Tensor, vectors: Tensor | None, block: Tensor | None, rows: ItemRows | None
@@ -218,6 +227,10 @@ class ItemsWithTables(ItemEmbeddings):
             f"{name}.weight": theirs[f"embeddings.{name}.weight"] for name in ("positions", "segments")
             if f"embeddings.{name}.weight" in theirs
         }
+
+    @property
+    def feature_map(self) -> nn.Linear:
+        return self.features
 
     def join(
         self, embeddings: Embeddings, tokens: Tensor, vectors: Tensor | None, block: Tensor | None, rows: ItemRows | None
@@ -268,6 +281,10 @@ class ElementItems(ItemEmbeddings):
             nn.init.constant_(norm.weight, self.gain)
         nn.init.zeros_(self.hidden_features.weight)
 
+    @property
+    def feature_map(self) -> nn.Linear:
+        return self.map
+
     def join(
         self, embeddings: Embeddings, tokens: Tensor, vectors: Tensor | None, block: Tensor | None, rows: ItemRows | None
     ) -> Joined:
@@ -316,6 +333,10 @@ class AddedItems(ItemEmbeddings):
         super().__init__(items.set)
         self.map = nn.Linear(items.width, width)
         self.across, self.down = (nn.Embedding(items.places, items.width // 4) for _ in range(2))
+
+    @property
+    def feature_map(self) -> nn.Linear:
+        return self.map
 
     def join(
         self, embeddings: Embeddings, tokens: Tensor, vectors: Tensor | None, block: Tensor | None, rows: ItemRows | None

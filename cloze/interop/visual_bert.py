@@ -1,0 +1,97 @@
+"""VisualBERT ↔ transformers' `VisualBert*`.
+
+Source: VisualBERT (Li et al., 2019), uclanlp/visualbert. In transformers 1 stands for a caption that does not belong to the
+picture, in the recipe for one that does: the two outputs of that head are exchanged on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from cloze.interop import bert, encoder
+from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, ModelClass, Setting, add
+from cloze.interop.mapping import Facts, Line, Move
+from cloze.interop.model import Head
+
+
+class Exchanged(Move):
+    """The rows of two classes in the other order."""
+
+    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+        return (ours.flip(0),)
+
+    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+        return theirs[0].flip(0)
+
+
+def settings(*, layers: str, longest: str = "max_position_embeddings") -> tuple[Setting, ...]:
+    """The keys of config.json that networks of text and items share with BERT; `layers` is the key of the text's layers."""
+    return (
+        Setting("layers", layers, 12),
+        Setting("width", "hidden_size", 768),
+        Setting("heads", "num_attention_heads", 12),
+        Setting("feed_forward.inner", "intermediate_size", 3072),
+        Setting("max_length", longest, 512),
+        Setting("segments", "type_vocab_size", 2),
+        Setting("feed_forward.activation", "hidden_act", "gelu", ACTIVATIONS.__getitem__, ACTIVATIONS_BACK.__getitem__),
+        Setting("dropout.hidden", "hidden_dropout_prob", 0.1),
+        Setting("dropout.attention", "attention_probs_dropout_prob", 0.1),
+        Setting("initial.std", "initializer_range", 0.02),
+    )
+
+
+def masked_lm_objections(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+    """The reasons why a head is not that of masked words."""
+    named = {**arguments, "norm.epsilon": arguments["norm_epsilon"]}
+    return encoder.prediction_objections(head, named, arguments["feed_forward.activation"])
+
+
+def sizes(arguments: Mapping[str, Any]) -> dict[str, int]:
+    """P positions, F features."""
+    return {"P": arguments["max_length"], "F": arguments["items.width"]}
+
+
+MASKED_LM = replace(bert.MASKED_LM, objections=masked_lm_objections)
+MATCHED = replace(
+    bert.NEXT_SENTENCE,
+    role="matched",
+    lines=(bert.NEXT_SENTENCE.lines[0], Line("head.output.*", "cls.seq_relationship.*", "2 D", Exchanged())),
+    arguments=lambda config, tensors: {"classes": 2, "set": "match", "pool": True},
+)
+_VISUAL = "{base}embeddings.visual_"
+
+VISUAL_BERT = add(Architecture(
+    name="visual_bert",
+    title="VisualBERT",
+    part="visual",
+    settings=(
+        *settings(layers="num_hidden_layers"), Setting("norm_epsilon", "layer_norm_eps", 1e-12),
+        Setting("items.width", "visual_embedding_dim", 512),
+    ),
+    fixed={"items": "with_tables"},
+    assumed={"initial": "truncated", "initial.residual": "as_drawn", "initial.positions": None, "items.set": "regions"},
+    legal={"bypass_transformer": (False,)},
+    base="visual_bert.",
+    body=(
+        *encoder.body(), encoder.SEGMENTS,
+        Line("items.features.*", f"{_VISUAL}projection.*", "D F"),
+        Line("items.positions.weight", f"{_VISUAL}position_embeddings.weight", "P D"),
+        Line("items.segments.weight", f"{_VISUAL}token_type_embeddings.weight", "S D"),
+    ),
+    sizes=sizes,
+    heads=(MASKED_LM, MATCHED),
+    classes=(
+        ModelClass("VisualBertForPreTraining", frozenset({"masked_lm", "matched"}), "AutoModelForPreTraining"),
+        ModelClass("VisualBertModel", frozenset(), "AutoModel"),
+    ),
+    tokenizer_class="BertTokenizer",
+    reading=encoder.READING,
+    recipe=lambda model: "visualbert",
+    usual=lambda model, kind: 1,
+    ignored=encoder.IGNORED,
+    pooled=True,
+))

@@ -1,0 +1,69 @@
+"""Find the right item, such as a hidden frame, among those of the other targets of the batch: noise-contrastive estimation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+from cloze.bounds import Positive, Width
+from cloze.networks.cost import Operations
+from cloze.objectives.cross_entropy import cross_entropy_sum
+from cloze.objectives.heads import dense
+from cloze.objectives.objective import Loss, TargetsAtPositions
+from cloze.registry import Given, register
+
+
+@register("objective", "contrast_items")
+class ContrastItems(TargetsAtPositions):
+    """-log of the share of e^(query · key) of the target's own key among those of all targets of the batch (CBT; Sun et al.,
+    2019; UniVL; Luo et al., 2020).
+
+    The query is the state of an item at `positions/<set>`, the key its vector in `values/<set>` (M, C), both mapped to `project`
+    numbers; scores are divided by `temperature`. With N other targets, keys that tell nothing lose ln(N + 1). Rows must stay
+    together, because the targets of one are the negatives of others. Metric `correct`. Parameters: `head.query.*`, `head.key.*`.
+    """
+
+    scope: Literal["row", "batch", "step"] = "batch"
+    in_training_alone = True
+    reads = ("hidden",)
+    head: nn.ModuleDict
+
+    def __init__(
+        self, *, set: str = "features", numbers: Width = 2048, project: Width = 256, temperature: Positive = 1.0,
+        width: Given[int],
+    ) -> None:
+        super().__init__(set=set)
+        self.values = f"values/{set}"
+        self.takes = frozenset({self.values, self.target_positions})
+        self.at = (self.target_positions,)
+        self.temperature, self.project = temperature, project
+        self.head = nn.ModuleDict({"query": dense(width, project), "key": dense(numbers, project)})
+
+    def count_operations(self, counted: Operations, batch: Batch) -> None:
+        """Both maps, and the products of every query with every key."""
+        rows = len(batch[self.target_positions])
+        keys = counted.branch(live=False)
+        keys.maps(rows, self.head["key"])
+        counted.maps(rows, self.head["query"])
+        counted.join(keys)
+        counted.products(rows * rows * self.project)
+
+    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """(M, M): every query with every key; minus infinity at padding."""
+        rows = readings["hidden"].flatten(0, -2).index_select(0, batch[self.target_positions].long())
+        query, key = self.head["query"](rows), self.head["key"](batch[self.values].to(rows.dtype))
+        found = query @ key.t() / self.temperature
+        if self.weights not in batch:
+            return found
+        others = (batch[self.weights] == 0)[None] & ~torch.eye(len(found), dtype=torch.bool, device=found.device)
+        return found.masked_fill(others, float("-inf"))
+
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The sum of cross-entropies over the keys."""
+        own = torch.arange(len(scores), device=scores.device)
+        total, correct = cross_entropy_sum(scores, own, batch.get(self.weights))
+        return Loss(total, {"correct": correct})
