@@ -2,8 +2,8 @@
 
 A `Line` pairs one of our parameters with one or more of theirs. `{i}` stands for a layer, `{j}` and `{k}` for those of further
 stacks, `.*` for `.weight` and `.bias`, `{base}` for the prefix that transformers puts before the body of a model with heads
-(`bert.`). `shape` is our shape in letters: V vocabulary, D width, E width of the embeddings, I inner, P positions, S segments, C classes,
-and whatever `Architecture.sizes` adds; a bias has the first letter of its weight.
+(`bert.`). `shape` is our shape in letters: V vocabulary, D width, E width of the embeddings, I inner, P positions, S segments,
+C classes, and whatever `Architecture.sizes` adds; a bias has the first letter of its weight.
 """
 
 from __future__ import annotations
