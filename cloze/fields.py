@@ -141,6 +141,7 @@ for _field in (
     Field("owner", "B", "integer", "the record that a row was made from, where one record makes several rows: 0, 1, …"),
     Field("triple", "B 3", "integer", "a triple about the rows of an owner: which is the head, the number of the relation, "
           "which is the tail; -1 in a row that holds none"),
+    Field("relation_row", "B", "integer", "of the same triple: which row of the owner is the text of the relation; -1 for none"),
     Field("weights", "M", "float", "weight of each target; padding has weight 0", keyed=True, per="target"),
     Field("centers", "P", "integer", "flat position of the centre word of each pair (word, word near it)", per="column"),
     Field("contexts", "P", "integer", "flat position of the other word of each pair", per="column"),

@@ -1,4 +1,4 @@
-"""`cloze evaluate KG test.tsv --task link_prediction`: ranks of the right entities."""
+"""`cloze evaluate KG test.tsv --task link_prediction`, or `relation_prediction`: ranks of the right entities, or relations."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from cloze.errors import TaskError
 
 @dataclass(frozen=True, kw_only=True)
 class Links(Mode):
-    """Rank the entities of the facts in some files, and print the measures."""
+    """Rank the entities or the relations of the facts in some files, and print the measures."""
 
     purpose = "knowledge graphs"
     how = "--task link_prediction"
 
     task: Task = None
     known: Annotated[list[str] | None, typer.Option(help="Files of known facts, which are no wrong answers.")] = None
-    candidates: Annotated[str | None, typer.Option(help="Wrong entities per fact; default: all, KG-BERT: 100.")] = None
+    candidates: Annotated[str | None, typer.Option(help="Wrong answers per fact; default: all, KG-BERT: 100.")] = None
     graph: Annotated[str | None, typer.Option(help="The entities, for networks of texts.")] = None
     unknown: Unknown = "skip"
     seed: Seed = None
@@ -33,7 +33,7 @@ class Links(Mode):
     @classmethod
     def asked(cls, given: Mapping[str, Any]) -> bool:
         """Whether this is the task."""
-        return bool(given["task"] == "link_prediction")
+        return given["task"] in ("link_prediction", "relation_prediction")
 
     def run(self, checkpoint: Path, files: Sequence[str]) -> None:
         """Measure a checkpoint on files of facts."""
@@ -42,7 +42,7 @@ class Links(Mode):
         from cloze.assembly.build import load_checkpoint
         from cloze.cli.measures import show
         from cloze.decoding.progress import Progress
-        from cloze.tasks.link_prediction import SIDES, evaluate_links, read_questions
+        from cloze.tasks.link_prediction import TASKS, evaluate_links, read_questions
         from cloze.tasks.link_texts import scorer_of_any
 
         if not files:
@@ -52,21 +52,28 @@ class Links(Mode):
                 f"--unknown {self.unknown}: expected skip, or zero (facts with ids that were never trained count as last)."
             )
         asked_for = None if self.candidates is None else _count(self.candidates)
-        scorer = scorer_of_any(load_checkpoint(checkpoint, self.device), self.graph)
-        usual = scorer.usual if scorer.usual is not None and scorer.usual < len(scorer.entities) else None
+        scorer, columns = scorer_of_any(load_checkpoint(checkpoint, self.device), self.graph), TASKS[str(self.task)]
+        if not {column for _, column in columns} <= scorer.columns:
+            raise TaskError(
+                f"{checkpoint}: tells the relation of two entities, and scores no entities.\n"
+                f"  To rank relations: cloze evaluate {checkpoint} {files[0]} --task relation_prediction --graph GRAPH"
+            )
+        ranks_entities = self.task == "link_prediction"
+        usual = scorer.usual if ranks_entities and scorer.usual is not None and scorer.usual < len(scorer.entities) else None
         count = usual if self.candidates is None else asked_for
         if count is None and self.seed is not None:
             raise TaskError(
-                f"--seed {self.seed}: all entities are ranked, so nothing is drawn at random.\n"
+                f"--seed {self.seed}: all candidates are ranked, so nothing is drawn at random.\n"
                 "  Omit it, or draw the wrong entities: --candidates 100"
             )
         listed = [name for given in self.known or () for name in given.split(",") if name]
         asked = {file: read_questions(scorer, file, listed) for file in files}
         found = {}
         for file, questions in asked.items():
-            with Progress(len(SIDES) * len(questions.facts), "facts") as progress:
+            with Progress(len(columns) * len(questions.facts), "facts") as progress:
                 found[file] = evaluate_links(
-                    scorer, questions, candidates=count, last=self.unknown == "zero", seed=self.seed or 0, report=progress
+                    scorer, questions, asked=columns, candidates=count, last=self.unknown == "zero", seed=self.seed or 0,
+                    report=progress,
                 )
         if self.as_json:
             print(json.dumps({file: one.record() for file, one in found.items()}, indent=2, ensure_ascii=False))

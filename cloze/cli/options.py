@@ -12,6 +12,6 @@ Columns = Annotated[str | None, typer.Option(help="Column names, a,b,c, for file
 FileFormat = Annotated[str | None, typer.Option("--format", help="tsv, csv, jsonl, parquet; default: by file name.")]
 Quoting = Annotated[str, typer.Option(help="Quotes: auto, none, standard.")]
 Seed = Annotated[int | None, typer.Option(help="The seed of what is drawn at random; default: 0.")]
-Task = Annotated[str | None, typer.Option(help="One of several tasks; or link_prediction.")]
+Task = Annotated[str | None, typer.Option(help="One of several tasks; link_ or relation_prediction.")]
 Unknown = Annotated[str, typer.Option(help="Without a vector: skip, or zero.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

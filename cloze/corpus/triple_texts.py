@@ -40,6 +40,7 @@ class _Texts(GraphSource):
     """What both sources share: a graph becomes a store of the texts of its entities and relations."""
 
     keeps_empty: ClassVar[bool] = True
+    new_relations = False  # whether a held-out fact may have a relation that is not trained
 
     def texts(self, paths: Sequence[str | Path]) -> Iterable[str]:
         """The texts that a tokenizer is trained on if none is given."""
@@ -58,7 +59,7 @@ class _Texts(GraphSource):
         graph = read_graph(paths)
         if not len(graph):
             raise CorpusError(f"{where}: no triples.")
-        if isinstance(known, TripleStore):
+        if isinstance(known, TripleStore) and not self.new_relations:
             graph = _with_relations_of(graph, known, where)
         with TripleWriter(out, tokenizer, graph) as writer:
             writer.header["graph"] |= {"relation_ids": list(graph.relations), "texts": graph.entity_texts is not None}
@@ -86,10 +87,10 @@ class TripleTexts(_Texts):
     length: the length of the network's input; phases may set it instead. The longest text of a row loses its end.
 
     The row is the text of the head, its companions `relation` and `tail` are the others. `column/fact` is 1 for a fact and 0 for
-    a wrong triple. An entity or relation without a text is read as its id.
+    a wrong triple, `column/relation` the number of the relation. An entity or relation without a text is read as its id.
     """
 
-    gives = frozenset({*(f"{side}{name}" for side in _SIDES for name in _FIELDS), "column/fact", "document"})
+    gives = frozenset({*(f"{side}{name}" for side in _SIDES for name in _FIELDS), "column/fact", "column/relation", "document"})
 
     def __init__(self, *, negatives: Negatives | None = None, length: Count | None = None) -> None:
         super().__init__(negatives=Negatives(one_side=1) if negatives is None else negatives, length=length)
@@ -107,17 +108,23 @@ class EntityTexts(_Texts):
 
     negatives: wrong triples that go with every fact, each with another head or another tail.
     length: the length of the network's input; phases may set it instead.
+    relation_texts: one more row for every fact, the last, with the text of its relation.
 
     Every fact makes a row for its head, one for its tail and one for each entity that replaces them; `owner` is the fact of a
     row. `triple` (B, 3) holds the fact in the first row of its owner and the wrong triples in the next ones: which row of the
-    owner is the head, the number of the relation, and which row is the tail; -1 in the last row. An entity without a text is read
-    as its id.
+    owner is the head, the number of the relation, and which row is the tail; -1 in the rows left. With `relation_texts`,
+    `relation_row` (B,) is the row of the relation's text for each triple. An entity or relation without a text is read as its id.
     """
 
     gives = frozenset({*_FIELDS, "owner", "triple", "document"})
 
-    def __init__(self, *, negatives: Negatives | None = None, length: Count | None = None) -> None:
+    def __init__(
+        self, *, negatives: Negatives | None = None, length: Count | None = None, relation_texts: bool = False
+    ) -> None:
         super().__init__(negatives=Negatives(head=1, tail=1) if negatives is None else negatives, length=length)
+        self.relation_texts = self.new_relations = relation_texts
+        if relation_texts:
+            self.gives = self.gives | {"relation_row"}
         if self.negatives.count < 1:
             raise RecipeError("entity_texts.negatives: none; expected at least one, such as negatives: {head: 1, tail: 1}.")
 
@@ -240,16 +247,19 @@ class BoundTripleTexts(_BoundTexts):
             arrays |= {f"{side}{name}": value for name, value in found.items() if side == "" or name != "document"}
         arrays["document"] = self.facts[place]
         arrays["column/fact"] = (nth == 0).astype(np.int32)
+        arrays["column/relation"] = (triple[:, 1] - self.store.entities).astype(np.int32)
         return Rows(arrays, checked=True)
 
 
 class BoundEntityTexts(_BoundTexts):
     """Rows that are entities."""
 
+    source: EntityTexts
+
     @property
     def width(self) -> int:
-        """How many rows each fact makes: head, tail, and the entities that replace them."""
-        return 2 + self.source.negatives.count
+        """How many rows each fact makes: head, tail, the entities that replace them, and its relation if that is read."""
+        return 2 + self.source.negatives.count + self.source.relation_texts
 
     def widths(self, plan: TextPlan, items: Int64) -> Int64:
         """How many rows each item of a plan makes, (B,)."""
@@ -257,20 +267,20 @@ class BoundEntityTexts(_BoundTexts):
 
     def read(self, plan: TextPlan, items: Int64, want: frozenset[str]) -> Rows:
         """The rows of some items (B): `tokens` (B · width, L) int32, `length`, `document`, `owner` (the item of a row), `triple`
-        (B · width, 3) int32 and, if wanted, `word_start`."""
+        (B · width, 3) int32, with `relation_texts` `relation_row`, and, if wanted, `word_start`."""
         place, count, width = plan.order[items], self.source.negatives.count, self.width
         fact = self.store.triples[self.facts[place]].astype(np.int64)
         replaces_head, entity = self._corrupted(plan, place)
-        entities = np.concatenate([fact[:, [0, 2]], entity], axis=1)
+        texts = np.concatenate([fact[:, [0, 2]], entity, fact[:, [1] * self.source.relation_texts]], axis=1)
         triple = np.full((len(items), width, 3), -1, np.int32)
         triple[:, : count + 1, 1] = (fact[:, 1] - self.store.entities)[:, None]
-        new = np.arange(2, width)
+        new = np.arange(2, 2 + count)
         triple[:, 0, 0], triple[:, 0, 2] = 0, 1
         triple[:, 1 : count + 1, 0] = np.where(replaces_head, new, 0)
         triple[:, 1 : count + 1, 2] = np.where(replaces_head, 1, new)
-        rows = entities.reshape(-1)
+        rows = texts.reshape(-1)
         found = self._texts(rows, np.full(len(rows), plan.room), want)
-        return Rows({
-            **found, "document": np.repeat(self.facts[place], width), "owner": np.repeat(np.arange(len(items)), width),
-            "triple": triple.reshape(-1, 3),
-        }, checked=True)  # fmt: skip
+        found |= {"document": np.repeat(self.facts[place], width), "owner": np.repeat(np.arange(len(items)), width)}
+        if self.source.relation_texts:
+            found["relation_row"] = np.where(triple[:, :, 0] >= 0, np.int32(width - 1), np.int32(-1)).reshape(-1)
+        return Rows({**found, "triple": triple.reshape(-1, 3)}, checked=True)

@@ -177,7 +177,8 @@ def config_of(
         config["max_position_embeddings"] += (roles["[PAD]"]) + 1
     for name, table in choice.placed.items():
         if table.role in NAMED_ROLES:
-            words = list(labels or (f"LABEL_{i}" for i in range(model.heads[name].argument("classes"))))
+            named = labels or model.heads[name].arguments.get("relations")
+            words = list(named or (f"LABEL_{i}" for i in range(model.heads[name].argument("classes"))))
             config["id2label"] = {str(i): word for i, word in enumerate(words)}
             config["label2id"] = {word: i for i, word in enumerate(words)}
             config["classifier_dropout"] = model.heads[name].argument("dropout")

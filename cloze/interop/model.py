@@ -53,9 +53,10 @@ class Head:
         return next((lookup("transform", name)(**(arguments or {})) for name, arguments in named.items()), None)
 
 
-#: Objectives that share the head of a classifier but do not predict a single class → transformers' `problem_type`.
+#: Objectives that share the head of a classifier but learn something else or say more → transformers' `problem_type`.
 PROBLEMS: Mapping[str, str | None] = MappingProxyType({
     "regress": "regression", "several": "multi_label_classification", "soft_classification": None,
+    "relation_classification": None,
 })
 
 
@@ -70,8 +71,10 @@ def as_classifier(head: Head) -> Head:
         return head
     given = {name: head.argument(name) for name in ("set", "dropout", "transform", "output_bias")}
     given["classes"] = int(head.state["head.output.weight"].shape[0])
-    if head.argument("pool"):
+    if head.argument("pool") or "head.pool.weight" in head.state:
         pooled = {name: given[name] for name in ("set", "dropout", "classes")}
+        if head.argument("relations"):
+            pooled["relations"] = head.argument("relations")  # the names of the classes
         return Head("relation_prediction", {**pooled, "pool": True}, head.state, head.read)
     return Head("classify", {**given, "reading": head.argument("reading")}, head.state, head.read)
 

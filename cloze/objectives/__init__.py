@@ -41,7 +41,7 @@ from cloze.objectives.of_checkpoint import LanguageModel, LayerClassification, L
 from cloze.objectives.outside import Outside, outside
 from cloze.objectives.pooled import PooledClassification, pooled_classification
 from cloze.objectives.regress import Regress, regress
-from cloze.objectives.relation_prediction import relation_prediction
+from cloze.objectives.relation_prediction import RelationClassification, relation_classification, relation_prediction
 from cloze.objectives.sample import Sample
 from cloze.objectives.sampled import sampled_prediction
 from cloze.objectives.sense_prediction import SensePrediction, sense_prediction
@@ -57,15 +57,15 @@ from cloze.objectives.transport import Transport
 from cloze.objectives.triple_contrast import TripleContrast
 
 __all__ = [
-    "ActivationPenalty", "AnswerExtraction", "Arcs", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast", "ContrastItems",
-    "CooccurrenceRegression", "CrfLabelling", "Embedding", "EntityPrediction", "Factorisation", "HierarchicalSoftmax",
-    "LanguageModel", "LayerClassification", "LayerLabelling", "Linking", "Loss", "Margin", "MatchAttention", "MatchHidden",
-    "MatchScores", "MixedClassification", "NegativeSampling", "Objective", "Outside", "PooledClassification", "Regress",
-    "Sample", "SensePrediction", "SequenceLabelling", "Several", "SoftClassification", "SpanBoundary", "SpanExtraction",
-    "StochasticAnswer", "TextChoice", "TextClassification", "TextPrediction", "TextRegression", "TextSeveral",
-    "Transport", "TripleContrast", "WordLabelling", "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling",
-    "label_prediction",
-    "mixed_classification", "outside", "pooled_classification", "regress", "relation_prediction", "sampled_prediction",
+    "ActivationPenalty", "AnswerExtraction", "Arcs", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast",
+    "ContrastItems", "CooccurrenceRegression", "CrfLabelling", "Embedding", "EntityPrediction", "Factorisation",
+    "HierarchicalSoftmax", "LanguageModel", "LayerClassification", "LayerLabelling", "Linking", "Loss", "Margin",
+    "MatchAttention", "MatchHidden", "MatchScores", "MixedClassification", "NegativeSampling", "Objective", "Outside",
+    "PooledClassification", "Regress", "RelationClassification", "Sample", "SensePrediction", "SequenceLabelling",
+    "Several", "SoftClassification", "SpanBoundary", "SpanExtraction", "StochasticAnswer", "TextChoice",
+    "TextClassification", "TextPrediction", "TextRegression", "TextSeveral", "Transport", "TripleContrast", "WordLabelling",
+    "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling", "label_prediction", "mixed_classification",
+    "outside", "pooled_classification", "regress", "relation_classification", "relation_prediction", "sampled_prediction",
     "sense_prediction", "sequence_labelling", "several", "soft_classification", "span_boundary", "token_labelling",
     "token_prediction",
 ]

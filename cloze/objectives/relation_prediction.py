@@ -1,6 +1,8 @@
-"""Predict the relation of a pair, or the class of a text, from its summary: next sentence, swapped order, sentiment."""
+"""Predict the relation of a pair, or the class of a text, from its summary: next sentence, swapped order, relation of a graph."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from cloze.bounds import BelowOne, Count
 from cloze.networks.blocks.dropout import Dropout
@@ -29,3 +31,25 @@ def relation_prediction(
     transform = Tanh() if pool else None
     head = ClassHead(width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock), pool=True)
     return RelationPrediction(head, set=set)
+
+
+class RelationClassification(RelationPrediction):
+    """`RelationPrediction` whose classes are the relations of a graph; `relations` are their ids."""
+
+    def __init__(self, head: ClassHead, *, set: str, relations: Sequence[str]) -> None:
+        super().__init__(head, set=set)
+        self.relations = tuple(relations)
+
+
+@register("objective", "relation_classification")
+def relation_classification(
+    *, set: str = "relation", relations: list[str] | None = None, dropout: BelowOne = 0.1, width: Given[int], clock: Given[Clock],
+) -> RelationClassification:
+    """Which relation of a graph holds between two entities, from the summary of their texts (KG-BERT (b), Yao et al., 2019).
+
+    Cross-entropy over `relations`, the ids of the graph, which a run takes from it. The head is that of `relation_prediction`
+    with a pooler and a class for each of them.
+    """
+    classes = max(len(relations or ()), 2)
+    head = ClassHead(width=width, classes=classes, transform=Tanh(), dropout=Dropout(dropout, clock), pool=True)
+    return RelationClassification(head, set=set, relations=relations or ())

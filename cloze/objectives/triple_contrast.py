@@ -25,9 +25,10 @@ class TripleContrast(Objective):
     d(h, r, t) is the norm of h + r - t; h and t are the summaries (E, D) of the texts of entities, r is a row of the table of
     relations. Takes `owner` (E,) and `triple` (E, 3): the first triple of each owner is the fact, the others are wrong. The ½ is
     that of the authors' code; the paper has none. `relations` are the ids of the table's rows; a run takes them from the graph.
+    With `describe`, r is the summary of the relation's text, in the row `relation_row`, and there is no table (KEPLER-Rel).
 
     The loss is computed in 32 bits. Metric `correct`: the facts that are nearer than all their wrong triples. Parameters:
-    `head.weight`, uniform in ±(margin + 2) / D at the start.
+    `head.weight`, uniform in ±(margin + 2) / D at the start; none with `describe`.
 
     Differs: the authors' code encodes head and tail twice, with different dropout, and takes the mean of the two distances of the
     fact; here each text is encoded once.
@@ -35,16 +36,20 @@ class TripleContrast(Objective):
 
     likelihood = False
     of_records = True
-    head: nn.Embedding
+    head: nn.Module
 
     def __init__(
-        self, *, margin: Positive = 4.0, norm: Literal[1, 2] = 2, relations: list[str] | None = None, width: Given[int]
+        self, *, margin: Positive = 4.0, norm: Literal[1, 2] = 2, describe: bool = False, relations: list[str] | None = None,
+        width: Given[int],
     ) -> None:
         super().__init__()
-        self.margin, self.norm = margin, norm
+        self.margin, self.norm, self.describe, self.width = margin, norm, describe, width
         self.relations = tuple(relations or ())
         self.reads = ("summary",)
-        self.takes = frozenset({"owner", "triple"})
+        self.takes = frozenset({"owner", "triple"}) | ({"relation_row"} if describe else set())
+        if describe:
+            self.head = nn.Identity()
+            return
         self.head = nn.Embedding(max(len(self.relations), 1), width)
         nn.init.uniform_(self.head.weight, -(margin + _EPSILON) / width, (margin + _EPSILON) / width)
 
@@ -53,8 +58,8 @@ class TripleContrast(Objective):
         return _first(batch["owner"]).sum(dtype=torch.float32)
 
     def distances(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """d of vectors of entities (…, D) and numbers of relations (…), in 32 bits."""
-        return torch.linalg.vector_norm(wide(head) + wide(self.head(relation)) - wide(tail), ord=self.norm, dim=-1)
+        """d of vectors (…, D) of entities and relations, in 32 bits."""
+        return torch.linalg.vector_norm(wide(head) + wide(relation) - wide(tail), ord=self.norm, dim=-1)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The distances of all triples, (P,): those of an owner follow one another, its fact first."""
@@ -63,8 +68,9 @@ class TripleContrast(Objective):
         base = first.nonzero().view(-1)[first.long().cumsum(0) - 1]
         there = triple[:, 0] >= 0
         head, relation, tail = triple[there].unbind(1)
+        steps = vectors[base[there] + batch["relation_row"].long()[there]] if self.describe else self.head(relation)
         with torch.autocast(vectors.device.type, enabled=False):
-            return self.distances(vectors[base[there] + head], relation, vectors[base[there] + tail])
+            return self.distances(vectors[base[there] + head], steps, vectors[base[there] + tail])
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss and the metric."""

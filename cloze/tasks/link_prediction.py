@@ -1,4 +1,5 @@
-"""Link prediction: at which rank the right entity stands if the head or the tail of a fact is asked for.
+"""Link prediction: at which rank the right entity stands if the head or the tail of a fact is asked for. Relation prediction: at
+which rank the right relation stands between two entities.
 
 Every candidate that makes another known fact is left out (the filtered setting; Bordes et al., 2013, §4.1). Of candidates with
 equal scores, the right one stands in the middle, so a model that scores everything alike gains nothing.
@@ -10,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -28,30 +30,61 @@ Int64 = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 HITS = (1, 3, 10)
-SIDES: tuple[tuple[str, Literal[0, 2]], ...] = (("head", 0), ("tail", 2))
+Column = Literal[0, 1, 2]  # of a triple: head, relation, tail
+Asked = tuple[tuple[str, Column], ...]
+TASKS: Mapping[str, Asked] = MappingProxyType({
+    "link_prediction": (("head", 0), ("tail", 2)), "relation_prediction": (("relation", 1),),
+})
+SIDES = TASKS["link_prediction"]
 _SCORES = 1 << 24  # scores held at a time
 
 
 class LinkScorer(ABC):
     """A model that scores triples. `entities` and `relations` are the ids that it knows, by their numbers.
 
-    `usual` is how many random candidates are ranked unless the user says otherwise; None: all. `at_once` bounds the scores that
-    it is asked for together.
+    `usual` is how many random entities are ranked unless the user says otherwise; None: all. `at_once` bounds the scores that
+    it is asked for together. `columns` are those of a triple that it can be asked for.
     """
 
     usual: ClassVar[int | None] = None
     at_once: ClassVar[int] = _SCORES
+    columns: ClassVar[frozenset[Column]] = frozenset({0, 1, 2})
     entities: Sequence[str]
     relations: Sequence[str]
 
+    def names(self, column: Column) -> Sequence[str]:
+        """What may stand in a column: the relations, or the entities."""
+        return self.relations if column == 1 else self.entities
+
     @abstractmethod
-    def scores(self, triples: Int64, column: Literal[0, 2], candidates: Int64 | None) -> Tensor:
-        """The scores of triples (B, 3) with other entities in a column: those of `candidates` (B, C), or None: of every entity,
-        in order. The higher, the more plausible. (B, C)"""
+    def scores(self, triples: Int64, column: Column, candidates: Int64 | None) -> Tensor:
+        """The scores of triples (B, 3) with something else in a column: `candidates` (B, C), or None: everything that may stand
+        there, in order. The higher, the more plausible. (B, C)"""
 
 
-class VectorScorer(LinkScorer):
-    """Scores triples by the vectors of a graph: minus the distance between h + r and t."""
+class Translations(LinkScorer):
+    """Scores triples by vectors: minus the distance between h + r and t in a `norm`. `vectors` (E, D) are those of entities,
+    `steps` (R, D) those of relations."""
+
+    vectors: Tensor
+    steps: Tensor
+    norm: float
+
+    @torch.no_grad()
+    def scores(self, triples: Int64, column: Column, candidates: Int64 | None) -> Tensor:
+        """Minus the distances, (B, C)."""
+        numbers = torch.from_numpy(triples).to(self.vectors.device)
+        head, step, tail = self.vectors[numbers[:, 0]], self.steps[numbers[:, 1]], self.vectors[numbers[:, 2]]
+        wanted = (tail - step, tail - head, head + step)[column]
+        table = self.steps if column == 1 else self.vectors
+        if candidates is None:
+            return -torch.cdist(wanted, table, p=self.norm, compute_mode="donot_use_mm_for_euclid_dist")
+        rows = table[torch.from_numpy(candidates).to(table.device)]
+        return -torch.linalg.vector_norm(wanted[:, None] - rows, ord=self.norm, dim=2)
+
+
+class VectorScorer(Translations):
+    """Scores triples by the vectors of a graph."""
 
     def __init__(self, network: GraphVectors, spellings: Sequence[str]) -> None:
         first = int(network.first_relation)
@@ -59,16 +92,6 @@ class VectorScorer(LinkScorer):
         self.relations = tuple(name.removeprefix("relation:") for name in spellings[first:])
         self.norm, table = float(network.norm), network.vectors()
         self.vectors, self.steps = table[1:first], table[first:]
-
-    def scores(self, triples: Int64, column: Literal[0, 2], candidates: Int64 | None) -> Tensor:
-        """Minus the distances, (B, C)."""
-        head, relation, tail = torch.from_numpy(triples).to(self.vectors.device).unbind(1)
-        step = self.steps[relation]
-        wanted = self.vectors[tail] - step if column == 0 else self.vectors[head] + step
-        if candidates is None:
-            return -torch.cdist(wanted, self.vectors, p=self.norm, compute_mode="donot_use_mm_for_euclid_dist")
-        rows = self.vectors[torch.from_numpy(candidates).to(self.vectors.device)]
-        return -torch.linalg.vector_norm(wanted[:, None] - rows, ord=self.norm, dim=2)
 
 
 def scorer_of(loaded: Any) -> LinkScorer:
@@ -137,21 +160,25 @@ def read_questions(scorer: LinkScorer, path: str | Path, known: Sequence[str | P
 
 
 class KnownAnswers:
-    """The entities that make a known fact in one column, by what stands in the others."""
+    """What makes a known fact in one column, by what stands in the others; `width` is above all numbers."""
 
-    def __init__(self, known: Int64, column: Literal[0, 2], relations: int) -> None:
-        self.relations, self.fixed = relations, 2 - column
-        key = known[:, self.fixed] * relations + known[:, 1]
+    def __init__(self, known: Int64, column: Column, width: int) -> None:
+        self.width, self.column = width, column
+        key = self._key(known)
         order = np.argsort(key, kind="stable")
-        self.keys, self.entities = key[order], known[order, column]
+        self.keys, self.answers = key[order], known[order, column]
+
+    def _key(self, triples: Int64) -> Int64:
+        first, second = (triples[:, place] for place in range(3) if place != self.column)
+        return np.asarray(first * self.width + second)
 
     def of(self, triples: Int64) -> tuple[Int64, Int64]:
-        """Which row (M,) of some triples has which known entity (M,)."""
-        key = triples[:, self.fixed] * self.relations + triples[:, 1]
+        """Which row (M,) of some triples has which known answer (M,)."""
+        key = self._key(triples)
         start, stop = np.searchsorted(self.keys, key, "left"), np.searchsorted(self.keys, key, "right")
         row = np.repeat(np.arange(len(key)), stop - start)
         place = np.arange(len(row)) - np.repeat(np.cumsum(stop - start) - (stop - start), stop - start) + start[row]
-        return row, self.entities[place]
+        return row, self.answers[place]
 
 
 def rank(scores: Tensor, right: Tensor) -> Floats:
@@ -164,15 +191,15 @@ def rank(scores: Tensor, right: Tensor) -> Floats:
 
 @torch.no_grad()
 def ranks(
-    scorer: LinkScorer, questions: Questions, column: Literal[0, 2], *, candidates: int | None, seed: int = 0,
+    scorer: LinkScorer, questions: Questions, column: Column, *, candidates: int | None, seed: int = 0,
     report: Report = lambda done: None,
 ) -> tuple[Floats, Int64]:
-    """The filtered rank of the right entity of every fact in a column, and the number of candidates that are ranked, (N,) each.
+    """The filtered rank of what is right in a column of every fact, and the number of candidates that are ranked, (N,) each.
 
-    `candidates`: so many wrong entities, drawn for each fact by `seed` from those that make no known fact; None: all.
+    `candidates`: so many wrong ones, drawn for each fact by `seed` from those that make no known fact; None: all.
     """
-    answers = KnownAnswers(questions.known, column, len(scorer.relations))
-    size = len(scorer.entities)
+    answers = KnownAnswers(questions.known, column, max(len(scorer.entities), len(scorer.relations)))
+    size = len(scorer.names(column))
     step = max(1, scorer.at_once // (size if candidates is None else candidates + 1))
     found, numbers = [], []
     for low in range(0, len(questions.facts), step):
@@ -194,9 +221,9 @@ def ranks(
 
 
 def _drawn(
-    row: Int64, known: Int64, right: Int64, size: int, count: int, seed: int, first: int, column: int
+    row: Int64, known: Int64, right: Int64, size: int, count: int, seed: int, first: int, column: Column
 ) -> Int64:
-    """The right entity of each fact (B,) and `count` different ones that make no known fact, (B, 1 + count)."""
+    """What is right for each fact (B,) and `count` different others that make no known fact, (B, 1 + count)."""
     made = np.empty((len(right), 1 + count), np.int64)
     made[:, 0] = right
     bounds = np.searchsorted(row, np.arange(len(right) + 1))
@@ -206,7 +233,7 @@ def _drawn(
         free = np.flatnonzero(left)
         if len(free) < count:
             raise TaskError(
-                f"--candidates {count}: only {len(free):,} entities make no known fact with the rest of some triple. "
+                f"--candidates {count}: only {len(free):,} {_kind(column)} make no known fact with the rest of some triple. "
                 "Give fewer, or all."
             )
         made[place, 1:] = free[rng.permutation(len(free), seed, "candidates", column, first + place)[:count]]
@@ -214,16 +241,16 @@ def _drawn(
 
 
 def evaluate_links(
-    scorer: LinkScorer, questions: Questions, *, candidates: int | None = None, last: bool = False, seed: int = 0,
-    report: Report = lambda done: None,
+    scorer: LinkScorer, questions: Questions, *, asked: Asked = SIDES, candidates: int | None = None, last: bool = False,
+    seed: int = 0, report: Report = lambda done: None,
 ) -> Evaluation:
-    """Mean rank, mean reciprocal rank and hits over both sides of every fact, and of each side; as a baseline those of a model
-    that scores everything alike. With `last`, facts with unknown ids count as the last of all entities."""
+    """Mean rank, mean reciprocal rank and hits over all columns that are asked for of every fact, and of each; as a baseline
+    those of a model that scores everything alike. With `last`, facts with unknown ids count as the last of all."""
     by_side: dict[str, tuple[Floats, Floats]] = {}
-    for name, column in SIDES:
+    for name, column in asked:
         found, numbers = ranks(scorer, questions, column, candidates=candidates, seed=seed, report=report)
         if last and questions.unknown:
-            worst = float(len(scorer.entities))
+            worst = float(len(scorer.names(column)))
             found = np.append(found, np.full(questions.unknown, worst))
             numbers = np.append(numbers, np.full(questions.unknown, int(worst)))
         by_side[name] = found, (numbers + 1) / 2
@@ -231,11 +258,18 @@ def evaluate_links(
     rows: list[Mapping[str, Any]] = [{"side": name, **measures(found)} for name, (found, _) in by_side.items()]
     remarks = [] if last else list(questions.remarks)
     if candidates is not None:
-        remarks.append(f"ranked among {candidates} random entities: not comparable with ranks among all {len(scorer.entities):,}")
+        whole = asked[0][1]
+        remarks.append(
+            f"ranked among {candidates} random {_kind(whole)}: not comparable with ranks among all {len(scorer.names(whole)):,}"
+        )
     return Evaluation(
-        examples=len(every) // 2, metrics=measures(every), baseline={"always": "the same score", **measures(alike)},
+        examples=len(every) // len(asked), metrics=measures(every), baseline={"always": "the same score", **measures(alike)},
         remarks=tuple(remarks), report=rows,
     )
+
+
+def _kind(column: Column) -> str:
+    return "relations" if column == 1 else "entities"
 
 
 def measures(found: Floats) -> dict[str, float]:

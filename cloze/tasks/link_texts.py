@@ -1,10 +1,11 @@
-"""Link prediction by text: networks that read the texts of a graph score triples (KG-BERT) or encode entities (KEPLER)."""
+"""Link prediction by text: networks that read the texts of a graph score triples or tell relations (KG-BERT), or encode entities
+(KEPLER)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,91 +18,108 @@ from cloze.decoding.layout import Framed, Layout
 from cloze.decoding.reader import Reader, bound, evaluating
 from cloze.errors import TaskError
 from cloze.exercises.frame import split_template
+from cloze.objectives.relation_prediction import RelationClassification
 from cloze.objectives.triple_contrast import TripleContrast
-from cloze.tasks.link_prediction import LinkScorer, scorer_of
+from cloze.tasks.link_prediction import Column, LinkScorer, Translations, scorer_of
 
 Int64 = NDArray[np.int64]
 
-_COMPANIONS = {"relation": "B", "tail": "C"}  # in the template that the network was trained with
+_PLACES = ("A", "relation", "tail")  # what the template of training calls the columns of a triple
 _BATCH = 64
 
 
-class TripleReader(LinkScorer):
+class _TextScorer(LinkScorer):
+    """Reads the texts of a triple in the `frame` of training, and scores them by the head of that name."""
+
+    def __init__(self, loaded: Any, graph: Graph, frame: Mapping[str, Any], head: str) -> None:
+        self.reader = Reader.of(loaded)
+        self.entities, self.relations = graph.entities, graph.relations
+        self.head = bound(loaded.heads[head], loaded.reads.get(head))
+        template = frame["template"]
+        self.placed = [column for column, name in enumerate(_PLACES) if f"{{{name}}}" in template]
+        for letter, column in zip("ABC", self.placed, strict=False):
+            template = template.replace(f"{{{_PLACES[column]}}}", f"{{{letter}}}")
+        self.layout = Layout(template, loaded.tokenizer, frame.get("segments") or ())
+        lengths = [one.get("length") for one in _parts(loaded.recipe, "triple_texts")]
+        self.length = min([n for n in (*lengths, self.reader.max_length) if n is not None], default=None)
+        ids = self.reader.ids(graph.texts)
+        self.texts, self.links = ids[: len(graph.entities)], ids[len(graph.entities) :]
+
+    @torch.no_grad()
+    def read(self, triples: Int64, outputs: int) -> Tensor:
+        """The scores of the head for triples (B, 3), (B, outputs)."""
+        known = (self.texts, self.links, self.texts)
+        rows = [
+            self.layout([known[column][triple[column]] for column in self.placed], max_length=self.length)
+            for triple in triples.tolist()
+        ]
+        found = torch.empty(len(rows), outputs)
+        for some, states, batch in _read(self.reader, rows, self.head.reads):
+            everything = torch.arange(len(some), device=self.reader.device)
+            found[torch.from_numpy(some)] = self.reader.scores(self.head, states, batch, everything).float().cpu()
+        return found
+
+
+class TripleReader(_TextScorer):
     """Scores triples by reading each of them: the log-odds that it is a fact (KG-BERT).
 
-    Every candidate is a forward pass, so by default only 100 are ranked.
+    Every candidate is a forward pass, so by default only 100 entities are ranked.
     """
 
     usual = 100
     at_once = 16 * (usual + 1)
 
-    def __init__(self, loaded: Any, graph: Graph) -> None:
-        frame, head = _framed(loaded), _judge(loaded)
-        assert frame is not None and head is not None  # `scorer_of_any` has seen them
-        self.reader = Reader.of(loaded)
-        self.entities, self.relations = graph.entities, graph.relations
-        self.head = bound(loaded.heads[head], loaded.reads.get(head))
-        template = frame["template"]
-        for companion, letter in _COMPANIONS.items():
-            template = template.replace(f"{{{companion}}}", f"{{{letter}}}")
-        self.layout = Layout(template, loaded.tokenizer, frame.get("segments") or ())
-        lengths = [one.get("length") for one in _parts(loaded.recipe, "triple_texts")]
-        self.length = min([n for n in (*lengths, self.reader.max_length) if n is not None], default=None)
-        ids = self.reader.ids(graph.texts)
-        self.names, self.links = ids[: len(graph.entities)], ids[len(graph.entities) :]
-
-    @torch.no_grad()
-    def scores(self, triples: Int64, column: Literal[0, 2], candidates: Int64 | None) -> Tensor:
+    def scores(self, triples: Int64, column: Column, candidates: Int64 | None) -> Tensor:
         """The log-odds, (B, C)."""
-        chosen = np.tile(np.arange(len(self.entities)), (len(triples), 1)) if candidates is None else candidates
+        chosen = np.tile(np.arange(len(self.names(column))), (len(triples), 1)) if candidates is None else candidates
         asked = np.repeat(triples, chosen.shape[1], axis=0)
         asked[:, column] = chosen.reshape(-1)
-        rows = [
-            self.layout([self.names[head], self.links[relation], self.names[tail]], max_length=self.length)
-            for head, relation, tail in asked.tolist()
-        ]
-        found = torch.empty(len(rows))
-        for some, states, batch in _read(self.reader, rows, self.head.reads):
-            everything = torch.arange(len(some), device=self.reader.device)
-            scores = self.reader.scores(self.head, states, batch, everything)
-            found[torch.from_numpy(some)] = (scores[:, 1] - scores[:, 0]).float().cpu()
-        return found.view(chosen.shape)
+        found = self.read(asked, 2)
+        return (found[:, 1] - found[:, 0]).view(chosen.shape)
 
 
-class DescriptionReader(LinkScorer):
-    """Scores triples by the summaries of their entities' texts and the vectors of relations: minus the distance (KEPLER).
+class RelationReader(_TextScorer):
+    """Scores the relations between two entities whose texts it reads (KG-BERT for relation prediction). It knows the relations
+    that it was trained on."""
 
-    Each entity is read once, whether training has seen it or not.
+    columns: ClassVar[frozenset[Column]] = frozenset({1})
+
+    def __init__(self, loaded: Any, graph: Graph, frame: Mapping[str, Any], head: str) -> None:
+        super().__init__(loaded, graph, frame, head)
+        self.relations = loaded.heads[head].relations
+
+    def scores(self, triples: Int64, column: Column, candidates: Int64 | None) -> Tensor:
+        """The scores of relations, (B, C)."""
+        found = self.read(triples, len(self.relations))
+        return found if candidates is None else found.gather(1, torch.from_numpy(candidates))
+
+
+class DescriptionReader(Translations):
+    """Scores triples by the summaries of their entities' texts and the vectors of relations, or the summaries of their texts
+    (KEPLER).
+
+    Each text is read once, whether training has seen it or not.
     """
 
     def __init__(self, loaded: Any, graph: Graph) -> None:
         name = next(name for name, head in loaded.heads.items() if isinstance(head, TripleContrast))
         self.head, reader = loaded.heads[name], Reader.of(loaded)
-        self.entities, self.relations = graph.entities, self.head.relations
-        reads = bound(self.head, loaded.reads.get(name)).reads
-        rows = reader.encode(graph.texts[: len(graph.entities)])
-        vectors = torch.empty(len(rows), self.head.head.embedding_dim)
+        self.entities, self.norm = graph.entities, float(self.head.norm)
+        self.relations = graph.relations if self.head.describe else self.head.relations
+        reads, count = bound(self.head, loaded.reads.get(name)).reads, len(graph.entities)
+        rows = reader.encode(graph.texts if self.head.describe else graph.texts[:count])
+        found = torch.empty(len(rows), self.head.width)
         for some, states, _ in _read(reader, rows, reads):
-            vectors[torch.from_numpy(some)] = states[reads[0]].float().cpu()
-        self.vectors = vectors.to(reader.device)
-
-    @torch.no_grad()
-    def scores(self, triples: Int64, column: Literal[0, 2], candidates: Int64 | None) -> Tensor:
-        """Minus the distances, (B, C)."""
-        head, relation, tail = torch.from_numpy(triples).to(self.vectors.device).unbind(1)
-        step = self.head.head(relation).float()
-        wanted = self.vectors[tail] - step if column == 0 else self.vectors[head] + step
-        if candidates is None:
-            norm = float(self.head.norm)
-            return -torch.cdist(wanted, self.vectors, p=norm, compute_mode="donot_use_mm_for_euclid_dist")
-        rows = self.vectors[torch.from_numpy(candidates).to(self.vectors.device)]
-        return -torch.linalg.vector_norm(wanted[:, None] - rows, ord=self.head.norm, dim=2)
+            found[torch.from_numpy(some)] = states[reads[0]].float().cpu()
+        self.vectors = found[:count].to(reader.device)
+        self.steps = found[count:].to(reader.device) if self.head.describe else self.head.head.weight.detach().float()
 
 
 def scorer_of_any(loaded: Any, graph: str | Path | None) -> LinkScorer:
     """The scorer of a checkpoint. `graph` names the entities that are ranked and their texts, for a network that reads texts."""
     describes = any(isinstance(head, TripleContrast) for head in loaded.heads.values())
-    if not describes and (_framed(loaded) is None or _judge(loaded) is None):
+    frame, head = _framed(loaded), _judge(loaded)
+    if not describes and (frame is None or head is None):
         scorer = scorer_of(loaded)
         if graph is not None:
             raise TaskError(f"{loaded.folder}: ranks the entities that it was trained on: omit --graph.")
@@ -113,7 +131,10 @@ def scorer_of_any(loaded: Any, graph: str | Path | None) -> LinkScorer:
             "--out GRAPH"
         )
     found = read_graph([graph])
-    return DescriptionReader(loaded, found) if describes else TripleReader(loaded, found)
+    if frame is None or head is None:
+        return DescriptionReader(loaded, found)
+    tells = isinstance(loaded.heads[head], RelationClassification)
+    return (RelationReader if tells else TripleReader)(loaded, found, frame, head)
 
 
 @torch.no_grad()
@@ -128,16 +149,16 @@ def _read(reader: Reader, rows: Sequence[Framed], want: Sequence[str]) -> Iterat
 
 
 def _framed(loaded: Any) -> Mapping[str, Any] | None:
-    """The frame around head, relation and tail that the checkpoint was trained with."""
+    """The frame around head, relation and tail, or head and tail, that the checkpoint was trained with."""
     for frame in _parts(loaded.recipe, "frame"):
         named = {text for kind, text in split_template(str(frame.get("template", ""))) if kind == "part"}
-        if named == {"A", *_COMPANIONS}:
+        if named in (set(_PLACES), {"A", "tail"}):
             return frame
     return None
 
 
 def _judge(loaded: Any) -> str | None:
-    """The name of the head that says whether a triple is a fact."""
+    """The name of the head that says whether a triple is a fact, or which relation it has."""
     return next((name for name, head in loaded.heads.items() if head.kind == "relation_prediction"), None)
 
 

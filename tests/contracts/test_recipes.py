@@ -63,6 +63,7 @@ def chance(objective: ObjectiveSpec, vocabulary: int, rows: int) -> float:
         "outside": 2,
         "token_labelling": objective.part.arguments.get("classes", 2),
         "relation_prediction": objective.part.arguments.get("classes", 2),
+        "relation_classification": len(objective.part.arguments.get("relations") or "ab"),
     }
     return math.log(choices[objective.part.name])
 
@@ -117,6 +118,12 @@ def squares_at_start(objective: Any, batch: Batch, answers: float) -> float:
     return float(objective.values(counts, *(ids.unbind(1) if ids.dim() > 1 else [ids])).square().sum()) / answers
 
 
+def triples_at_start(objective: Any) -> float:
+    """All triples are as long as their relation: next to nothing, or the length √D of a normed summary."""
+    off = abs((objective.width**0.5 if objective.describe else 0.0) - objective.margin)
+    return float(0.5 * off + math.log1p(math.exp(-off)))
+
+
 def senses_at_start(objective: Any, batch: Batch, answers: float) -> float:
     """All senses are equally likely: ln S - ln |A| that one of the allowed is right, and ln S for their mean."""
     allowed = objective.allowed[batch["targets/sense"].long()].sum(1).double()
@@ -133,7 +140,7 @@ OWN_START: dict[str, Callable[[Any, Batch, float], float]] = {
     "sense_prediction": senses_at_start,
     "label_prediction": lambda objective, batch, answers: math.log(len(objective.head.weight)),
     # Untrained summaries lie near each other: distances are next to nothing, and log σ(margin) counts ½ either way.
-    "triple_contrast": lambda objective, batch, answers: 0.5 * objective.margin + math.log1p(math.exp(-objective.margin)),
+    "triple_contrast": lambda objective, batch, answers: triples_at_start(objective),
 }
 
 #: Random facts are as far as wrong triples on the average only.

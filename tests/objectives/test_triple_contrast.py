@@ -46,10 +46,8 @@ def test_fact_and_wrong_triples_count_half_each() -> None:
 def test_the_norm_may_be_one_and_relations_move_the_head() -> None:
     objective = made(norm=1)
     nothing, tail = torch.zeros(2), torch.tensor([3.0, 4.0])
-    assert objective.distances(nothing, torch.tensor(0), tail).item() == 7.0
-    with torch.no_grad():
-        objective.head.weight.copy_(torch.tensor([[3.0, 4.0]]))
-    assert objective.distances(nothing, torch.tensor(0), tail).item() == 0.0
+    assert objective.distances(nothing, nothing, tail).item() == 7.0
+    assert objective.distances(nothing, tail, tail).item() == 0.0
 
 
 def test_facts_are_counted_and_losses_of_a_batch_are_the_sum_of_theirs() -> None:
@@ -75,3 +73,15 @@ def test_the_loss_is_computed_in_32_bits() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
         found = made()({"summary": vectors}, batch())
     assert found.total.dtype == torch.float32 and float(found.total) == pytest.approx(0.01815, abs=5e-6)
+
+
+def test_described_relations_are_the_summaries_of_their_rows() -> None:
+    objective = TripleContrast(margin=1.0, describe=True, width=2)
+    assert not list(objective.parameters()) and "relation_row" in objective.takes
+    given = batch(facts=2, wrong=1)
+    triple = torch.cat([torch.cat([given["triple"][3 * n : 3 * n + 3], torch.full((1, 3), -1)]) for n in range(2)])
+    rows = Batch({
+        "owner": torch.arange(2).repeat_interleave(4), "triple": triple, "relation_row": torch.where(triple[:, 0] >= 0, 3, -1),
+    })
+    vectors = torch.tensor([[0.0, 0.0], [3.0, 4.0], [9.0, 4.0], [3.0, 4.0]] * 2)  # head, tail, wrong tail, relation
+    assert objective.scores({"summary": vectors}, rows).tolist() == [0.0, 6.0, 0.0, 6.0]

@@ -142,7 +142,7 @@ def test_a_graph_is_trained_and_ranked_by_the_commands(tmp_path: Path, capsys: p
     assert main([*asked, "--candidates", "few"]) == 2
     assert "--candidates few: expected all" in capsys.readouterr().err
     assert main([*asked, "--seed", "1"]) == 2
-    assert "--seed 1: all entities are ranked, so nothing is drawn at random." in capsys.readouterr().err
+    assert "--seed 1: all candidates are ranked, so nothing is drawn at random." in capsys.readouterr().err
     assert main(["show", str(run)]) == 0
     shown = capsys.readouterr().out
     assert f"cloze evaluate {run} TEST.tsv --task link_prediction" in shown and "--similarity" not in shown

@@ -55,7 +55,7 @@ def test_kg_bert_scores_triples_as_transformers_does(kg_bert: Path) -> None:
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([tokens]), token_type_ids=torch.tensor([segments])).logits[0]
         assert float(score) == pytest.approx(float(logits[1] - logits[0]), abs=1e-4)
-        row = scorer.layout([scorer.names[0], scorer.links[1], scorer.names[tail]], max_length=scorer.length)
+        row = scorer.layout([scorer.texts[0], scorer.links[1], scorer.texts[tail]], max_length=scorer.length)
         with torch.no_grad():
             batch = reader.batch([row])
             both = reader.scores(scorer.head, reader.states(batch, scorer.head.reads), batch, torch.arange(1))[0]
@@ -150,3 +150,37 @@ def test_a_checkpoint_that_reads_no_graph_is_refused(kepler: Path, tmp_path: Pat
     run = trained("transe", tmp_path / "run", "--corpus", str(FACTS))
     assert main(["evaluate", str(run), str(FACTS), "--task", "link_prediction", "--graph", str(FACTS)]) == 2
     assert "ranks the entities that it was trained on: omit --graph" in capsys.readouterr().err
+
+
+def test_kepler_whose_relations_have_texts_ranks_a_relation_that_training_never_saw(tmp_path: Path, capsys: Capture) -> None:
+    text = ["--corpus", str(SAMPLES / "english.txt"), "--bind", f"facts={FACTS}"]
+    run = trained("kepler-rel", tmp_path / "run", *text)
+    (tmp_path / "new.tsv").write_text("N2\tlies near\tN1\n")
+    capsys.readouterr()
+    asked = ["--graph", str(tmp_path / "new.tsv"), "--json"]
+    assert main(["evaluate", str(run), str(tmp_path / "new.tsv"), "--task", "link_prediction", *asked]) == 0
+    scorer = scorer_of_any(load_checkpoint(run), tmp_path / "new.tsv")
+    assert isinstance(scorer, DescriptionReader) and scorer.relations == ("lies near",)
+    (step,) = scorer.steps
+    place = {name: number for number, name in enumerate(scorer.entities)}
+    fact = np.array([[place["N2"], 0, place["N1"]]])
+    expected = -torch.linalg.vector_norm(scorer.vectors[place["N2"]] + step - scorer.vectors[place["N1"]])
+    for column in (0, 1, 2):
+        torch.testing.assert_close(scorer.scores(fact, column, fact[:, [column]])[0, 0], expected)  # type: ignore[arg-type]
+
+
+def test_kg_bert_learns_which_relation_two_entities_have(tmp_path: Path, capsys: Capture) -> None:
+    facts = [f"{a} {n}\tof {b}\t{b} {n}" for n in range(8) for a, b in (("cat", "dog"), ("sun", "moon"))]
+    (tmp_path / "facts.tsv").write_text("".join(f"{fact}\n" for fact in facts))
+    values = [word for one in ("length=12", "training.batch=16", "training.held_out=0.0", "training.rate.peak=1e-3",
+                               "network.dropout=0.0", "objectives[0].dropout=0.0") for word in ("--set", one)]
+    words = ["pretrain", "kg-bert-relations", "--size", "tiny", "--budget", "20steps", "--as-published", "--quiet", *values]
+    assert main([*words, "--corpus", str(tmp_path / "facts.tsv"), "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    asked = ["evaluate", str(tmp_path / "run"), str(tmp_path / "facts.tsv"), "--graph", str(tmp_path / "facts.tsv")]
+    assert main([*asked, "--task", "relation_prediction", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out.partition("\nhint")[0]).values()
+    assert found["metrics"]["hits@1"] == 1.0 and found["baseline"]["mean_rank"] == 1.5 and found["examples"] == 16
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["id2label"] == {"0": "of dog", "1": "of moon"}
+    assert main([*asked, "--task", "link_prediction"]) == 2
+    assert "tells the relation of two entities, and scores no entities.\n  To rank relations:" in capsys.readouterr().err
