@@ -28,12 +28,16 @@ from cloze.transfer.vocabulary import STARTS
 Say = Callable[[str], None]
 
 
-def begin_with(step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: Tokenizer, *, say: Say = print) -> None:
+def begin_with(
+    step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: Tokenizer, *, say: Say = print,
+    drawn: Callable[[], Step] | None = None,
+) -> None:
     """Load the weights of a checkpoint into the network `label`, and into those of its heads that the checkpoint has.
 
     The `change`s of the network adapt the checkpoint's tensors to it. A head takes the weights of the checkpoint's head with the
     same state name and part. A head of another shape (other classes) starts at random, or is refused if nothing would train it.
-    So do modules that the network has in addition (`Network.fresh`); one line says what starts at random.
+    So do modules that the network has in addition (`Network.fresh`); one line says what starts at random. `drawn` builds the step
+    with random weights, for a network that was built without (`filled` of `build_step`).
 
     Raises:
         CheckpointError: the network, the tokenizer, or a head that is never trained does not fit.
@@ -55,6 +59,8 @@ def begin_with(step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: 
     for change in changes:
         theirs = change.weights(theirs, transition)
     new = fresh_parts(network, theirs)
+    if new and drawn is not None:
+        network.load_state_dict(drawn().networks[label].state_dict())
     theirs = completed(network, theirs)
     require_fit(
         network, Side(spec.part.name, plain(spec.part.arguments)), theirs,
@@ -156,15 +162,15 @@ def borrowed_parts(recipe: Recipe) -> frozenset[str]:
 
 def load_origins(
     step: Step, recipe: Recipe, origins: Mapping[str, Path], tokenizer: Tokenizer, *, resumes: bool, say: Say,
-    tables: Mapping[str, Any] = MappingProxyType({}),
+    tables: Mapping[str, Any] = MappingProxyType({}), drawn: Callable[[], Step] | None = None,
 ) -> None:
     """Load every network that comes from a checkpoint; if the run resumes, only those that its own checkpoints do not hold.
 
-    `tables` are those of `make_tables`.
+    `tables` are those of `make_tables`, `drawn` is as in `begin_with`.
     """
     never = borrowed(recipe)
     for label, folder in origins.items():
         if not resumes or label in never:
             reading = reading_of(label, tables)
             own = tokenizer if reading is None else reading.tokenizer
-            begin_with(step, recipe, label, folder, own, say=(lambda text: None) if resumes else say)
+            begin_with(step, recipe, label, folder, own, say=(lambda text: None) if resumes else say, drawn=drawn)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,10 @@ def prepare(
     rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     require_one_process(loaded, step, ranks)
     phases = with_dropouts(phases, loaded, step, vocab_size=chosen.size, **given)
-    load_origins(step, loaded, begin, chosen, resumes=bool(Checkpoints(out).steps()), say=say, tables=tables)
+    load_origins(
+        step, loaded, begin, chosen, resumes=bool(Checkpoints(out).steps()), say=say, tables=tables,
+        drawn=partial(build_step, loaded, vocab_size=chosen.size, seed=seed, **given),
+    )
     data = build_data(loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled, tables=tables)
     if aside:
         put_aside(data, loaded, aside, chosen, step, seed=seed, compiled=compiled, tables=tables)

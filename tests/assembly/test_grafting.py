@@ -77,6 +77,8 @@ def test_a_larger_network_starts_from_a_plain_one_and_one_line_says_what_is_new(
     listed = ", ".join(f"{part} ({count:,})" for part, count in sorted(counts.items(), key=lambda item: -item[1]))
     (line,) = [line for line in grafted[1] if "start fresh" in line]
     assert line == f"{base}: has no weights for {sum(counts.values()):,} parameters, which start fresh: {listed}."
+    drawn = {name: tensor for name, tensor in mine.items() if name.startswith("ngram") and tensor.dim() == 2}
+    assert drawn and all(0.01 < float(tensor[1:].std()) < 0.1 for tensor in drawn.values())
 
 
 def test_the_heads_of_the_checkpoint_come_along_and_its_tokenizer_is_taken(base: Path, grafted: tuple[Path, list[str]]) -> None:
