@@ -24,12 +24,13 @@ from cloze.transfer.lora import LoRA
 from cloze.transfer.prefix import Prefix
 from cloze.transfer.prompt import SoftPrompt
 from cloze.transfer.replace_layers import ReplaceLayers
+from cloze.transfer.train_linker import TrainLinker
 from cloze.transfer.unfreezing import Alone, Chain, Gradual, Sequential
 from cloze.transfer.vocabulary import Vocabulary, matched_rows, transfer_rows
 
 __all__ = [
     "Adapters", "Alone", "Arguments", "Chain", "Change", "Divide", "DropSegments", "Factors", "Features", "Fuse", "Gradual",
     "Heads", "KeepLayers", "KnowledgeAdapter", "LoRA", "PfeifferAdapters", "Prefix", "Progressive", "ReplaceLayers", "Sequential",
-    "Shape", "SoftPrompt", "Transition", "TuneTrunk", "Vocabulary", "encoder_only", "expand_vocabulary", "linear_map",
-    "matched_rows", "stacks_of", "transfer_rows",
+    "Shape", "SoftPrompt", "TrainLinker", "Transition", "TuneTrunk", "Vocabulary", "encoder_only", "expand_vocabulary",
+    "linear_map", "matched_rows", "stacks_of", "transfer_rows",
 ]

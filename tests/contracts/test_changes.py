@@ -51,6 +51,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "quantise": {"bits": 4},
     "quantise_activations": {"bits": 12, "outputs": []},
     "sparsify": {"share": 0.5},
+    "train_linker": {},
     "tune_trunk": {},
     "vocabulary": {},
 }
@@ -70,6 +71,9 @@ REFUSED = (
         "knowledge_adapter",
         "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove word2vec-cbow ib-bert",
         r"knowledge_adapter: \w+ is not a Transformer encoder. Use adapters",
+    ),
+    (
+        "train_linker", " ".join(name for name in SYSTEMS if name != "knowbert"), r"train_linker: \w+ has no entity linker",
     ),
     ("tune_trunk", " ".join(SYSTEMS), r"tune_trunk: \w+ has no knowledge adapters"),
     ("fuse", "t5-small", "fuse: the recipe has no network 'bert' of known width"),

@@ -11,8 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cloze.assembly.load import load_recipe
 from cloze.errors import RecipeError
 from cloze.networks import Clock, LinkedTransformer
+from cloze.transfer import TrainLinker
 from tests.making import network_of
 
 VOCABULARY, LENGTH, WIDTH = 11, 6, 4
@@ -176,3 +178,14 @@ def test_a_text_without_names_does_not_read_those_of_another() -> None:
 def test_arguments_that_do_not_fit_are_refused(changed: dict[str, Any], told: str) -> None:
     with pytest.raises(RecipeError, match=told):
         build(**changed)
+
+
+def test_the_linker_is_trained_alone_where_a_recipe_says_so() -> None:
+    network = build()
+    TrainLinker().apply(network)
+    trained = {name.partition(".")[0] for name, parameter in network.named_parameters() if parameter.requires_grad}
+    assert trained == {"linker"} and all(p.requires_grad for p in network.linker.parameters())
+    linker, joint = (stage.recipe for stage in load_recipe("knowbert-staged").stages)
+    assert [change.name for change in linker.exported.change] == ["train_linker"] and not joint.exported.change
+    assert {name: entry.odds for name, entry in linker.entries.items()} == {"text": 0.0, "links": 1.0}
+    assert {name: entry.odds for name, entry in joint.entries.items()} == {"text": 4.0, "links": 1.0}
