@@ -22,8 +22,8 @@ Kind = Literal["integer", "float", "boolean"]
 #: What a value belongs to, which determines how `collate` lays it out in a batch:
 #: a row or anything else that stays as it is; a token, padded, and moved by `Rows.splice`; a pair of tokens of one row, true for
 #: all of them if the field is absent; a target, listed with its position; a column of its row, which becomes a flat position; a
-#: link, whose column and item become flat positions.
-Per = Literal["row", "token", "pair", "target", "column", "link"]
+#: link, whose column and item become flat positions; an item of its row, padded to the most items that a row of the batch has.
+Per = Literal["row", "token", "pair", "target", "column", "link", "item"]
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,13 @@ for _field in (
     Field("inputs", "B L", "integer", "further ids summed into the embedding: language, task, …", keyed=True, per="token"),
     Field("vectors", "B L D", "float", "used instead of the token embedding; a view without tokens has them alone", per="token"),
     Field("condition", "B D", "float", "the vector that a decoder writes a row from"),
-    Field("items", "B R", "integer", "items linked to the tokens: entities, n-grams, regions", keyed=True),
+    Field("items", "B R", "integer", "items of the row: entities and n-grams, which are linked to tokens; of items with vectors, "
+          "such as regions of a picture, an array of whole numbers, such as items/regions/class; items/regions/masked is 1 where "
+          "`mask_items` has chosen the item", keyed=True, per="item"),
+    Field("item_vectors", "B R D", "float", "vectors of the items of the row, such as features of the regions of a picture, "
+          "item_vectors/regions; further arrays of numbers are item_vectors/regions/boxes (B, R, 5: x1 y1 x2 y2 and area, as "
+          "shares of the picture), item_vectors/regions/score (B, R, 1)", keyed=True, per="item"),
+    Field("item_length", "B", "integer", "how many items of a set the row has; what follows is padding", keyed=True),
     Field("links", "E 2", "integer", "pairs (position of a token, position of an item)", keyed=True, per="link"),
     Field("targets", "M", "integer", "what an objective must predict, as ids", keyed=True, per="target"),
     Field("positions", "M", "integer", "where each target stands: flat index into the state that is read; of spans (M, K), the "
@@ -154,6 +160,10 @@ for _field in (
     Field("parts", "B P 2", "integer", "start and stop of each part of the row, before it is framed", travels=False),
     Field("special", "B L", "boolean", "inserted by the frame, not part of the text", travels=False, per="token", inserted=1),
     Field("masked", "B L", "boolean", "chosen by `mask`", travels=False, per="token"),
+    Field("mismatched", "B", "boolean", "a text or the items of the row are those of another row", travels=False),
+    Field("item_originals", "B R D", "float", "item_vectors before `mask_items`", keyed=True, travels=False, per="item"),
+    Field("item_positions", "B K", "integer", "item_positions/<items>/<set>: which item of its row each target of the set is "
+          "about, -1 for none; it becomes positions/<set>", keyed=True, travels=False),
     Field("favour", "B L", "float", "how many times as often as others a token is masked", travels=False, per="token",
           inserted=1),
     Field("original", "B L", "integer", "the ids before corruption", travels=False, per="token"),

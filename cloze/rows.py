@@ -14,7 +14,7 @@ from cloze.errors import RecipeError
 
 Array = NDArray[Any]
 
-_COLUMNS = ("positions", "links", "centers", "contexts")  # -1 for none
+_COLUMNS = ("positions", "item_positions", "links", "centers", "contexts")  # -1 for none
 
 
 class Inserted(NamedTuple):

@@ -1,4 +1,5 @@
-"""Puts facts about labelled text and graphs into the recipe: the number of classes of a head, the mean of numbers, relations."""
+"""Puts facts about labelled text, items and graphs into the recipe: the number of classes of a head, the mean of numbers, the
+width of features, relations."""
 
 from __future__ import annotations
 
@@ -8,20 +9,55 @@ from typing import Any
 
 from cloze.assembly.build import build_part
 from cloze.assembly.parts import builder_of
-from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, Recipe
+from cloze.assembly.recipe import EntrySpec, NetworkSpec, ObjectiveSpec, Recipe
 from cloze.corpus import RecordStore, Store, TripleStore
+from cloze.corpus.items import ItemArray
+from cloze.corpus.items.store import FEATURES
 from cloze.errors import TaskError, counted
 from cloze.registry import parameters
 
 
 def with_classes(recipe: Recipe, stores: Mapping[str, Store]) -> Recipe:
-    """The recipe with facts about its labelled text or its graph, for the objectives that need them: the number of `classes` or
-    `spans`, the `mean`, or the ids of the `relations`.
+    """The recipe with facts about its labelled text, its items or its graph, for the parts that need them.
 
-    Labelled text with fewer than two classes is a `TaskError`.
+    Objectives get the number of `classes` or `spans`, the `mean`, the ids of the `relations`, or the `outputs`, how many numbers
+    an item has; networks with an argument `item_width` get that of the features they read. Labelled text with fewer than two
+    classes is a `TaskError`.
     """
     entries = {name: _entry(recipe, entry, stores[entry.source]) for name, entry in recipe.entries.items()}
-    return recipe if entries == dict(recipe.entries) else replace(recipe, entries=entries)
+    made = recipe if entries == dict(recipe.entries) else replace(recipe, entries=entries)
+    widths = {name: kinds[FEATURES].width for name, kinds in _kinds(stores).items() if FEATURES in kinds}
+    networks = {name: _network(network, widths) for name, network in made.networks.items()}
+    return made if networks == dict(made.networks) else replace(made, networks=networks)
+
+
+def _kinds(stores: Mapping[str, Store]) -> dict[str, Mapping[str, ItemArray]]:
+    """The arrays of the sets of items of all stores."""
+    found = [store.items for store in stores.values() if isinstance(store, RecordStore) and store.items is not None]
+    return {name: one.kinds for items in found for name, one in items.sets.items()}
+
+
+def _network(network: NetworkSpec, widths: Mapping[str, int]) -> NetworkSpec:
+    """A network that reads the items of its argument `items` with the width that these have."""
+    if network.part is None or "item_width" not in network.part.arguments:
+        return network
+    width = widths.get(str(network.part.arguments.get("items", "regions")))
+    if width is None:
+        return network
+    return replace(network, part=replace(network.part, arguments={**network.part.arguments, "item_width": width}))
+
+
+def _item_arguments(entry: EntrySpec, store: Store) -> dict[str, dict[str, Any]]:
+    """For each set of targets that `ask_items` makes: how many classes or numbers the items have."""
+    found: dict[str, dict[str, Any]] = {}
+    for edit in entry.exercise:
+        if edit.part.name == "ask_items" and isinstance(store, RecordStore) and store.items is not None:
+            asked = build_part(edit.part)
+            one = store.items.sets.get(asked.items)
+            if one is not None and asked.array in one.kinds:
+                known = {"classes": one.classes[asked.array]} if asked.whole else {"outputs": one.kinds[asked.array].width}
+                found[asked.name] = known
+    return found
 
 
 def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str, dict[str, Any]]:
@@ -43,7 +79,7 @@ def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str,
 
 
 def _entry(recipe: Recipe, entry: EntrySpec, store: Store) -> EntrySpec:
-    known = _head_arguments(recipe, entry, store)
+    known = {**_head_arguments(recipe, entry, store), **_item_arguments(entry, store)}
     graph = {"relations": store.relation_ids} if isinstance(store, TripleStore) and store.relation_ids else {}
     passes = tuple(
         replace(run, objectives=tuple(_objective(spec, {**known.get(str(spec.set), {}), **graph}) for spec in run.objectives))

@@ -53,6 +53,7 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
     length = rows["length"] if "length" in rows else np.zeros(rows.count, np.int32)
     inside = before(length, rows.width if layout.packed else layout.width)
     lay = _packed(layout, inside) if layout.packed else _padded(inside)
+    items = _most_items(rows, layout)
     out: Arrays = {}
     for name, value in rows.items():
         field = fields.find(name)
@@ -68,6 +69,8 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
             out[name] = (layout.base[:, None] + value)[value >= 0]
         elif field.per == "link":
             out[name] = _links(value, rows[f"items/{fields.split(name).set}"].shape[1], layout)
+        elif field.per == "item":
+            out[name] = value[:, : items.get(items_of(name), value.shape[1])]
         elif field.per == "row":
             out[name] = value
     if layout.packed:
@@ -81,8 +84,21 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
         out["block"] = inside.astype(np.int32)
     if "summary" in rows:
         out["summaries"] = layout.base + rows["summary"]
-    out.update(_targets(rows, layout))
+    out.update(_targets(rows, layout, items))
     return out
+
+
+def items_of(name: str) -> str:
+    """The set of items that a field is about: `regions` of item_vectors/regions and of items/regions/class."""
+    return fields.split(name).set.partition("/")[0]
+
+
+def _most_items(rows: Rows, layout: Layout) -> dict[str, int]:
+    """How many items of each set the arrays of the batch have room for: the most that a row has, and at least one."""
+    found = {items_of(name): value for name, value in rows.items() if name.startswith("item_length/")}
+    if found and layout.packed:
+        raise RecipeError("packing puts several examples into a row, in which their items would be mixed: write packing: false.")
+    return {name: max(1, int(length.max(initial=0))) for name, length in found.items()}
 
 
 def _padded(inside: NDArray[np.bool_]) -> Lay:
@@ -132,32 +148,50 @@ def _links(pairs: NDArray[Any], items: int, layout: Layout) -> NDArray[np.int64]
     return np.stack([layout.base[example] + token, example * items + item], axis=1).astype(np.int64)
 
 
-def _targets(rows: Rows, layout: Layout) -> Arrays:
-    """`targets` or `values`, `positions` and `weights` of every set, flattened to the targets that exist."""
+def _targets(rows: Rows, layout: Layout, items: Mapping[str, int]) -> Arrays:
+    """`targets` or `values`, `positions` and `weights` of every set, flattened to the targets that exist. Targets of items have
+    positions in (rows, `items`), all others in (rows, tokens)."""
     out: Arrays = {}
+    placed = _placed(rows, layout, items)
+    positions: Any
     present: Any  # which targets exist: an index of the targets of a set
     for name, targets in rows.items():
         view, field, chosen = fields.split(name)
         if field not in ("targets", "values") or view != "main":
             continue
-        spans = field == "targets" and targets.ndim == 1 and rows.get(f"positions/{chosen}", targets).ndim == 2
+        positions, base = placed.get(chosen, (None, layout.base))
+        spans = field == "targets" and targets.ndim == 1 and positions is not None and positions.ndim == 2
         if spans:  # both ends of a span must exist
-            positions = rows[f"positions/{chosen}"]
             present = (positions >= 0).all(1) & (targets >= 0)
             out[name] = targets[present]
-            out[f"positions/{chosen}"] = (layout.base[:, None] + positions)[present]
-        elif targets.ndim == 1 or field == "values":  # of the whole row; `positions`, if given, is -1 where the row has no target
-            present = rows[f"positions/{chosen}"] >= 0 if f"positions/{chosen}" in rows else slice(None)
+            out[f"positions/{chosen}"] = (base[:, None] + positions)[present]
+        elif targets.ndim == 1 or field == "values" and targets.ndim == 2:
+            # of the whole row; `positions`, if given, is -1 where the row has no target
+            present = slice(None) if positions is None else positions >= 0
             out[name] = targets[present]
             out[f"positions/{chosen}"] = np.arange(len(targets), dtype=np.int64)[present]
         else:
-            positions = rows[f"positions/{chosen}"]
             present = positions >= 0
             out[name] = targets[present]
-            out[f"positions/{chosen}"] = (layout.base[:, None] + positions)[present]
+            out[f"positions/{chosen}"] = (base[:, None] + positions)[present]
         if f"weights/{chosen}" in rows:
             out[f"weights/{chosen}"] = rows[f"weights/{chosen}"][present]
     return out
+
+
+def _placed(
+    rows: Rows, layout: Layout, items: Mapping[str, int]
+) -> dict[str, tuple[NDArray[Any], NDArray[np.int64]]]:
+    """For each set of targets with positions: these within their rows, -1 for none, and where each row begins (B,)."""
+    found: dict[str, tuple[NDArray[Any], NDArray[np.int64]]] = {}
+    for name, value in rows.items():
+        view, field, chosen = fields.split(name)
+        if view == "main" and field == "positions":
+            found[chosen] = value, layout.base
+        elif view == "main" and field == "item_positions":
+            own, _, chosen = chosen.partition("/")
+            found[chosen] = value, np.arange(len(value), dtype=np.int64) * items[own]
+    return found
 
 
 def pad_targets(arrays: Mapping[str, NDArray[Any]], multiple: int) -> Arrays:

@@ -7,6 +7,7 @@ Contract: tests/contracts/test_edits.py walks the registry.
 from cloze.exercises import (
     answer,
     arcs,
+    ask_items,
     ask_links,
     body_first,
     boundaries,
@@ -26,8 +27,10 @@ from cloze.exercises import (
     label,
     link,
     mask,
+    mask_items,
     match,
     mismatch,
+    mismatch_items,
     only,
     order,
     pair,
@@ -59,9 +62,10 @@ from cloze.exercises.exercise import Exercise
 from cloze.exercises.facts import TokenFacts
 
 __all__ = [
-    "Edit", "Exercise", "TokenFacts", "answer", "arcs", "ask_links", "body_first", "boundaries", "bring", "close", "copy",
-    "corrupt", "corrupt_items", "cut", "delete", "distance", "favour", "frame", "hide", "inject", "inverse_cloze", "label",
-    "link", "mask", "match", "mismatch", "only", "order", "pair", "pair_half", "permutation", "permute", "predict",
-    "predict_items", "predict_labels", "predict_senses", "reference", "reorder", "replace_mentions", "retokenize", "rotate",
-    "separate", "show", "shuffle", "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows",
+    "Edit", "Exercise", "TokenFacts", "answer", "arcs", "ask_items", "ask_links", "body_first", "boundaries", "bring",
+    "close", "copy", "corrupt", "corrupt_items", "cut", "delete", "distance", "favour", "frame", "hide", "inject",
+    "inverse_cloze", "label", "link", "mask", "mask_items", "match", "mismatch", "mismatch_items", "only", "order", "pair",
+    "pair_half", "permutation", "permute", "predict", "predict_items", "predict_labels", "predict_senses", "reference",
+    "reorder", "replace_mentions", "retokenize", "rotate", "separate", "show", "shuffle", "split_words", "spread",
+    "subsample", "summarise", "unanswered", "value", "windows",
 ]

@@ -96,6 +96,7 @@ class Exercise:
         self.row_room = self.room if row_room is None else row_room
         self._views = {"main"} | {name for p in edits for name in (p.view, p.made)}
         self.wants = self._wants()
+        self._companions = {fields.split(name).view for name in self.wants} - self._views
         self._dead: list[frozenset[str]] = []
         gone: set[str] = set()
         for place, p in enumerate(self.edits):
@@ -160,4 +161,7 @@ class Exercise:
                 draw = draw.take(rows["owner"])
             if dead:
                 rows = rows.without(*dead)
+        if self._companions:  # a source may give more of a companion than was wanted: all items of its picture
+            left = [name for name in rows if fields.split(name).view in self._companions and name not in self._keep]
+            rows = rows.without(*left) if left else rows
         return rows

@@ -31,6 +31,9 @@ class Label(Edit):
     has no target. `of: texts` makes one target for two texts: `positions/<set>` (B, 4) are the first and the last token of each
     text, and a row without a token of one of them has no target. Put `label` before `frame` where it gives positions, so that
     they move with the tokens; the units of a layer move by themselves, and `of: around` stands after `frame`.
+
+    `unless: mismatched`, of rows: a row whose label is unknown, or that `mismatch` or `mismatch_items` has given a wrong text or
+    wrong items, has no target: `positions/<set>` (B,) is -1 there.
     """
 
     set: str = "label"
@@ -38,6 +41,7 @@ class Label(Edit):
     column: str = "label"
     layer: str | None = None
     only: Literal["all", "masked"] = "all"
+    unless: Literal["never", "mismatched"] = "never"
 
     def __post_init__(self) -> None:
         if (self.layer is not None) != (self.of in ("units", "tokens", "around")):
@@ -46,6 +50,8 @@ class Label(Edit):
             )
         if self.only != "all" and self.layer is None:
             raise RecipeError(f"label: only: {self.only} is for the units of an annotation layer; name it with layer.")
+        if self.unless != "never" and self.of != "row":
+            raise RecipeError(f"label: unless: {self.unless} is for labels of: row, not of: {self.of}.")
 
     @property
     def takes(self) -> frozenset[str]:
@@ -54,20 +60,27 @@ class Label(Edit):
             return frozenset(own | ({"masked"} if self.only == "masked" else set()))
         column = f"column/{self.column}"
         taken = {"texts": "parts"}.get(self.of, self.of)
-        return frozenset({column} if self.of == "row" else {column, taken, "tokens"})
+        if self.of == "row":
+            return frozenset({column, "mismatched"} if self.unless == "mismatched" else {column})
+        return frozenset({column, taken, "tokens"})
 
     @property
     def gives(self) -> frozenset[str]:
         sets = (self.set, f"{self.set}_right") if self.of == "around" else (self.set,)
-        fields = ("targets",) if self.of == "row" else ("targets", "positions")
+        fields = ("targets",) if self.of == "row" and self.unless == "never" else ("targets", "positions")
         return frozenset(f"{field}/{name}" for field in fields for name in sets)
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         if self.layer is not None:
             return self._of_layer(rows, self.layer)
         labels = rows[f"column/{self.column}"]
-        if self.of == "row":
+        if self.of == "row" and self.unless == "never":
             return rows.having_all({f"targets/{self.set}": labels})
+        if self.of == "row":
+            real = ~rows["mismatched"] & (labels >= 0)
+            return rows.having_all({
+                f"targets/{self.set}": np.where(real, labels, 0), f"positions/{self.set}": np.where(real, 0, -1).astype(np.int32),
+            })  # fmt: skip
         if self.of == "spans":
             return rows.having_all({f"targets/{self.set}": labels, f"positions/{self.set}": rows["spans"]})
         if self.of == "texts":

@@ -22,8 +22,8 @@ class Mismatch(Edit):
     """With probability `rate`, replace the companion `of` by the companion `wrong` (paraphrase
     classification of Unicoder, Huang et al., 2019).
 
-    Gives the resulting companion and `targets/<set>` (B,): 1 for a pair that belongs together, 0 for a wrong one. A field
-    that only one of the two companions has is dropped, because it would describe the other text.
+    Gives the resulting companion, `targets/<set>` (B,), 1 for a pair that belongs together and 0 for a wrong one, and
+    `mismatched`. A field that only one of the two companions has is dropped, because it would describe the other text.
     """
 
     of: str = "translation"
@@ -53,21 +53,24 @@ class Mismatch(Edit):
 
     @property
     def gives(self) -> frozenset[str]:
-        return frozenset({f"{self.of}.tokens", f"{self.of}.length", f"targets/{self.set}"})
+        return frozenset({f"{self.of}.tokens", f"{self.of}.length", f"targets/{self.set}", "mismatched"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         changed = draw.uniform("mismatch") < self.rate
         right, wrong = rows.view(self.of), rows.view(self.wrong)
-        shown = {name: _chosen(changed, wrong[name], value) for name, value in right.items() if name in wrong}
+        shown = {name: chosen(changed, wrong[name], value) for name, value in right.items() if name in wrong}
         return rows.with_view(self.of, Rows(shown, checked=True)).having_all(
-            {f"targets/{self.set}": (~changed).astype(np.int32)}
+            {f"targets/{self.set}": (~changed).astype(np.int32), "mismatched": changed}
         )
 
 
-def _chosen(changed: NDArray[np.bool_], there: NDArray[Any], here: NDArray[Any]) -> NDArray[Any]:
-    """(B,) or (B, L): rows of `there` where `changed`, of `here` elsewhere; as wide as the wider of the two."""
+def chosen(changed: NDArray[np.bool_], there: NDArray[Any], here: NDArray[Any]) -> NDArray[Any]:
+    """(B,), (B, L) or (B, L, D): rows of `there` where `changed`, of `here` elsewhere; as wide as the wider of the two."""
     if here.ndim == 1:
         return np.where(changed, there, here)
     width = max(here.shape[1], there.shape[1])
-    wide = [np.pad(value, ((0, 0), (0, width - value.shape[1]))) for value in (there, here)]
-    return np.where(changed[:, None], *wide)
+    made = np.zeros((len(here), width, *here.shape[2:]), np.result_type(here, there))
+    made[:, : here.shape[1]] = here
+    made[changed, : there.shape[1]] = there[changed]
+    made[changed, there.shape[1] :] = 0
+    return made

@@ -33,7 +33,9 @@ REQUIRED = {
     "template": "[CLS] {A} [SEP]", "to": "other", "companion": "next", "table": "ngrams", "network": "bert", "layer": "entity",
 }
 OF_EDIT = {("link", "table"): "entities", ("replace_mentions", "table"): "entities", ("inject", "table"): "facts"}
-MORE: dict[str, dict[str, Any]] = {"show": {"layer": "entity"}, "favour": {"senses": "senses"}, "ask_links": {"of": "entity"}}
+MORE: dict[str, dict[str, Any]] = {
+    "show": {"layer": "entity"}, "favour": {"senses": "senses"}, "ask_links": {"of": "entity"}, "ask_items": {"items": "frames"},
+}
 ENTITIES = BoundEntities(
     [f"Q{number}" for number in range(5)], names=["a", "b", "c", "d", "e"], types=[("x",)] * 5,
     tokens=[[5], [6, 7], [8], [9], [10]],
@@ -82,9 +84,20 @@ def block() -> Rows:
         "column/head": g.integers(-1, 5, (ROWS, 4)).astype(np.int32), "words": np.tile(np.array([1, 2, 4, -1]), (ROWS, 1)),
         "items/entity": g.integers(0, 6, (ROWS, 4)).astype(np.int32),
         "links/entity": np.tile(np.array([[1, 0], [2, 0], [4, 3], [-1, -1]]), (ROWS, 1, 1)),
+        **_regions(g), **{f"distractor.{name}": value for name, value in _regions(g).items()},
+        "items/frames/masked": g.integers(0, 2, (ROWS, 5)), "item_originals/frames": g.random((ROWS, 5, 3), np.float32),
+        "item_length/frames": np.full(ROWS, 4, np.int32),
         "numbers/label": g.random((ROWS, 2)).astype(np.float32),
         "choices": np.full(ROWS, 2), "parts": np.stack([np.zeros((ROWS, 3), int), np.minimum(length[:, None], [2, 3, 4])], 2),
     })
+
+
+def _regions(g):
+    """Items with vectors, at most five in a row."""
+    return {
+        "item_length/regions": g.integers(0, 6, ROWS).astype(np.int32),
+        "item_vectors/regions": g.random((ROWS, 5, 3), np.float32),
+    }
 
 
 def _references(length):

@@ -20,7 +20,7 @@ from cloze.errors import RecipeError
         ("hole.decoder_block", "field 'hole.decoder_block' is now called 'hole.decoder.block'."),
         ("decoder.positions", "write positions/<set>, or position_ids for the position of each token."),
         ("segments/main", "segments does not take a set; write segments."),
-        ("segment", "unknown field 'segment'. Did you mean 'segments'?"),
+        ("segment", "unknown field 'segment'. Did you mean 'segments'"),
     ],
 )
 def test_a_name_that_is_not_legal_is_refused_with_the_legal_one(name: str, expected: str) -> None:

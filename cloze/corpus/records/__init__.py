@@ -12,6 +12,7 @@ from cloze.corpus.records.choice import ChoiceAnswer
 from cloze.corpus.records.classes import ClassAnswer
 from cloze.corpus.records.marked import ClassOfSpans
 from cloze.corpus.records.match import MatchAnswer
+from cloze.corpus.records.no_answer import NoAnswer
 from cloze.corpus.records.number import NumberAnswer
 from cloze.corpus.records.scores import ScoresAnswer
 from cloze.corpus.records.several import ClassesAnswer
@@ -23,7 +24,7 @@ from cloze.corpus.records.tree import TreeAnswers
 from cloze.corpus.records.words import WordAnswers
 
 __all__ = [
-    "Answer", "BoundRecords", "ChoiceAnswer", "ClassAnswer", "ClassOfSpans", "ClassesAnswer", "MatchAnswer", "NumberAnswer",
-    "Record", "RecordFindings", "RecordStore", "Records", "ScoresAnswer", "SpanAnswer", "TextAnswer", "TreeAnswers",
-    "WordAnswers", "build_records", "check_records",
+    "Answer", "BoundRecords", "ChoiceAnswer", "ClassAnswer", "ClassOfSpans", "ClassesAnswer", "MatchAnswer", "NoAnswer",
+    "NumberAnswer", "Record", "RecordFindings", "RecordStore", "Records", "ScoresAnswer", "SpanAnswer", "TextAnswer",
+    "TreeAnswers", "WordAnswers", "build_records", "check_records",
 ]

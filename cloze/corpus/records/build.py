@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cloze.corpus.items.writer import ItemFiles, ItemsWriter, pictures_of
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
 from cloze.corpus.records.store import BOUNDS, FOLDER, LINES, RecordStore
 from cloze.corpus.writer import HashedFile, StoreWriter
@@ -24,21 +25,23 @@ _CHUNK = 1 << 20  # values renumbered together
 
 def build_records(
     paths: Sequence[str | Path], tokenizer: Tokenizer, out: str | Path, *, answer: Answer, columns: Columns,
-    classes: Sequence[str] | None = None, annotations: Annotations | None = None, report: Say = lambda line: None,
+    classes: Sequence[str] | None = None, annotations: Annotations | None = None, items: ItemFiles | None = None,
+    report: Say = lambda line: None,
 ) -> RecordStore:
     """Encode labelled text into a store at `out`.
 
     `answer` is the kind of the answers, `columns` names the columns of texts and answers. `classes` are those of the training
-    text, None if this is the training text; `annotations` makes further layers. Raises `TaskError`, with file and line, for a
+    text, None if this is the training text; `annotations` makes further layers, and `items` names the files with the items of
+    the records' pictures. Raises `CorpusError` for items that cannot be used, `TaskError`, with file and line, for a
     row that cannot be used, and `RunError` if the disk is full; nothing is then left behind.
     """
     encode = answer.encoder(tokenizer, classes)
     found = annotations or Annotations()
     found.require_files()
-    with RecordWriter(out, tokenizer, answer, columns, found, files=[str(path) for path in paths]) as writer:
+    with RecordWriter(out, tokenizer, answer, columns, found, files=[str(path) for path in paths], items=items) as writer:
         try:
             for path in paths:
-                for records in batches(answer.read(path, columns)):
+                for records in batches(writer.shown(path, answer.read(path, columns))):
                     writer.add(records, encode(records, str(path)), str(path))
             return writer.close_with(encode, report)
         except OSError as error:
@@ -50,7 +53,7 @@ class RecordWriter(StoreWriter):
 
     def __init__(
         self, out: str | Path, tokenizer: Tokenizer, answer: Answer, columns: Columns, annotations: Annotations, *,
-        files: Sequence[str],
+        files: Sequence[str], items: ItemFiles | None = None,
     ) -> None:
         super().__init__(
             out, vocab_size=tokenizer.size, roles=tokenizer.roles, tokenizer_hash=tokenizer.hash,
@@ -67,6 +70,18 @@ class RecordWriter(StoreWriter):
         self.values = 0
         names = [LINES, *(f"{FOLDER}{name}.bin" for name in answer.columns), *([BOUNDS] if answer.ragged else [])]
         self._files |= {name: HashedFile(self.folder / name) for name in names}
+        self.items = None if items is None else ItemsWriter(items, self.folder, self._files)
+
+    def shown(self, path: str | Path, records: Iterator[Record]) -> Iterator[Record]:
+        """The records of a file, whose pictures are noted where the store gets their items."""
+        if self.items is None:
+            yield from records
+            return
+        read = self.about["read"]
+        how = {name: read[name] for name in ("format", "quoting")}
+        for record, key in pictures_of(path, records, self.items.given.column, columns=read["names"], **how):
+            self.items.add([key])
+            yield record
 
     def add(self, records: Sequence[Record], block: Block, path: str) -> None:
         """Add records of a file and their encoded block."""
@@ -116,6 +131,8 @@ class RecordWriter(StoreWriter):
                     "  Give one with the texts of all files, for training and for dev, as they stand there."
                 )
             report(f"{files}: {counted(count, 'record')} with units of the layer {name}")
+        if self.items is not None:
+            self.header["items"] = self.items.finish(report)
         made = self.finish(
             {"records": self.documents, "tokens": self.tokens},
             lambda folder: self.tokenizer.save(folder, length=512, frame_single="{A}", frame_pair="{A} {B}"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +14,10 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.bounds import Count, Natural
-from cloze.corpus.passages import remember, split_documents
+from cloze.corpus.items.kin import Kin
+from cloze.corpus.items.store import item_fields
+from cloze.corpus.items.writer import ItemFiles
+from cloze.corpus.passages import remember
 from cloze.corpus.plan import Arranged, Int64
 from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.corpus.records.answer import Answer, Columns
@@ -57,6 +61,12 @@ class Records(Source):
     stride: a longer row becomes several windows over its last text instead, each `stride` tokens after the previous one.
     pool: records of similar length share batches; this many batches are sorted together in every epoch. With 0, records are in
       random order.
+    items: arrays of the items of each record's picture by set, such as `{regions: [features, boxes, class]}`, for networks that
+      read pictures with texts; `item_files` are the files that they come from and `picture` the column with the keys of the
+      pictures, unless the text is a store that has its items.
+
+    Records with items have two companions: `sibling`, the text of another record of the same picture (the record's own if there
+    is none), and `distractor`, the text and the items of a record of another picture.
     """
 
     builds_store = True
@@ -68,7 +78,8 @@ class Records(Source):
         self, *, length: Count | None = None, text: str = "text", text_b: str | None = None, label: str = "label",
         answer: AnswerPart = "class", columns: list[str] | None = None, format: Format | None = None,
         quoting: Quoting = "auto", stride: Count | None = None, pool: Natural = 50,
-        new_words: bool = False, annotate: AnnotatorParts | None = None,
+        new_words: bool = False, annotate: AnnotatorParts | None = None, items: dict[str, list[str]] | None = None,
+        item_files: dict[str, str] | None = None, picture: str = "image",
     ) -> None:
         given = [text, label] if text_b is None else [text, text_b, label]
         if len(set(given)) < len(given):
@@ -81,8 +92,22 @@ class Records(Source):
         if self.answer.lists and (text_b is None or stride is not None):
             raise RecipeError("records: a choice among texts needs their column, text_b, and has no stride.")
         self.annotations = Annotations(layers=annotate or {})
+        self.items = {name: tuple(arrays) for name, arrays in (items or {}).items()}
+        self.item_files = ItemFiles(item_files, picture) if item_files else None
+        if item_files and set(item_files) != set(self.items):
+            own = ", ".join(self.items) or "nothing"
+            raise RecipeError(f"records: item_files are of {', '.join(item_files)}, but items are of {own}.")
         layers = {f"layers/{name}" for name in self.annotations.layers} | {f"labels/{name}" for name in self.annotations.labels}
         self.gives = frozenset({"tokens", "length", "document", "word_start", *parts, *layers, *self.answer.gives})
+        self.gives |= self._companions()
+
+    def _companions(self) -> frozenset[str]:
+        """The fields of items, and those of the companions of records with items."""
+        if not self.items:
+            return frozenset()
+        own = {field for name, arrays in self.items.items() for field in item_fields(name, arrays)}
+        text = {"tokens", "length", "word_start"}
+        return frozenset({*own, *(f"distractor.{field}" for field in own | text), *(f"sibling.{field}" for field in text)})
 
     def knowing(self, paths: Sequence[str | Path], tokenizer: Tokenizer | None) -> Tokenizer:
         """The tokenizer for the text; with `new_words`, one that knows all words of these files."""
@@ -106,7 +131,7 @@ class Records(Source):
         classes = known.classes or None if isinstance(known, RecordStore) else None
         made = build_records(
             paths, tokenizer, out, answer=self.answer, columns=self.columns, classes=classes, annotations=self.annotations,
-            report=report,
+            items=self.item_files, report=report,
         )
         if isinstance(known, RecordStore) and made.about["given"] != known.about["given"]:
             given, wanted = (", ".join(f"{n} {name}" for name, n in one.about["given"].items()) for one in (made, known))
@@ -125,7 +150,14 @@ class Records(Source):
                 "  Give the labelled file itself."
             )
         store.require_annotations(self.annotations, whose="the source")
-        records = split_documents(store.documents, held_out)[part]
+        if self.items:
+            if store.items is None:
+                raise CorpusError(
+                    f"{store.path}: the recipe reads items ({', '.join(self.items)}) with the texts, and this store has none.\n"
+                    f"  Build one with them: cloze corpus build CAPTIONS.jsonl --items {next(iter(self.items))}=FILE --out STORE"
+                )
+            store.items.require(self.items)
+        records = store.split(held_out)[part]
         return BoundRecords(self, store, records, seed=seed, entry=entry, batch=batch)
 
 
@@ -137,8 +169,13 @@ class BoundRecords:
         self.seed, self.entry, self.batch = seed, entry, batch
         self._plans: OrderedDict[Any, Arranged[Views]] = OrderedDict()
 
+    @cached_property
+    def _kin(self) -> Kin:
+        assert self.store.items is not None
+        return Kin(self.store.items.pictures[self.records])
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_plans": OrderedDict()}
+        return {name: value for name, value in self.__dict__.items() if name != "_kin"} | {"_plans": OrderedDict()}
 
     @property
     def gives(self) -> frozenset[str]:
@@ -217,7 +254,46 @@ class BoundRecords:
             arrays["word_start"] = self.store.words(index)
         arrays |= {name: layer[index] for name, layer in self.store.aligned.items() if name in want}
         answers = self.source.answer.fields(self.store.answers(records), shown, len(self.store.classes))
-        return Rows({**arrays, **answers}, checked=True)
+        arrays |= answers
+        if self.source.items:
+            arrays |= self._items(records)
+            arrays |= self._companions(plan, items, want)
+        return Rows(arrays, checked=True)
+
+    def _items(self, records: Int64) -> dict[str, NDArray[Any]]:
+        """The items of the pictures of some records, as fields."""
+        assert self.store.items is not None
+        pictures = self.store.items.pictures[records]
+        found: dict[str, NDArray[Any]] = {}
+        for name, arrays in self.source.items.items():
+            found |= self.store.items.sets[name].read(pictures, arrays)
+        return found
+
+    def _companions(self, plan: Arranged[Views], items: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
+        """The wanted fields of other records of the same pictures, and of records of other pictures."""
+        own, draw = plan.passages.record[plan.order[items]], self.draw(plan, items)
+        found: dict[str, NDArray[Any]] = {}
+        for companion, drawn in (("sibling", self._kin.sibling), ("distractor", self._kin.distractor)):
+            wanted = {name.removeprefix(f"{companion}.") for name in want if name.startswith(f"{companion}.")}
+            if not wanted:
+                continue
+            records = self.records[drawn(own, draw)]
+            arrays = self._text(records, plan.room) if wanted & {"tokens", "length", "word_start"} else {}
+            arrays |= self._items(records) if any(name.startswith("item") for name in wanted) else {}
+            kept = {name: value for name, value in arrays.items() if name.startswith("item") or name in wanted}
+            found |= {f"{companion}.{name}": value for name, value in kept.items()}
+        return found
+
+    def _text(self, records: Int64, room: int) -> dict[str, NDArray[Any]]:
+        """The first text of some records, cut to `room` tokens."""
+        begin = self.store.begins(records, 1)[:, 0]
+        length = np.minimum(self.store.lengths[records, 0], room)
+        place = np.arange(max(int(length.max(initial=1)), 1))
+        index = np.minimum(begin[:, None] + place, max(len(self.store.tokens) - 1, 0))
+        return {
+            "tokens": self.store.tokens[index].astype(np.int32), "length": length.astype(np.int32),
+            "word_start": self.store.words(index),
+        }  # fmt: skip
 
     def choices(self, plan: Arranged[Views], items: Int64) -> Int64:
         """How many texts the list of each item's record has, (B,)."""

@@ -2,9 +2,10 @@
 
 In addition to the files of every token store (see `corpus/store.py`) it has
 
-    records/lines.bin         int64, the line in its file where each record begins records/<column>.bin      the stored answers:
-    one value per record, or several records/bounds.bin        int64, where each record's values begin, then their number; only if
-    records have several
+    records/lines.bin         int64, the line in its file where each record begins
+    records/<column>.bin      the stored answers: one value per record, or several
+    records/bounds.bin        int64, where each record's values begin, then their number; only if records have several
+    items/                    the items of the records' pictures, if they have any: see corpus/items/store.py
 
 The header's `records` lists the columns that were read, the kind of answer, its classes, and the files. A text may have no
 tokens.
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.corpus.items.store import Items
 from cloze.corpus.store import Store, mapped, opened_before
 from cloze.errors import CorpusError
 
@@ -40,6 +42,7 @@ class RecordStore(Store, holds="records"):
             name: mapped(path / f"{FOLDER}{name}.bin", np.dtype(kind)) for name, kind in self.about["columns"].items()
         }
         self.bounds: Int64 | None = mapped(path / BOUNDS, np.dtype(np.int64)) if BOUNDS in header["files"] else None
+        self.items: Items | None = Items(path, header["items"]) if "items" in header else None
 
     def __reduce__(self) -> tuple[Any, tuple[Path]]:
         return opened_before, (self.path,)
@@ -58,6 +61,15 @@ class RecordStore(Store, holds="records"):
     def classes(self) -> tuple[str, ...]:
         """The classes of the answers, in the order of their numbers; empty if answers are not classes."""
         return tuple(self.about["classes"] or ())
+
+    def split(self, held_out: float) -> dict[str, Int64]:
+        """The records of the parts `train` and `held_out` (see `split_documents`); records of one picture are in one part."""
+        from cloze.corpus.passages import split_documents
+
+        if self.items is None:
+            return split_documents(self.documents, held_out)
+        parts = split_documents(int(self.items.pictures.max(initial=-1)) + 1, held_out)
+        return {name: np.flatnonzero(np.isin(self.items.pictures, pictures)) for name, pictures in parts.items()}
 
     def mixture_size(self, batch: int) -> int:
         """The number of batches of its rows, including a last partial one: its size in a mixture."""
@@ -115,3 +127,5 @@ class RecordStore(Store, holds="records"):
         for name, (has, wants) in found.items():
             if has != wants:
                 raise CorpusError(f"{self.path}: {FOLDER}{name} has {has:,} entries, expected {wants:,}. Build it again.")
+        if self.items is not None:
+            self.items.check(self.documents)

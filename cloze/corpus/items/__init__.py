@@ -1,0 +1,10 @@
+"""Items of records: regions of pictures with their features, boxes and classes, and other things that stand beside a text.
+
+Files of items (`readers.py`) are written next to the records of a store (`writer.py`), which reads them for rows (`store.py`).
+The layout of the files is in `store.py`. Contract: tests/corpus/test_items.py.
+"""
+
+from cloze.corpus.items.readers import Picture, read_pictures
+from cloze.corpus.items.store import ItemArray, Items, ItemSet
+
+__all__ = ["ItemArray", "ItemSet", "Items", "Picture", "read_pictures"]

@@ -1,0 +1,242 @@
+"""Files of items → pictures with their items: `.npz` of many pictures, tables as LXMERT publishes them, folders.
+
+Every reader yields the items of one picture after another, so memory does not depend on the size of the file.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.items.store import BOXES, CLASS, FEATURES, SCORE
+from cloze.corpus.readers.text_files import open_text
+from cloze.errors import CorpusError
+
+#: What the files of others call our arrays.
+OTHER_NAMES = {
+    "x": FEATURES, "bbox": BOXES, "norm_bb": BOXES, "objects_id": CLASS, "classes": CLASS, "conf": SCORE, "scores": SCORE,
+    "objects_conf": SCORE, "attrs_id": "attribute", "attrs_conf": "attribute_score",
+}
+_KEYS = ("keys", "ids", "image_ids")
+_OF_FILE = ("offsets", "count", "size")
+_COLUMNS = ("img_id", "img_h", "img_w", "objects_id", "objects_conf", "attrs_id", "attrs_conf", "num_boxes", "boxes", "features")
+_SHORT = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
+_TYPES = {
+    "objects_id": np.int64, "objects_conf": np.float32, "attrs_id": np.int64, "attrs_conf": np.float32, "boxes": np.float32,
+    "features": np.float32,
+}
+_ROWS = 4096  # items read together
+
+
+class Picture(NamedTuple):
+    """The items of one picture: its key, arrays of (R,) or (R, width), and its width and height in pixels where the file knows
+    them."""
+
+    key: str
+    arrays: Mapping[str, NDArray[Any]]
+    size: tuple[float, float] | None = None
+
+
+class ItemFile(NamedTuple):
+    """A file of items: its pictures in order, and the names of classes by array."""
+
+    pictures: Iterator[Picture]
+    names: Mapping[str, tuple[str, ...]]
+
+
+def read_pictures(path: str | Path) -> ItemFile:
+    """The pictures of a file of items.
+
+    `.npz`: `keys` (P,), `offsets` (P + 1,) and arrays of all items one after another, such as `features` (R, F), `boxes` (R, 4),
+    `class` (R,); or arrays (P, R, …) of pictures with equally many items. `size` (P, 2) is width and height of the pictures;
+    boxes are then in pixels. `<array>_names` are the names of classes. `.tsv`: the columns of LXMERT and of bottom-up attention,
+    arrays in base64. A folder: a `.npz` or `.npy` for each picture, under its key.
+
+    Raises `CorpusError` for a file that is missing, of another form or damaged.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise CorpusError(f"{path}: no such file; expected items: .npz, .tsv as LXMERT writes it, or a folder of .npz or .npy.")
+    if place.is_dir():
+        return ItemFile(_folder(place), {})
+    suffixes = [suffix for suffix in place.suffixes if suffix not in (".gz", ".xz")]
+    if suffixes[-1:] == [".tsv"]:
+        return ItemFile(_table(place), {})
+    if suffixes[-1:] == [".npz"]:
+        return _archive(place)
+    raise CorpusError(f"{path}: expected items as .npz, as .tsv or as a folder of .npz or .npy, one for each picture.")
+
+
+def _archive(path: Path) -> ItemFile:
+    """The pictures of an `.npz` of many pictures, read from the file piece by piece."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {name.removesuffix(".npy"): _shape(archive, name) for name in archive.namelist()}
+            key_name = next((name for name in _KEYS if name in members), None)
+            small = [name for name in members if name == key_name or name in _OF_FILE or name.endswith("_names")]
+            known = {name: _whole(archive, name, path) for name in small}
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+        raise CorpusError(f"{path}: damaged, or not an .npz of arrays ({error}).") from None
+    if key_name is None:
+        raise CorpusError(
+            f"{path}: has no `keys`, the names by which captions call its pictures; it has {', '.join(sorted(members))}."
+        )
+    keys = [str(key) for key in known[key_name].tolist()]
+    arrays = {name: shape for name, shape in members.items() if name not in small}
+    if not arrays:
+        raise CorpusError(f"{path}: has no arrays of items, such as `features` and `boxes`.")
+    counts = _counts(path, keys, known, arrays)
+    names = {
+        OTHER_NAMES.get(name.removesuffix("_names"), name.removesuffix("_names")): tuple(map(str, value.tolist()))
+        for name, value in known.items() if name.endswith("_names")
+    }
+    sizes = known.get("size")
+    if sizes is not None and sizes.shape != (len(keys), 2):
+        raise CorpusError(f"{path}: size has the shape {sizes.shape}; expected ({len(keys)}, 2), width and height.")
+    return ItemFile(_pictures(path, keys, counts, list(arrays), sizes, "offsets" not in known), names)
+
+
+def _counts(
+    path: Path, keys: list[str], known: Mapping[str, NDArray[Any]], arrays: Mapping[str, tuple[int, ...]]
+) -> NDArray[np.int64]:
+    """How many items each picture has."""
+    if "offsets" in known:
+        offsets = known["offsets"].astype(np.int64)
+        ends = int(offsets[-1]) if len(offsets) == len(keys) + 1 else -1
+        wrong = {name: shape for name, shape in arrays.items() if shape[:1] != (ends,)}
+        if ends < 0 or wrong or (np.diff(offsets) < 0).any() or offsets[0] != 0:
+            raise CorpusError(
+                f"{path}: {len(keys)} keys, offsets of shape {known['offsets'].shape} up to "
+                f"{known['offsets'].max(initial=0)}, and arrays {dict(arrays)}.\n"
+                "  Expected one offset more than keys, ascending from 0, and arrays as long as the last."
+            )
+        return np.diff(offsets)
+    shapes = {shape[:2] for shape in arrays.values()}
+    if len(shapes) != 1 or min(map(len, shapes)) < 2 or next(iter(shapes))[0] != len(keys):
+        raise CorpusError(
+            f"{path}: {len(keys)} keys and arrays {dict(arrays)}, but no offsets.\n  Expected arrays of the shape (pictures, "
+            "items, …), or all items one after another and `offsets` with where each picture begins and, last, their number."
+        )
+    return np.full(len(keys), next(iter(shapes))[1], np.int64)
+
+
+def _pictures(
+    path: Path, keys: list[str], counts: NDArray[np.int64], arrays: list[str], sizes: NDArray[Any] | None, dense: bool
+) -> Iterator[Picture]:
+    """The pictures of an archive, some thousands of items at a time."""
+    with ExitStack() as stack:
+        archive = stack.enter_context(zipfile.ZipFile(path))
+        streams = {name: _Stream(stack.enter_context(archive.open(f"{name}.npy")), dense) for name in arrays}
+        low = 0
+        while low < len(keys):
+            ends = np.cumsum(counts[low : low + _ROWS])
+            high = low + max(1, int(np.searchsorted(ends, _ROWS, side="right")))
+            sizes_here = counts[low:high]
+            block = {OTHER_NAMES.get(name, name): stream.read(int(sizes_here.sum()), path) for name, stream in streams.items()}
+            stops = np.cumsum(sizes_here)
+            for number, stop in enumerate(stops.tolist()):
+                own = slice(stop - int(sizes_here[number]), stop)
+                size = None if sizes is None else (float(sizes[low + number, 0]), float(sizes[low + number, 1]))
+                yield Picture(keys[low + number], {name: values[own] for name, values in block.items()}, size)
+            low = high
+
+
+class _Stream:
+    """An array inside an archive that is read from its beginning to its end."""
+
+    def __init__(self, stream: IO[bytes], dense: bool) -> None:
+        self.stream = stream
+        self.shape, fortran, self.dtype = _header(stream)
+        if fortran and len(self.shape) > 1:
+            raise ValueError("an array in Fortran order")
+        self.width = self.shape[2:] if dense else self.shape[1:]
+
+    def read(self, rows: int, path: Path) -> NDArray[Any]:
+        """The next rows."""
+        size = rows * int(np.prod(self.width, dtype=np.int64)) * self.dtype.itemsize
+        data = self.stream.read(size)
+        if len(data) != size:
+            raise CorpusError(f"{path}: ends in the middle of an array; copy it again.")
+        return np.frombuffer(data, self.dtype).reshape(rows, *self.width)
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(stream)
+    if dtype.hasobject:
+        raise ValueError("arrays of Python objects are not read")
+    return shape, fortran, dtype
+
+
+def _shape(archive: zipfile.ZipFile, name: str) -> tuple[int, ...]:
+    with archive.open(name) as stream:
+        return _header(stream)[0]
+
+
+def _whole(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
+    with archive.open(f"{name}.npy") as stream:
+        made: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+        return made
+
+
+def _folder(path: Path) -> Iterator[Picture]:
+    """A file for each picture; its key is its path below the folder, without the ending."""
+    files = sorted(file for file in path.rglob("*") if file.suffix in (".npz", ".npy"))
+    if not files:
+        raise CorpusError(f"{path}: has no .npz or .npy in it; expected one for each picture, named by its key.")
+    for file in files:
+        key = file.relative_to(path).with_suffix("").as_posix()
+        try:
+            read = np.load(file, allow_pickle=False)
+            arrays = {FEATURES: read} if isinstance(read, np.ndarray) else {name: read[name] for name in read.files}
+        except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
+            raise CorpusError(f"{file}: damaged, or not an array of numbers ({error}).") from None
+        size = arrays.pop("size", None)
+        if size is not None and size.shape != (2,):
+            raise CorpusError(f"{file}: size has the shape {size.shape}; expected width and height.")
+        ragged = {name: value for name, value in arrays.items() if value.ndim in (1, 2)}
+        yield Picture(
+            key, {OTHER_NAMES.get(name, name): value for name, value in ragged.items()},
+            None if size is None else (float(size[0]), float(size[1])),
+        )
+
+
+def _table(path: Path) -> Iterator[Picture]:
+    """Rows of LXMERT's or of bottom-up attention's table."""
+    csv.field_size_limit(1 << 30)
+    with open_text(path) as stream:
+        for line, cells in enumerate(csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE), 1):
+            names = {len(_COLUMNS): _COLUMNS, len(_SHORT): _SHORT}.get(len(cells))
+            if names is None:
+                raise CorpusError(
+                    f"{path}:{line}: {len(cells)} columns; expected {len(_COLUMNS)} ({', '.join(_COLUMNS)}) or {len(_SHORT)} "
+                    f"({', '.join(_SHORT)})."
+                )
+            row = dict(zip(names, cells, strict=True))
+            if line == 1 and row["features"] == "features":
+                continue
+            try:
+                number = int(row["num_boxes"])
+                arrays = {
+                    OTHER_NAMES.get(name, name): _decoded(row[name], number, kind) for name, kind in _TYPES.items() if name in row
+                }
+                size = float(row.get("img_w") or row["image_w"]), float(row.get("img_h") or row["image_h"])
+            except (ValueError, KeyError) as error:
+                raise CorpusError(f"{path}:{line}: a row that cannot be read ({error}).") from None
+            yield Picture(row.get("img_id") or row["image_id"], arrays, size)
+
+
+def _decoded(cell: str, number: int, kind: Any) -> NDArray[Any]:
+    values: NDArray[Any] = np.frombuffer(base64.b64decode(cell, validate=True), kind)
+    if number and len(values) % number:
+        raise ValueError(f"{len(values)} numbers for {number} boxes")
+    return values if len(values) == number and np.dtype(kind).kind == "i" else values.reshape(number, -1)

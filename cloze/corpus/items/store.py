@@ -1,0 +1,162 @@
+"""The items of a store of records: ragged arrays, memory-mapped.
+
+    items/pictures.bin          int64, the number of each record's picture, -1 for none
+    items/pictures.txt          the key of each picture, a line each: what captions call it
+    items/<set>/spans.bin       int64, the first item of each picture in the arrays of the set and the one after the last
+    items/<set>/<array>.bin     one row of fixed width for each item
+    items/<set>/<array>.names   the names of the classes of an array of whole numbers, a line each; optional
+
+The header's `items` describes the arrays of every set. Records that show the same picture share its items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.store import mapped
+from cloze.errors import CorpusError, nearest
+
+Int64 = NDArray[np.int64]
+FOLDER = "items/"
+PICTURES, KEYS = f"{FOLDER}pictures.bin", f"{FOLDER}pictures.txt"
+FEATURES, BOXES, CLASS, SCORE = "features", "boxes", "class", "score"
+#: The types that arrays may have on disk.
+TYPES = ("float16", "float32", "int32")
+
+
+class ItemArray(NamedTuple):
+    """An array of a set: its type on disk, and the numbers of each item; whole numbers have one."""
+
+    dtype: str
+    width: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether it holds whole numbers, such as classes."""
+        return np.dtype(self.dtype).kind == "i"
+
+    def field(self, items: str, name: str) -> str:
+        """The field that it becomes."""
+        if name == FEATURES:
+            return f"item_vectors/{items}"
+        return f"{'items' if self.whole else 'item_vectors'}/{items}/{name}"
+
+
+def item_fields(items: str, arrays: Sequence[str]) -> frozenset[str]:
+    """The fields that arrays of a set may become, with the number of the items. An array other than features is whole numbers
+    or vectors, which the store knows."""
+    both = {f"{field}/{items}/{name}" for name in arrays if name != FEATURES for field in ("items", "item_vectors")}
+    return frozenset({f"item_length/{items}", f"item_vectors/{items}", *both})
+
+
+@dataclass(frozen=True)
+class ItemSet:
+    """The items of all pictures of a store: `spans` (pictures, 2) into arrays of (items,) or (items, width)."""
+
+    name: str
+    spans: Int64
+    arrays: Mapping[str, NDArray[Any]]
+    kinds: Mapping[str, ItemArray]
+    names: Mapping[str, tuple[str, ...]]
+
+    @property
+    def size(self) -> int:
+        """The number of items."""
+        return len(next(iter(self.arrays.values())))
+
+    @cached_property
+    def classes(self) -> Mapping[str, int]:
+        """For each array of whole numbers how many classes it has: the number of its names, else its largest number + 1."""
+        whole = [name for name, kind in self.kinds.items() if kind.whole]
+        return {
+            name: len(self.names[name]) if name in self.names else int(self.arrays[name].max(initial=0)) + 1 for name in whole
+        }
+
+    def read(self, pictures: Int64, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """The items of some pictures (B,), -1 for none, as fields: `item_length/<set>` (B,) and each array (B, R, …), padded with
+        0, classes with -1. Numbers become float32, boxes get the share of the picture that they cover as a fifth column."""
+        start, stop = self.spans[pictures].T if len(self.spans) else np.zeros((2, len(pictures)), np.int64)
+        count = np.where(pictures >= 0, stop - start, 0)
+        place = np.arange(int(count.max(initial=0)))
+        inside = place < count[:, None]
+        index = (start[:, None] + place)[inside]
+        found: dict[str, NDArray[Any]] = {f"item_length/{self.name}": count.astype(np.int32)}
+        for name in names:
+            kind = self.kinds[name]
+            shape = (len(pictures), len(place))
+            if kind.whole:
+                made = np.full(shape, -1, np.int32)
+                made[inside] = self.arrays[name][index]
+            else:
+                made = np.zeros((*shape, kind.width + (name == BOXES)), np.float32)
+                made[inside, : kind.width] = self.arrays[name][index]
+                if name == BOXES:
+                    made[..., 4] = (made[..., 2] - made[..., 0]) * (made[..., 3] - made[..., 1])
+            found[kind.field(self.name, name)] = made
+        return found
+
+
+class Items:
+    """The items of a store: its pictures, and the sets of items that they have."""
+
+    def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.pictures: Int64 = mapped(folder / PICTURES, np.dtype(np.int64))
+        self.sets: Mapping[str, ItemSet] = {name: _opened(folder, name, one["arrays"]) for name, one in about.items()}
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """What the captions call each picture."""
+        return tuple((self.folder / KEYS).read_text(encoding="utf-8").splitlines())
+
+    def require(self, wanted: Mapping[str, Sequence[str]]) -> None:
+        """Raise a `CorpusError` unless the store has these arrays of these sets."""
+        for name, arrays in wanted.items():
+            if name not in self.sets:
+                raise CorpusError(
+                    f"{self.folder}: this store has no items {name!r}. {nearest(name, self.sets)}\n"
+                    f"  Build it with them: cloze corpus build CAPTIONS.jsonl --items {name}=FILE --out STORE"
+                )
+            for array in arrays:
+                if array not in self.sets[name].kinds:
+                    raise CorpusError(
+                        f"{self.folder}: its items {name!r} have no {array!r}, which the recipe reads; they have "
+                        f"{', '.join(self.sets[name].kinds)}. {nearest(array, self.sets[name].kinds)}\n"
+                        f"  Put {array!r} into the file of the items and build the store again, or change corpus.items.{name}."
+                    )
+
+    def check(self, records: int) -> None:
+        """Raise a `CorpusError` where files disagree with each other or point outside of an array."""
+        def wrong(what: str) -> CorpusError:
+            return CorpusError(f"{self.folder}: damaged; {what}.\n  Rebuild it: cloze corpus build CAPTIONS --items NAME=FILE")
+
+        if len(self.pictures) != records:
+            raise wrong(f"{PICTURES} has {len(self.pictures):,} entries, expected {records:,}")
+        for name, found in self.sets.items():
+            if len(self.pictures) and not -1 <= int(self.pictures.min()) <= int(self.pictures.max()) < len(found.spans):
+                raise wrong(f"{PICTURES} names a picture that items/{name} does not have")
+            sizes = {array: len(values) for array, values in found.arrays.items()}
+            if len(set(sizes.values())) != 1:
+                raise wrong(f"the arrays of items/{name} have different lengths: {sizes}")
+            low, high = found.spans.reshape(-1, 2).T
+            if len(low) and (int(low.min()) < 0 or int((high - low).min()) < 0 or int(high.max()) > found.size):
+                raise wrong(f"items/{name}/spans.bin points outside of its arrays")
+
+
+def _opened(folder: Path, name: str, about: Mapping[str, Any]) -> ItemSet:
+    place = folder / FOLDER / name
+    kinds = {array: ItemArray(one["dtype"], one["width"]) for array, one in about.items()}
+    arrays: dict[str, NDArray[Any]] = {}
+    for array, kind in kinds.items():
+        flat = mapped(place / f"{array}.bin", np.dtype(kind.dtype))
+        arrays[array] = flat if kind.whole else flat.reshape(-1, kind.width)
+    named = {array: (place / f"{array}.names") for array, one in about.items() if one.get("names")}
+    names = {array: tuple(path.read_text(encoding="utf-8").splitlines()) for array, path in named.items()}
+    return ItemSet(name, mapped(place / "spans.bin", np.dtype(np.int64)).reshape(-1, 2), arrays, kinds, names)

@@ -1,0 +1,180 @@
+"""Writes the items of records into a store under construction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.items.readers import Picture, read_pictures
+from cloze.corpus.items.store import BOXES, CLASS, FOLDER, KEYS, PICTURES, ItemArray
+from cloze.corpus.readers.labelled import Format, Quoting, read_rows
+from cloze.corpus.writer import HashedFile
+from cloze.errors import CorpusError, counted, nearest
+
+_EDGE = 1e-3  # by which a box may leave its picture: rounding of detectors
+_SHOWN = 3
+
+
+class ItemFiles(NamedTuple):
+    """The file of each set of items, and the column of the labelled text that names the picture of a record."""
+
+    files: Mapping[str, str]
+    column: str
+
+
+class ItemsWriter:
+    """Collects the pictures of records, then copies their items from the files: only those of pictures that records show."""
+
+    def __init__(self, given: ItemFiles, folder: Path, files: dict[str, HashedFile]) -> None:
+        self.given, self.folder, self.files = given, folder, files
+        self.numbers: dict[str, int] = {}
+        (folder / FOLDER).mkdir()
+        files[PICTURES] = HashedFile(folder / PICTURES)
+
+    def add(self, keys: Sequence[str]) -> None:
+        """The pictures of the next records."""
+        made = [self.numbers.setdefault(key, len(self.numbers)) for key in keys]
+        self.files[PICTURES].write(np.array(made, np.int64))
+
+    def finish(self, report: Callable[[str], None]) -> dict[str, Any]:
+        """Copy the items of every set. Returns what the header says about them."""
+        for key in self.numbers:
+            if len(key.splitlines()) != 1:
+                raise CorpusError(f"the picture {key!r}: expected a name of one line.")
+        self._lines(KEYS, list(self.numbers))
+        return {name: self._set(name, path, report) for name, path in self.given.files.items()}
+
+    def _file(self, name: str) -> HashedFile:
+        made = self.files[name] = HashedFile(self.folder / name)
+        return made
+
+    def _lines(self, name: str, lines: Sequence[str]) -> None:
+        self._file(name).write(np.frombuffer("".join(f"{line}\n" for line in lines).encode(), np.uint8))
+
+    def _set(self, name: str, path: str, report: Callable[[str], None]) -> dict[str, Any]:
+        (self.folder / FOLDER / name).mkdir()
+        spans = np.full((len(self.numbers), 2), -1, np.int64)
+        read = read_pictures(path)
+        kinds: dict[str, ItemArray] = {}
+        size = others = 0
+        for picture in read.pictures:
+            number = self.numbers.get(picture.key, -1)
+            if number < 0:
+                others += 1
+                continue
+            where = f"{path}: picture {picture.key!r}"
+            if spans[number, 0] >= 0:
+                raise CorpusError(f"{where} is there twice; expected all its items together.")
+            rows = checked(picture, where)
+            found = {array: kind_of(values) for array, values in rows.items()}
+            if not kinds:
+                kinds = found
+                made = {array: self._file(f"{FOLDER}{name}/{array}.bin") for array in kinds}
+            elif found != kinds:
+                raise CorpusError(f"{where} has {_said(found)}; the pictures before it have {_said(kinds)}.")
+            for array, values in rows.items():
+                made[array].write(values.astype(kinds[array].dtype, copy=False))
+            count = len(next(iter(rows.values())))
+            spans[number] = size, size + count
+            size += count
+        self._require_all(name, path, spans)
+        self._file(f"{FOLDER}{name}/spans.bin").write(spans)
+        names = {array: named for array, named in read.names.items() if array in kinds}
+        for array, named in names.items():
+            self._lines(f"{FOLDER}{name}/{array}.names", named)
+        unused = f"; {counted(others, 'picture')} without a caption left out" if others else ""
+        report(f"{path}: {counted(size, 'item')} {name!r} of {counted(len(spans), 'picture')}: {_said(kinds)}{unused}")
+        return {"file": path, "arrays": {
+            array: {"dtype": kind.dtype, "width": kind.width, **({"names": True} if array in names else {})}
+            for array, kind in kinds.items()
+        }}  # fmt: skip
+
+    def _require_all(self, name: str, path: str, spans: NDArray[np.int64]) -> None:
+        missing = np.flatnonzero(spans[:, 0] < 0)
+        if not len(missing):
+            return
+        keys = list(self.numbers)
+        known = [picture.key for picture, _ in zip(read_pictures(path).pictures, range(10_000), strict=False)]
+        shown = ", ".join(repr(keys[number]) for number in missing[:_SHOWN])
+        raise CorpusError(
+            f"{path}: has no items of {counted(len(missing), 'picture')} of the captions: {shown}"
+            f"{', …' if len(missing) > _SHOWN else ''}. {nearest(keys[missing[0]], known)}\n"
+            f"  The column {self.given.column!r} must hold keys of the file, such as {known[0]!r}; name another with --picture."
+        )
+
+
+def checked(picture: Picture, where: str) -> dict[str, NDArray[Any]]:
+    """The arrays of a picture, ready to be stored: boxes as shares of it, finite numbers, one row for each item."""
+    rows = {name: np.ascontiguousarray(values) for name, values in picture.arrays.items()}
+    sizes = {name: len(values) for name, values in rows.items()}
+    if len(set(sizes.values())) > 1:
+        raise CorpusError(f"{where}: its arrays have different lengths: {sizes}.")
+    for name, values in rows.items():
+        if values.dtype.kind not in "fiub" or values.ndim not in (1, 2) or values.dtype.kind in "iub" and values.ndim == 2:
+            found = f"{name} is {values.dtype} {values.shape}"
+            raise CorpusError(f"{where}: {found}; expected numbers (items, width) or classes (items,).")
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise CorpusError(f"{where}: {name} has a value that is not a finite number.")
+    if BOXES in rows:
+        rows[BOXES] = boxes(rows[BOXES], picture.size, where)
+    classes = rows.get(CLASS, np.zeros(0, np.int32))
+    if classes.dtype.kind == "f" or classes.min(initial=0) < -1:
+        raise CorpusError(f"{where}: class is {classes.min()}; expected whole numbers from 0, or -1 for none.")
+    return {name: values.astype(kind_of(values).dtype, copy=False) for name, values in rows.items()}
+
+
+def boxes(given: NDArray[Any], size: tuple[float, float] | None, where: str) -> NDArray[np.float32]:
+    """Boxes (R, 4) as x1 y1 x2 y2, shares of the picture's width and height; pixels are divided by its size."""
+    if given.shape[1:] not in ((4,), (5,), (7,)):
+        raise CorpusError(f"{where}: boxes have the shape {given.shape}; expected (items, 4): x1, y1, x2, y2.")
+    made: NDArray[np.float32] = given[:, :4].astype(np.float32)
+    if size is not None and made.size and float(made.max()) > 1 + _EDGE:
+        made /= np.array([size[0], size[1]] * 2, np.float32)
+    backwards = np.flatnonzero((made[:, 2] < made[:, 0]) | (made[:, 3] < made[:, 1]))
+    outside = np.flatnonzero((made < -_EDGE).any(1) | (made > 1 + _EDGE).any(1))
+    if len(backwards):
+        raise CorpusError(
+            f"{where}: box {backwards[0]} is {given[backwards[0]].tolist()}, whose right or lower edge lies before the other.\n"
+            "  Expected x1, y1, x2, y2. Are these x, y, width, height? Then add x to width and y to height."
+        )
+    if len(outside):
+        way_out = "Give `size` (pictures, 2), width and height in pixels." if size is None else "Is `size` width, height?"
+        raise CorpusError(
+            f"{where}: box {outside[0]} is {given[outside[0]].tolist()}, outside of its picture; expected shares of it from 0 "
+            f"to 1, or pixels and the size.\n  {way_out}"
+        )
+    return np.clip(made, 0, 1)
+
+
+def kind_of(values: NDArray[Any]) -> ItemArray:
+    """The type and the width that an array is stored with."""
+    if values.dtype.kind in "iub":
+        return ItemArray("int32", 1)
+    return ItemArray("float16" if values.dtype == np.float16 else "float32", values.shape[1] if values.ndim > 1 else 1)
+
+
+def pictures_of(
+    path: str | Path, records: Iterator[Any], column: str, *, format: Format | None, columns: Sequence[str] | None,
+    quoting: Quoting,
+) -> Iterator[tuple[Any, str]]:
+    """Each record of a file with the picture that its line names."""
+    if str(path) == "-":
+        raise CorpusError("-: labelled text with items cannot come from standard input, which is read only once. Give a file.")
+    wanted = {column: "--picture NAME"}
+    rows = read_rows(path, wanted, format=format, columns=columns, quoting=quoting, fault=lambda line, why: None)
+    line, key = 0, ""
+    for record in records:
+        while line < record.line:
+            line, (key,) = next(rows, (record.line, ("",)))
+        if line != record.line or not key.strip():
+            raise CorpusError(f"{path}:{record.line}: no picture in {column!r}; expected its key in every row.")
+        yield record, key
+
+
+def _said(kinds: Mapping[str, ItemArray]) -> str:
+    widths = {name: "" if kind.width == 1 else f" x {kind.width}" for name, kind in kinds.items()}
+    return ", ".join(f"{name} ({kind.dtype}{widths[name]})" for name, kind in kinds.items())

@@ -1,0 +1,227 @@
+"""Items of records: files of regions → the store → fields of rows."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cloze.batching.feed import Cursor, Feed
+from cloze.corpus import Store
+from cloze.corpus.items import read_pictures
+from cloze.corpus.records import Records, RecordStore
+from cloze.errors import CorpusError
+from cloze.exercises.ask_items import AskItems
+from cloze.exercises.exercise import Placed
+from cloze.exercises.facts import TokenFacts
+from cloze.exercises.frame import Frame
+from cloze.exercises.mask_items import MaskItems
+from cloze.exercises.mismatch_items import MismatchItems
+from cloze.text import TextSpec, Tokenizer, train
+
+KEYS = ["a", "b", "c", "d"]
+OFFSETS = np.array([0, 3, 5, 9, 10])
+CLASSES = np.array([0, 1, 2, 3, -1, 1, 2, 3, 0, 1])
+CAPTIONS = [("b", ["the red cat", "a cat that is red"]), ("a", ["the blue dog"]), ("d", ["two yellow birds"])]
+
+
+def arrays(**more: Any) -> dict[str, Any]:
+    g = np.random.default_rng(0)
+    box = np.sort(g.random((10, 2, 2), np.float32), axis=1).reshape(10, 4)
+    found = {"features": g.random((10, 6), np.float32), "boxes": box, "class": CLASSES, "score": g.random(10, np.float32)}
+    return {"keys": np.array(KEYS), "offsets": OFFSETS, **found, **more}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train(TextSpec.of({"lower": True}, "wordpiece", {"size": 60}), [text for _, texts in CAPTIONS for text in texts])
+
+
+def captions(folder: Path) -> Path:
+    lines = [json.dumps({"image": key, "text": texts if len(texts) > 1 else texts[0]}) for key, texts in CAPTIONS]
+    (folder / "captions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder / "captions.jsonl"
+
+
+def source_of(file: Path | str, **more: Any) -> Records:
+    given = {"answer": "none", "items": {"regions": ["features", "boxes", "class", "score"]}, "length": 16}
+    return Records(**{**given, "item_files": {"regions": str(file)}, **more})
+
+
+def built(folder: Path, file: Path, tokenizer: Tokenizer, name: str = "store") -> RecordStore:
+    said: list[str] = []
+    return source_of(file).build_store([captions(folder)], tokenizer, folder / name, known=None, report=said.append)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> RecordStore:
+    folder = tmp_path_factory.mktemp("items")
+    np.savez(folder / "f.npz", **arrays(class_names=np.array(["w", "x", "y", "z"])))
+    return built(folder, folder / "f.npz", tokenizer)
+
+
+def test_records_of_one_picture_share_its_items_and_other_pictures_are_left_out(store: RecordStore) -> None:
+    again = Store.open(store.path, verify=True)
+    assert isinstance(again, RecordStore) and again.items is not None
+    assert again.items.keys == ("b", "a", "d") and again.items.pictures.tolist() == [0, 0, 1, 2]
+    regions = again.items.sets["regions"]
+    assert regions.size == 6 and regions.spans.tolist() == [[3, 5], [0, 3], [5, 6]]
+    assert regions.names["class"] == ("w", "x", "y", "z") and regions.classes["class"] == 4
+
+
+def test_a_row_has_the_items_of_its_picture_padded_with_zeros_and_no_class(store: RecordStore) -> None:
+    bound = source_of("f").bind(store, seed=1, entry="main")
+    plan = bound.plan(0, 14)
+    rows, given = bound.read(plan, np.arange(4), frozenset()), arrays()
+    assert store.items is not None
+    for row, record in enumerate(rows["document"]):
+        number = KEYS.index(store.items.keys[store.items.pictures[record]])
+        own, count = slice(OFFSETS[number], OFFSETS[number + 1]), OFFSETS[number + 1] - OFFSETS[number]
+        assert rows["item_length/regions"][row] == count
+        assert (rows["item_vectors/regions"][row, :count] == given["features"][own]).all()
+        assert (rows["item_vectors/regions/score"][row, :count, 0] == given["score"][own]).all()
+        assert rows["items/regions/class"][row].tolist() == [*CLASSES[own], *[-1] * (3 - count)]
+        box = rows["item_vectors/regions/boxes"][row, :count]
+        assert (box[:, :4] == given["boxes"][own]).all()
+        assert np.allclose(box[:, 4], (box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1]))
+        assert not rows["item_vectors/regions"][row, count:].any()
+        assert not rows["item_vectors/regions/boxes"][row, count:].any()
+
+
+def test_companions_are_another_caption_of_the_picture_and_another_picture(store: RecordStore) -> None:
+    bound = source_of("f").bind(store, seed=1, entry="main")
+    want = frozenset({"sibling.tokens", "sibling.length", "distractor.item_length/regions", "distractor.tokens"})
+    wrong = set()
+    for epoch in range(20):
+        plan = bound.plan(epoch, 14)
+        rows = bound.read(plan, np.arange(4), want)
+        for row, record in enumerate(rows["document"].tolist()):
+            other = {0: 1, 1: 0}.get(record, record)
+            text = store.tokens[store.sentence_starts[other] : store.sentence_starts[other + 1]]
+            assert rows["sibling.tokens"][row, : rows["sibling.length"][row]].tolist() == text.tolist()
+            wrong.add((record, int(rows["distractor.item_length/regions"][row])))
+    sizes = [2, 2, 3, 1]  # of the pictures of the four records
+    assert wrong == {(record, size) for record in range(4) for size in {1, 2, 3} - {sizes[record]}}
+
+
+def test_pictures_and_not_captions_are_held_out(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    rows = [json.dumps({"image": f"p{number}", "text": ["a cat", "the dog"]}) for number in range(40)]
+    (tmp_path / "captions.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    np.savez(tmp_path / "f.npz", keys=[f"p{number}" for number in range(40)], features=np.ones((40, 2, 3), np.float32))
+    source = Records(answer="none", items={"regions": ["features"]}, item_files={"regions": str(tmp_path / "f.npz")})
+    made = source.build_store([tmp_path / "captions.jsonl"], tokenizer, tmp_path / "s", known=None, report=lambda line: None)
+    parts = made.split(0.2)
+    assert made.items is not None and len(parts["held_out"]) >= 4
+    assert not set(made.items.pictures[parts["train"]]) & set(made.items.pictures[parts["held_out"]])
+    assert sorted([*parts["train"], *parts["held_out"]]) == list(range(80))
+
+
+def feed_of(store: RecordStore, tokenizer: Tokenizer, *edits: Any) -> Feed:
+    bound = source_of("f").bind(store, seed=3, entry="main")
+    frame = Frame(template="[CLS] {A} [SEP]", tokenizer=TokenFacts.of(tokenizer))
+    return Feed(bound, [Placed(edit) for edit in (frame, *edits)], length=16, takes=frozenset({"tokens"}), padding=0)
+
+
+def test_asked_items_have_flat_positions_in_the_states_of_items(store: RecordStore, tokenizer: Tokenizer) -> None:
+    edits = MaskItems(rate=0.6, zero=1.0, keep=0.0), AskItems(), AskItems(array="class", set="object", weigh="score")
+    feed = feed_of(store, tokenizer, *edits)
+    runs, _ = feed.advance(Cursor(), 8)
+    plain = feed_of(store, tokenizer).micro_batches(runs, [3, 5])
+    for micro, before in zip(feed.micro_batches(runs, [3, 5]), plain, strict=True):
+        found, was = micro.arrays, before.arrays
+        masked = found["items/regions/masked"].reshape(-1) > 0
+        assert masked.any() and found["positions/features"].tolist() == np.flatnonzero(masked).tolist()
+        shown, whole = (one["item_vectors/regions"].reshape(-1, 6) for one in (found, was))
+        assert (found["values/features"] == whole[masked]).all()
+        assert not shown[masked].any() and (shown[~masked] == whole[~masked]).all()
+        known = masked & (was["items/regions/class"].reshape(-1) >= 0)  # a region without a class is not asked
+        assert found["positions/object"].tolist() == np.flatnonzero(known).tolist()
+        assert found["targets/object"].tolist() == was["items/regions/class"].reshape(-1)[known].tolist()
+        assert (found["weights/object"] == was["item_vectors/regions/score"].reshape(-1)[known]).all()
+        assert found["item_vectors/regions"].shape[1] == found["item_length/regions"].max()
+
+
+def test_mismatched_items_are_those_of_another_picture(store: RecordStore, tokenizer: Tokenizer) -> None:
+    feed = feed_of(store, tokenizer, MismatchItems())
+    runs, _ = feed.advance(Cursor(), 400)
+    (before,), (after,) = feed_of(store, tokenizer).micro_batches(runs, [400]), feed.micro_batches(runs, [400])
+    same = after.arrays["targets/match"] == 1
+    assert 160 < same.sum() < 240
+    equal = (before.arrays["item_vectors/regions"] == after.arrays["item_vectors/regions"]).all((1, 2))
+    assert (equal == same).all() and not any(name.startswith("distractor") for name in after.arrays)
+    assert (before.arrays["tokens"] == after.arrays["tokens"]).all()
+
+
+def cell(values: Any, kind: Any) -> str:
+    return base64.b64encode(np.ascontiguousarray(values, kind).tobytes()).decode()
+
+
+def test_the_three_forms_of_files_give_the_same_items(tmp_path: Path) -> None:
+    given, size = arrays(), (200, 100)
+    np.savez_compressed(tmp_path / "f.npz", **given)
+    rows = []
+    (tmp_path / "folder").mkdir()
+    for number, key in enumerate(KEYS):
+        own = slice(OFFSETS[number], OFFSETS[number + 1])
+        np.savez(tmp_path / "folder" / f"{key}.npz", x=given["features"][own], norm_bb=given["boxes"][own], **{
+            "class": CLASSES[own], "conf": given["score"][own],
+        })  # fmt: skip
+        count = OFFSETS[number + 1] - OFFSETS[number]
+        pixels = given["boxes"][own] * np.array([*size, *size], np.float32)
+        rows.append("\t".join([
+            key, str(size[1]), str(size[0]), cell(CLASSES[own], np.int64), cell(given["score"][own], np.float32),
+            cell(CLASSES[own], np.int64), cell(given["score"][own], np.float32), str(count), cell(pixels, np.float32),
+            cell(given["features"][own], np.float32),
+        ]))  # fmt: skip
+    (tmp_path / "f.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    for file in ("f.npz", "f.tsv", "folder"):
+        for number, picture in enumerate(read_pictures(tmp_path / file).pictures):
+            own = slice(OFFSETS[number], OFFSETS[number + 1])
+            assert picture.key == KEYS[number]
+            assert (picture.arrays["features"] == given["features"][own]).all()
+            assert (picture.arrays["class"] == CLASSES[own]).all()
+            assert (picture.arrays["score"].reshape(-1) == given["score"][own]).all()
+            scale = np.array([*size, *size]) if file == "f.tsv" else 1
+            assert np.allclose(picture.arrays["boxes"], given["boxes"][own] * scale)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"boxes": np.full((10, 4), 30.0)}, "outside of its picture; expected shares of it from 0 to 1, or pixels and the size"),
+        ({"boxes": np.tile([0.5, 0.5, 0.2, 0.2], (10, 1))}, "Are these x, y, width, height?"),
+        ({"features": np.full((10, 6), np.nan)}, "features has a value that is not a finite number"),
+        ({"keys": np.array(["a", "a", "b", "d"])}, "picture 'a' is there twice"),
+        ({"keys": np.array(["a", "c", "x", "d"])}, "has no items of 1 picture of the captions: 'b'"),
+        ({"class": CLASSES / 2}, "class is 0.0; expected whole numbers"),
+        ({"class": CLASSES - 3}, "class is -"),
+        ({"score": np.ones(9)}, "arrays as long as the last"),
+    ],
+)
+def test_items_that_cannot_be_used_are_refused_and_nothing_is_written(
+    tmp_path: Path, tokenizer: Tokenizer, change: dict[str, Any], said: str
+) -> None:
+    np.savez(tmp_path / "f.npz", **arrays(**change))
+    with pytest.raises(CorpusError) as caught:
+        built(tmp_path, tmp_path / "f.npz", tokenizer)
+    assert said in str(caught.value) and not (tmp_path / "store").exists()
+
+
+def test_boxes_in_pixels_are_divided_by_the_size_of_the_picture(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    given = arrays()
+    scale = np.array([200, 100, 200, 100], np.float32)
+    np.savez(tmp_path / "f.npz", **{**given, "boxes": given["boxes"] * scale, "size": np.tile([200, 100], (4, 1))})
+    made = built(tmp_path, tmp_path / "f.npz", tokenizer)
+    assert made.items is not None
+    assert np.allclose(made.items.sets["regions"].arrays["boxes"][3:5], given["boxes"][3:5])
+
+
+def test_a_store_without_the_wanted_items_is_refused_with_the_way_out(store: RecordStore, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"no items 'frames'. .*\n.*--items frames=FILE"):
+        Records(answer="none", items={"frames": ["features"]}).bind(store, seed=1, entry="main")
+    with pytest.raises(CorpusError, match="have no 'attribute', which the recipe reads; they have features, boxes, class, score"):
+        Records(answer="none", items={"regions": ["attribute"]}).bind(store, seed=1, entry="main")
