@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,7 @@ def taught_task_recipe_names() -> list[str]:
     return _named(resources.files("cloze") / "recipes" / "taught_tasks")
 
 
+@cache
 def named_recipes() -> dict[str, tuple[str, ...]]:
     """Every recipe that comes with cloze, with the folder that it is in."""
     folders = {

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from cloze import fields
 from cloze.assembly.explain import all_parts, explain_part
-from cloze.assembly.family import outlines
+from cloze.assembly.family import Outline, outlines
 from cloze.assembly.load import text_of_named
 from cloze.assembly.published import OURS, published, stated
 
@@ -106,9 +107,8 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def system_figures(recipe: str) -> str:
+def system_figures(groups: Mapping[str, Mapping[str, Any]]) -> str:
     """Every figure of a recipe with its source, as a table, and what the sources are."""
-    groups = published()[recipe]
     words = {**groups["sources"], OURS: "the authors do not state the value, or it is not known; the choice is ours"}
     figure_sources = stated(groups)
     used = dict.fromkeys(source for _, source in figure_sources.values())
@@ -117,6 +117,7 @@ def system_figures(recipe: str) -> str:
     return "\n".join([table, "", *(f"- *{source}*: {words[source]}" for source in used)])
 
 
+@cache
 def system_pages() -> list[str]:
     """The systems that have a page, docs/family/NAME.md."""
     return sorted(path.stem for path in (docs_folder() / "family").glob("*.md"))
@@ -128,15 +129,23 @@ def page_of(recipe: str) -> str:
     return max(found, key=len, default=recipe)
 
 
-def system_page(system: str) -> str:
-    """The page of a system: what is generated from its recipes, then what was written by hand and is kept."""
+def pages_of_systems() -> dict[str, str]:
+    """The page of every system that has one, under its name."""
+    recipes: dict[str, list[Outline]] = {system: [] for system in system_pages()}
+    for o in outlines():
+        recipes.setdefault(page_of(o.name), []).append(o)
+    figures = published()
+    return {system: _system_page(system, recipes[system], figures) for system in system_pages()}
+
+
+def _system_page(system: str, mine: Sequence[Outline], figures: Mapping[str, Mapping[str, Any]]) -> str:
+    """What is generated from the recipes of a system, then what was written by hand and is kept."""
     path = docs_folder() / "family" / f"{system}.md"
     by_hand = path.read_text(encoding="utf-8").partition(_end)[2] if path.is_file() else "\n"
-    mine = [o for o in outlines() if page_of(o.name) == system]
     text = f"# {system}\n\n{_generated}\n" + "\n\n".join(dict.fromkeys(o.paper for o in mine)) + "\n"
     for o in mine:
         text += _folded(f"cloze show {o.name}", f"```yaml\n{text_of_named(o.name)}```")
-        text += _folded(f"figures of {o.name} and their sources", system_figures(o.name))
+        text += _folded(f"figures of {o.name} and their sources", system_figures(figures[o.name]))
     return text + "\n" + _end + by_hand
 
 
@@ -230,7 +239,7 @@ def docs_folder() -> Path:
 def main(arguments: list[str]) -> int:
     """Write the pages, or with `--check` compare them."""
     stale = []
-    systems = {f"family/{name}.md": system_page(name) for name in system_pages()}
+    systems = {f"family/{name}.md": page for name, page in pages_of_systems().items()}
     whole = {"family.md": family_page(), "fields.md": fields_page(), "reference/parts.md": parts_page()}
     for name, page in {**whole, **systems}.items():
         path = docs_folder() / name

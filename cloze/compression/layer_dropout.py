@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from cloze import rng
@@ -18,6 +17,7 @@ from cloze.networks.blocks.selected import Selected
 from cloze.networks.clock import Clock, clock_of
 from cloze.registry import register
 from cloze.transfer.change import Change
+from cloze.uncompiled import uncompiled
 
 
 class Skips(nn.Module, Around):
@@ -37,7 +37,7 @@ class Skips(nn.Module, Around):
         self.entered = x if self.training else None
         return given
 
-    @torch.compiler.disable
+    @uncompiled
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
         """x, or what entered the layer."""
         entered, self.entered = self.entered, None

@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from cloze.uncompiled import uncompiled
+
 #: From scores (M, C) of the student and the teacher to a distance per row, (M,).
 Distance = Callable[[Tensor, Tensor], Tensor]
 
@@ -41,7 +43,7 @@ class Product(NamedTuple):
         return Product(rows, table, None if self.bias is None else self.bias.detach().to(rows.dtype))
 
 
-@torch.compiler.disable
+@uncompiled
 def distance_in_blocks(student: Product, teacher: Product, weights: Tensor | None, distance: Distance) -> Tensor:
     """The sum over all rows of `distance` times the `weights` (M,). Gradients reach the student alone."""
     rows, table, bias = student

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from cloze import rng
@@ -22,6 +21,7 @@ from cloze.registry import Live, lookup, register
 from cloze.transfer.change import Change, Shape, Tensors, Transition
 from cloze.transfer.keep_layers import KeepLayers, stacks_of
 from cloze.transfer.maps import freeze
+from cloze.uncompiled import uncompiled
 
 
 class Predecessors(nn.Module, Around):
@@ -47,7 +47,7 @@ class Predecessors(nn.Module, Around):
         self._entered = (x, given) if self.training else None
         return given
 
-    @torch.compiler.disable
+    @uncompiled
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
         """The output of the layer, or in training that of the group."""
         if self._entered is None or self.takes_over(number):

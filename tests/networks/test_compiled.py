@@ -9,6 +9,7 @@ import torch
 
 from cloze.networks import Clock, Transformer
 from cloze.networks.blocks.dropout import Dropout, dropouts, set_dropouts
+from cloze.uncompiled import uncompiled
 
 pytestmark = [
     pytest.mark.slow,
@@ -46,3 +47,15 @@ def test_the_element_hash_survives_compilation() -> None:
     module = Dropout(0.3, Clock(5))
     hashed = torch.compile(lambda: module._by_element((3, 16, 64), torch.device("cpu")))
     assert torch.equal(hashed(), module._by_element((3, 16, 64), torch.device("cpu")))
+
+
+def test_an_uncompiled_function_runs_as_it_is_inside_a_compiled_one() -> None:
+    traced = []
+
+    @uncompiled
+    def apart(x: torch.Tensor, factor: float) -> torch.Tensor:
+        traced.append(torch.compiler.is_compiling())
+        return x * factor
+
+    compiled = torch.compile(lambda x: apart(x + 1, factor=2.0).relu(), backend="eager")
+    assert torch.equal(compiled(torch.arange(3.0)), torch.tensor([2.0, 4.0, 6.0])) and traced == [False]
