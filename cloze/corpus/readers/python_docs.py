@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import os
 import sysconfig
 import tokenize
 import warnings
@@ -21,7 +22,9 @@ from typing import Literal, NamedTuple
 
 from cloze.errors import CorpusError
 
-_LEFT_OUT = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "lib-dynload"})
+_LEFT_OUT = frozenset(
+    {"site-packages", "dist-packages", "pydoc_data", "test", "tests", "idle_test", "__pycache__", "lib-dynload"}
+)
 _SHORTEST = 20        # characters: shorter docstrings carry no information
 _PACKAGES = 10
 _FEWEST_MODULES = 6   # a package with fewer cannot be split by module
@@ -102,16 +105,21 @@ def _split(modules: dict[str, list[str]]) -> dict[str, Part]:
 def _modules() -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every module with docstrings, sorted by name, with its docstrings in the order of the file."""
     root, found = Path(sysconfig.get_path("stdlib")), False
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted(_files(root)):
         inside = path.relative_to(root)
-        if _LEFT_OUT.intersection(inside.parts) or inside.parts[0] == "pydoc_data":
-            continue
         texts = _docstrings(path)
         if texts:
             found = True
             yield ".".join(inside.with_suffix("").parts).removesuffix(".__init__"), texts
     if not found:
         raise CorpusError(f"{root}: this Python installation has no standard library sources; give a corpus of your own.")
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """The modules below `root`, without the folders that are left out; installed packages have far more files than Python."""
+    for folder, inner, names in os.walk(root):
+        inner[:] = [name for name in inner if name not in _LEFT_OUT]
+        yield from (Path(folder, name) for name in names if name.endswith(".py"))
 
 
 @cache
