@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import json
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 
-from cloze.assembly.recipe import Recipe
+from cloze.assembly.recipe import PartSpec, Recipe
+from cloze.corpus.records import Records
+from cloze.text import TextSpec, train
 
 SAMPLES = Path(__file__).resolve().parents[1] / "cloze" / "samples"
 WIDTH = 32  # of vectors.txt
@@ -17,6 +24,31 @@ _LISTS = {
     "phrase": "chinese_phrases.txt", "entity": "chinese_entities.txt", "pos": "english_pos.tsv",
     "polarity": "english_polarity.tsv", "stars": "english_stars.tsv",
 }
+
+
+@cache
+def scenes(answer: str) -> Path:
+    """A store of captions of drawn scenes with their regions; with an answer, of captions and questions."""
+    file = SAMPLES / ("scenes.jsonl" if answer == "none" else "scenes_answers.jsonl")
+    texts = [json.loads(line)["text"] for line in file.read_text(encoding="utf-8").splitlines()]
+    flat = [text for one in texts for text in (one if isinstance(one, list) else [one])]
+    arrays = ["features", "boxes", "class", "score", "attribute", "attribute_score", "probabilities"]
+    source = Records(
+        answer=answer, items={"regions": arrays}, item_files={"regions": str(SAMPLES / "scenes.npz")}, length=32
+    )
+    folder = Path(tempfile.mkdtemp(prefix="scenes"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    tokenizer = train(TextSpec.of({"lower": True}, "wordpiece", {"size": 120}), flat)
+    source.build_store([file], tokenizer, folder / "store", known=None, report=lambda line: None)
+    return folder / "store"
+
+
+def items_of(part: PartSpec) -> str | None:
+    """What a source of texts with items reads; None for another source."""
+    if not part.arguments.get("items"):
+        return None
+    answer = part.arguments["answer"]
+    return str(scenes(answer.name if isinstance(answer, PartSpec) else str(answer)))
 
 
 def from_samples(recipe: Recipe) -> list[str]:

@@ -8,20 +8,21 @@ from dataclasses import replace
 from typing import Any
 
 from cloze.assembly.build import build_part
-from cloze.assembly.parts import builder_of
-from cloze.assembly.recipe import EntrySpec, NetworkSpec, ObjectiveSpec, Recipe
+from cloze.assembly.parts import builder_of, class_of
+from cloze.assembly.recipe import EntrySpec, NetworkSpec, ObjectiveSpec, PartSpec, Recipe
 from cloze.corpus import RecordStore, Store, TripleStore
 from cloze.corpus.items import ItemArray
 from cloze.corpus.items.store import FEATURES
 from cloze.errors import TaskError, counted
+from cloze.exercises.ask_items import AskItems
 from cloze.registry import parameters
 
 
 def with_classes(recipe: Recipe, stores: Mapping[str, Store]) -> Recipe:
     """The recipe with facts about its labelled text, its items or its graph, for the parts that need them.
 
-    Objectives get the number of `classes` or `spans`, the `mean`, the ids of the `relations`, or the `outputs`, how many numbers
-    an item has; networks with an argument `item_width` get that of the features they read. Labelled text with fewer than two
+    Objectives get the number of `classes` or `spans`, the `mean`, the ids of the `relations`, or the `numbers` that an item
+    has; networks get the width of the features that they read. Labelled text with fewer than two
     classes is a `TaskError`.
     """
     entries = {name: _entry(recipe, entry, stores[entry.source]) for name, entry in recipe.entries.items()}
@@ -38,24 +39,29 @@ def _kinds(stores: Mapping[str, Store]) -> dict[str, Mapping[str, ItemArray]]:
 
 
 def _network(network: NetworkSpec, widths: Mapping[str, int]) -> NetworkSpec:
-    """A network that reads the items of its argument `items` with the width that these have."""
-    if network.part is None or "item_width" not in network.part.arguments:
+    """A network that reads items, with the width that these have in its argument `items`."""
+    given = None if network.part is None else network.part.arguments.get("items")
+    arguments = given.arguments if isinstance(given, PartSpec) else given
+    if network.part is None or not isinstance(arguments, Mapping) or "width" not in arguments:
         return network
-    width = widths.get(str(network.part.arguments.get("items", "regions")))
-    if width is None:
+    width = widths.get(str(arguments.get("set", "regions")))
+    if width is None or width == arguments["width"]:
         return network
-    return replace(network, part=replace(network.part, arguments={**network.part.arguments, "item_width": width}))
+    made = {**arguments, "width": width}
+    items = replace(given, arguments=made) if isinstance(given, PartSpec) else made
+    return replace(network, part=replace(network.part, arguments={**network.part.arguments, "items": items}))
 
 
 def _item_arguments(entry: EntrySpec, store: Store) -> dict[str, dict[str, Any]]:
     """For each set of targets that `ask_items` makes: how many classes or numbers the items have."""
     found: dict[str, dict[str, Any]] = {}
     for edit in entry.exercise:
-        if edit.part.name == "ask_items" and isinstance(store, RecordStore) and store.items is not None:
+        asks = class_of("edit", edit.part.name) is AskItems
+        if asks and isinstance(store, RecordStore) and store.items is not None:
             asked = build_part(edit.part)
             one = store.items.sets.get(asked.items)
             if one is not None and asked.array in one.kinds:
-                known = {"classes": one.classes[asked.array]} if asked.whole else {"outputs": one.kinds[asked.array].width}
+                known = {"classes": one.classes[asked.array]} if asked.whole else {"numbers": one.kinds[asked.array].width}
                 found[asked.name] = known
     return found
 

@@ -56,6 +56,8 @@ def baselines(recipe: Recipe, data: Data, store: Store, step: Step) -> dict[str,
                 text = entropy_of(store.sample)
             prior = store.counts() if vocabulary else np.ones(len(counts), np.int64)
             answers = measured.get((run.name, objective.name), counts)
+            if not answers.sum():
+                continue
             found[label_of(recipe, name, objective)] = Baseline(
                 chance=float(np.log(len(prior))), single=_cross_entropy(counts, prior, answers, as_much=vocabulary),
                 pairs=text.pairs if vocabulary and text is not None else None,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.bounds import Share
+from cloze.bounds import Natural, Share
 from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.registry import register
@@ -38,7 +38,7 @@ class MaskItems(Edit):
     zero: Share = 0.9
     other: Share = 0.0
     keep: Share = 0.1
-    least: int = 0
+    least: Natural = 0
     overlap: Share | None = None
 
     def __post_init__(self) -> None:

@@ -130,10 +130,10 @@ class Architecture:
     Tensors: `body` are the lines of every network, `further(arguments)` the lines that depend on the arguments, `segments` is the
     line of the segment table (None: it has none), `project` the line between embeddings and layers of different widths.
     `counts(arguments)` returns the range of `{i}`, `{j}` and `{k}`, `sizes(arguments)` gives letters besides those of `facts`.
-    `copies` are names under which files repeat the token table, `ignored` buffers in old files, `blank` buffers that must be zero
-    because our network lacks them. `shifted`: positions begin after the id of [PAD]. `pooled`: the class without heads has a
-    pooling layer. `generates`: transformers generates with it. `until` is the last version of transformers that has the classes (None:
-    the newest has them).
+    `copies` are names under which files repeat the token table, `ignored` buffers in old files, `blank` buffers that must be
+    zero because our network lacks them. `shifted`: positions begin after the id of [PAD]. `pooled`: the class without heads has
+    a pooling layer. `generates`: transformers generates with it. `until` is the last version of transformers that has the
+    classes (None: the newest has them).
     """
 
     name: str

@@ -38,7 +38,10 @@ from cloze.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Imported:
-    """An imported folder: the model, how it reads text, and `remarks` on omissions and decisions."""
+    """An imported folder: the model, how it reads text, and `remarks` on omissions and decisions.
+
+    `architecture` is the one that expresses the network; None if there is none, or one for its text tower alone.
+    """
 
     folder: Path
     architecture: str | None
@@ -78,7 +81,7 @@ def import_folder(folder: Path | str) -> Imported:
     _check_vocabulary(folder, tokenizer, model)
     return Imported(
         folder=folder,
-        architecture=architecture.name,
+        architecture=architecture.name if model.part == architecture.part else None,
         model=model,
         tokenizer=tokenizer,
         reading=Reading.of(own["reading"]) if own else architecture.reading,

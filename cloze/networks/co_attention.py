@@ -23,7 +23,7 @@ from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, Shown, shown
-from cloze.networks.network import StateKind, require_order
+from cloze.networks.network import StateKind, named_sizes, require_order
 from cloze.networks.transformer import Transformer
 from cloze.registry import Given, PartMark, register
 
@@ -88,7 +88,12 @@ class CoAttentionTransformer(Transformer):
     fresh: ClassVar[tuple[str, ...]] = (
         *Transformer.fresh, "items", "item_layers", "co_layers", "text_pooler", "item_pooler",
     )
-    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = Transformer.sizes
+    sizes = named_sizes(
+        "layers width heads item_stack.layers item_stack.width item_stack.heads item_stack.inner crossing.width crossing.heads",
+        tiny=(2, 128, 2, 1, 128, 2, 128, 128, 2), mini=(4, 256, 4, 2, 256, 4, 256, 256, 4),
+        small=(4, 512, 8, 2, 512, 8, 512, 512, 8), medium=(8, 512, 8, 4, 512, 8, 512, 512, 8),
+        base=(12, 768, 12, 6, 1024, 8, 1024, 1024, 8), large=(24, 1024, 16, 6, 1024, 16, 1024, 1024, 16),
+    )
 
     def __init__(
         self, *,

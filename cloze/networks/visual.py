@@ -102,10 +102,11 @@ class Visual(Transformer):
         joined = self.items.join(self.embeddings, tokens, vectors, block, rows)
         if rows is None:
             made = super().forward(
-                want=want, tokens=tokens, block=block, summaries=summaries, positions=positions, vectors=joined.vectors,
-                gates=gates, around=around, **given,
+                want=want - {"item_hidden"}, tokens=tokens, block=block, summaries=summaries, positions=positions,
+                vectors=joined.vectors, gates=gates, around=around, **given,
             )
-            return {**made, "item_hidden": self.embeddings.tokens.weight.new_zeros(len(tokens), 0, self.width)}
+            none = self.embeddings.tokens.weight.new_zeros(len(tokens), 0, self.width)
+            return {**made, "item_hidden": none} if "item_hidden" in want else made
         require_order("a row of tokens and items", given.get("order", "open"), "open")
         record, length = Record.of(want), tokens.shape[1]
         x = self._embedded(tokens, joined, given)
@@ -119,7 +120,8 @@ class Visual(Transformer):
         passed = stack.run(x, at=at)
         last = passed[-1] if at is None else at.put_back(passed[-1])
         states = reading_states(want, last[:, :length], [x[:, :length] for x in passed[:-1]] + [last], summaries)
-        states["item_hidden"] = self._of_items(last, length, rows)
+        if "item_hidden" in want:
+            states["item_hidden"] = self._of_items(last, length, rows)
         return states if record is None else {**states, **record.stacked()}
 
     def _embedded(self, tokens: Tensor, joined: Joined, given: Mapping[str, Any]) -> Tensor:

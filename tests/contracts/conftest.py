@@ -23,7 +23,7 @@ from cloze.corpus import Store
 from cloze.exercises import TokenFacts
 from cloze.text import Tokenizer
 from cloze.training.step import Step
-from tests.samples import from_samples
+from tests.samples import from_samples, items_of
 
 SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
 #: The sample of a source that does not read running text.
@@ -82,7 +82,9 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., System]:
             values += ["corpus.streams.reuse=22", "network.memory.reuse=24", "network.memory.size=36"]
         recipe = load_recipe(name, size="tiny", overrides=values)
         sample = "chinese.txt" if name in CHINESE else "english.txt"
-        paths = {source: [str(SAMPLES / OTHERS.get(part.name, sample))] for source, part in recipe.sources.items()}
+        paths = {
+            source: [str(SAMPLES / (items_of(part) or OTHERS.get(part.name, sample)))] for source, part in recipe.sources.items()
+        }
         key = json.dumps([paths, {k: v for k, v in recipe.canonical().items() if k in ("text", "texts")}], sort_keys=True)
         if key not in opened:
             opened[key] = open_stores(

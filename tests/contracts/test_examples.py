@@ -28,7 +28,15 @@ def example(rows: Rows, row: int) -> dict[str, list[Any]]:
         if field == "owner":  # the place of its record in the block
             continue
         own: NDArray[Any] = value[row]
-        if fields.find(name).aligned:
+        items = f"item_length/{chosen.partition('/')[0]}"
+        asked = next((one for one in rows if one.startswith("item_positions/") and one.endswith(f"/{chosen}")), None)
+        if fields.find(name).per == "item" and fields.join(view, items) in rows:
+            own = own[: rows[fields.join(view, items)][row]]
+        elif field == "item_positions":
+            own = own[own >= 0]
+        elif asked is not None and field in ("targets", "values", "weights"):
+            own = own[: int((rows[asked][row] >= 0).sum())]
+        elif fields.find(name).aligned:
             own = own[: rows[fields.join(view, "length")][row]]
         elif field == "visible":
             length = rows[fields.join(view, "length")][row]

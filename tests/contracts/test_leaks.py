@@ -125,7 +125,10 @@ def perturbed(
     copied[changed] = tokens
     with torch.no_grad():
         # states of attention and of pairs have no axis of positions of their own
-        placed = {name for name, kind in network.gives.items() if kind.shape != "P" and not kind.shape.startswith("N B H")}
+        placed = {
+            name for name, kind in network.gives.items()
+            if kind.shape not in ("P", "B R D", "B R W", "E C") and not kind.shape.startswith("N B H") and name != "pooled"
+        }  # nor have those of items: tests/networks/test_items.py is about these
         states = dict(network(want=frozenset(placed) - {"carry"}, **routed(network, copied, run.order)))
     if network.gives.get("summary", ("", ""))[1] == "all":  # a mean over the example
         del states["summary"]

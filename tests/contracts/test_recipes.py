@@ -13,6 +13,8 @@ import torch
 from cloze import fields
 from cloze.assembly.recipe import ObjectiveSpec, PassSpec, Recipe
 from cloze.batch import Batch
+from cloze.networks import Visual
+from cloze.networks.blocks.items import ElementItems
 from cloze.objectives import Loss
 from cloze.objectives.linking import Linking
 from cloze.objectives.output_words import OutputWords
@@ -64,6 +66,7 @@ def chance(objective: ObjectiveSpec, vocabulary: int, rows: int) -> float:
         "token_labelling": objective.part.arguments.get("classes", 2),
         "relation_prediction": objective.part.arguments.get("classes", 2),
         "relation_classification": len(objective.part.arguments.get("relations") or "ab"),
+        "classify": objective.part.arguments.get("classes", 2),
     }
     return math.log(choices[objective.part.name])
 
@@ -78,6 +81,8 @@ def test_an_untrained_system_starts_at_chance(begun: Begun) -> None:
             if objective.weight == 0:  # it is only read by others
                 assert objective.name not in losses
                 continue
+            if objective.part.name == "transport" or not counts[objective.name]:  # a cost of states; nothing is asked
+                continue
             loss = float(losses[objective.name].total) / counts[objective.name]
             if objective.part.name in OWN_START:
                 own = step.objectives[objective.name]
@@ -90,7 +95,8 @@ def test_an_untrained_system_starts_at_chance(begun: Begun) -> None:
                 hold(step, entry, batch, f"{run.name}.{objective.name}", loss, opened.tokenizer.size)
             else:
                 tokens = objective.part.name in ("token_prediction", "sampled_prediction")
-                assert loss == pytest.approx(guess, abs=0.1 if tokens else 0.15)
+                few = 0.2 if counts[objective.name] < 90 else 0.15
+                assert loss == pytest.approx(guess, abs=0.1 if tokens and few < 0.2 else few)
 
 
 def negatives_at_start(objective: Any, batch: Batch, answers: float) -> float:
@@ -130,10 +136,15 @@ def senses_at_start(objective: Any, batch: Batch, answers: float) -> float:
     return 2 * math.log(objective.allowed.shape[1]) - float(allowed.log().sum()) / answers
 
 
+def numbers_at_start(objective: Any, batch: Batch, answers: float) -> float:
+    """Scores are next to nothing at first."""
+    return float(objective.loss(torch.zeros_like(batch[objective.values]).float(), batch).total) / answers
+
+
 #: The loss at the beginning of objectives that do not choose among a number of things.
 OWN_START: dict[str, Callable[[Any, Batch, float], float]] = {
     "negative_sampling": negatives_at_start, "hierarchical_softmax": turns_at_start, "cooccurrence_regression": cells_at_start,
-    "factorisation": squares_at_start, "activation_penalty": lambda objective, batch, answers: 0.0,
+    "factorisation": squares_at_start, "regress": numbers_at_start, "activation_penalty": lambda objective, batch, answers: 0.0,
     "entity_prediction": lambda objective, batch, answers: math.log(len(objective.candidates(batch))),  # vectors have any length
     "margin": lambda objective, batch, answers: objective.by,
     "linking": lambda objective, batch, answers: objective.by,  # every candidate scores next to nothing
@@ -144,7 +155,7 @@ OWN_START: dict[str, Callable[[Any, Batch, float], float]] = {
 }
 
 #: Random facts are as far as wrong triples on the average only.
-LOOSE = {"margin": 0.1, "entity_prediction": 0.5, "triple_contrast": 0.5,
+LOOSE = {"margin": 0.1, "regress": 0.2, "entity_prediction": 0.5, "triple_contrast": 0.5,
          "label_prediction": 0.3}  # a hidden token shows `none`, whose vector is an output row as well
 
 
@@ -185,7 +196,7 @@ def assert_wide_of_its_own(step: Step, entry: str, batch: Batch, scored: str, lo
 def test_without_answers_the_loss_is_a_zero_that_is_connected(begun: Begun) -> None:
     opened, step, batches = begun
     for entry, batch in batches.items():
-        answers = ("targets", "positions", "weights", "cell", "cell_count")
+        answers = ("targets", "values", "positions", "weights", "cell", "cell_count")
         facts = "owner" in batch and "triple" not in batch
         answers += ("tokens", "owner") if facts else ()  # the rows of a fact ask about each other
         none = Batch({n: value[:0] if fields.split(n).field in answers else value for n, value in batch.items()})
@@ -232,6 +243,10 @@ def test_every_parameter_that_trains_gets_a_gradient(begun: Begun) -> None:
     for objective in step.objectives.values():
         if isinstance(objective, OutputWords):  # a table of zeros, which lets no gradient through to what it is asked of
             torch.nn.init.normal_(objective.head.weight, std=0.1)
+    for network in step.networks.values():
+        if isinstance(network, Visual) and isinstance(network.items, ElementItems):  # its norms begin with gain 0
+            for norm in (network.items.text_norm, network.items.item_norm):
+                torch.nn.init.ones_(norm.weight)
     for entry, batch in batches.items():
         backward(list(step(entry, batch).values()))
     sizes = {name: size_of_gradient(p) for name, p in step.named_parameters() if p.requires_grad}

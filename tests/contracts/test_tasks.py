@@ -29,12 +29,13 @@ from cloze.tasks.result import load_tuned
 #: Kinds of networks as tasks see them. A network that none of these recipes exports is tested by the first that does.
 SYSTEMS = [
     "bert", "quick", "modern", "electra-small", "character-bert", "ib-bert", "gpt2", "gpt-bert", "unilm", "t5-small", "bart-base",
-    "mass", "xlnet-base", "transformer-xl", "zen", "ernie-thu", "knowbert", "lstm", "siatl", "lstm-char", "elmo", "context2vec",
+    "mass", "xlnet-base", "transformer-xl", "zen", "ernie-thu", "knowbert", "uniter",
+    "vilbert", "lxmert", "lstm", "siatl", "lstm-char", "elmo", "context2vec",
     "cove", "skip-thought", "nnlm", "word2vec-cbow", "fasttext", "glove",
 ]  # fmt: skip
 #: Values that make a recipe small where it does not follow the size of the network.
 SMALLER = {"k-adapter": ("network.change.0.knowledge_adapter.width=24",)}
-HELPERS = {"pair_attention", "graph_vectors", "visual", "co_attention", "cross_modal"}  # and networks without recipes
+HELPERS = {"pair_attention", "graph_vectors"}  # a table next to a network, and one that reads triples and no text
 BAGS = "word2vec-cbow fasttext glove"
 READERS = f"bert quick modern electra-small character-bert ib-bert xlnet-base zen ernie-thu knowbert elmo context2vec {BAGS}"
 LSTMS = "lstm siatl lstm-char"

@@ -19,7 +19,7 @@ from cloze.corpus import Store
 from cloze.networks import GRU, LSTM, BiLSTM, LSTMEncoderDecoder, TwoSidedLSTM, WordVectors
 from cloze.text import Tokenizer
 from cloze.training.step import Step
-from tests.samples import from_samples
+from tests.samples import from_samples, items_of
 from tests.systems_at_tiny import distinct
 
 SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
@@ -49,7 +49,7 @@ def binds(recipe: Recipe) -> list[str]:
     found = []
     parts = {name: part for one in [stage.recipe for stage in recipe.stages] or [recipe] for name, part in one.sources.items()}
     for place, (name, part) in enumerate(parts.items()):
-        sample = TEXTS.get(part.name) or TEXTS.get(recipe.name, "english.txt")
+        sample = items_of(part) or TEXTS.get(part.name) or TEXTS.get(recipe.name, "english.txt")
         first = name == "main" or (place == 0 and "main" not in parts)
         found += ["--corpus", str(SAMPLES / sample)] if first else ["--bind", f"{name}={SAMPLES / sample}"]
     return found

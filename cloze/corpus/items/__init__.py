@@ -1,7 +1,9 @@
 """Items of records: regions of pictures with their features, boxes and classes, and other things that stand beside a text.
 
 Files of items (`readers.py`) are written next to the records of a store (`writer.py`), which reads them for rows (`store.py`).
-The layout of the files is in `store.py`. Contract: tests/corpus/test_items.py.
+May import: what `cloze.corpus` may.
+To add a format: a reader in `readers.py` that yields a `Picture` for each picture. The layout of the files is in `store.py`.
+Contract: tests/corpus/test_items.py.
 """
 
 from cloze.corpus.items.readers import Picture, read_pictures

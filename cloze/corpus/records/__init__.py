@@ -9,6 +9,7 @@ from cloze.corpus.records.answer import Answer, Record
 from cloze.corpus.records.build import build_records
 from cloze.corpus.records.check import RecordFindings, check_records
 from cloze.corpus.records.choice import ChoiceAnswer
+from cloze.corpus.records.class_or_none import ClassOrNone
 from cloze.corpus.records.classes import ClassAnswer
 from cloze.corpus.records.marked import ClassOfSpans
 from cloze.corpus.records.match import MatchAnswer
@@ -24,7 +25,7 @@ from cloze.corpus.records.tree import TreeAnswers
 from cloze.corpus.records.words import WordAnswers
 
 __all__ = [
-    "Answer", "BoundRecords", "ChoiceAnswer", "ClassAnswer", "ClassOfSpans", "ClassesAnswer", "MatchAnswer", "NoAnswer",
-    "NumberAnswer", "Record", "RecordFindings", "RecordStore", "Records", "ScoresAnswer", "SpanAnswer", "TextAnswer",
+    "Answer", "BoundRecords", "ChoiceAnswer", "ClassAnswer", "ClassOfSpans", "ClassOrNone", "ClassesAnswer", "MatchAnswer",
+    "NoAnswer", "NumberAnswer", "Record", "RecordFindings", "RecordStore", "Records", "ScoresAnswer", "SpanAnswer", "TextAnswer",
     "TreeAnswers", "WordAnswers", "build_records", "check_records",
 ]

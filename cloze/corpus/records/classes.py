@@ -44,9 +44,9 @@ class ClassAnswer(Answer):
         """The line and the class of a record."""
         yield record.line, record.answer
 
-    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _ClassEncoder:
+    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> ClassEncoder:
         """The encoder of records."""
-        return _ClassEncoder(tokenizer, Labels(classes))
+        return ClassEncoder(tokenizer, Labels(classes))
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,)."""
@@ -57,7 +57,9 @@ class ClassAnswer(Answer):
         return described_classes(stored["label"], classes)
 
 
-class _ClassEncoder(Encoder):
+class ClassEncoder(Encoder):
+    """Encodes records with a class each."""
+
     labels: Labels
 
     def __call__(self, records: Sequence[Record], path: str) -> Block:

@@ -322,6 +322,7 @@ class ElementItems(ItemEmbeddings):
         return self.map(self.input_dropout(torch.cat([waves, features], -1))).relu()
 
     def count_operations(self, counted: Operations, items: float, rows: int, tokens: int) -> None:
+        counted.above(self.hidden_features)
         counted.maps(items + rows if items else 0, self.map)
         counted.above(self)
 
@@ -344,14 +345,16 @@ class AddedItems(ItemEmbeddings):
         if rows is None:
             return Joined(vectors)
         dtype = self.map.weight.dtype
-        read = rows.features.new_zeros(*tokens.shape, rows.features.shape[-1], dtype=dtype)
-        read[:, 0] = rows.whole(of_shown=True).to(dtype)
-        if rows.links is not None and len(rows.links):
-            corners = box_numbers(rows.boxes, 4, self.set)
-            place = (corners * self.across.num_embeddings).long().clamp(0, self.across.num_embeddings - 1)
-            where = torch.cat([self.across(place[..., 0::2]).flatten(-2), self.down(place[..., 1::2]).flatten(-2)], -1)
-            of_items = (rows.features.to(dtype) + where).flatten(0, 1)[rows.links[:, 1]]
-            read = read.flatten(0, 1).index_add(0, rows.links[:, 0], of_items).view_as(read)
+        place = (box_numbers(rows.boxes, 4, self.set) * self.across.num_embeddings).long()
+        place = place.clamp(0, self.across.num_embeddings - 1)
+        where = torch.cat([self.across(place[..., 0::2]).flatten(-2), self.down(place[..., 1::2]).flatten(-2)], -1)
+        placed = rows.features.to(dtype) + where
+        shown = (rows.real & ~rows.hidden)[..., None].to(dtype)
+        whole = (placed * shown).sum(1) / shown.sum(1).clamp(min=1)
+        read = torch.cat([whole[:, None], whole.new_zeros(len(tokens), tokens.shape[1] - 1, whole.shape[1])], 1)
+        if rows.links is not None:
+            of_tokens = placed.flatten(0, 1)[rows.links[:, 1]]
+            read = read.flatten(0, 1).index_add(0, rows.links[:, 0], of_tokens).view_as(read)
         return Joined(vectors, torch.tanh(self.map(read)) * rows.real.any(1)[:, None, None])
 
     def count_operations(self, counted: Operations, items: float, rows: int, tokens: int) -> None:

@@ -1,0 +1,44 @@
+"""The class of a record that may have none, such as the answer to a question about a picture beside its captions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cloze.corpus.readers.unusable import Fault
+from cloze.corpus.records.answer import Block, Columns, Labels, Record
+from cloze.corpus.records.classes import ClassAnswer, ClassEncoder
+from cloze.corpus.records.table import table_rows
+from cloze.registry import register
+
+if TYPE_CHECKING:
+    from cloze.text.tokenizer import Tokenizer
+
+
+@register("answer", "class_or_none")
+class ClassOrNone(ClassAnswer):
+    """As `class`; a record with an empty label has none, and `column/label` is -1 for it."""
+
+    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
+        """The rows of a table."""
+        for line, (*texts, label) in table_rows(path, columns, fault):
+            yield Record(line, tuple(texts), label.strip())
+
+    def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
+        """The line and the class of a record that has one."""
+        yield from super().labels_of(record) if record.answer else ()
+
+    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> ClassEncoder:
+        """The encoder of records."""
+        return _Encoder(tokenizer, Labels(classes))
+
+
+class _Encoder(ClassEncoder):
+    def __call__(self, records: Sequence[Record], path: str) -> Block:
+        codes = [
+            self.labels.known_code(record.answer, f"{path}:{record.line}") if record.answer else -1 for record in records
+        ]
+        return Block(*self.texts(records), {"label": np.array(codes, np.int32)})
