@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from cloze.errors import CheckpointError, ClozeError
+from cloze.processes import rank
 from cloze.training.lock import alone_in
 
 _RUN = Path("cloze") / "run.json"
@@ -24,7 +24,7 @@ def claimed(out: Path) -> Iterator[None]:
     interrupted process has already read is kept for the next one. Raises `CheckpointError` if the folder holds something else or
     cannot be written, `RunError` if another process trains there.
     """
-    if int(os.environ.get("RANK", 0)) != 0:
+    if rank() != 0:
         yield
         return
     require_own(out)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from cloze.assembly.recipe import PartSpec, Recipe, TextSpec
 from cloze.corpus import Store
 from cloze.corpus.build import Progress, build_store, corpus_files, train_tokenizer_from
 from cloze.errors import CorpusError, RecipeError
+from cloze.processes import rank
 from cloze.text import Annotations, Tokenizer
 from cloze.text import TextSpec as Trainable
 from cloze.text.segment import segmenter_of
@@ -163,17 +163,17 @@ class Text:
         They say so from time to time. Raises `CorpusError` if what the first process writes cannot be seen from here.
         """
         begun, told = time.monotonic(), 0.0
-        while not (found := self.is_built(run)) and _rank() != 0:
+        while not (found := self.is_built(run)) and rank() != 0:
             waited = time.monotonic() - begun
             if waited > _UNSEEN and not any((above / LOCK).exists() for above in self.folder.parents):
                 raise CorpusError(
-                    f"rank {_rank()}: rank 0 builds the text into {self.folder}, but nothing of it reaches this host.\n"
+                    f"rank {rank()}: rank 0 builds the text into {self.folder}, but nothing of it reaches this host.\n"
                     "  Put --out on a disk that all hosts share, or build a store first and give each host a copy of it: "
                     "cloze corpus build TEXT --out STORE, then --corpus STORE."
                 )
             if waited - told > _REMIND:
                 told = waited
-                sys.stderr.write(f"rank {_rank()}: has waited {waited / 60:.0f} min for rank 0 to build {self.folder}\n")
+                sys.stderr.write(f"rank {rank()}: has waited {waited / 60:.0f} min for rank 0 to build {self.folder}\n")
             time.sleep(0.5)
         return found
 
@@ -186,7 +186,7 @@ class Text:
             return known is not None and dict(known.how) == self.how and not self.differs(known)
         if known is not None:
             found = require_text_unchanged(run, known, self.paths, self.files())
-            if found != known and _rank() == 0:
+            if found != known and rank() == 0:
                 found.write(self.folder)
         return True  # a run of an earlier version, which kept no record: nothing to compare
 
@@ -223,10 +223,6 @@ class LabelledText(Text):
             inside = sorted(str(file) for file in path.rglob("*") if file.is_file()) if path.is_dir() else [str(path)]
             found += inside
         return found
-
-
-def _rank() -> int:
-    return int(os.environ.get("RANK", 0))
 
 
 def text_of(recipe: Recipe) -> TextSpec:

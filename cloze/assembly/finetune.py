@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,6 +36,7 @@ from cloze.corpus.records.answer import label_names
 from cloze.corpus.records.build import batches
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
+from cloze.processes import rank
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.metrics import spread
 from cloze.tasks.result import load_tuned, task_of
@@ -358,7 +358,7 @@ def _published(outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe, *, fr
         seed: outcome.standing.given(best=keeps_best) for seed, outcome in outcomes.items()
         if outcome.finished and outcome.standing is not None
     }
-    if not done or len(done) < len(outcomes) or int(os.environ.get("RANK", 0)) != 0:
+    if not done or len(done) < len(outcomes) or rank() != 0:
         return Tuned(outcomes, out, {})
     best = max(done, key=lambda seed: done[seed].worth)
     standing, folder = done[best], outcomes[best].folder

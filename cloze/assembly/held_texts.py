@@ -17,6 +17,7 @@ from cloze.assembly.build import load_checkpoint
 from cloze.corpus.readers import read_documents
 from cloze.decoding.text_figures import BITS, PSEUDO, TextFigures, figures_of, first_bytes
 from cloze.errors import CorpusError
+from cloze.processes import rank
 from cloze.training.log import Log
 
 Say = Callable[[str], None]
@@ -63,7 +64,7 @@ class HeldTexts:
         Raises a `CorpusError` like `read`.
         """
         texts = cls.read(paths, text_format=text_format)
-        return texts if int(os.environ.get("RANK", 0)) == 0 and (extend or not is_recorded(out)) else cls({})
+        return texts if rank() == 0 and (extend or not is_recorded(out)) else cls({})
 
     def figures(self, folder: Path | None, *, device: str) -> dict[str, TextFigures]:
         """The figures of every text under the checkpoint in a folder; none without a folder."""

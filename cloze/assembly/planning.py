@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from cloze.assembly.request import Options, Request, begin_of, bound_to, request
 from cloze.assembly.room import why_no_forecast
 from cloze.assembly.run import to_budget, within
 from cloze.errors import BudgetError, CheckpointError, ClozeError, UserError
+from cloze.processes import processes
 from cloze.training.budget import Budget
 from cloze.training.forecast import Forecast, Trials, forecast
 from cloze.training.pace import pace
@@ -51,7 +51,7 @@ def plan(
 def plan_request(loaded: Recipe, request: Request) -> list[Plan]:
     """`plan` with what `requested` returns."""
     out = request.command_line.out
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+    if processes() > 1:
         raise UserError("--plan is for one process: leave torchrun out.")
     if read_run_record(Path(out)) is not None:
         raise CheckpointError(f"{out}: already holds a run, so there is nothing to plan. Choose another --out, or omit it.")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -34,6 +33,7 @@ from cloze.assembly.samples import sampler
 from cloze.assembly.user_files import changed_since, files_of, record_of
 from cloze.batching import Cursor, Feed
 from cloze.corpus import Store
+from cloze.processes import processes, rank
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget
 from cloze.training.checkpoint import Checkpoints
@@ -79,14 +79,14 @@ def prepare(
     given: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": chosen}
     require_room(loaded, vocab_size=chosen.size, tables=tables, device=place)
     step = build_step(loaded, vocab_size=chosen.size, seed=seed, filled=frozenset(begin), **given)
-    rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    ranks = processes()
     require_one_process(loaded, step, ranks)
     phases = with_dropouts(phases, loaded, step, vocab_size=chosen.size, **given)
     load_origins(
         step, loaded, begin, chosen, resumes=bool(Checkpoints(out).steps()), say=say, tables=tables,
         drawn=partial(build_step, loaded, vocab_size=chosen.size, seed=seed, **given),
     )
-    data = build_data(loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled, tables=tables)
+    data = build_data(loaded, stores, step, chosen, seed=seed, rank=rank(), ranks=ranks, compiled=compiled, tables=tables)
     if aside:
         put_aside(data, loaded, aside, chosen, step, seed=seed, compiled=compiled, tables=tables)
     for entry in loaded.step_entries:  # fails before anything is written if no examples can be made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from cloze.assembly.build import build_part, build_step
 from cloze.assembly.parts import engines
 from cloze.assembly.recipe import Recipe
 from cloze.errors import RecipeError
+from cloze.processes import rank
 from cloze.training import memory
 from cloze.training.engine import choose
 from cloze.training.forecast import SHARE, Forecast, Trials, forecast, needs
@@ -47,7 +47,7 @@ def make_room(
         say(str(cost))
         return cost
     if why:
-        if not resumes and int(os.environ.get("RANK", 0)) == 0:
+        if not resumes and rank() == 0:
             say(f"no forecast of {why}")
         return None
     cost = forecast(run, trials=trials)

@@ -6,7 +6,6 @@ Each run goes through `run_stage`: fit the recipe to the budget, `prepare` a `Ru
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,11 +23,13 @@ from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Options, Request, begin_of, bound_to, requested, the_budget
 from cloze.corpus.readers.not_text import require_apart
 from cloze.errors import RecipeError
+from cloze.processes import processes
 from cloze.training.budget import Budget
+from cloze.training.distribution import check_launch
 from cloze.training.forecast import Trials
 from cloze.training.loop import Outcome, train
-from cloze.training.mirror import Mirror
-from cloze.training.run import read_run_record
+from cloze.training.mirror import Mirror, below
+from cloze.training.run import check_until, read_run_record
 
 Say = Callable[[str], None]
 
@@ -64,8 +65,10 @@ def run_request(loaded: Recipe, request: Request) -> Outcome:
     require_apart([*request.corpus, *(path for paths in request.binds.values() for path in paths)], out)
     if not request.init and recipe.is_dir() and recipe.resolve() != out.resolve():
         request.say(f"{recipe}: this run's recipe is trained from random weights. To start from its weights: --init {recipe}")
+    check_until(request.until)
+    check_launch(request.strategy, request.shard)
     if request.mirror is not None:
-        Mirror(request.mirror)  # refused before anything is written
+        Mirror(request.mirror).require_usable(out)
     with claimed(out):
         if loaded.stages:
             if request.until < 1:
@@ -100,6 +103,7 @@ def run_stages(loaded: Recipe, request: Request, out: Path, budget: str | None) 
             replace(
                 request, corpus=corpus, binds=binds, init={} if done else request.init,
                 command_line=request.command_line._replace(stage=stage.name),
+                mirror=request.mirror if last or request.mirror is None else below(request.mirror, folder.relative_to(out)),
             ),
             folder, spends[stage.name], begin_of(stage.recipe, request, done),
         )
@@ -154,7 +158,7 @@ def to_budget(
     if old is not None:
         kept = tuple(old.get("fitted", ()))
         return Fitted(request.command_line.load(kept), kept=kept)
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1 and spend.timed:
+    if processes() > 1 and spend.timed:
         request.say(
             f"{loaded.name}: not fitted to {spend.typed}: each process would measure its own speed. Give tokens or steps."
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -49,10 +49,12 @@ def command(
     Example: cloze compare bert gpt2 --corpus TEXT --budget 20Mtokens --task mood=train.tsv,dev.tsv,test.tsv --out DIR
 
     Exit code: 0 if every cell finished, 1 if one failed (the others are finished all the same), 130 or 143 after a signal."""
+    from cloze.cli.finding import Forms, show
     from cloze.cli.hints import typed
-    from cloze.comparison.compare import Interrupted, finish
+    from cloze.comparison.compare import finish
     from cloze.comparison.design import Design, budgets_of, candidates_of, checked, tasks_of, transfers_of
     from cloze.comparison.grid import Grid
+    from cloze.comparison.sentence import as_csv, as_data, table
     from cloze.errors import UserError
     from cloze.jobs import workers_on
 
@@ -67,29 +69,8 @@ def command(
         return
     if out is None:
         raise UserError("--out is missing: name the folder of the comparison, such as --out COMPARE. (--plan needs none.)")
-    try:
-        answer, page = finish(
-            design, out, workers_on(on, jobs), command=typed(), reach=reach, say=lambda line: typer.echo(line, err=True)
-        )
-    except Interrupted as stopped:
-        typer.echo(
-            f"Stopped. Finished cells are kept in {out}, and compare.html there shows what they say so far; the same command "
-            "resumes.", err=True,
-        )
-        raise typer.Exit(stopped.code) from None
-    if as_json:
-        import json
-
-        from cloze.comparison.sentence import as_data
-
-        typer.echo(json.dumps(as_data(answer), ensure_ascii=False, indent=2))
-    elif csv:
-        from cloze.comparison.sentence import as_csv
-
-        typer.echo(as_csv(answer), nl=False)
-    else:
-        from cloze.comparison.sentence import table
-
-        typer.echo(table(answer))
-    typer.echo(f"Next: open {shlex.quote(str(page))} in a browser", err=True)
+    run = partial(
+        finish, design, out, workers_on(on, jobs), command=typed(), reach=reach, say=lambda line: typer.echo(line, err=True)
+    )
+    answer = show(run, Forms(as_data, as_csv, table), out, page="compare.html", as_json=as_json, csv=csv)
     raise typer.Exit(1 if answer.failures else 0)

@@ -3,7 +3,6 @@ that was typed."""
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -13,9 +12,10 @@ import typer
 
 def hint(run: Path) -> None:
     """Print how to resume a run, or a command that uses it; of several processes the first one does."""
+    from cloze.processes import rank
     from cloze.reports.about_run import next_step
 
-    if int(os.environ.get("RANK", 0)) == 0:
+    if rank() == 0:
         typer.echo(next_step(run), err=True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -46,11 +46,12 @@ def command(
     --out SWEEP
 
     Exit code: 0 if a trial reached the end, 1 if all failed, 130 or 143 after a signal."""
+    from cloze.cli.finding import Forms, show
     from cloze.cli.hints import typed
-    from cloze.comparison.compare import Interrupted
     from cloze.comparison.design import Design, budgets_of
     from cloze.comparison.search import search_of
     from cloze.comparison.space import space_of
+    from cloze.comparison.standings import Finding, as_csv, table
     from cloze.comparison.sweep import Rungs, Sweep, checked_sweep, keep_of, rungs_of
     from cloze.comparison.sweep_page import finish
     from cloze.errors import UserError
@@ -71,25 +72,6 @@ def command(
         return
     if out is None:
         raise UserError("--out is missing: name the folder of the sweep, such as --out SWEEP. (--plan needs none.)")
-    try:
-        finding, page = finish(sweep, out, workers_on(on, jobs), command=typed(), say=lambda line: typer.echo(line, err=True))
-    except Interrupted as stopped:
-        typer.echo(
-            f"Stopped. Finished cells are kept in {out}, and sweep.html there shows what they say so far; the same command "
-            "resumes.", err=True,
-        )
-        raise typer.Exit(stopped.code) from None
-    if as_json:
-        import json
-
-        typer.echo(json.dumps(finding.data(), ensure_ascii=False, indent=2))
-    elif csv:
-        from cloze.comparison.standings import as_csv
-
-        typer.echo(as_csv(finding), nl=False)
-    else:
-        from cloze.comparison.standings import table
-
-        typer.echo(table(finding))
-    typer.echo(f"Next: open {shlex.quote(str(page))} in a browser", err=True)
+    run = partial(finish, sweep, out, workers_on(on, jobs), command=typed(), say=lambda line: typer.echo(line, err=True))
+    finding = show(run, Forms(Finding.data, as_csv, table), out, page="sweep.html", as_json=as_json, csv=csv)
     raise typer.Exit(0 if finding.best is not None else 1)

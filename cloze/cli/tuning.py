@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -60,9 +59,10 @@ def _replacing(out: Path, *, overwrite: bool) -> Iterator[None]:
     its name back. Of several processes the first one does this.
     """
     from cloze.assembly.claim import is_run, only_prepared
+    from cloze.processes import rank
     from cloze.tasks.result import check_new
 
-    if int(os.environ.get("RANK", 0)) != 0:
+    if rank() != 0:
         yield
         return
     aside = out.with_name(f".{out.name}.replaced")

@@ -48,7 +48,7 @@ class Cell:
     @property
     def key(self) -> str:
         """What tells it from all other cells."""
-        return self.digest if self.until == 1 else f"{self.digest} until {self.until:g}"
+        return self.digest if self.until == 1 else f"{self.digest} until {self.until}"
 
     @property
     def stage(self) -> str:
@@ -58,7 +58,7 @@ class Cell:
     @property
     def words(self) -> tuple[str, ...]:
         """What its process is told besides the folder."""
-        return () if self.until == 1 else (f"{self.until:g}",)
+        return () if self.until == 1 else (str(self.until),)
 
     def folder(self, out: Path) -> Path:
         """Its folder in a comparison."""
@@ -96,7 +96,7 @@ class Cells(Protocol):
 
 def result_file(until: float) -> str:
     """The name of the file with the result at a share of the budget."""
-    return RESULT if until == 1 else f"result-{until:g}.json"
+    return RESULT if until == 1 else f"result-{until}.json"
 
 
 def result_of(folder: Path, until: float = 1.0) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from cloze.comparison.answer import Answer, answer_of
 from cloze.comparison.cell import FAILED, LOG, Cell, Cells, failure_of, write_json
@@ -17,7 +18,11 @@ from cloze.comparison.progress import REFRESH, Progress
 from cloze.comparison.sentence import as_data
 from cloze.corpus.readers.not_text import require_apart
 from cloze.errors import CheckpointError
-from cloze.jobs import Ended, Job, Workers
+from cloze.jobs import Ended, Job, LocalWorkers, Workers
+from cloze.training.precision import choose_device
+
+Own = TypeVar("Own", bound=Cells)
+Finding = TypeVar("Finding")
 
 _STOPPED = {128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGTERM, -signal.SIGINT}
 
@@ -36,14 +41,20 @@ def run(design: Design, out: Path, workers: Workers, *, say: Callable[[str], Non
     A cell that is finished is never run again, and a run that was stopped resumes. Raises a `UserError` for what cannot be
     compared before anything is written, and `Interrupted` after Ctrl-C.
     """
-    design = checked(design)
-    require_apart([*design.corpus, *(file for task in design.tasks for file in task[2:])], out)
-    require_own(out)
-    grid = Grid(design, out)
-    if workers.count > 1 and any(budget.kind == "seconds" for budget in design.budgets):
-        say("note: runs that share the cores get less done in their time; a budget in tokens or FLOPs is equal for all")
+    grid = Grid(checked(design), out)
+    begin(design, out, workers, say=say)
     fill(grid, workers, say=say)
     return grid
+
+
+def begin(design: Design, out: Path, workers: Workers, *, say: Callable[[str], None]) -> None:
+    """Refuse a folder that cannot be used, and a device that this machine does not have if the cells run here."""
+    require_apart([*design.corpus, *(file for task in design.tasks for file in task[2:])], out)
+    require_own(out)
+    if isinstance(workers, LocalWorkers):
+        choose_device(design.device)
+    if workers.count > 1 and any(budget.kind == "seconds" for budget in design.budgets):
+        say("note: runs that share the cores get less done in their time; a budget in tokens or FLOPs is equal for all")
 
 
 def fill(grid: Cells, workers: Workers, *, say: Callable[[str], None] = lambda line: None) -> None:
@@ -74,25 +85,33 @@ def finish(
     After Ctrl-C the finding holds what the finished cells say, and `Interrupted` is raised.
     """
 
-    def written(grid: Grid) -> tuple[Answer, Path]:
+    def write(grid: Grid) -> tuple[Answer, Path]:
         answer = answer_of(grid, reach=reach)
         write_json(out / "compare.json", as_data(answer))
         return answer, write_page(answer, out, command=command)
 
+    grid = Grid(checked(design), out)
+    begin(design, out, workers, say=say)
+    return finished(grid, workers, write, say=say)
+
+
+def finished(cells: Own, workers: Workers, write: Callable[[Own], Finding], *, say: Callable[[str], None]) -> Finding:
+    """`fill`, and what `write` writes about the cells; also after Ctrl-C, when `Interrupted` is raised."""
     try:
-        return written(run(design, out, workers, say=say))
+        fill(cells, workers, say=say)
     except Interrupted:
-        written(Grid(checked(design), out))
+        write(cells)
         raise
+    return write(cells)
 
 
 def require_own(out: Path) -> None:
-    """Refuse a folder that holds anything but a comparison."""
+    """Refuse a folder that holds anything but cells."""
     if out.exists() and not out.is_dir():
-        raise CheckpointError(f"{out}: is a file; expected a folder for the comparison. Choose another --out.")
+        raise CheckpointError(f"{out}: is a file; expected a new folder or one with cells. Choose another --out.")
     foreign = [] if not out.exists() or (out / "cells").is_dir() else sorted(path.name for path in out.iterdir())
     if foreign:
-        raise CheckpointError(f"{out}: holds {foreign[0]}, which no comparison wrote. Choose another --out.")
+        raise CheckpointError(f"{out}: holds {foreign[0]}, which no comparison or sweep wrote. Choose another --out.")
 
 
 def _fill(grid: Cells, workers: Workers, progress: Progress) -> None:

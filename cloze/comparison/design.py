@@ -23,6 +23,7 @@ from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError,
 from cloze.reports.page import unique_names
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
+from cloze.text import Tokenizer
 from cloze.training.budget import Budget
 
 FULL, FROZEN = "full", "frozen"
@@ -250,6 +251,8 @@ def checked(design: Design) -> Design:
         raise CorpusError(f"{trained[0].name}: --corpus is missing: the text to pre-train on.")
     if not trained and (design.budgets or design.corpus):
         raise BudgetError("--budget and --corpus are for recipes; these candidates are checkpoints. Omit them.")
+    if design.tokenizer is not None:
+        Tokenizer.load(design.tokenizer)
     recipes = {}
     for one in trained:
         recipes[one.name] = load_recipe(

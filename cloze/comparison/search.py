@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cloze.comparison.space import Axis, Choice, Values, grid_of, named, size_of
+from cloze.comparison.space import MOST, Axis, Choice, Values, grid_of, named, size_of
 from cloze.errors import MissingExtra, RecipeError, nearest
 from cloze.rng import fold
 
@@ -41,8 +41,8 @@ def search_of(kind: str, space: Sequence[Axis], trials: int | None, seed: int = 
     """
     if kind not in KINDS:
         raise RecipeError(f"--search {kind}: no such search. {nearest(kind, KINDS)}")
-    if trials is not None and trials < 1:
-        raise RecipeError(f"--trials {trials}: expected 1 or more.")
+    if trials is not None and not 1 <= trials <= MOST:
+        raise RecipeError(f"--trials {trials}: expected a number from 1 to {MOST:,}.")
     if kind == "grid":
         return Listed(grid_of(space, trials))
     if trials is None:

@@ -12,6 +12,7 @@ from cloze.errors import RecipeError
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _RANGE = re.compile(rf"(?P<log>log:)?(?P<low>{_NUMBER})\.\.(?P<high>{_NUMBER})")
+MOST = 10_000  # trials of a sweep
 _DIGITS = 4  # significant digits of a value
 
 Values = tuple[str, ...]  # of a trial, each PATH=VALUE
@@ -49,10 +50,10 @@ class Range:
         return self.text(self.low * (self.high / self.low) ** share if self.log else self.low + share * (self.high - self.low))
 
     def points(self, count: int) -> list[str]:
-        """That many numbers, the first `low` and the last `high`; of whole numbers possibly fewer, because each comes once."""
+        """That many numbers, the first `low` and the last `high`; possibly fewer, because each comes once."""
         shares = [number / (count - 1) for number in range(count)] if count > 1 else [0.5]
         if not self.whole:
-            return [self.at(share) for share in shares]
+            return list(dict.fromkeys(self.at(share) for share in shares))
         ratio = self.high / self.low if self.log else 1.0
         found = [self.low * ratio**share if self.log else self.low + share * (self.high - self.low) for share in shares]
         return list(dict.fromkeys(str(round(one)) for one in found))
@@ -98,6 +99,8 @@ def _axis(given: str) -> Axis:
     if ends is None:
         raise RecipeError(f"--vary {given}: {rest!r} is no range. Write LOW..HIGH or log:LOW..HIGH, such as log:1e-4..3e-3.")
     low, high, log = float(ends["low"]), float(ends["high"]), ends["log"] is not None
+    if math.inf in (low, high) or -math.inf in (low, high):
+        raise RecipeError(f"--vary {given}: both ends must be numbers below 1.8e308.")
     if not low < high:
         raise RecipeError(f"--vary {given}: the first end must be below the second.")
     if log and low <= 0:
@@ -122,6 +125,8 @@ def grid_of(space: Sequence[Axis], trials: int | None) -> list[Values]:
     ranges = sum(isinstance(axis, Range) for axis in space)
     if ranges and trials is None:
         raise RecipeError("--trials is missing: into how many points the grid divides its ranges, such as --trials 16.")
+    if trials is None and choices > MOST:
+        raise RecipeError(f"--vary: the grid has {choices:,} points; a sweep has at most {MOST:,} trials. Try --search random.")
     points = 0
     if trials is not None:
         while choices * (points + 1) ** max(ranges, 1) <= trials and (ranges or points < 1):

@@ -24,12 +24,11 @@ from cloze.assembly.check import check_recipe
 from cloze.assembly.load import load_recipe
 from cloze.assembly.recipe import Recipe
 from cloze.comparison.cell import Cell
-from cloze.comparison.compare import fill, require_own
+from cloze.comparison.compare import begin, fill
 from cloze.comparison.design import Candidate, Design, checked, known_recipe
 from cloze.comparison.grid import Grid
 from cloze.comparison.search import Search
 from cloze.comparison.space import Axis, Values
-from cloze.corpus.readers.not_text import require_apart
 from cloze.errors import BudgetError, RecipeError
 from cloze.jobs import Workers
 
@@ -97,6 +96,8 @@ def checked_sweep(sweep: Sweep) -> Sweep:
         raise RecipeError(f"{sweep.recipe}: has stages, each with a budget of its own. A sweep takes a recipe without stages.")
     if recipe.training.held_out == 0:
         raise RecipeError(f"{sweep.recipe}: training.held_out is 0, but a sweep ranks by held-out loss: hold some text out.")
+    if any(axis.path == "training.held_out" for axis in sweep.space):
+        raise RecipeError("--vary training.held_out: trials would be measured on different text. Give one value, with --set.")
     return replace(sweep, recipe=name)
 
 
@@ -204,19 +205,25 @@ class Rungs:
 
     def _add(self, points: Sequence[Values]) -> None:
         sweep, recipes = self.sweep, dict(self.grid.design.recipes)
+        if not self.trials:
+            self._require_different((*sweep.values, *points[0]))
         for values in points:
             name = " ".join(values)
             candidate = Candidate(name, sweep.recipe, (*sweep.values, *values))
-            recipes[name] = self._recipe(candidate)
+            recipes[name] = self._load(candidate.values)
             self.trials.append(Trial(len(self.trials) + 1, values, candidate))
         candidates = [trial.candidate for trial in self.trials]
         self.grid.design = replace(self.grid.design, candidates=candidates, recipes=recipes)
 
-    def _recipe(self, candidate: Candidate) -> Recipe:
+    def _require_different(self, values: Sequence[str]) -> None:
+        """Refuse values of which the later ones replace earlier ones."""
+        if self._load(values).canonical() != self._load(values[::-1]).canonical():
+            paths = ", ".join(value.partition("=")[0] for value in values)
+            raise RecipeError(f"{paths}: two of these are the same value of the recipe. Give it once, with --vary or with --set.")
+
+    def _load(self, values: Sequence[str]) -> Recipe:
         design = self.sweep.design
-        recipe = load_recipe(
-            candidate.recipe or "", size=design.size, overrides=list(candidate.values), with_files=design.with_files
-        )
+        recipe = load_recipe(self.sweep.recipe, size=design.size, overrides=list(values), with_files=design.with_files)
         check_recipe(recipe)
         return recipe
 
@@ -232,14 +239,16 @@ def run(sweep: Sweep, out: Path, workers: Workers, *, say: Callable[[str], None]
     A cell that is finished is never run again, and a run that was stopped resumes. Raises a `UserError` for what cannot be swept
     before anything is written, and `Interrupted` after Ctrl-C.
     """
-    sweep = checked_sweep(sweep)
-    require_apart(sweep.design.corpus, out)
-    require_own(out)
-    rungs = Rungs(sweep, out)
-    rungs.counts()  # loads the recipes of the first trials, which may be refused
-    if workers.count > 1 and sweep.design.budgets[0].kind == "seconds":
-        say("note: runs that share the cores get less done in their time; a budget in tokens or FLOPs is equal for all")
+    rungs = begun(sweep, out, workers, say=say)
     fill(rungs, workers, say=say)
+    return rungs
+
+
+def begun(sweep: Sweep, out: Path, workers: Workers, *, say: Callable[[str], None] = lambda line: None) -> Rungs:
+    """The cells of a sweep, checked, before any of them is run."""
+    rungs = Rungs(checked_sweep(sweep), out)
+    begin(sweep.design, out, workers, say=say)
+    rungs.counts()  # loads the recipes of the first trials, which may be refused
     return rungs
 
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from cloze.comparison import standings
 from cloze.comparison.cell import write_json
-from cloze.comparison.compare import Interrupted
+from cloze.comparison.compare import finished
 from cloze.comparison.space import Range
 from cloze.comparison.standings import Finding, Standing, finding_of
-from cloze.comparison.sweep import Rungs, Sweep, checked_sweep, run
+from cloze.comparison.sweep import Rungs, Sweep, begun
 from cloze.jobs import Workers
 from cloze.reports.figures import Line, chart
 from cloze.reports.page import fill_page
@@ -25,21 +25,17 @@ from cloze.whole import whole_file
 def finish(
     sweep: Sweep, out: Path, workers: Workers, *, command: str = "", say: Callable[[str], None] = lambda line: None
 ) -> tuple[Finding, Path]:
-    """`run`, and the finding in `out`: sweep.html and sweep.json.
+    """`sweep.run`, and the finding in `out`: sweep.html and sweep.json.
 
     After Ctrl-C the finding holds what the finished cells say, and `Interrupted` is raised.
     """
 
-    def written(rungs: Rungs) -> tuple[Finding, Path]:
+    def write(rungs: Rungs) -> tuple[Finding, Path]:
         finding = finding_of(rungs)
         write_json(out / "sweep.json", finding.data())
         return finding, write_page(finding, out, command=command)
 
-    try:
-        return written(run(sweep, out, workers, say=say))
-    except Interrupted:
-        written(Rungs(checked_sweep(sweep), out))
-        raise
+    return finished(begun(sweep, out, workers, say=say), workers, write, say=say)
 
 
 def write_page(finding: Finding, out: Path, *, command: str = "") -> Path:

@@ -16,7 +16,6 @@ once. Distractors come from the passage's own shard.
 from __future__ import annotations
 
 import json
-import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from cloze.corpus.plan import Cut, Cuts, Int64
 from cloze.corpus.source import Rebinds, Source
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError
+from cloze.processes import processes, rank
 from cloze.rows import Rows
 from cloze.whole import whole_file, whole_folder
 
@@ -207,8 +207,7 @@ class _Shards(Rebinds):
     def _count(self, room: int, folder: Path, names: list[str]) -> dict[str, int]:
         """The rows of every chosen shard. Processes that start together begin at different shards and share what they find."""
         found: dict[str, int] = {}
-        rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        first = rank * len(names) // ranks
+        first = rank() * len(names) // processes()
         for place in [*range(first, len(names)), *range(first)]:
             name, number = names[place], int(self.chosen[place])
             known = _numbers(folder / f"{name}.json")

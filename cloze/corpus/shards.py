@@ -25,6 +25,7 @@ from cloze.corpus.remote import Remote
 from cloze.corpus.sharded import WINDOW, bind_shards
 from cloze.corpus.store import COUNTS, HEADER, SHARDS, SHARDS_VERSION, TOKENIZER, Store, file_hash, opened_before
 from cloze.errors import CorpusError, RunError, counted
+from cloze.processes import processes, processes_here
 from cloze.whole import whole_file
 
 if TYPE_CHECKING:
@@ -109,8 +110,7 @@ class ShardedStore(Store, holds=SHARDS):
     def require_room(self, lanes: int, window: int) -> None:
         """Raise `CorpusError` if the cache cannot hold the shards that the lanes of this machine read at once."""
         limit = 0 if self._remote is None else self._remote.limit
-        here, all_ = (int(os.environ.get(name, 1)) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
-        hosts = max(1, all_ // max(here, 1))
+        hosts = max(1, processes() // processes_here())
         needed = min(len(self.shards), -(-lanes // hosts) * (window + 1)) * max(shard.bytes for shard in self.shards)
         if limit and needed > limit:
             raise CorpusError(

@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, cast
@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch import nn
 
 from cloze.errors import BudgetError, DeviceError, RunError, UserError
+from cloze.processes import processes, rank
 from cloze.training.budget import Budget
 from cloze.training.precision import choose_device
 from cloze.training.step import Step
@@ -150,30 +151,22 @@ class Ranks:
         return nullcontext() if last else cast(AbstractContextManager[None], module.no_sync())
 
 
-def processes() -> int:
-    """How many processes this one belongs to (WORLD_SIZE), 1 if it runs alone."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
 @contextmanager
 def join(device: str = "auto", strategy: Strategy = "ddp", shard: int | None = None) -> Iterator[Ranks]:
     """Join the processes of the run (RANK, WORLD_SIZE, LOCAL_RANK) until this one ends; alone without them.
 
     Raises:
-        UserError: MASTER_ADDR, MASTER_PORT or RANK is missing, or `shard` does not divide the number of ranks.
-        RunError: another process is gone, or did not come within the time limit.
+        UserError: as `check_launch`.
+        DeviceError: the processes did not all meet within the time limit.
+        RunError: another process is gone, or was waited for longer than the time limit.
     """
+    check_launch(strategy, shard)
     world, chosen = processes(), choose_device(device)
     if world == 1:
         yield Ranks(0, 1, chosen)
         return
-    if shard is not None and (strategy != "fsdp" or world % shard):
-        raise UserError(
-            f"--shard {shard}: is for --strategy fsdp, and must divide the number of processes, {world}: each group of so many "
-            "holds the parameters once."
-        )
     if chosen.type == "cuda":
-        local = os.environ.get("LOCAL_RANK", str(int(os.environ.get("RANK", "0")) % max(1, torch.cuda.device_count())))
+        local = os.environ.get("LOCAL_RANK", str(rank() % max(1, torch.cuda.device_count())))
         chosen = torch.device("cuda", int(local))
         torch.cuda.set_device(chosen)
     if not dist.is_initialized():
@@ -194,16 +187,41 @@ def join(device: str = "auto", strategy: Strategy = "ddp", shard: int | None = N
         ) from error
 
 
+def check_launch(strategy: Strategy, shard: int | None) -> None:
+    """Refuse what `join` cannot start, before anything is written.
+
+    Raises `UserError` if a variable of the environment is missing or unusable, or `shard` does not divide the number of ranks.
+    """
+    world = processes()
+    if shard is not None and (strategy != "fsdp" or shard < 1 or world % shard):
+        raise UserError(
+            f"--shard {shard}: is for --strategy fsdp, and must divide the number of processes, {world}: each group of so many "
+            "holds the parameters once."
+        )
+    if world == 1:
+        return
+    time_limit()
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+    if missing and not dist.is_initialized():
+        raise UserError(
+            f"WORLD_SIZE is {world}, but {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set.\n"
+            "  torchrun sets all of them. With srun or mpirun, set RANK and WORLD_SIZE from their own variables "
+            "(RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS),\n  and MASTER_ADDR and MASTER_PORT to the first host and a free port."
+        )
+    if not dist.is_initialized():
+        rank()
+        if not (port := os.environ["MASTER_PORT"]).isdecimal() or not 0 < int(port) < 1 << 16:
+            raise UserError(f"MASTER_PORT={port}: expected the number of a port of MASTER_ADDR, such as 29500.")
+
+
 def time_limit() -> timedelta:
-    """How long a process waits for another one: CLOZE_TIMEOUT, such as 90s, 30m or 2h."""
+    """How long a process waits for another one: CLOZE_TIMEOUT, such as 90s, 30m or 2h. Raises `UserError` for anything else."""
     given = os.environ.get("CLOZE_TIMEOUT", _TIMEOUT)
-    try:
+    with suppress(BudgetError, OverflowError):
         budget = Budget.parse(given)
-    except BudgetError:
-        budget = None
-    if budget is None or budget.kind != "seconds":
-        raise UserError(f"CLOZE_TIMEOUT={given}: expected a duration, such as 90s, 30m or 2h.")
-    return timedelta(seconds=budget.amount)
+        if budget.kind == "seconds":
+            return timedelta(seconds=budget.amount)
+    raise UserError(f"CLOZE_TIMEOUT={given}: expected a duration, such as 90s, 30m or 2h.")
 
 
 def _meet(device: torch.device, world: int) -> None:
@@ -211,13 +229,6 @@ def _meet(device: torch.device, world: int) -> None:
 
     Once a process: torch's functional collectives, FSDP's among them, do not find a second group of the same name.
     """
-    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
-    if missing:
-        raise UserError(
-            f"WORLD_SIZE is {world}, but {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set.\n"
-            "  torchrun sets all of them. With srun or mpirun, set RANK and WORLD_SIZE from their own variables "
-            "(RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS),\n  and MASTER_ADDR and MASTER_PORT to the first host and a free port."
-        )
     limit = time_limit()
     try:
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=limit)

@@ -14,7 +14,8 @@ from itertools import groupby
 import torch
 
 from cloze.batching import Cursor
-from cloze.training.distribution import Ranks, join, processes
+from cloze.processes import processes
+from cloze.training.distribution import Ranks, join
 from cloze.training.engine import Choice, Engine, choose
 from cloze.training.engine_loop import EngineLoop
 from cloze.training.freezing import set_rate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from cloze.processes import processes_here
 
 _GROUPS = Path("/sys/fs/cgroup")
 
@@ -26,7 +27,7 @@ def available(device: torch.device) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     found = [bytes_ for bytes_ in (_system(), *_limits()) if bytes_ is not None]
-    return min(found) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) if found else None
+    return min(found) // processes_here() if found else None
 
 
 def resident() -> int:

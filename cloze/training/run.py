@@ -134,8 +134,7 @@ class Run:
 
     def check(self) -> None:
         """Refuse what cannot be run before anything is written."""
-        if not 0 < self.until <= 1:
-            raise BudgetError(f"--until {self.until:g}: expected a share of the budget: a number above 0, at most 1.")
+        check_until(self.until)
         if self.budget.kind == "bytes" and not self.bytes_per_token:
             raise BudgetError("a budget in bytes needs a corpus that knows its bytes per token. Give a budget in tokens.")
         batches = {phase.set["batch"] for phase in self.phases if "batch" in phase.set}
@@ -201,6 +200,12 @@ class Progress:
         """The inverse of `to_json`."""
         cursors = {name: Cursor(*cursor) for name, cursor in saved["cursors"].items()}
         return cls(Spent(**saved["spent"]), cursors, saved["share"], saved["phase"])
+
+
+def check_until(share: float) -> None:
+    """Refuse a share of the budget, at which a run is to pause, that is not above 0 and at most 1."""
+    if not 0 < share <= 1:
+        raise BudgetError(f"--until {share:g}: expected a share of the budget: a number above 0, at most 1.")
 
 
 def check_folder(run: Run, old: Mapping[str, Any] | None) -> None:

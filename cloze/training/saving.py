@@ -60,16 +60,31 @@ class Behind:
 
 
 class Saver:
-    """The checkpoints of a run on this rank. Every method but `close` is a collective."""
+    """The checkpoints of a run on this rank. Every method but `copy_behind` and `close` is a collective."""
 
-    def __init__(self, run: Run, ranks: Ranks) -> None:
+    def __init__(self, run: Run, ranks: Ranks, *, say: Callable[[str], object] = print) -> None:
         self.run, self.ranks = run, ranks
         self.checkpoints = Checkpoints(run.folder, keep=run.training.keep, keep_steps=run.training.keep_steps)
         self._behind = Behind()
         self._step = 0  # of the checkpoint that is being written
-        self.mirror = Mirror(run.mirror, say=run.say or print) if run.mirror is not None and ranks.first else None
+        self.mirror: Mirror | None = None
         if ranks.first:
             self.checkpoints.recover()
+        if run.mirror is not None:
+            self._open_mirror(run.mirror, say)
+
+    def _open_mirror(self, url: str, say: Callable[[str], object]) -> None:
+        failure: ClozeError | None = None
+        if self.ranks.first:
+            try:
+                self.mirror = Mirror(url, say=say)
+                self.mirror.require_own(self.run.folder, self.checkpoints.steps())
+            except ClozeError as error:
+                failure = error
+            except Exception as error:  # of the file system, which may answer later
+                if self.mirror is not None:
+                    self.mirror.failed(error)
+        self._fail_together(failure, "could not use the mirror")
 
     def load(self) -> tuple[Mapping[str, Any], dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]] | None:
         """The record, parameters, optimiser's tensors and lanes of the last checkpoint; None if there is none.

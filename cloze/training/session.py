@@ -52,12 +52,12 @@ class Session:
     def __init__(self, run: Run, ranks: Ranks) -> None:
         self.run, self.ranks = run, ranks
         check_folder(run, read_run_record(run.folder))
-        self.saver = Saver(run, ranks)
+        self.line = ProgressLine(verbose=run.verbose)
+        self.say = (run.say or self.line.say) if ranks.first else (lambda text: None)
+        self.saver = Saver(run, ranks, say=self.say)
         self.checkpoints = self.saver.checkpoints
         saved = self.saver.load()
         self.precision = choose_precision(run.training.precision, ranks.device)
-        self.line = ProgressLine(verbose=run.verbose)
-        self.say = (run.say or self.line.say) if ranks.first else (lambda text: None)
         kept = keep_memory() if ranks.device.type == "cpu" else False
         self.model = run.step.to(ranks.device).train()
         self.model.clock.to(ranks.device)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.errors import CheckpointError
-from cloze.training.sharding import is_sharded, whole
+from cloze.training.sharding import is_sharded, local, whole
 
 Fetch = Callable[[Tensor], Tensor]
 
@@ -30,11 +30,15 @@ class Gathering:
             own = whole(tensor.detach())
             if self.kept:
                 moved = own.cpu()
-                found[name] = moved.clone() if self.apart and moved.data_ptr() == tensor.data_ptr() else moved
+                found[name] = moved.clone() if self.apart and _same_memory(moved, local(tensor)) else moved
         return found
 
 
 EVERYWHERE = Gathering()
+
+
+def _same_memory(one: Tensor, other: Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def gather_parameters(module: nn.Module, gathering: Gathering = EVERYWHERE) -> dict[str, Tensor]:

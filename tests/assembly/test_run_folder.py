@@ -188,6 +188,21 @@ def test_a_target_that_cannot_be_written_is_told_before_the_text_is_read(
         train(Path("/proc/run-of-cloze"), budget="2steps")
 
 
+@pytest.mark.parametrize(("options", "expected"), [
+    ({"until": 0.0}, "--until 0: expected a share of the budget"),
+    ({"until": float("nan")}, "--until nan: expected a share of the budget"),
+    ({"shard": 1}, "--shard 1: is for --strategy fsdp"),
+    ({"mirror": "new"}, "--mirror new: is the folder of the run itself"),
+])  # fmt: skip
+def test_options_that_cannot_work_are_refused_before_the_text_is_read(
+    place: Path, train: Train, options: dict[str, Any], expected: str
+) -> None:
+    said = list[str]()
+    with pytest.raises(ClozeError, match=expected):
+        train("new", report=said.append, **options)
+    assert said == [] and not Path("new").exists()
+
+
 # S3
 
 

@@ -16,6 +16,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """The second process; a minute passes at every look."""
     minutes = iter(range(10**6))
     monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(corpora.time, "monotonic", lambda: 60.5 * next(minutes))
     monkeypatch.setattr(corpora.time, "sleep", lambda seconds: None)
     return monkeypatch

@@ -270,7 +270,7 @@ def test_a_candidate_that_is_named_twice_is_refused() -> None:
 
 def test_a_folder_of_something_else_is_left_alone(design: Make, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(CheckpointError, match="holds thesis.txt, which no comparison wrote"):
+    with pytest.raises(CheckpointError, match="holds thesis.txt, which no comparison or sweep wrote"):
         run(design(), tmp_path, Here(stub))
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 

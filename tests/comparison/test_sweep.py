@@ -114,6 +114,21 @@ def test_a_sweep_that_is_killed_comes_to_the_same_trials_and_repeats_no_cell(swe
     assert len(started) == 1 + 9 + 3 + 1 + 3 and len(set(started)) == 1 + 9 + 3 + 1  # three were at work when it was killed
 
 
+def test_a_sweep_that_is_stopped_writes_what_has_failed_and_what_is_left(sweep: Make, tmp_path: Path) -> None:
+    started = list[float]()
+
+    def until_stopped(folder: Path, until: float = 1.0) -> int:
+        started.append(until)
+        if len(started) == 1 + 9 + 1:
+            raise KeyboardInterrupt
+        return stub(folder, until)
+
+    with pytest.raises(Interrupted):
+        finish(sweep(), tmp_path, Here(until_stopped))
+    found = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))
+    assert len(found["failed"]) == 2 and found["unfinished"] == 3  # the trials that go on to the second rung
+
+
 def test_optuna_looks_where_losses_are_low(sweep: Make, tmp_path: Path) -> None:
     pytest.importorskip("optuna", reason="the extra optuna is not installed")
     made = sweep("training.rate.peak=log:1e-6..4e-3", trials=16, search="optuna", rungs=(0.1, 1.0))
@@ -149,6 +164,10 @@ def test_a_grid_divides_ranges_evenly_and_multiplies_them_with_choices() -> None
     ]  # fmt: skip
     assert [one[0] for one in grid_of(space_of(["layers=2..6"]), 3)] == ["layers=2", "layers=4", "layers=6"]
     assert len(grid_of(space_of(["a=1,2,3", "b=x,y"]), None)) == 6
+    assert grid_of(space_of(["rate=1.0..1.0001"]), 9) == [("rate=1",)]
+    many = ",".join(map(str, range(101)))
+    with pytest.raises(RecipeError, match="the grid has 10,201 points; a sweep has at most 10,000 trials"):
+        grid_of(space_of([f"a={many}", f"b={many}"]), None)
 
 
 def test_random_trials_follow_from_the_seed_and_more_of_them_begin_with_the_same() -> None:
@@ -176,6 +195,13 @@ def test_shares_are_exact_and_rounded_up() -> None:
     (["--vary", RATE, "--trials", "4", "--search", "gird"], "Did you mean 'grid'?"),
     (["--vary", "training.rate.paek=1e-3,3e-3", "--trials", "2"], "paek"),
     (["--vary", RATE, "--trials", "4", "--set", "training.held_out=0.0"], "hold some text out"),
+    (["--vary", "training.held_out=0.1,0.2", "--trials", "2"], "trials would be measured on different text"),
+    (["--vary", "training.batch=4,8", "--vary", "batch=2,3", "--trials", "2"], "training.batch, batch: two of these are the"),
+    (["--vary", "training.batch=4,8", "--set", "batch=16", "--trials", "2"], "batch, training.batch: two of these are the same"),
+    (["--vary", "training.batch=1..1e400", "--trials", "2"], "both ends must be numbers below"),
+    (["--vary", RATE, "--trials", "100000000"], "expected a number from 1 to 10,000"),
+    (["--vary", "training.batch=4,8", "--trials", "2", "--tokenizer", "nowhere"], "nowhere: no such folder"),
+    (["--vary", "training.batch=4,8", "--trials", "2", "--device", "cuda:7"], "'cuda:7' was asked for"),
     ([], "nothing to sweep"),
 ])  # fmt: skip
 def test_what_cannot_be_swept_is_refused_before_anything_is_written(

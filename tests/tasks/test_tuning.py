@@ -408,6 +408,7 @@ def test_only_the_first_of_several_processes_replaces(tmp_path: Path, monkeypatc
     (out / "cloze").mkdir(parents=True)
     (out / "cloze" / "task.json").write_text("old")
     monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(CheckpointError), _replacing(out, overwrite=True):
         assert (out / "cloze" / "task.json").read_text() == "old"
         raise CheckpointError("no")

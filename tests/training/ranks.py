@@ -16,7 +16,9 @@ from lanes import Lanes, recurrent
 from tiny import Numbers, bert, electra, tiny_run
 
 from cloze.compression import QuantiseActivations
+from cloze.training.distribution import Ranks
 from cloze.training.loop import train
+from cloze.training.state import Gathering, gather_parameters
 from cloze.training.step import Step
 
 
@@ -63,10 +65,24 @@ def main(folder: Path) -> None:
         data = Lanes(micro=2, rank=rank, ranks=ranks)
         train(tiny_run(folder / f"{strategy}-lanes", step=recurrent(), data=data, **settings(strategy=strategy)))
     resume(folder, rank, ranks)
+    copy_while_training(folder, rank, ranks)
+
+
+def copy_while_training(folder: Path, rank: int, ranks: int) -> None:
+    """A copy of the parameters, of which every rank has all, is compared after they have changed."""
+    step = electra()
+    Ranks(rank, ranks, torch.device("cpu"), "fsdp", 1).wrap(step)
+    copied = gather_parameters(step, Gathering(apart=True))
+    before = {name: tensor.clone() for name, tensor in copied.items()}
+    with torch.no_grad():
+        for parameter in step.parameters():
+            parameter.add_(1.0)
+    unchanged = all(torch.equal(copied[name], tensor) for name, tensor in before.items())
+    (folder / f"copied.{rank}").write_text("unchanged" if unchanged else "changed with the parameters")
 
 
 def resume(folder: Path, rank: int, ranks: int) -> None:
-    """A run that one process began goes on here, sharded."""
+    """A run that one process began continues here, sharded."""
     run = tiny_run(
         folder / "begun-alone", step=electra(), data=Numbers(rank=rank, ranks=ranks), **settings(strategy="fsdp")
     )

@@ -48,8 +48,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def close(one: Path, two: Path) -> None:
-    """Losses, gradient norms and final weights agree to float32's tolerance."""
+def assert_equal_runs(one: Path, two: Path) -> None:
+    """Assert that losses, gradient norms and final weights agree to float32's tolerance."""
     for a, b in zip(events(one), events(two), strict=True):
         assert b["objectives"] == pytest.approx(a["objectives"], rel=2e-5)
         assert b["grad_norm"] == pytest.approx(a["grad_norm"], rel=1e-3)
@@ -68,7 +68,7 @@ def close(one: Path, two: Path) -> None:
 def test_two_ranks_equal_one(runs: Path, tmp_path: Path, name: str) -> None:
     build: Any = SCENARIOS[name][0]
     train(tiny_run(tmp_path, step=build(), **settings()))
-    close(tmp_path, runs / name)
+    assert_equal_runs(tmp_path, runs / name)
 
 
 def test_parameters_that_travel_in_bfloat16_learn_as_one_rank_does_in_bfloat16(runs: Path, tmp_path: Path) -> None:
@@ -79,10 +79,14 @@ def test_parameters_that_travel_in_bfloat16_learn_as_one_rank_does_in_bfloat16(r
     assert {tensor.dtype for tensor in kept.values()} == {torch.float32}
 
 
+def test_a_copy_of_a_state_that_one_rank_has_all_of_stays_as_it_was(runs: Path) -> None:
+    assert [(runs / f"copied.{rank}").read_text() for rank in (0, 1)] == ["unchanged", "unchanged"]
+
+
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_two_ranks_equal_one_when_a_step_holds_every_entry(runs: Path, tmp_path: Path, strategy: str) -> None:
     train(tiny_run(tmp_path, step=mixture(), mixing="all", **settings()))
-    close(tmp_path, runs / f"{strategy}-mixture")
+    assert_equal_runs(tmp_path, runs / f"{strategy}-mixture")
 
 
 def test_a_sharded_run_resumes_alone_with_its_weights_and_its_optimiser(runs: Path, tmp_path: Path) -> None:
@@ -91,20 +95,20 @@ def test_a_sharded_run_resumes_alone_with_its_weights_and_its_optimiser(runs: Pa
     train(tiny_run(tmp_path, step=electra(), **further))
     train(tiny_run(runs / "fsdp-electra-resumed", step=electra(), data=Numbers(), **further))
     assert events(runs / "fsdp-electra-resumed", "resume")[0]["step"] == 6
-    close(tmp_path, runs / "fsdp-electra-resumed")
+    assert_equal_runs(tmp_path, runs / "fsdp-electra-resumed")
 
 
 def test_a_run_begun_alone_resumes_sharded_with_its_weights_and_its_optimiser(runs: Path, tmp_path: Path) -> None:
     train(tiny_run(tmp_path, step=electra(), **{**settings(), "budget": "3steps"}))
     train(tiny_run(tmp_path, step=electra(), **settings(), extend=True))
     assert events(runs / "begun-alone", "resume")[0]["step"] == 3
-    close(tmp_path, runs / "begun-alone")
+    assert_equal_runs(tmp_path, runs / "begun-alone")
 
 
 @pytest.mark.parametrize("name", ["ddp-lanes", "fsdp-lanes"])
 def test_two_ranks_remember_their_lanes_as_one_does(runs: Path, tmp_path: Path, name: str) -> None:
     train(tiny_run(tmp_path / "alone", step=recurrent(), data=Lanes(micro=2), **settings()))
-    close(tmp_path / "alone", runs / name)
+    assert_equal_runs(tmp_path / "alone", runs / name)
     carry = Path("cloze/checkpoints/step-00000006/state/carry.safetensors")
     one, two = load_file(tmp_path / "alone" / carry), load_file(runs / name / carry)
     assert one.keys() == two.keys()
@@ -116,4 +120,4 @@ def test_lanes_of_one_process_are_sliced_for_two(runs: Path, tmp_path: Path) -> 
     for budget in ("3steps", "6steps"):
         changes = {**settings(), "budget": budget, "extend": budget == "6steps"}
         train(tiny_run(tmp_path / "alone", step=recurrent(), data=Lanes(), **changes))
-    close(tmp_path / "alone", runs / "lanes-begun-alone")
+    assert_equal_runs(tmp_path / "alone", runs / "lanes-begun-alone")

@@ -11,6 +11,7 @@ from tiny import electra
 from cloze.assembly.recipe import TrainingSpec
 from cloze.assembly.schema import check_value, describe
 from cloze.errors import DeviceError, RunError, UserError
+from cloze.processes import processes, rank
 from cloze.training.distribution import Ranks, join, time_limit
 from cloze.training.saving import Behind
 from cloze.training.state import Gathering, gather_parameters
@@ -43,17 +44,41 @@ def test_the_limit_is_a_duration(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time_limit().total_seconds() == 1800
     monkeypatch.setenv("CLOZE_TIMEOUT", "2h")
     assert time_limit().total_seconds() == 7200
-    for wrong in ("soon", "50steps"):
+    for wrong in ("soon", "50steps", "1e30h", "0s"):
         monkeypatch.setenv("CLOZE_TIMEOUT", wrong)
         with pytest.raises(UserError, match="expected a duration, such as 90s, 30m or 2h"):
             time_limit()
 
 
-@pytest.mark.parametrize(("strategy", "shard"), [("ddp", 2), ("fsdp", 3)])
+@pytest.mark.parametrize(("strategy", "shard"), [("ddp", 2), ("fsdp", 3), ("fsdp", 0), ("fsdp", -2)])
 def test_groups_of_ranks_must_divide_them_and_are_for_fsdp(two: pytest.MonkeyPatch, strategy: str, shard: int) -> None:
     expected = f"--shard {shard}: is for --strategy fsdp, and must divide the number of processes, 2"
     with pytest.raises(UserError, match=expected), join("cpu", strategy, shard):  # type: ignore[arg-type]
         pass
+
+
+def test_a_process_alone_has_no_groups_to_divide() -> None:
+    with pytest.raises(UserError, match="--shard 4: .* must divide the number of processes, 1"), join("cpu", "fsdp", 4):
+        pass
+
+
+@pytest.mark.parametrize(("variable", "value", "expected"), [
+    ("WORLD_SIZE", "two", "WORLD_SIZE=two: expected a whole number of 1 or more"),
+    ("WORLD_SIZE", "0", "WORLD_SIZE=0: expected a whole number of 1 or more"),
+    ("RANK", "x", "RANK=x: expected a whole number of 0 or more"),
+    ("MASTER_PORT", "port", "MASTER_PORT=port: expected the number of a port"),
+    ("RANK", "2", "RANK=2: WORLD_SIZE is 2, so ranks are numbers from 0 to 1"),
+])  # fmt: skip
+def test_a_variable_that_is_no_number_is_named(two: pytest.MonkeyPatch, variable: str, value: str, expected: str) -> None:
+    two.setenv(variable, value)
+    with pytest.raises(UserError, match=expected), join("cpu"):
+        pass
+
+
+def test_a_process_without_a_number_of_processes_is_alone(two: pytest.MonkeyPatch) -> None:
+    assert (rank(), processes()) == (1, 2)
+    two.delenv("WORLD_SIZE")
+    assert (rank(), processes()) == (0, 1)
 
 
 def test_a_lost_process_is_explained_and_other_errors_stay(two: pytest.MonkeyPatch) -> None:

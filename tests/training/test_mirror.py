@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tiny import tiny_run, weights
 
-from cloze.errors import UserError
+from cloze.errors import CheckpointError, UserError
 from cloze.training import mirror as module
 from cloze.training.loop import train
-from cloze.training.mirror import Mirror
+from cloze.training.mirror import Mirror, below
 
 fsspec = pytest.importorskip("fsspec", reason="the extra cloud is not installed")
 
@@ -64,11 +64,54 @@ def test_a_fault_is_tried_again_and_one_that_stays_is_told_and_stops_nothing(
     run = tiny_run(tmp_path, budget="8steps", mirror="memory://m")
     run.say = said.append
     assert train(run).finished and Mirror("memory://m").whole() == {"step-00000000", "step-00000008"}
-    assert sum("could not be given copies of all checkpoints: TimeoutError: slow down" in one for one in said) == 2
+    assert sum("checkpoints could not be copied: TimeoutError: slow down" in one for one in said) == 2
+
+
+def test_copies_of_a_run_that_lost_its_files_and_of_other_runs_are_kept(place: Any, tmp_path: Path) -> None:
+    train(tiny_run(tmp_path / "run", budget="8steps", mirror="memory://m", until=0.5))
+    with pytest.raises(CheckpointError, match=r"step 4 of a run, which .*lost does not have.\n.*copy everything from the mirror"):
+        train(tiny_run(tmp_path / "lost", budget="8steps", mirror="memory://m"))
+    train(tiny_run(tmp_path / "other", budget="8steps", seed=1))
+    with pytest.raises(CheckpointError, match="step 4 of a run, which .*other does not have"):
+        train(tiny_run(tmp_path / "other", budget="8steps", seed=1, mirror="memory://m"))
+    assert Mirror("memory://m").whole() == {"step-00000000", "step-00000004"}
+
+
+def test_a_place_that_answers_late_is_looked_at_before_anything_is_copied(
+    place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tiny_run(tmp_path / "run", budget="8steps", mirror="memory://m", until=0.5))
+    exists, faults, said = type(place).exists, iter([True]), list[str]()
+
+    def late(files: Any, path: str, **_: Any) -> bool:
+        if next(faults, False):
+            raise TimeoutError("asleep")
+        return bool(exists(files, path))
+
+    monkeypatch.setattr(type(place), "exists", late)
+    run = tiny_run(tmp_path / "lost", budget="2steps", mirror="memory://m")
+    run.say = said.append
+    assert train(run).finished and "TimeoutError: asleep" in said[0]
+    assert any("CheckpointError: --mirror memory://m: holds the checkpoint of step 4" in one for one in said)
+    assert Mirror("memory://m").whole() == {"step-00000000", "step-00000004"}
+
+
+def test_the_run_folder_is_no_mirror_of_itself_and_stages_have_places_of_their_own(tmp_path: Path) -> None:
+    for url in (str(tmp_path), f"file://{tmp_path}"):
+        with pytest.raises(UserError, match="is the folder of the run itself"):
+            Mirror(url).require_usable(tmp_path)
+    Mirror(str(tmp_path / "copy")).require_usable(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot be used: (File exists|Not a directory)"):
+        Mirror(str(tmp_path / "file")).require_usable(tmp_path)
+    assert below("s3://bucket/run/", Path("cloze/stages/general")) == "s3://bucket/run/cloze/stages/general"
 
 
 @pytest.mark.parametrize(("url", "error"), [
     ("s3://key:secret@bucket/run", "holds a name or a password"),
+    ("S3://key:secret@bucket/run", "holds a name or a password"),
+    ("simplecache::s3://key:secret@bucket/run", "holds a name or a password"),
+    ("", "--mirror: is empty"),
     ("nowhere://bucket/run", "--mirror nowhere://bucket/run: .*Expected a URL such as s3://bucket/run"),
 ])  # fmt: skip
 def test_a_url_that_cannot_be_used_is_refused_without_its_password(url: str, error: str) -> None:

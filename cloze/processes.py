@@ -1,0 +1,40 @@
+"""The processes of a run as their launcher describes them: RANK, WORLD_SIZE and LOCAL_WORLD_SIZE in the environment.
+
+A process without WORLD_SIZE runs alone and has rank 0, even if RANK is set.
+"""
+
+from __future__ import annotations
+
+import os
+
+from cloze.errors import UserError
+
+
+def processes() -> int:
+    """How many processes the run has (WORLD_SIZE), 1 if this one runs alone. Raises `UserError` if the variable is no number."""
+    return _number("WORLD_SIZE", 1)
+
+
+def processes_here() -> int:
+    """How many of them run on this machine (LOCAL_WORLD_SIZE), 1 if nobody said so. Raises as `processes`."""
+    return _number("LOCAL_WORLD_SIZE", 1)
+
+
+def rank() -> int:
+    """The number of this process (RANK), from 0. Raises `UserError` if it is no number below WORLD_SIZE."""
+    world = processes()
+    if world == 1:
+        return 0
+    number = _number("RANK", None, least=0)
+    if number >= world:
+        raise UserError(f"RANK={number}: WORLD_SIZE is {world}, so ranks are numbers from 0 to {world - 1}.")
+    return number
+
+
+def _number(name: str, usual: int | None, *, least: int = 1) -> int:
+    given = os.environ.get(name, "")
+    if not given and usual is not None:
+        return usual
+    if not given.isascii() or not given.isdigit() or int(given) < least:
+        raise UserError(f"{name}={given}: expected a whole number of {least} or more. The launcher sets it, such as torchrun.")
+    return int(given)
