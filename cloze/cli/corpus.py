@@ -50,6 +50,11 @@ Encoding = Annotated[
 TokenizerFolder = Annotated[
     Path | None, typer.Option(help="A folder with a tokenizer: a checkpoint, a store's tokenizer/, any HF folder.")
 ]
+Recipe = Annotated[
+    str | None, typer.Option(help="Train the tokenizer of this recipe; default without --tokenizer: bert.")
+]
+Size = Annotated[int | None, typer.Option(min=8, help="Size of the vocabulary to train; default: the recipe's.")]
+Seed = Annotated[int, typer.Option(help="Seed of the sample that the tokenizer is trained on.")]
 Annotate = Annotated[
     list[str] | None,
     typer.Option(
@@ -147,10 +152,8 @@ class BuildText(Build):
     purpose: ClassVar[str] = "running text"
 
     tokenizer: TokenizerFolder = None
-    recipe: Annotated[
-        str | None, typer.Option(help="Train the tokenizer of this recipe; default without --tokenizer: bert.")
-    ] = None
-    size: Annotated[int | None, typer.Option(min=8, help="Size of the vocabulary to train; default: the recipe's.")] = None
+    recipe: Recipe = None
+    size: Size = None
     column: Column = None
     encoding: Encoding = None
     languages: Annotated[
@@ -168,7 +171,7 @@ class BuildText(Build):
     ] = None
     annotate: Annotate = None
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None
-    seed: Annotated[int, typer.Option(help="Seed of the sample that the tokenizer is trained on.")] = 0
+    seed: Seed = 0
     shard: Annotated[
         str | None,
         typer.Option(help="Build shards of at most this many tokens, such as 256M (2^28); a build that was stopped goes on."),
@@ -260,6 +263,56 @@ class BuildLabelled(Build, OfTask):
         if not quiet:
             typer.echo(f"{out}: {store.documents:,} rows")
             suggest("cloze", "finetune", self.tokenizer, "--train", out, "--dev", "DEV.tsv", "--out", "TUNED")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildItems(Build):
+    """Encode captions with the items of their pictures."""
+
+    purpose: ClassVar[str] = "captions with items of pictures"
+    how: ClassVar[str] = "--items NAME=FILE"
+
+    items: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Items of the pictures that the texts belong to, as NAME=FILE: a .npz, a .tsv as LXMERT writes it, or a folder "
+            "of .npz or .npy, such as regions=features.npz."
+        ),
+    ] = None
+    picture: Annotated[str, typer.Option(help="With --items: the column or key with the key of the picture.")] = "image"
+    tokenizer: TokenizerFolder = None
+    recipe: Recipe = None
+    size: Size = None
+    column: Column = None
+    seed: Seed = 0
+
+    @classmethod
+    def asked(cls, given: Mapping[str, Any]) -> bool:
+        """Whether items are given."""
+        return bool(given["items"])
+
+    def run(self, paths: list[str], out: Path) -> None:
+        """Encode captions, and copy the items of their pictures."""
+        from cloze.cli.items import build_items, parse_items
+        from cloze.corpus.check import as_json as to_json
+        from cloze.corpus.readers.not_text import require_apart
+        from cloze.corpus.writer import check_out
+        from cloze.errors import CorpusError
+
+        files = parse_items(self.items or [])
+        check_out(out, replace=self.overwrite)
+        require_apart(paths, out)
+        if self.tokenizer is not None and (self.recipe is not None or self.size is not None):
+            raise CorpusError("--tokenizer gives a trained tokenizer. Omit --recipe and --size, or omit --tokenizer.")
+        say = (lambda line: None) if self.as_json or self.quiet else typer.echo
+        store = build_items(
+            paths, out, files, column=self.column, picture=self.picture, text_format=self.text_format,
+            tokenizer=self.tokenizer, recipe=self.recipe or "bert", size=self.size, seed=self.seed, say=say,
+        )
+        if self.as_json:
+            typer.echo(to_json(dict(store.report)))
+        elif not self.quiet:
+            typer.echo(f"{out}: {store.documents:,} texts with items")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -372,7 +425,7 @@ class CheckFacts(Check, OfFacts):
         raise typer.Exit(2 if facts.unusable else 0)
 
 
-BUILDS: tuple[type[Build], ...] = (BuildGraph, BuildLabelled, BuildText)
+BUILDS: tuple[type[Build], ...] = (BuildGraph, BuildItems, BuildLabelled, BuildText)
 CHECKS: tuple[type[Check], ...] = (CheckFacts, CheckLabelled, CheckText)
 
 

@@ -24,7 +24,7 @@ VERBS: dict[str, tuple[list[str], tuple[type[Mode], ...], dict[str, str]]] = {
         "Prompted": "--template '{text} {answer}'",
     }),
     "corpus build": (["F", "--out", "OUT"], corpus.BUILDS, {
-        "BuildGraph": "--format triples", "BuildLabelled": "--task regression",
+        "BuildGraph": "--format triples", "BuildItems": "--items r=F", "BuildLabelled": "--task regression",
     }),
     "corpus check": (["F"], corpus.CHECKS, {"CheckFacts": "--format triples", "CheckLabelled": "--task regression"}),
 }  # fmt: skip

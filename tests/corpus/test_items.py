@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from cloze.batching.feed import Cursor, Feed
+from cloze.cli.corpus import app
+from cloze.cli.items import parse_items
 from cloze.corpus import Store
 from cloze.corpus.items import read_pictures
 from cloze.corpus.records import Records, RecordStore
@@ -225,3 +228,17 @@ def test_a_store_without_the_wanted_items_is_refused_with_the_way_out(store: Rec
         Records(answer="none", items={"frames": ["features"]}).bind(store, seed=1, entry="main")
     with pytest.raises(CorpusError, match="have no 'attribute', which the recipe reads; they have features, boxes, class, score"):
         Records(answer="none", items={"regions": ["attribute"]}).bind(store, seed=1, entry="main")
+
+
+def test_captions_and_items_become_a_store_on_the_command_line(tmp_path: Path) -> None:
+    np.savez(tmp_path / "f.npz", **arrays())
+    lines = [json.dumps({"image": key, "caption": texts}) for key, texts in CAPTIONS]
+    (tmp_path / "captions.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    command = ["build", str(tmp_path / "captions.jsonl"), "--size", "60", "--out", str(tmp_path / "s")]
+    done = CliRunner().invoke(app, [*command, "--items", f"regions={tmp_path / 'f.npz'}"])
+    assert done.exit_code == 0 and "6 items 'regions' of 3 pictures: features (float32 x 6)" in done.output, done.output
+    made = Store.open(tmp_path / "s", verify=True)
+    assert isinstance(made, RecordStore) and made.items is not None and made.items.pictures.tolist() == [0, 0, 1, 2]
+    assert parse_items(["regions=a", "frames=b=c"]) == {"regions": "a", "frames": "b=c"}
+    with pytest.raises(CorpusError, match="--items regions: expected NAME=FILE"):
+        parse_items(["regions"])

@@ -1,0 +1,52 @@
+"""`cloze corpus build CAPTIONS --items NAME=FILE`: texts with the items of their pictures into a store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cloze.errors import CorpusError
+
+
+def parse_items(given: Sequence[str]) -> dict[str, str]:
+    """The file of every `--items NAME=FILE`, by name; any other form is a `CorpusError`."""
+    found: dict[str, str] = {}
+    for one in given:
+        name, equals, path = one.partition("=")
+        if not equals or not path or not name.isidentifier() or name in found:
+            raise CorpusError(f"--items {one}: expected NAME=FILE, such as regions=features.npz, and each name once.")
+        found[name] = path
+    return found
+
+
+def column_of(path: str, named: str | None) -> str:
+    """The column with the texts: the one that the user names, else `caption` where JSON lines have it, else `text`."""
+    from cloze.corpus.readers.objects import fields_of, holds_objects
+
+    if named is not None or not Path(path).is_file() or not holds_objects(path):
+        return named or "text"
+    return "caption" if "caption" in fields_of(path) else "text"
+
+
+def build_items(
+    paths: Sequence[str], out: Path, files: Mapping[str, str], *, column: str | None, picture: str, text_format: str,
+    tokenizer: Path | None, recipe: str, size: int | None, seed: int, say: Any,
+) -> Any:
+    """Encode captions with a tokenizer, or with one that is trained on them as `recipe` specifies, and copy their items."""
+    from cloze.assembly.corpora import text_of, trainable
+    from cloze.assembly.load import load_recipe
+    from cloze.corpus.readers.labelled import as_format
+    from cloze.corpus.records import Records
+    from cloze.text import Tokenizer, train
+
+    source = Records(
+        text=column_of(paths[0], column), answer="none", format=as_format(None if text_format == "auto" else text_format),
+        items={name: [] for name in files}, item_files=dict(files), picture=picture,
+    )
+    if tokenizer is not None:
+        known = Tokenizer.load(tokenizer)
+    else:
+        texts = (record.texts[0] for path in paths for record in source.answer.read(path, source.columns))
+        known = train(trainable(text_of(load_recipe(recipe))), texts, size=size, seed=seed, report=say)
+    return source.build_store(paths, known, out, known=None, report=say)
