@@ -11,7 +11,7 @@ from cloze import fields
 from cloze.assembly.build import edits_of, first_length
 from cloze.assembly.given import build
 from cloze.assembly.parts import class_of
-from cloze.assembly.recipe import EntrySpec, Recipe
+from cloze.assembly.recipe import EntrySpec, Recipe, plain
 from cloze.corpus import Store
 from cloze.exercises import Exercise, TokenFacts
 from cloze.registry import lookup
@@ -35,7 +35,7 @@ def examples(
     shown = []
     for entry in recipe.entries.values():
         spec = recipe.sources[entry.source]
-        source = build(lookup(spec.kind, spec.name), spec.arguments, {"tables": tables})
+        source = build(lookup(spec.kind, spec.name), plain(spec.arguments), {"tables": tables})
         store = stores[entry.source]
         lanes = {"lanes": rows} if source.lanes else {}
         bound = store.bound(
