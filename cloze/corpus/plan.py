@@ -24,6 +24,7 @@ Int32 = NDArray[np.int32]
 #: The target lengths (n,) of passages that begin at these tokens (n,) of these documents (n,), as indices into the split.
 Targets = Callable[[Int64, Int64], Int64]
 
+_FEW = 16  # runs that are followed one by one
 _CHUNK = 1 << 16  # sentences laid out, or rows cut, at a time: bounds memory, not results
 
 
@@ -142,13 +143,7 @@ def by_sentence(
         units = layout.units(place, min(place + size, layout.sentences), piece)
         ends = units.linear_end
         begin = ends - units.size
-        target = None if targets is None else targets(units.document, units.start)
-        goal = begin + (room if target is None else target)
-        if overrun:
-            reach = np.searchsorted(ends, goal, "left") + 1
-        else:
-            reach = np.maximum(np.searchsorted(ends, goal, "right"), np.arange(1, len(ends) + 1))
-        head = _follow(np.minimum(reach, units.run_end))
+        head = _follow(units, room, targets, overrun=overrun)
         if units.open:  # the last passage may take sentences that are not laid out yet: it opens the next chunk
             head, after = head[:-1], int(head[-1])
             if not len(head):
@@ -163,7 +158,7 @@ def by_sentence(
             start=units.start[head], stop=units.start[tail] + units.size[tail],
             length=(ends[tail] - begin[head]).astype(np.int32), document=split.documents[units.document[head]],
             sentence=units.sentence[head], sentences=(units.sentence[tail] - units.sentence[head] + 1).astype(np.int32),
-            target=None if target is None else target[head].astype(np.int32),
+            target=None if targets is None else targets(units.document[head], units.start[head]).astype(np.int32),
         )
     return made.cuts()
 
@@ -313,11 +308,26 @@ def _ranges(first: Int64, counts: Int64) -> Int64:
     return np.arange(total, dtype=np.int64) + np.repeat(first - (ends - counts), counts)
 
 
-def _follow(reach: Int64) -> Int64:
-    """The units at which passages begin: the chain 0 → reach[0] → … to the end."""
-    jumps = reach.tolist()
-    cuts, cursor = [], 0
-    while cursor < len(jumps):
-        cuts.append(cursor)
-        cursor = jumps[cursor]
-    return np.array(cuts, dtype=np.int64)
+def _follow(units: _Units, room: int, targets: Targets | None, *, overrun: bool) -> Int64:
+    """The units at which passages begin, ascending. All runs are followed at once; where only a few are left, one by one."""
+    ends, count = units.linear_end, len(units.size)
+
+    def reach(unit: Int64) -> Int64:
+        """The units at which the passages after those that begin at these units begin."""
+        goal = ends[unit] - units.size[unit] + (room if targets is None else targets(units.document[unit], units.start[unit]))
+        found = np.searchsorted(ends, goal, "left") + 1 if overrun else np.maximum(np.searchsorted(ends, goal, "right"), unit + 1)
+        return np.minimum(found, units.run_end[unit])
+
+    opens, head = np.zeros(count + 1, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
+    opens[0] = opens[units.run_end] = True
+    now = np.flatnonzero(opens[:-1])
+    while len(now) > _FEW:
+        head[now] = True
+        now = reach(now)
+        now = now[~opens[now]]
+    jumps = reach(np.arange(count)).tolist() if len(now) else []
+    for cursor in now.tolist():
+        head[cursor] = True
+        while not opens[cursor := jumps[cursor]]:
+            head[cursor] = True
+    return np.flatnonzero(head)
