@@ -21,7 +21,7 @@ from cloze.assembly.annotating import parse_annotators
 from cloze.assembly.corpora import text_of
 from cloze.assembly.load import load_recipe
 from cloze.corpus.shards import write_manifest
-from cloze.corpus.store import HEADER, SHARDS, TOKENIZER, Store
+from cloze.corpus.store import HEADER, PLANS, SHARDS, TOKENIZER, Store
 from cloze.corpus.tasks import TASKS, as_plain, build_task, encoder, from_plain, record_of, tasks_of
 from cloze.errors import ClozeError, CorpusError, RecipeError, RunError, nearest
 from cloze.jobs import Job, Workers, end_with_parent
@@ -190,7 +190,7 @@ def begin_again(out: Path) -> None:
     """Remove a store of shards, or what was built of one."""
     for name in (HEADER, PLAN):
         (out / name).unlink(missing_ok=True)
-    for name in (SHARDS, TASKS, TOKENIZER, LOGS, "plans"):
+    for name in (SHARDS, TASKS, TOKENIZER, LOGS, PLANS):
         shutil.rmtree(out / name, ignore_errors=True)
 
 

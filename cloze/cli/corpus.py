@@ -174,7 +174,7 @@ class BuildText(Build):
     seed: Seed = 0
     shard: Annotated[
         str | None,
-        typer.Option(help="Build shards of at most this many tokens, such as 256M (2^28); a build that was stopped goes on."),
+        typer.Option(help="Build shards of at most this many tokens, such as 256M (2^28); a build that was stopped resumes."),
     ] = None
     on: Annotated[
         str | None, typer.Option(help="With --shard, where to build: local, ray, ray://HOST:PORT or dask://HOST:PORT.")

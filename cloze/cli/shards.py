@@ -33,7 +33,7 @@ class Sharded(NamedTuple):
 
     def require_place(self, out: Path, *, replace: bool, text_format: str, languages: bool) -> None:
         """Refuse options that do not go together, and a place where no store can be written."""
-        from cloze.assembly.shard_building import require_place
+        from cloze.assembly.shard_building import part_of, require_place
         from cloze.corpus.writer import check_out
         from cloze.errors import CorpusError
 
@@ -46,6 +46,8 @@ class Sharded(NamedTuple):
         for name, given in (("--format pairs", text_format == "pairs"), ("--languages", languages)):
             if given:
                 raise CorpusError(f"--shard is for running text of one kind; {name} builds an ordinary store. Omit one of them.")
+        if self.part is not None:
+            part_of(self.part)
         if self.part is not None and self.on is not None:
             raise CorpusError("--part builds on this machine. Omit --on.")
         require_place(out, replace=replace)
@@ -62,7 +64,8 @@ class Sharded(NamedTuple):
             return begun
         if self.part is not None:
             raise CorpusError(
-                "--part: all parts need the same tokenizer. Give it with --tokenizer FOLDER; `cloze vocab` trains one."
+                "--part: all parts need the same tokenizer. Give it with --tokenizer FOLDER, for example that of a small store:\n"
+                "  cloze corpus build SOME_TEXT --out SMALL, then --tokenizer SMALL/tokenizer."
             )
         return None
 
@@ -75,11 +78,12 @@ class Sharded(NamedTuple):
         from cloze.jobs import cores, workers_on
 
         assert self.tokens is not None
+        part = (0, 1) if self.part is None else part_of(self.part)
+        processes = workers_on(self.on or "local", workers or cores())  # refuses a place before anything is written
         building = Building.begin(
             out, paths, tokenizer, tokens=self.tokens, format=text_format, say=say, **named
         )
-        part = (0, 1) if self.part is None else part_of(self.part)
-        building.run(workers_on(self.on or "local", workers or cores()), part, _progress)
+        building.run(processes, part, _progress)
         if self.part is not None:
             left = len(building.left())
             say(f"{out}: part {self.part} is done; {left:,} of {len(building.tasks):,} tasks are left")
@@ -110,10 +114,12 @@ def join(
     from cloze.assembly.shard_building import Building
     from cloze.corpus.join import write_as_one
     from cloze.corpus.store import Store
+    from cloze.corpus.writer import check_out
     from cloze.errors import CorpusError
 
     building = Building.read(store)
     if out is not None:
+        check_out(out, replace=False)
         made = write_as_one(Store.open(store), out)
         typer.echo(f"{out}: one store of {made.documents:,} documents, {made.size:,} tokens")
         return
@@ -145,7 +151,7 @@ def copy(
     target: Annotated[str, typer.Argument(help="Where to copy it: a folder or an address.", show_default=False)],
 ) -> None:
     """Copy a store to or from object storage; a copy that was stopped goes on. Keys are read from the environment."""
-    from cloze.corpus.remote import copy_store
+    from cloze.corpus.copying import copy_store
 
     copy_store(source, target, typer.echo)
 

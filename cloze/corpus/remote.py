@@ -2,8 +2,8 @@
 
 `local_store` makes a folder with the manifest and the tokenizer of a store, and `remote.json`, which holds the address. The store
 opens from that folder like any other; its shards are fetched when they are needed (`Remote.shard`), checked, and removed again if
-the folder would grow beyond its limit. Every process on the machine uses the same folder: a shard that one of them holds open is
-locked and stays.
+the shards of all stores in the cache would exceed its limit. Every process on the machine uses the same folder: a shard that one
+of them holds open is locked and stays.
 """
 
 from __future__ import annotations
@@ -13,36 +13,27 @@ import hashlib
 import json
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from typing import IO, Any
 
-from cloze.corpus.store import HEADER, SHARDS, Store
-from cloze.errors import CorpusError, MissingExtra, RunError
+from cloze.corpus.place import Place, require_main_thread
+from cloze.corpus.store import HEADER, PLANS, SHARDS, Store, file_hash
+from cloze.errors import CorpusError, RunError
 from cloze.untrusted import parse_json
-from cloze.whole import hidden, put, whole_file, whole_folder
+from cloze.whole import hidden, put, recover, whole_file
 
 MARK = "remote.json"
-_TRIES = 4
-_PAUSE = 0.5  # seconds before the second try; each further pause is twice as long
 _AT_ONCE = 4  # files fetched at the same time
-_BLOCK = 1 << 22
-Answer = TypeVar("Answer")
-
-
-def is_address(path: str | Path) -> bool:
-    """Whether a path is an address such as s3://bucket/store."""
-    return "://" in str(path)
+_FETCHING = ".fetching"  # a file that its fetcher locks, with the bytes that it will take
 
 
 @dataclass(frozen=True)
 class Cache:
-    """A folder for what is fetched, and how many bytes its shards may take; 0: any number."""
+    """A folder for what is fetched, and how many bytes all shards in it may take; 0: any number."""
 
     folder: Path
     limit: int = 0
@@ -66,10 +57,10 @@ class Cache:
 def local_store(address: str, cache: Cache) -> Path:
     """The folder through which the store at an address is read. An ordinary store is fetched as a whole.
 
-    Raises `CorpusError` if there is none, or if it cannot be reached after several tries.
+    Another store at the same address has another folder. Raises `CorpusError` if there is no store, or if it cannot be reached
+    after several tries.
     """
-    remote = _Place.of(address)
-    folder = cache.folder / hashlib.sha256(address.rstrip("/").encode()).hexdigest()[:24]
+    remote = Place.of(address)
     text = remote.read(HEADER)
     try:
         header = parse_json(text)
@@ -77,30 +68,36 @@ def local_store(address: str, cache: Cache) -> Path:
         sizes = {name: (int(one["bytes"]), str(one["sha256"])) for name, one in files.items()}
     except (ValueError, KeyError, TypeError):
         raise CorpusError(f"{address}/{HEADER}: not the header of a token store.") from None
-    of_shards = SHARDS in header
-    known = folder / HEADER
-    if known.is_file() and known.read_bytes() != text:  # another store is there now
-        shutil.rmtree(folder, ignore_errors=True)
-    if not known.is_file():
-        _require_inside(address, sizes)
-        if not of_shards and cache.limit and sum(size for size, _ in sizes.values()) > cache.limit:
-            raise CorpusError(
-                f"{address}: this store has {sum(size for size, _ in sizes.values()) / 1e9:.2f} GB and is needed as a whole; the "
-                f"cache may take {cache.limit / 1e9:.2f} GB.\n  Give a larger --cache, or build it in shards: cloze corpus build "
-                "TEXT --shard 256M"
-            )
-        cache.folder.mkdir(parents=True, exist_ok=True)
-        with whole_folder(folder) as stage:
-            for name, (size, digest) in sizes.items():
-                remote.fetch(name, stage / name, size, digest)
-            (stage / HEADER).write_bytes(text)
-    if of_shards:
-        with whole_file(folder / MARK) as stage:
-            stage.write_text(json.dumps({"address": address.rstrip("/"), "limit": cache.limit}) + "\n", encoding="utf-8")
-        _fetch_counts(remote, folder)
-        if len(header[SHARDS]) == 1:
-            Remote.at(folder).shard(header[SHARDS][0])  # type: ignore[union-attr]
+    require_inside(address, sizes)
+    of_shards, whole = SHARDS in header, sum(size for size, _ in sizes.values())
+    folder = cache.folder / hashlib.sha256(remote.address.encode() + b"\n" + text).hexdigest()[:24]
+    if not of_shards and cache.limit and whole > cache.limit and not Store.is_store(folder):
+        raise CorpusError(
+            f"{address}: this store has {whole / 1e9:.2f} GB and is needed as a whole; the "
+            f"cache may take {cache.limit / 1e9:.2f} GB.\n  Give a larger --cache, or build it in shards: cloze corpus build "
+            "TEXT --shard 256M"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(cache.folder / f"{folder.name}.lock"):  # processes that start together
+        for name, (size, digest) in sizes.items():
+            file = folder / name
+            if not file.is_file() or file.stat().st_size != size:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with whole_file(file) as stage:
+                    remote.fetch(name, stage, size, digest)
+        if of_shards:
+            with whole_file(folder / MARK) as stage:
+                stage.write_text(json.dumps({"address": remote.address, "limit": cache.limit}) + "\n", encoding="utf-8")
+            _fetch_counts(remote, folder)
+        with whole_file(folder / HEADER) as stage:
+            stage.write_bytes(text)
+    if of_shards and len(header[SHARDS]) == 1:
+        Remote.at(folder).shard(header[SHARDS][0])  # type: ignore[union-attr]
     return folder
+
+
+class NoRoom(CorpusError):
+    """The cache cannot hold a shard in addition to those that are being read."""
 
 
 class Remote:
@@ -108,9 +105,10 @@ class Remote:
 
     def __init__(self, folder: Path, address: str, limit: int) -> None:
         self.folder, self.address, self.limit = folder, address, limit
-        self._place = _Place.of(address)
+        self._place = Place.of(address)
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="cloze-fetch")
         self._coming: dict[str, Future[Path]] = {}
+        self._expected: set[str] = set()
 
     @classmethod
     def at(cls, folder: Path) -> Remote | None:
@@ -122,20 +120,21 @@ class Remote:
         return cls(folder, str(found["address"]), int(found["limit"]))
 
     def shard(self, shard: Any) -> Path:
-        """The folder of a shard, fetched if it is not there."""
-        name = shard["name"] if isinstance(shard, Mapping) else shard.name
-        coming = self._coming.pop(name, None)
-        if coming is not None:
+        """The folder of a shard, fetched if it is not there. Raises `NoRoom` if the cache cannot hold it."""
+        plain = shard if isinstance(shard, Mapping) else shard._asdict()
+        coming = self._coming.pop(plain["name"], None)
+        if coming is not None and not coming.cancel():
             with suppress(CorpusError, RunError):  # what failed ahead of time is tried again, and explained
                 coming.result()
-        return self._fetch(shard)
+        return self._fetch(plain)
 
-    def ahead(self, shards: Sequence[Any]) -> None:
-        """Begin to fetch shards, in threads."""
+    def ahead(self, now: Sequence[Any], next: Sequence[Any]) -> None:
+        """Begin to fetch shards, in threads: those read now and those that come next. They do not displace each other."""
         self._coming = {name: one for name, one in self._coming.items() if not one.done()}
-        for shard in shards:
+        self._expected = {shard.name for shard in (*now, *next)}
+        for shard in (*now, *next):
             if shard.name not in self._coming and not Store.is_store(self.folder / SHARDS / shard.name):
-                self._coming[shard.name] = self._threads.submit(self._fetch, shard)
+                self._coming[shard.name] = self._threads.submit(self._fetch, shard._asdict(), ahead=True)
 
     def hold(self, name: str) -> int:
         """Lock a shard so that it stays; closing the descriptor that is returned releases it."""
@@ -148,204 +147,138 @@ class Remote:
     def _lock(self, name: str) -> Path:
         return self.folder / SHARDS / f"{name}.lock"
 
-    def _fetch(self, shard: Any) -> Path:
-        plain = shard if isinstance(shard, Mapping) else shard._asdict()
-        name, folder = plain["name"], self.folder / SHARDS / plain["name"]
+    def _fetch(self, shard: Mapping[str, Any], *, ahead: bool = False) -> Path:
+        require_main_thread()
+        name, folder = shard["name"], self.folder / SHARDS / shard["name"]
         folder.parent.mkdir(exist_ok=True)
-        if Store.is_store(folder):
+        if _is_whole(folder, shard["sha256"]):
             return folder
-        with _alone(self.folder / SHARDS / f"{name}.fetching"):
-            if Store.is_store(folder):
+        with _alone(self.folder / SHARDS / f"{name}{_FETCHING}") as reserved:
+            if _is_whole(folder, shard["sha256"]):  # somebody else has fetched it
                 return folder
-            with _alone(self.folder / SHARDS / "room"):
-                self._make_room(int(plain["bytes"]), keep=name)
-            with hidden(folder) as stage:
-                made = stage / name
-                made.mkdir()
-                header = made / HEADER
-                self._place.fetch(f"{SHARDS}/{name}/{HEADER}", header, None, plain["sha256"])
-                files = json.loads(header.read_text(encoding="utf-8"))["files"]
-                sizes = {file: (int(one["bytes"]), str(one["sha256"])) for file, one in files.items()}
-                _require_inside(self.address, sizes)
-                for file, (size, digest) in sizes.items():
-                    self._place.fetch(f"{SHARDS}/{name}/{file}", made / file, size, digest)
-                put(made, folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            room = self.folder.parent / "room"
+            try:
+                with _alone(room):
+                    self._make_room(int(shard["bytes"]), keep=name, ahead=ahead)
+                    reserved.write(str(shard["bytes"]))
+                    reserved.flush()
+                with hidden(folder) as stage:
+                    self._fetch_files(shard, stage / name)
+                    with _alone(room):
+                        put(stage / name, folder)
+                        self._lock(name).touch()
+                        reserved.truncate(0)
+            finally:
+                reserved.truncate(0)
         return folder
 
-    def _make_room(self, wanted: int, *, keep: str) -> None:
-        """Remove shards that nobody holds, the longest unused first, until there is room."""
+    def _fetch_files(self, shard: Mapping[str, Any], made: Path) -> None:
+        made.mkdir()
+        inside = f"{SHARDS}/{shard['name']}"
+        self._place.fetch(f"{inside}/{HEADER}", made / HEADER, None, shard["sha256"])
+        sizes = _sizes(made)
+        require_inside(self.address, sizes)
+        for file, (size, digest) in sizes.items():
+            self._place.fetch(f"{inside}/{file}", made / file, size, digest)
+
+    def _make_room(self, wanted: int, *, keep: str, ahead: bool) -> None:
+        """Remove shards that nobody holds, of all stores in the cache, until there is room.
+
+        Those that this process expects to read go last, then the longest unused first; a shard that is fetched `ahead` of time
+        never displaces another that is expected.
+        """
         if not self.limit:
             return
-        there = [folder for folder in (self.folder / SHARDS).iterdir() if folder.is_dir()]
-        sizes = {folder: sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) for folder in there}
-        held = 0
+        there: dict[Path, int] = {}
+        coming = 0
+        for shards in self.folder.parent.glob(f"*/{SHARDS}"):
+            coming += sum(map(_reserved, shards.glob(f"*{_FETCHING}")))
+            for folder in shards.iterdir():
+                if folder.is_dir() and not folder.name.startswith("."):
+                    there[folder] = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        taken, held = coming + sum(there.values()), 0
 
-        def used(folder: Path) -> float:
-            lock = self._lock(folder.name)
-            return lock.stat().st_mtime if lock.exists() else 0.0
+        def turn(folder: Path) -> tuple[bool, float]:
+            lock = folder.with_name(f"{folder.name}.lock")
+            return self._expects(folder), lock.stat().st_mtime if lock.exists() else 0.0
 
-        for folder in sorted(there, key=used):
-            if sum(sizes.values()) + wanted <= self.limit:
-                return
-            if folder.name.startswith("."):  # being fetched
-                continue
-            with (self.folder / SHARDS / f"{folder.name}.lock").open("a") as lock:
+        for folder in sorted(there, key=turn):
+            if taken + wanted <= self.limit or (ahead and self._expects(folder)):
+                break
+            with folder.with_name(f"{folder.name}.lock").open("a") as lock:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     held += 1
                     continue
                 shutil.rmtree(folder, ignore_errors=True)
-                sizes.pop(folder)
-        if sum(sizes.values()) + wanted > self.limit:
-            raise CorpusError(
-                f"{self.folder}: the cache may take {self.limit / 1e9:.2f} GB; the {held} shards that are being read take "
-                f"{sum(sizes.values()) / 1e9:.2f} GB, and {keep} needs {wanted / 1e9:.2f} GB more.\n"
+                taken -= there[folder]
+        if taken + wanted > self.limit:
+            raise NoRoom(
+                f"{self.folder}: the cache may take {self.limit / 1e9:.2f} GB; the {held} shards that are being read and those "
+                f"being fetched take {taken / 1e9:.2f} GB, and {keep} needs {wanted / 1e9:.2f} GB more.\n"
                 "  Give a larger --cache DIR:SIZE, or fewer training.lanes."
             )
 
-
-class _Place:
-    """A folder in object storage."""
-
-    def __init__(self, address: str, files: Any, path: str) -> None:
-        self.address, self.files, self.path = address.rstrip("/"), files, path.rstrip("/")
-
-    @classmethod
-    def of(cls, address: str) -> _Place:
-        if urlsplit(address).username is not None:
-            raise CorpusError(
-                f"{urlsplit(address).scheme}://…@{urlsplit(address).hostname}: an address must not contain a name or a key, "
-                "which is recorded.\n  Put them where the client of the storage looks for them, such as AWS_ACCESS_KEY_ID."
-            )
-        try:
-            import fsspec
-        except ImportError:
-            raise MissingExtra("fsspec", "cloud", f"reading {address}") from None
-        try:
-            files, path = fsspec.core.url_to_fs(address)
-        except ImportError as error:
-            raise CorpusError(f'{address}: {error}.\n  The client of s3 comes with: pip install "cloze[cloud]"') from None
-        except ValueError as error:
-            raise CorpusError(f"{address}: {error}. Known are s3, gs, az, hf, https, file and memory.") from None
-        return cls(address, files, str(path))
-
-    def read(self, name: str) -> bytes:
-        """A small file."""
-        found: bytes = self._trying(name, lambda: self.files.cat_file(f"{self.path}/{name}"))
-        return found
-
-    def size(self, name: str) -> int | None:
-        """The bytes of a file; None if it is not there."""
-        try:
-            return int(self.files.info(f"{self.path}/{name}")["size"])
-        except FileNotFoundError:
-            return None
-
-    def fetch(self, name: str, to: Path, size: int | None, digest: str) -> None:
-        """Fetch a file and check it: its size, and its sha256."""
-        to.parent.mkdir(parents=True, exist_ok=True)
-
-        def fetch() -> None:
-            found = hashlib.sha256()
-            with self.files.open(f"{self.path}/{name}", "rb", block_size=_BLOCK) as source, to.open("wb") as target:
-                while data := source.read(_BLOCK):
-                    target.write(data)
-                    found.update(data)
-                written = target.tell()
-            if size is not None and written != size:
-                raise _Wrong(f"has {written:,} bytes, expected {size:,}")
-            if found.hexdigest() != digest:
-                raise _Wrong(f"has the checksum {found.hexdigest()[:12]}, expected {digest[:12]}")
-
-        self._trying(name, fetch)
-
-    def write(self, file: Path, name: str) -> None:
-        """Write a file."""
-        self._trying(name, lambda: self.files.put_file(str(file), f"{self.path}/{name}"))
-
-    def write_bytes(self, data: bytes, name: str) -> None:
-        """Write a small file."""
-        self._trying(name, lambda: self.files.pipe_file(f"{self.path}/{name}", data))
-
-    def _trying(self, name: str, call: Callable[[], Answer]) -> Answer:
-        """What a call gives, tried several times."""
-        reason = ""
-        for number in range(_TRIES):
-            if number:
-                time.sleep(_PAUSE * 2 ** (number - 1))
-            try:
-                return call()
-            except FileNotFoundError:
-                reason = "is not there"
-            except _Wrong as error:
-                reason = str(error)
-            except PermissionError as error:
-                raise CorpusError(f"{self.address}/{name}: no permission ({error}).") from None
-            except OSError as error:
-                if error.filename is not None and not is_address(str(error.filename)):  # the disk of this machine
-                    raise RunError(f"{error.filename}: {error.strerror}.") from error
-                reason = f"cannot be reached ({type(error).__name__}: {error})"
-        raise CorpusError(
-            f"{self.address}/{name}: {reason} (tried {_TRIES} times).\n"
-            "  Nothing is lost: the same command goes on from the last checkpoint. Repair it with: cloze corpus copy FROM TO"
-        )
+    def _expects(self, folder: Path) -> bool:
+        return folder.name in self._expected and folder.parent == self.folder / SHARDS
 
 
-class _Wrong(Exception):
-    """A file that arrived, but not whole."""
-
-
-def copy_store(source: str, target: str, say: Callable[[str], None]) -> None:
-    """Copy a store; either side may be an address. Files that are there already are left, and the header is written last."""
-    read, write = _at(source), _at(target)
-    text = read.read(HEADER)
-    header = parse_json(text)
-    names = list(header["files"])
-    for shard in header.get(SHARDS, ()):
-        inside = f"{SHARDS}/{shard['name']}"
-        names += [f"{inside}/{name}" for name in [*parse_json(read.read(f"{inside}/{HEADER}"))["files"], HEADER]]
-    copied = 0
-    for name in names:
-        if write.size(name) != read.size(name) or name.endswith(HEADER):
-            with read.files.open(f"{read.path}/{name}", "rb") as one:
-                write.files.makedirs(f"{write.path}/{name}".rpartition("/")[0], exist_ok=True)
-                with write.files.open(f"{write.path}/{name}", "wb") as other:
-                    shutil.copyfileobj(one, other, _BLOCK)
-            copied += 1
-    for file in read.files.glob(f"{read.path}/plans/*/rows.json"):
-        name = "plans/" + "/".join(str(file).split("/")[-2:])
-        write.files.makedirs(f"{write.path}/{name}".rpartition("/")[0], exist_ok=True)
-        write.write_bytes(read.read(name), name)
-    write.write_bytes(text, HEADER)
-    say(f"{target}: {copied:,} of {len(names):,} files copied, the others were there")
-
-
-def _at(path: str) -> _Place:
-    return _Place.of(path if is_address(path) else Path(path).resolve().as_uri())
-
-
-def _fetch_counts(remote: _Place, folder: Path) -> None:
+def _fetch_counts(remote: Place, folder: Path) -> None:
     """Fetch the numbers of rows that were counted before."""
     try:
-        found = remote.files.glob(f"{remote.path}/plans/*/rows.json")
-    except (OSError, NotImplementedError):
+        found = remote.files.glob(f"{remote.path}/{PLANS}/*/rows.json")
+    except Exception:  # a storage that cannot list its files; the rows are counted again
         return
     for file in map(str, found):
-        target = folder / "plans" / file.split("/")[-2] / "rows.json"
+        target = folder / PLANS / file.split("/")[-2] / "rows.json"
         if not target.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(remote.read("/".join(["plans", *file.split("/")[-2:]])))
+            target.write_bytes(remote.read("/".join([PLANS, *file.split("/")[-2:]])))
 
 
-def _require_inside(address: str, names: Mapping[str, Any]) -> None:
+def require_inside(address: str, names: Iterable[str]) -> None:
+    """Raise `CorpusError` for a name that leads out of the store."""
     for name in names:
         if name.startswith("/") or ".." in name.split("/"):
             raise CorpusError(f"{address}: names the file {name!r}, which is outside the store.")
 
 
+def _sizes(shard: Path) -> dict[str, tuple[int, str]]:
+    """The size and the sha256 of every file of a shard, by its header."""
+    files: Mapping[str, Any] = json.loads((shard / HEADER).read_text(encoding="utf-8"))["files"]
+    return {name: (int(one["bytes"]), str(one["sha256"])) for name, one in files.items()}
+
+
+def _is_whole(shard: Path, digest: str) -> bool:
+    """Whether a shard is there with the header of this sha256 and files of the right sizes."""
+    try:
+        return file_hash(shard / HEADER) == digest and all(
+            (shard / name).stat().st_size == size for name, (size, _) in _sizes(shard).items()
+        )
+    except OSError:
+        return False
+
+
+def _reserved(file: Path) -> int:
+    """The bytes of a shard that is being fetched; of one whose fetcher is gone, which is removed, 0."""
+    if not file.stat().st_size:
+        return 0
+    with file.open("a+") as found:
+        try:
+            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            found.seek(0)
+            return int(found.read() or 0)
+        recover(file.with_name(file.name.removesuffix(_FETCHING)))
+        found.truncate(0)
+    return 0
+
+
 @contextmanager
-def _alone(file: Path) -> Iterator[None]:
+def _alone(file: Path) -> Iterator[IO[str]]:
+    """The only process, and thread, in a block."""
     with file.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield lock

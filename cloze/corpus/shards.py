@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.remote import Remote
 from cloze.corpus.sharded import WINDOW, bind_shards
-from cloze.corpus.store import COUNTS, HEADER, SHARDS, SHARDS_VERSION, TOKENIZER, Store, file_hash, opened_before
+from cloze.corpus.store import COUNTS, HEADER, PLANS, SHARDS, SHARDS_VERSION, TOKENIZER, Store, file_hash
 from cloze.errors import CorpusError, RunError, counted
 from cloze.processes import processes, processes_here
 from cloze.whole import whole_file
@@ -31,7 +31,6 @@ from cloze.whole import whole_file
 if TYPE_CHECKING:
     from cloze.corpus.source import Source
 
-PLANS = "plans"
 _COMMON = ("dtype", "vocab_size", "roles", "tokenizer_hash", "words", "annotations", "languages", "pairs")
 
 
@@ -58,9 +57,6 @@ class ShardedStore(Store, holds=SHARDS):
     def shards(self) -> tuple[Shard, ...]:
         """The shards in the order of the text."""
         return self._shards
-
-    def __reduce__(self) -> tuple[Any, tuple[Path]]:
-        return opened_before, (self.path,)
 
     def __repr__(self) -> str:
         return f"ShardedStore({str(self.path)!r}: {len(self.shards)} shards, {self.documents:,} documents, {self.size:,} tokens)"
@@ -92,10 +88,10 @@ class ShardedStore(Store, holds=SHARDS):
         """
         shard = self.shards[number]
         if self._remote is None:
-            return _open(self.path / SHARDS / shard.name)
+            return Store.open(self.path / SHARDS / shard.name, content=False)
         held = self._remote.hold(shard.name)
         try:
-            store = _open(self._remote.shard(shard))
+            store = Store.open(self._remote.shard(shard), content=False)
         except BaseException:
             os.close(held)
             raise
@@ -105,7 +101,7 @@ class ShardedStore(Store, holds=SHARDS):
     def expect(self, now: Sequence[int], next: Sequence[int]) -> None:
         """Learn which shards are read now and which come next, to fetch them ahead of time."""
         if self._remote is not None:
-            self._remote.ahead([self.shards[number] for number in [*now, *next]])
+            self._remote.ahead(*([self.shards[number] for number in numbers] for numbers in (now, next)))
 
     def require_room(self, lanes: int, window: int) -> None:
         """Raise `CorpusError` if the cache cannot hold the shards that the lanes of this machine read at once."""
@@ -151,7 +147,7 @@ class ShardedStore(Store, holds=SHARDS):
         return self.sample.label_names(layer)
 
     def __getattr__(self, name: str) -> Any:
-        """The arrays of an ordinary store: whoever asks for them reads the text as a whole."""
+        """Refuse the arrays of an ordinary store: code that asks for them needs the whole text. Layers are the first shard's."""
         if name in ("layers", "labels"):
             first = self.sample
             self.__dict__ |= {"layers": first.layers, "labels": first.labels}
@@ -177,12 +173,6 @@ class ShardedStore(Store, holds=SHARDS):
         for name in self.header["files"]:
             if name.startswith(f"{TOKENIZER}/"):
                 self._verify(name)
-
-
-def _open(folder: Path) -> Store:
-    store = opened_before(folder)
-    store._check_ends()
-    return store
 
 
 def write_manifest(path: Path, names: Sequence[str]) -> Store:

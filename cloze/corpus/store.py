@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 VERSION = 1
 SHARDS_VERSION = 2  # a manifest over shards: see shards.py
 SHARDS = "shards"
+PLANS = "plans"
 HEADER = "store.json"
 COUNTS = "counts"
 FILES = ("tokens.bin", "words.bin", "sentences.bin", "documents.bin")
@@ -92,16 +93,21 @@ class Store:
         )
 
     @classmethod
-    def open(cls, path: str | Path, *, verify: bool = False) -> Store:
+    def open(cls, path: str | Path, *, content: bool = True, verify: bool = False) -> Store:
         """Open a store folder. Raises `CorpusError` if it is missing, damaged or half-copied.
 
-        Everything that could cause reads outside the files is always checked (see the class); `verify` also compares all
-        checksums.
+        Everything that could cause reads outside the files is checked (see the class). Without `content` only sizes are
+        compared, for a store that was checked before; `verify` also compares all checksums.
         """
+        if "://" in str(path):
+            raise CorpusError(
+                f"{path}: expected a folder of this machine. Copy the store here: cloze corpus copy {path} STORE"
+            )
         folder = Path(path)
         store = _made(folder, _read_header(folder))
         store._check_ends()
-        store._check_content()
+        if content:
+            store._check_content()
         if verify:
             store.verify()
         return store
@@ -317,7 +323,6 @@ class Store:
         for name, (has, wants) in extra.items():
             if has != wants:
                 raise CorpusError(f"{self.path}: {name} has {has:,} entries, expected {wants:,}.\n  {_REBUILD}")
-
 
     def _check_content(self) -> None:
         """Check that boundaries are in order and ids in the vocabulary: a flipped bit would cause a crash, or other text."""

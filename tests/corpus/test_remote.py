@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloze.corpus import Passages, Store, remote
-from cloze.corpus.remote import Cache, copy_store, is_address, local_store
+from cloze.corpus import Passages, Store, place
+from cloze.corpus.copying import copy_store
+from cloze.corpus.place import is_address
+from cloze.corpus.remote import Cache, NoRoom, Remote, local_store
 from cloze.corpus.shards import write_manifest
 from cloze.corpus.writer import StoreWriter
 from cloze.errors import CorpusError
@@ -40,7 +42,7 @@ def address(store: Store) -> str:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "_PAUSE", 0.0)
+    monkeypatch.setattr(place, "_PAUSE", 0.0)
 
 
 def tokens(store: Store) -> list[list[int]]:
@@ -89,7 +91,7 @@ def test_the_cache_keeps_its_bound_and_shards_in_use(store: Store, address: str,
     assert kept() == ["00000", "00002"]
     other = there.shard(3)
     assert kept() == ["00000", "00003"]
-    with pytest.raises(CorpusError, match=r"(?s)the 2 shards that are being read take .* and 00001 needs .*--cache DIR:SIZE"):
+    with pytest.raises(CorpusError, match=r"(?s)the 2 shards that are being read .* and 00001 needs .*--cache DIR:SIZE"):
         there.shard(1)
     assert held.tokens[0] == 10 and other.tokens[0] == 3010
     with pytest.raises(CorpusError, match="2 lanes over 1 machine need 0.00 GB for shards"):
@@ -133,6 +135,100 @@ def test_a_shard_that_is_gone_is_named(address: str, tmp_path: Path) -> None:
         local_store("memory://nowhere/store", Cache(tmp_path))
 
 
+def test_what_is_being_fetched_counts_in_the_cache(
+    store: Store, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = store.shards[0].bytes  # type: ignore[attr-defined]
+    folder = local_store(address, Cache(tmp_path, size + size // 2))
+    one, other = Remote.at(folder), Remote.at(folder)
+    real, said = place.Place.fetch, []
+
+    def fetch(self: Any, name: str, *args: Any) -> None:
+        if name.startswith("shards/00001") and not said:
+            said.append("")
+            with pytest.raises(NoRoom):
+                other.shard(store.shards[2])  # type: ignore[union-attr, attr-defined]
+            said.append("refused")
+        real(self, name, *args)
+
+    monkeypatch.setattr(place.Place, "fetch", fetch)
+    one.shard(store.shards[1])  # type: ignore[union-attr, attr-defined]
+    assert said == ["", "refused"]
+    other.shard(store.shards[2])  # type: ignore[union-attr, attr-defined]
+    assert sorted(one.name for one in (folder / "shards").iterdir() if one.is_dir()) == ["00002"]
+
+
+def test_shards_fetched_ahead_do_not_displace_those_expected(store: Store, address: str, tmp_path: Path) -> None:
+    shards: Any = store.shards  # type: ignore[attr-defined]
+    remote: Any = Remote.at(local_store(address, Cache(tmp_path, 2 * shards[0].bytes + 10)))
+    remote.shard(shards[3])
+    remote.ahead([shards[0]], [shards[1], shards[2]])
+    failed = [one.exception() is not None for one in remote._coming.values()]
+    there = sorted(one.name for one in (remote.folder / "shards").iterdir() if one.is_dir())
+    assert sum(failed) == 1 and len(there) == 2 and "00003" not in there
+
+
+def test_all_stores_of_a_cache_share_its_bound(store: Store, address: str, tmp_path: Path) -> None:
+    second = f"memory://{uuid.uuid4().hex}/store"
+    copy_store(str(store.path), second, lambda line: None)
+    cache = Cache(tmp_path, store.shards[0].bytes + 10)  # type: ignore[attr-defined]
+    Store.open(local_store(address, cache)).shard(0)  # type: ignore[attr-defined]
+    Store.open(local_store(second, cache)).shard(1)  # type: ignore[attr-defined]
+    assert [one.name for one in tmp_path.glob("*/shards/*") if one.is_dir()] == ["00001"]
+
+
+def test_a_shard_that_was_cut_off_in_the_cache_is_fetched_again(address: str, tmp_path: Path) -> None:
+    folder = local_store(address, Cache(tmp_path))
+    cut = Store.open(folder).shard(2).path / "tokens.bin"  # type: ignore[attr-defined]
+    cut.write_bytes(cut.read_bytes()[:-2])
+    assert Store.open(local_store(address, Cache(tmp_path))).shard(2).size == 240  # type: ignore[attr-defined]
+
+
+def test_another_store_at_the_same_address_has_a_folder_of_its_own(store: Store, address: str, tmp_path: Path) -> None:
+    old = Store.open(local_store(address, Cache(tmp_path)))
+    files, path = fsspec.core.url_to_fs(address)
+    files.rm(path, recursive=True)
+    shutil.copytree(store.path / "shards", tmp_path / "new" / "shards")
+    copy_store(str(write_manifest(tmp_path / "new", ["00001", "00000"]).path), address, lambda line: None)
+    new = Store.open(local_store(address, Cache(tmp_path)))
+    assert (new.shard(0).tokens[0], old.shard(0).tokens[0]) == (1010, 10)  # type: ignore[attr-defined]
+
+
+def test_faults_of_a_client_are_told_without_a_traceback(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, _ = fsspec.core.url_to_fs(address)
+
+    def fail(self: Any, path: str, *args: Any, **given: Any) -> Any:
+        raise LookupError("no credentials\nand more")
+
+    monkeypatch.setattr(type(files), "cat_file", fail)
+    with pytest.raises(CorpusError, match=r"store.json: cannot be reached \(LookupError: no credentials\) \(tried 4 times\)"):
+        local_store(address, Cache(tmp_path))
+
+
+def test_a_copy_never_overwrites_its_source_or_anything_else(store: Store, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    shutil.copytree(store.path, here)
+    before = {file: file.read_bytes() for file in here.rglob("*") if file.is_file()}
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    other = tmp_path / "other"
+    shutil.copytree(store.shard(0).path, other)  # type: ignore[attr-defined]
+    for target, message in (
+        (here, "is the same place"), (here / "inside", "is inside the other"), (tmp_path / "mine", "something else, such as"),
+        (tmp_path / "mine" / "notes.txt", "is a file"), (other, "already holds another store"),
+    ):
+        with pytest.raises(CorpusError, match=message):
+            copy_store(str(here), str(target), lambda line: None)
+    assert before == {file: file.read_bytes() for file in here.rglob("*") if file.is_file()}
+    with pytest.raises(CorpusError, match="expected a token store, found not there"):
+        copy_store(str(tmp_path / "nothing"), str(tmp_path / "to"), lambda line: None)
+
+
+def test_stores_at_addresses_are_refused_where_a_folder_is_needed() -> None:
+    with pytest.raises(CorpusError, match="expected a folder of this machine.*cloze corpus copy s3://b/store STORE"):
+        Store.open("s3://b/store")
+
+
 def test_addresses_with_keys_and_unknown_schemes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="s3://…@bucket: an address must not contain a name or a key") as found:
         local_store("s3://me:secret@bucket/store", Cache(tmp_path))
@@ -141,11 +237,11 @@ def test_addresses_with_keys_and_unknown_schemes_are_refused(tmp_path: Path) -> 
         local_store("nonsense://bucket/store", Cache(tmp_path))
 
 
-def test_a_copy_goes_on_where_it_was(store: Store, tmp_path: Path) -> None:
+def test_a_copy_that_was_stopped_resumes(store: Store, tmp_path: Path) -> None:
     shutil.copytree(store.path / "shards" / "00000", tmp_path / "to" / "shards" / "00000")
     said: list[str] = []
     copy_store(str(store.path), str(tmp_path / "to"), said.append)
-    assert "16 of 20 files copied" in said[0] and tokens(Store.open(tmp_path / "to")) == tokens(store)
+    assert "15 of 20 files copied" in said[0] and tokens(Store.open(tmp_path / "to")) == tokens(store)
 
 
 @pytest.mark.parametrize(("given", "limit"), [("/c:200GB", 200 * 10**9), ("/c:1.5TB", 15 * 10**11), ("/c", 0)])
