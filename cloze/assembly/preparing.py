@@ -131,7 +131,7 @@ def prepare(
         pace=None if made is None else made.pace,
     )
     plan = plan_of(loaded, request, run, stores, made, room, ranks=ranks)
-    if old is None and rank == 0 and plan.outlook():
+    if old is None and rank() == 0 and plan.outlook():
         say("\n".join(["reference losses, before the first step:", *plan.outlook()]))
     return run, stores
 

@@ -105,7 +105,7 @@ UNMERGED = dict.fromkeys(
     ("adapters", "features", "knowledge_adapter", "pfeiffer_adapters", "prefix", "prompt"), "cannot be merged into weights"
 )
 #: Changes whose plain form computes about the same, and the relative difference of losses.
-ROUGH = {"quantise_activations": 0.02}
+ROUGH = {("quantise_activations", name): 0.02 if name == "uniter" else 0.01 for name in SYSTEMS}
 #: Changes of states that the recipes of these systems do not train on.
 UNREAD = {
     "features": "t5-small xlnet-base skip-thought nnlm elmo context2vec cove word2vec-cbow",
@@ -217,7 +217,7 @@ def test_a_changed_network_computes_the_same_by_fast_functions_by_plain_modules_
         return
     part.plain(network)
     assert not any(isinstance(module, ComputedLinear) for module in network.modules())
-    expected = pytest.approx([loss.item() for loss in changed], rel=ROUGH.get(change, 1e-5))
+    expected = pytest.approx([loss.item() for loss in changed], rel=ROUGH.get((change, name), 1e-5))
     assert [loss.item() for loss in losses(own, step, batches)] == expected
 
 

@@ -95,8 +95,8 @@ def test_an_untrained_system_starts_at_chance(begun: Begun) -> None:
                 hold(step, entry, batch, f"{run.name}.{objective.name}", loss, opened.tokenizer.size)
             else:
                 tokens = objective.part.name in ("token_prediction", "sampled_prediction")
-                few = 0.2 if counts[objective.name] < 90 else 0.15
-                assert loss == pytest.approx(guess, abs=0.1 if tokens and few < 0.2 else few)
+                near = FEW_TARGETS.get((opened.recipe.name, objective.name), 0.1 if tokens else 0.15)
+                assert loss == pytest.approx(guess, abs=near)
 
 
 def negatives_at_start(objective: Any, batch: Batch, answers: float) -> float:
@@ -153,6 +153,9 @@ OWN_START: dict[str, Callable[[Any, Batch, float], float]] = {
     # Untrained summaries lie near each other: distances are next to nothing, and log σ(margin) counts ½ either way.
     "triple_contrast": lambda objective, batch, answers: triples_at_start(objective),
 }
+
+#: Objectives with so few targets in the sample that their mean differs by more than 0.1 from chance.
+FEW_TARGETS = {("lxmert", "answer"): 0.2, ("visualbert", "token_prediction"): 0.2}  # 3 and 63
 
 #: Random facts are as far as wrong triples on the average only.
 LOOSE = {"margin": 0.1, "regress": 0.2, "entity_prediction": 0.5, "triple_contrast": 0.5,
