@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,18 @@ import numpy as np
 from cloze import fields
 from cloze.assembly.build import edits_of, first_length
 from cloze.assembly.given import build
+from cloze.assembly.item_examples import items_of
 from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import EntrySpec, Recipe, plain
 from cloze.corpus import Store
+from cloze.corpus.records import RecordStore
 from cloze.exercises import Exercise, TokenFacts
+from cloze.exercises.exercise import Placed
 from cloze.registry import lookup
 from cloze.rows import Rows
 from cloze.text import Tokenizer
 
+_SHOWN = frozenset({"word_start"})  # fields that people read and networks do not
 _SEES = {
     "open": "every token sees every token",
     "left_to_right": "every token sees itself and the tokens to its left",
@@ -42,7 +46,7 @@ def examples(
             source, lanes=recipe.training.lanes, options=lanes, seed=seed, entry=entry.name, held_out=0.0, part="train"
         )
         edits = edits_of(recipe, entry, TokenFacts.of(tokenizer), store=store, tables=tables)
-        exercise = Exercise(edits, length or first_length(recipe), keep=frozenset({"word_start"}))
+        exercise = Exercise(edits, length or first_length(recipe), keep=_SHOWN | _about_items(edits))
         plan = bound.plan(epoch, exercise.room)
         items = np.arange(min(rows, len(plan)))
         block = exercise(bound.read(plan, items, with_words(exercise.wants)), bound.draw(plan, items))
@@ -50,8 +54,16 @@ def examples(
         for row in range(len(items)):
             for view in views:
                 sees = _sees(recipe, entry, view)
-                shown.append(_example(entry, view, block.take(slice(row, row + 1)).view(view), tokenizer, sees))
+                one = block.take(slice(row, row + 1)).view(view)
+                sets = store.items.sets if isinstance(store, RecordStore) and store.items is not None else {}
+                shown.append({**_example(entry, view, one, tokenizer, sees), "items": items_of(one, sets)})
     return shown
+
+
+def _about_items(edits: Sequence[Placed]) -> frozenset[str]:
+    """The fields that say what is asked about items, and how they were before they were hidden."""
+    given = (placed.full(name) for placed in edits for name in placed.edit.gives)
+    return frozenset(name for name in given if fields.split(name).field in ("item_positions", "item_originals"))
 
 
 def with_words(wants: frozenset[str]) -> frozenset[str]:

@@ -36,10 +36,13 @@ def build_items(
     """Encode captions with a tokenizer, or with one that is trained on them as `recipe` specifies, and copy their items."""
     from cloze.assembly.corpora import text_of, trainable
     from cloze.assembly.load import load_recipe
+    from cloze.corpus.items import read_pictures
     from cloze.corpus.readers.labelled import as_format
     from cloze.corpus.records import Records
     from cloze.text import Tokenizer, train
 
+    for path in files.values():  # a file that is missing or is none of items is refused before the captions are read
+        read_pictures(path)
     source = Records(
         text=column_of(paths[0], column), answer="none", format=as_format(None if text_format == "auto" else text_format),
         items={name: [] for name in files}, item_files=dict(files), picture=picture,

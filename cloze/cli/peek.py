@@ -9,6 +9,8 @@ import typer
 
 from cloze.cli.with_files import WithFiles
 
+ITEMS = 8  # lines of items of an example that are printed
+
 
 def command(
     recipe: Annotated[str, typer.Argument(help="A recipe's name or file.")],
@@ -25,6 +27,7 @@ def command(
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a value: path=value.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per example.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write a page instead, which draws the boxes of items.")] = None,
     with_files: WithFiles = None,
 ) -> None:
     """Show examples as a recipe makes them from your text."""
@@ -49,6 +52,11 @@ def command(
         )
         tables = make_tables(plan, stores)
         shown = examples(plan, stores, chosen, tables=tables, rows=rows, length=length, epoch=epoch, seed=seed)
+        if html is not None:
+            from cloze.reports.examples import write_page
+
+            typer.echo(write_page(shown, html, recipe=plan.name))
+            return
         if as_json:
             import json
 
@@ -88,5 +96,20 @@ def _print(number: int, example: dict[str, Any]) -> None:
     console.print(f"  [bold]targets[/]  {example['targets']}")
     for name, target in example["row_targets"].items():
         console.print(f"  [bold]{name}[/]   {target}")
+    for group in example["items"]:
+        _print_items(console, **group)
     if example["hides"] and any("target" in token for token in example["tokens"]):
         console.print("  [dim]red: shown in place of the ‹target›; yellow ‹=›: a target that is visible[/]")
+
+
+def _print_items(console: Any, set: str, items: list[dict[str, Any]]) -> None:
+    """How many items a row has, and a line for each of the first that are hidden or asked."""
+    special = [(place, item) for place, item in enumerate(items, 1) if item["shown"] != "as it is" or item["asked"]]
+    hidden = sum(item["shown"] == "hidden" for item in items)
+    console.print(f"  [bold]{set}[/]  {len(items)} items, {hidden} hidden, {sum(bool(item['asked']) for item in items)} asked")
+    for place, item in special[:ITEMS]:
+        box = " ".join(f"{number:.2f}" for number in item.get("box", ()))
+        asked = ", ".join(name if answer is None else f"{name} {answer}" for name, answer in item["asked"].items())
+        console.print(f"    {place:3}  {box}  {item['shown']}" + (f"; asked: [green]{asked}[/]" if asked else ""))
+    if len(special) > ITEMS:
+        console.print(f"    … and {len(special) - ITEMS} more")

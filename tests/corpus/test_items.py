@@ -242,3 +242,49 @@ def test_captions_and_items_become_a_store_on_the_command_line(tmp_path: Path) -
     assert parse_items(["regions=a", "frames=b=c"]) == {"regions": "a", "frames": "b=c"}
     with pytest.raises(CorpusError, match="--items regions: expected NAME=FILE"):
         parse_items(["regions"])
+
+
+def test_a_file_of_items_that_is_missing_is_refused_before_captions_are_read(tmp_path: Path) -> None:
+    from cloze.cli.main import main
+
+    asked = ["corpus", "build", str(captions(tmp_path)), "--items", "regions=absent.npz", "--out", str(tmp_path / "s")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cloze.text.train", lambda *_, **__: pytest.fail("captions were read"))
+        assert main(asked) == 2
+    assert not (tmp_path / "s").exists()
+
+
+def test_peek_says_which_items_are_hidden_and_what_is_asked_of_them(
+    tmp_path: Path, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cloze.cli.main import main
+
+    np.savez(tmp_path / "f.npz", **arrays(class_names=np.array(["cat", "<dog>", "bird", "sun"])))
+    built(tmp_path, tmp_path / "f.npz", tokenizer)
+    asked = ["peek", "unicoder-vl", "--corpus", str(tmp_path / "store"), "--rows", "3", "--length", "32"]
+    for value in ("rate=1.0", "zero=1.0", "keep=0.0"):
+        asked += ["--set", f"exercise.mask_items.{value}"]
+    assert main([*asked, "--json"]) == 0
+    (first, *_), found = zip(*((one, group) for one in map(json.loads, capsys.readouterr().out.splitlines())
+                               for group in one["items"]), strict=True)  # fmt: skip
+    items = [item for group in found for item in group["items"]]
+    assert first["entry"] == "main" and [group["set"] for group in found] == ["regions"] * 3
+    assert {item["shown"] for item in items} == {"hidden"} and all(len(item["box"]) == 4 for item in items)
+    assert all(item["asked"] == ({"object": item["class"]} if "class" in item else {}) for item in items)
+    assert {item["class"] for item in items if "class" in item} <= {"cat", "<dog>", "bird", "sun"}
+    assert main(asked) == 0 and f"{len(found[0]['items'])} items, {len(found[0]['items'])} hidden" in capsys.readouterr().out
+    assert main([*asked, "--html", str(tmp_path / "p.html")]) == 0
+    page = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert page.count('<rect class="hidden') == len(items) and "<dog>" not in page
+    assert page.count('<rect class="hidden asked"') == sum("class" in item for item in items)
+
+
+def test_captions_without_a_store_are_told_how_to_become_one_and_a_missing_store_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cloze.cli.main import main
+
+    assert main(["peek", "unicoder-vl", "--corpus", str(captions(tmp_path))]) == 2
+    assert "cloze corpus build CAPTIONS.jsonl --items regions=FILE --out STORE" in capsys.readouterr().err
+    assert main(["peek", "unicoder-vl", "--corpus", str(tmp_path / "absent")]) == 2
+    assert "absent: no such file or folder" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from cloze.corpus.items.store import item_fields
 from cloze.corpus.items.writer import ItemFiles
 from cloze.corpus.passages import remember
 from cloze.corpus.plan import Arranged, Int64
+from cloze.corpus.readers.files import require_paths
 from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.corpus.records.answer import Answer, Columns
 from cloze.corpus.records.build import batches, build_records
@@ -111,10 +112,15 @@ class Records(Source):
 
     def knowing(self, paths: Sequence[str | Path], tokenizer: Tokenizer | None) -> Tokenizer:
         """The tokenizer for the text; with `new_words`, one that knows all words of these files."""
+        require_paths(paths)
         if tokenizer is None:
+            way = "Fine-tune a checkpoint: cloze finetune CHECKPOINT --train FILE --dev FILE --out DIR"
+            if self.items:
+                items = " ".join(f"{name}=FILE" for name in self.items)
+                way = f"Build a store, which trains one: cloze corpus build CAPTIONS.jsonl --items {items} --out STORE"
             raise CorpusError(
                 f"{' '.join(map(str, paths))}: labelled text is read with the tokenizer of a checkpoint or of other text; there "
-                "is none.\n  Fine-tune a checkpoint: cloze finetune CHECKPOINT --train FILE --dev FILE --out DIR"
+                f"is none.\n  {way}"
             )
         if not self.new_words:
             return tokenizer

@@ -1,0 +1,67 @@
+"""The items of a built example as plain data for people: what `cloze peek` says of the regions of a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cloze import fields
+from cloze.corpus.items.store import ItemSet
+from cloze.rows import Rows
+
+Asked = dict[str, dict[int, str | None]]
+
+
+def items_of(row: Rows, sets: Mapping[str, ItemSet]) -> list[dict[str, Any]]:
+    """The sets of items of one row: for each item its box, its classes by name, how it is shown, and what is asked of it.
+
+    `shown` is `as it is`, `hidden` (its vector is zero), or, where `mask_items` has chosen the item, `another` or `kept`.
+    """
+    return [
+        {"set": fields.split(name).set, "items": [*_items(row, str(fields.split(name).set), sets)]}
+        for name in row if fields.split(name).field == "item_length"
+    ]
+
+
+def _items(row: Rows, name: str, sets: Mapping[str, ItemSet]) -> Iterator[dict[str, Any]]:
+    names = sets[name].names if name in sets else {}
+    asked = _asked(row, name, names)
+    boxes, vectors = row.get(f"item_vectors/{name}/boxes"), row[f"item_vectors/{name}"][0]
+    masked, originals = row.get(f"items/{name}/masked"), row.get(f"item_originals/{name}")
+    classes = {
+        array: row[f"items/{name}/{array}"][0] for array in (sets[name].classes if name in sets else {})
+        if f"items/{name}/{array}" in row
+    }
+    for place in range(int(row[f"item_length/{name}"][0])):
+        chosen = masked is not None and bool(masked[0, place])
+        changed = originals is not None and bool((originals[0, place] != vectors[place]).any())
+        shown = "hidden" if changed and not vectors[place].any() else "another" if changed else "kept" if chosen else "as it is"
+        one: dict[str, Any] = {"shown": shown}
+        if boxes is not None:
+            one["box"] = [round(float(number), 4) for number in boxes[0, place, :4]]
+        for array, ids in classes.items():
+            if ids[place] >= 0:
+                one[array] = _named(int(ids[place]), names.get(array, ()))
+        one["asked"] = {target: answers[place] for target, answers in asked.items() if place in answers}
+        yield one
+
+
+def _asked(row: Rows, name: str, names: Mapping[str, tuple[str, ...]]) -> Asked:
+    """For each set of targets the items that it asks, with the class that is right; None for numbers."""
+    found: Asked = {}
+    for field in row:
+        part = fields.split(field)
+        if part.field != "item_positions" or not str(part.set).startswith(f"{name}/"):
+            continue
+        target = str(part.set).removeprefix(f"{name}/")
+        answers = row.get(f"targets/{target}")
+        found[target] = {
+            int(place): None if answers is None else _named(int(answers[0, i]), names.get(target, names.get("class", ())))
+            for i, place in enumerate(row[field][0]) if place >= 0
+        }
+    return found
+
+
+def _named(number: int, names: tuple[str, ...]) -> str:
+    """The name of a class, or its number where classes have none."""
+    return names[number] if number < len(names) else str(number)
