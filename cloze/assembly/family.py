@@ -66,10 +66,9 @@ def outline(name_or_path: str) -> Outline:
 
 
 def _drop_changes(node: Node) -> None:
-    """Leave out, in place, the changes of all networks that come `from` elsewhere."""
+    """Leave out, in place, the changes of all networks."""
     if node.is_mapping:
-        if "from" in node.value:
-            node.value.pop("change", None)
+        node.value.pop("change", None)
         for _, inner in node.items():
             _drop_changes(inner)
     for inner in _list(node):

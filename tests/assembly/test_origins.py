@@ -230,7 +230,8 @@ def test_an_objective_that_compares_the_rows_of_a_step_is_refused_where_they_are
     name = "pooled_classification"
     with pytest.raises(RecipeError, match=f"{name} compares all rows of a step .* splits 4 rows into parts of 2.\n  Omit"):
         train(tmp_path / "parts", text.replace("batch: 4", "batch: 4, micro_batch: 2"))
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for variable, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(variable, value)
     with pytest.raises(RecipeError, match=f"{name} compares all rows of a step with each other, and 2 processes would split"):
         train(tmp_path / "ranks", text)
 

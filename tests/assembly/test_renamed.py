@@ -111,7 +111,8 @@ def test_the_recipe_of_an_earlier_run_opens_and_means_the_same(tmp_path: Path) -
     ))
     data = today.canonical()
     one, other = (next(iter(objective.values())) for objective in data["passes"][0]["objectives"])
-    one |= one.pop("transform")["gelu"] | {"transform": "gelu"}
+    transform = one.pop("transform")["gelu"]
+    one |= {name: transform[name] for name in ("norm_epsilon", "biases")} | {"transform": "gelu"}  # what there was
     other |= other.pop("mixed") | {"norm_epsilon": None, "biases": True}
     assert data["training"]["divide"] == "targets"
     data["training"]["divide"] = "answers"

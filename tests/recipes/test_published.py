@@ -66,7 +66,7 @@ def test_the_table_for_readers_tells_units_turns_and_what_is_ours() -> None:
 
 
 def test_a_page_tells_every_figure_of_its_recipe_and_every_source() -> None:
-    table, _, sources = system_figures("albert-xxlarge").partition("\n\n")
+    table, _, sources = system_figures(TABLE["albert-xxlarge"]).partition("\n\n")
     told = stated(TABLE["albert-xxlarge"])
     assert len(table.splitlines()) == len(told) + 2
     assert "| `training.optimizer.lamb.betas` | 0.9, 0.999 | code |" in table and "| `transformer.dropout` | 0 | issue |" in table

@@ -182,7 +182,7 @@ def test_the_head_is_the_one_that_transformers_has_for_the_network(folder: Calla
         (spec,) = [spec for _, spec in recipe.entries["main"].objectives()]
         assert spec.part.name == "span_extraction"
         found[system] = plain(spec.part.arguments)["transform"]
-    assert found == {"bert": None, "modern": {"gelu": {"norm_epsilon": 1e-5, "biases": False}}}
+    assert found == {"bert": None, "modern": {"gelu": {"norm_epsilon": 1e-5, "biases": False, "times": 1}}}
 
 
 def test_answers_are_needed_where_something_is_measured(folder: Callable[[str], Path], tmp_path: Path) -> None:

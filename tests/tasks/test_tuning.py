@@ -154,7 +154,7 @@ def test_words_are_labelled_by_the_head_that_transformers_has_for_the_network(fo
         (objective,) = [spec.part for _, spec in recipe.entries["main"].objectives()]
         assert objective.name == "sequence_labelling"
         found[system] = plain(objective.arguments)["transform"]
-    assert found == {"bert": None, "modern": {"gelu": {"norm_epsilon": 1e-5, "biases": False}}}
+    assert found == {"bert": None, "modern": {"gelu": {"norm_epsilon": 1e-5, "biases": False, "times": 1}}}
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(
