@@ -16,6 +16,7 @@ from torch import Tensor
 from cloze import fields
 from cloze.assembly.load import load_recipe, recipe_names
 from cloze.batch import Batch
+from cloze.corpus.items.store import ItemSet
 from cloze.networks import Window
 from cloze.networks.routing import routed, seen_by
 from cloze.registry import names
@@ -54,6 +55,38 @@ def test_a_changed_token_moves_only_what_may_see_it(name: str, system: Callable[
                 continue
             tested |= check_pass(step, run, batch)
     assert len(tested) >= len({str(entry.order) for entry in opened.recipe.entries.values()})
+
+
+@pytest.mark.parametrize("name", ["unicoder-vl", "uniter", "vl-bert", "vilbert", "lxmert"])
+def test_a_hidden_item_reaches_a_network_by_no_way(
+    name: str, system: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = {"rate": 1.0, "zero": 1.0, "other": 0.0, "keep": 0.0}
+    places = [
+        f"{'exercise' if entry.name == 'main' else f'mixture.{entry.name}.exercise'}.mask_items"
+        for entry in load_recipe(name).entries.values() for edit in entry.exercise if edit.part.name == "mask_items"
+    ]
+    opened = system(name, *(f"{place}.{option}={value}" for place in places for option, value in whole.items()))
+    step = opened.step()
+    hidden = opened.batches(step)
+    read = ItemSet.read
+    monkeypatch.setattr(ItemSet, "read", lambda *given: {
+        field: value + 7.0 if field == "item_vectors/regions" else value for field, value in read(*given).items()
+    })  # fmt: skip
+    others = opened.batches(step)
+    found = 0
+    for entry, batch in hidden.items():
+        if "items/regions/masked" not in batch:
+            continue
+        for run in step.entries[entry]:
+            for field in map(str, run.take.values()):
+                if field in batch:
+                    assert torch.equal(batch[field], others[entry][field]), field
+        found += int(batch["item_length/regions"].sum())
+        assert not batch["item_vectors/regions"].any()
+        if "values/features" in batch:  # the items were others
+            assert not torch.equal(batch["values/features"], others[entry]["values/features"])
+    assert places and found
 
 
 def test_every_registered_network_is_checked() -> None:
