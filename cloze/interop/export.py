@@ -21,7 +21,7 @@ from cloze.interop.files import WEIGHTS, read_json, staged, write_json, write_te
 from cloze.interop.mapping import Line, to_theirs
 from cloze.interop.model import PROBLEMS, Annotating, Head, Model, as_classifier, is_of_texts
 from cloze.interop.sentences import gives_sentences, write_sentences
-from cloze.interop.tower import OWN_ITEMS, beside_tower, has_tower, only_text, text_tower
+from cloze.interop.tower import OWN_ITEMS, has_tower, only_text, outside_tower, text_tower
 from cloze.reading import Reading
 from cloze.text.tokenizer import Tokenizer
 
@@ -68,15 +68,15 @@ def export_folder(
     choice: Choice | list[str] = [model.no_plain_form] if model.no_plain_form else choose(
         model, tokenizer_kind=tokenizer.kind, pad=pad, hint=architecture
     )
-    beside: dict[str, Tensor] = {}
+    rest: dict[str, Tensor] = {}
     if not isinstance(choice, Choice) and has_tower(model.part) and not model.no_plain_form:
         tower = text_tower(model)
         chosen = choose(tower, tokenizer_kind=tokenizer.kind, pad=pad, hint=architecture)
         if isinstance(chosen, Choice):
-            model, choice, beside = tower, chosen, beside_tower(model)
+            model, choice, rest = tower, chosen, outside_tower(model)
     apart = added_up(given)
     remarks = remarks_of(model, choice, reading)
-    if beside:
+    if rest:
         remarks.insert(0, only_text(given.part))
     if isinstance(choice, Choice):
         expected = architecture or usual(model, tokenizer_kind=tokenizer.kind, pad=pad)
@@ -104,8 +104,8 @@ def export_folder(
             write_tensors(stage / OWN_HEADS, own)
         if model.changed:
             write_tensors(stage / OWN_CHANGED, model.changed)
-        if beside:
-            write_tensors(stage / OWN_ITEMS, beside)
+        if rest:
+            write_tensors(stage / OWN_ITEMS, rest)
         if apart and isinstance(choice, Choice):
             write_tensors(stage / OWN_EMBEDDINGS, apart)
         _write_tokenizer(stage, tokenizer, reading, model, choice)
@@ -113,7 +113,7 @@ def export_folder(
             write_sentences(stage, model)
         write_json(stage / DESCRIPTION, _description(given, choice, reading, card, labels, remarks))
         write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=card.folder or folder.name)
-    for name, tensors_ in ((OWN_HEADS, own), (OWN_CHANGED, model.changed), (OWN_EMBEDDINGS, apart), (OWN_ITEMS, beside)):
+    for name, tensors_ in ((OWN_HEADS, own), (OWN_CHANGED, model.changed), (OWN_EMBEDDINGS, apart), (OWN_ITEMS, rest)):
         if not tensors_:
             (folder / name).unlink(missing_ok=True)  # files of an earlier model in the folder
     return remarks

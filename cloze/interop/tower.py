@@ -48,7 +48,7 @@ def only_text(part: str) -> str:
     )
 
 
-def beside_tower(model: Model) -> dict[str, Tensor]:
+def outside_tower(model: Model) -> dict[str, Tensor]:
     """The parameters of a network that its text tower lacks."""
     return {name: tensor for name, tensor in model.network.items() if not name.startswith(_TEXT)}
 

@@ -345,6 +345,11 @@ class Dropouts:
         return self.hidden if self.attention is None else self.attention
 
 
+def dropouts(given: float | Dropouts) -> Dropouts:
+    """The rates of a network's argument `dropout`; a number is the rate of all."""
+    return given if isinstance(given, Dropouts) else Dropouts(hidden=given)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SequenceDropouts(Dropouts):
     """Also the rate between the two maps of a layer; with `mask: row` all positions of a row drop the same numbers, and all

@@ -29,7 +29,7 @@ from cloze.registry import Given, PartMark, register
 
 
 class ItemStream(Around):
-    """The stream of items beside that of the text: before the layer `first` of the text and before each later one, a co-layer
+    """The stream of items next to that of the text: before the layer `first` of the text and before each later one, a co-layer
     joins both streams; then the items pass a layer of their own. `x` (B, R, W) are the items."""
 
     def __init__(self, network: CoAttentionTransformer, x: Tensor, views: Views) -> None:
@@ -40,7 +40,7 @@ class ItemStream(Around):
         return self._joined(0, x) if self.network.first == 0 else x
 
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
-        """The text after the co-layer that follows a layer; the items pass the layer beside it."""
+        """The text after the co-layer that follows a layer; the items pass their own layer."""
         done = number - self.network.first
         if done >= 0:
             self.x = self.network.item_layers[done](self.x, AttentionInputs(self.views.items))
@@ -70,7 +70,7 @@ class CountedStream(Around):
 class CoAttentionTransformer(Transformer):
     """BERT, and a stack of items that it exchanges states with in its upper layers (ViLBERT; Lu et al., 2019, §2.1).
 
-    `item_stack` are the layers of the items, which stand beside the last layers of the text; a co-layer comes before each pair.
+    `item_stack` are the layers of the items, one for each of the last layers of the text; a co-layer comes before each pair.
     In a co-layer, each stream has queries for the keys and values of the other, and a feed-forward of its own. The whole picture
     stands in front of the items: the mean of their features, with a box around everything; hidden features count as zeros. The
     fields of items are those of `visual`.
@@ -118,11 +118,10 @@ class CoAttentionTransformer(Transformer):
             raise RecipeError(
                 f"network.co_attention.item_stack.layers: got {item_stack.layers}, expected 1 to {layers}, as the text has."
             )
-        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
-        text = Made(width, heads, self.inner, feed_forward.activation, norm_epsilon, rates, clock)
+        text = Made(width, heads, self.inner, feed_forward.activation, norm_epsilon, self.rates, clock)
         own = text._replace(width=item_stack.width, heads=item_stack.heads, inner=item_stack.inner)
         self.first = layers - item_stack.layers
-        self.items = ItemVectors(items, own.width, epsilon=norm_epsilon, dropout=Dropout(rates.hidden, clock))
+        self.items = ItemVectors(items, own.width, epsilon=norm_epsilon, dropout=Dropout(self.rates.hidden, clock))
         self.item_layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
             own.layer() for _ in range(item_stack.layers)
         )

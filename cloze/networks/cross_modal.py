@@ -71,9 +71,8 @@ class CrossModal(Transformer):
             positions=choices.Learned(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
             vocab_size=vocab_size, clock=clock,
         )
-        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
-        made = Made(width, heads, self.inner, feed_forward.activation, norm_epsilon, rates, clock)
-        self.items = ItemVectors(items, width, epsilon=norm_epsilon, dropout=Dropout(rates.hidden, clock))
+        made = Made(width, heads, self.inner, feed_forward.activation, norm_epsilon, self.rates, clock)
+        self.items = ItemVectors(items, width, epsilon=norm_epsilon, dropout=Dropout(self.rates.hidden, clock))
         self.item_layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
             made.layer() for _ in range(item_layers)
         )

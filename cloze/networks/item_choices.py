@@ -1,4 +1,4 @@
-"""The parts and sections of networks that read items beside a text, such as regions of a picture; see `choices.py`."""
+"""The parts and sections of networks that read items with a text, such as regions of a picture; see `choices.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cloze.registry import register
 
 @dataclass(frozen=True, kw_only=True)
 class Items:
-    """Items beside a text, such as the regions of a picture: the name of their `set`, the `width` of their features, the numbers
+    """Items of a text, such as the regions of a picture: the name of their `set`, the `width` of their features, the numbers
     that describe a box, and where norms stand.
 
     `boxes`: 0 for none, 4 for the corners, 5 with the area, 7 for corners, width, height and area; all are shares of the picture.
@@ -108,7 +108,7 @@ class Added:
 
 @dataclass(frozen=True, kw_only=True)
 class ItemStack:
-    """The stack of items beside that of the text: its layers, its width, its heads, and the inner numbers of its feed-forward."""
+    """The stack of items: its layers, its width, its heads, and the inner numbers of its feed-forward."""
 
     layers: Depth = 6
     width: Width = 1024

@@ -178,11 +178,10 @@ class KnowledgeFusion(Transformer):
             name=entities.table, width=entities.width, tables=tables, part="network.knowledge_fusion.entities",
             option="network.entities.width",
         )
-        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
         self.entity_layers: Sequence[EntityLayer] = nn.ModuleList(  # type: ignore[assignment]
             EntityLayer(
                 width=entities.width, inner=self.inner, heads=entities.heads if number > mix_at else None,
-                epsilon=norm_epsilon, rates=rates, clock=clock,
+                epsilon=norm_epsilon, rates=self.rates, clock=clock,
             )
             for number in range(mix_at, layers)
         )

@@ -245,8 +245,7 @@ class LinkedTransformer(Transformer):
             name=entities.table, width=entities.width, tables=tables, part=part, option="network.entities.width",
         )
         self.candidates = Candidates(name=entities.table, tables=tables, part=part)
-        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
-        self.linker = Linker(width=width, entities=entities, epsilon=norm_epsilon, rates=rates, clock=clock)
+        self.linker = Linker(width=width, entities=entities, epsilon=norm_epsilon, rates=self.rates, clock=clock)
         self.takes = self.takes | {"items/surface", "links/surface"}
         self.gives = {**self.gives, "linking": StateKind("P", "order")}
         self.reset_parameters()

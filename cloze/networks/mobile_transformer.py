@@ -210,7 +210,7 @@ class MobileTransformer(Network):
             raise RecipeError(f"mobile_transformer: a bottleneck of {bottleneck.width} is not a multiple of {heads} heads.")
         self.width, self.vocab_size, self.heads, self.clock = width, vocab_size, heads, clock
         self.max_length, self.initial = positions.max_length, initial
-        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
+        rates = choices.dropouts(dropout)
         self.embeddings = TrigramEmbeddings(
             vocab_size=vocab_size, width=width, table=embedding, max_length=positions.max_length, segments=segments, norm=norm
         )

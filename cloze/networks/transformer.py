@@ -89,7 +89,7 @@ class Transformer(Network):
         self.inner, self.initial = feed_forward.inner or 4 * width, initial
         self.max_length = None if isinstance(positions, choices.NoPositions) else positions.max_length
         self.unlimited = isinstance(positions, choices.Functional)
-        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
+        self.rates = rates = choices.dropouts(dropout)
         table = embedding if isinstance(embedding, choices.Table) else choices.Table()
         self.embedding_width, self.inputs = table.width or width, table.inputs or {}
         self.layer_inputs = LayerInputs(layers=layers, head_width=width // heads, positions=positions, band=attention.band)

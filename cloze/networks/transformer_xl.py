@@ -57,7 +57,7 @@ class RelativeTransformer(Network):
         super().__init__()
         if head_width is None and width % heads:
             raise RecipeError(f"{part}: width {width} is not a multiple of heads {heads}; write head_width.")
-        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
+        rates = choices.dropouts(dropout)
         self.width, self.inner, self.head_width = width, feed_forward.inner or 4 * width, head_width or width // heads
         self.memory, self.reuse = (memory.size, memory.reuse) if memory is not None else (0, 0)
         self.clamp, self.init_std, self.carries = positions.clamp, init_std, self.memory > 0

@@ -14,7 +14,7 @@ from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import AttentionInputs, Record
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.blocks.embeddings import residual_dtype
-from cloze.networks.blocks.items import AddedItems, ElementItems, ItemRows, Joined, fields_of, item_embeddings, item_rows
+from cloze.networks.blocks.items import ItemRows, Joined, fields_of, item_embeddings, item_rows
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility, visibility
@@ -39,7 +39,7 @@ class Visual(Transformer):
 
     **States.** Those of `transformer`, and `item_hidden` (B, R, D). States of attention are about tokens and items together.
 
-    Without items this is `transformer`, number for number; in a row that has none beside rows that have some, nothing is added to
+    Without items this is `transformer`, number for number; in a row without items next to rows with some, nothing is added to
     it. Items have no order: the states of tokens do not depend on it.
 
     Differs: in VL-BERT's code the vector for the end also follows texts without a picture, and items stand before the padding.
@@ -67,9 +67,8 @@ class Visual(Transformer):
             positions=choices.Learned(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
             vocab_size=vocab_size, clock=clock,
         )
-        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
         self.items = item_embeddings(
-            items, width, positions=max_length, segments=segments, epsilon=norm_epsilon, rate=rates.hidden, clock=clock
+            items, width, positions=max_length, segments=segments, epsilon=norm_epsilon, rate=self.rates.hidden, clock=clock
         )
         self.takes = self.takes | fields_of(items.set) | {f"links/{items.set}"}
         self.gives = {**self.gives, "item_hidden": StateKind("B R D", "order")}
@@ -80,7 +79,7 @@ class Visual(Transformer):
     @property
     def maps(self) -> Mapping[str, nn.Linear]:
         """The map of features, by the name of the set."""
-        return {} if isinstance(self.items, ElementItems) else {self.items.set: self.items.feature_map}
+        return {} if self.items.feature_map is None else {self.items.set: self.items.feature_map}
 
     def depth_groups(self) -> list[nn.Module]:
         """The embeddings of tokens and items, then the layers in order."""
@@ -168,8 +167,6 @@ class Visual(Transformer):
         own = counted.branch(live=False)
         self.items.count_operations(own, items, size.rows, size.tokens)
         counted.join(own)
-        appended = not isinstance(self.items, AddedItems)
-        more = items + size.rows * self.items.further if appended else 0
-        wider = features.shape[1] + self.items.further if appended else 0
+        more, wider = self.items.appended(items, size.rows), self.items.appended(features.shape[1], 1)
         counted.above(self.embeddings)
         self.count_layers(counted, Shown(size.rows, size.tokens + more, size.length + wider), around)

@@ -102,13 +102,12 @@ class Zen(Transformer):
         if not 1 <= ngram_layers <= layers:
             raise RecipeError(f"network.zen.ngram_layers: got {ngram_layers}, expected 1 to {layers}, the number of layers.")
         self.ngrams = Embeddings(vocab_size=known[ngrams].size, width=width, segments=segments, norm=norm)
-        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
-        self.ngram_dropout = Dropout(rates.hidden, clock)
+        self.ngram_dropout = Dropout(self.rates.hidden, clock)
         self.ngram_layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
             Layer(
-                width=width, attention=Attention(width=width, heads=heads, dropout=Dropout(rates.of_attention, clock)),
+                width=width, attention=Attention(width=width, heads=heads, dropout=Dropout(self.rates.of_attention, clock)),
                 feed_forward=FeedForward(self.inner, feed_forward.activation, feed_forward.biases), norm=norm,
-                dropout=lambda: Dropout(rates.hidden, clock), active_dropout=Dropout(0.0, clock),
+                dropout=lambda: Dropout(self.rates.hidden, clock), active_dropout=Dropout(0.0, clock),
             )
             for _ in range(ngram_layers)
         )

@@ -1,4 +1,4 @@
-"""Networks that read items beside a text: published counts, what a hidden item may change, the order of items, texts alone."""
+"""Networks that read items with a text: published counts, what a hidden item may change, the order of items, texts alone."""
 
 from __future__ import annotations
 
@@ -135,9 +135,9 @@ def test_a_text_without_a_picture_is_read_as_by_bert(kind: str) -> None:
     for name in TEXT:
         torch.testing.assert_close(without[name], theirs[name], rtol=0, atol=1e-12)
     assert tuple(run(network)["item_hidden"].shape) == (ROWS, 0, WIDTH)
-    beside = run(network, TEXT, block, **picture(lengths=(ITEMS, 0)))  # the second row has none, and the first one has
+    among = run(network, TEXT, block, **picture(lengths=(ITEMS, 0)))  # the second row has none, and the first one has
     for name in ("hidden", "summary"):
-        torch.testing.assert_close(beside[name][1][: 4 if name == "hidden" else None], theirs[name][1][: 4 if name == "hidden"
+        torch.testing.assert_close(among[name][1][: 4 if name == "hidden" else None], theirs[name][1][: 4 if name == "hidden"
                                    else None], rtol=0, atol=1e-10)
 
 
@@ -158,8 +158,8 @@ def test_norms_of_visual_vectors_with_gain_0_make_the_first_step_one_of_text() -
 @pytest.mark.parametrize("kind", ["co_attention", "cross_modal"])
 def test_two_streams_read_texts_alone(kind: str) -> None:
     network, block = build(kind), torch.tensor([[1] * LENGTH, [1] * 4 + [0] * 2])
-    alone, beside = run(network, TEXT, block), run(network, TEXT, block, **picture(lengths=(ITEMS, 0)))
-    torch.testing.assert_close(alone["hidden"][1, :4], beside["hidden"][1, :4], rtol=0, atol=1e-10)
+    alone, among = run(network, TEXT, block), run(network, TEXT, block, **picture(lengths=(ITEMS, 0)))
+    torch.testing.assert_close(alone["hidden"][1, :4], among["hidden"][1, :4], rtol=0, atol=1e-10)
     assert len(alone["layers"]) == network.layer_count and torch.equal(alone["layers"][-1], alone["hidden"])
     assert tuple(run(network)["item_hidden"].shape[:2]) == (ROWS, 0)
 

@@ -1,4 +1,4 @@
-"""Items of records: regions of pictures with their features, boxes and classes, and other things that stand beside a text.
+"""Items of records: regions of pictures with their features, boxes and classes, and other things that come with a text.
 
 Files of items (`readers.py`) are written next to the records of a store (`writer.py`), which reads them for rows (`store.py`).
 May import: what `cloze.corpus` may.

@@ -1,4 +1,4 @@
-"""The class of a record that may have none, such as the answer to a question about a picture beside its captions."""
+"""The class of a record that may have none, such as the answer to a question about a picture that also has captions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Items beside a text, such as the regions of a picture: what a network is given of them, and how they become vectors."""
+"""Items of a text, such as the regions of a picture: what a network is given of them, and how they become vectors."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -150,10 +151,8 @@ class Joined(NamedTuple):
     real: Tensor | None = None
 
 
-class ItemEmbeddings(nn.Module):
-    """How the items of a set enter the row of a text: the base class; `further` is the number of positions behind the items."""
-
-    further = 0
+class ItemEmbeddings(nn.Module, ABC):
+    """How the items of a set enter the row of a text."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -163,23 +162,27 @@ class ItemEmbeddings(nn.Module):
         """What the network's law of initial weights does not say."""
 
     @property
-    def feature_map(self) -> nn.Linear:
-        """The map that reads features."""
-        raise NotImplementedError
+    def feature_map(self) -> nn.Linear | None:
+        """The map whose inputs are the features; None if there is none that reads them alone."""
+        return None
 
     def begun(self, theirs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The values of own parameters, by name, that a checkpoint without items gives; the others are random."""
         return {}
 
+    def appended(self, items: int, rows: int) -> int:
+        """How many positions follow the texts of so many rows, which have so many items together."""
+        return items
+
+    @abstractmethod
     def join(
         self, embeddings: Embeddings, tokens: Tensor, vectors: Tensor | None, block: Tensor | None, rows: ItemRows | None
     ) -> Joined:
         """What the items do to the rows of tokens (B, L); `vectors` (B, L, D) replace those of the tokens."""
-        raise NotImplementedError
 
+    @abstractmethod
     def count_operations(self, counted: Operations, items: float, rows: int, tokens: int) -> None:
         """The maps, in a batch of so many items, rows and tokens."""
-        raise NotImplementedError
 
 
 class AppendedItems(ItemEmbeddings):
@@ -264,8 +267,6 @@ class ElementItems(ItemEmbeddings):
     visual vector of texts without items), `end.weight`.
     """
 
-    further = 1
-
     def __init__(self, items: choices.Elements, width: int, *, epsilon: float, dropout: Dropout, clock: Clock) -> None:
         super().__init__(items.set)
         self.waves, self.gain, self.dropout = items.waves, items.gain, dropout
@@ -281,9 +282,8 @@ class ElementItems(ItemEmbeddings):
             nn.init.constant_(norm.weight, self.gain)
         nn.init.zeros_(self.hidden_features.weight)
 
-    @property
-    def feature_map(self) -> nn.Linear:
-        return self.map
+    def appended(self, items: int, rows: int) -> int:
+        return items + rows  # and the vector for the end
 
     def join(
         self, embeddings: Embeddings, tokens: Tensor, vectors: Tensor | None, block: Tensor | None, rows: ItemRows | None
@@ -338,6 +338,9 @@ class AddedItems(ItemEmbeddings):
     @property
     def feature_map(self) -> nn.Linear:
         return self.map
+
+    def appended(self, items: int, rows: int) -> int:
+        return 0
 
     def join(
         self, embeddings: Embeddings, tokens: Tensor, vectors: Tensor | None, block: Tensor | None, rows: ItemRows | None
