@@ -9,7 +9,10 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from cloze.assembly.recipe import PartSpec, Recipe
+from cloze.corpus.items.visual_words import VisualWords
 from cloze.corpus.records import Records
 from cloze.text import TextSpec, train
 
@@ -43,10 +46,39 @@ def scenes(answer: str) -> Path:
     return folder / "store"
 
 
+@cache
+def films() -> Path:
+    """A store of what a narrator says of a ball in films, with their frames and visual words."""
+    g = np.random.default_rng(0)
+    folder = Path(tempfile.mkdtemp(prefix="films"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    colour, way, counts = g.integers(4, size=60), g.integers(4, size=60), g.integers(4, 9, size=60)
+    rows = np.repeat(np.arange(60), counts)
+    vectors = np.eye(12, dtype=np.float32)[colour[rows]] + np.eye(12, k=4, dtype=np.float32)[way[rows]] * g.random((len(rows), 1))
+    keys = [f"film{number // 3}/{number % 3}" for number in range(60)]
+    words = VisualWords.fit(vectors, branches=3, levels=2)
+    np.savez(
+        folder / "films.npz", keys=np.array(keys), offsets=np.append(0, np.cumsum(counts)), features=vectors.astype(np.float16),
+        word=words.assign(vectors),
+    )
+    colours, ways = ("red", "green", "blue", "yellow"), ("left", "right", "up", "down")
+    texts = [f"the {colours[c]} ball moves {ways[w]}" for c, w in zip(colour, way, strict=True)]
+    lines = [json.dumps({"image": key, "text": text}) for key, text in zip(keys, texts, strict=True)]
+    (folder / "films.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    source = Records(
+        answer="none", items={"frames": ["features", "word"]}, item_files={"frames": str(folder / "films.npz")}, length=32
+    )
+    tokenizer = train(TextSpec.of({"lower": True}, "wordpiece", {"size": 90, "visual": {"frames": words.size}}), texts)
+    source.build_store([folder / "films.jsonl"], tokenizer, folder / "store", known=None, report=lambda line: None)
+    return folder / "store"
+
+
 def items_of(part: PartSpec) -> str | None:
     """What a source of texts with items reads; None for another source."""
     if not part.arguments.get("items"):
         return None
+    if "frames" in part.arguments["items"]:
+        return str(films())
     answer = part.arguments["answer"]
     return str(scenes(answer.name if isinstance(answer, PartSpec) else str(answer)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from cloze.interop import import_folder
 from cloze.interop.vectors import open_vectors
 from cloze.text import Tokenizer
 from cloze.text.mentions import Given
+from cloze.text.visual import with_tokens
 from cloze.transfer.align import aligned
 from cloze.whole import require_new
 
@@ -87,11 +87,3 @@ def with_mentions(given: Given, tokenizer: Tokenizer, reading: Reading, *, prefi
             made += [given.text[done:start], shown]
             done = stop
     return "".join([*made, given.text[done:]])
-
-
-def with_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokenizer:
-    """The same tokenizer with further tokens, which it finds in a text as they are written; their ids follow the others."""
-    data = json.loads(tokenizer.description)
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
-    data["added_tokens"] += [{"id": tokenizer.size + number, "content": text, **plain} for number, text in enumerate(texts)]
-    return Tokenizer(json.dumps(data, ensure_ascii=False), tokenizer.literals, tokenizer.segmenter)

@@ -26,7 +26,7 @@ def items_of(row: Rows, sets: Mapping[str, ItemSet]) -> list[dict[str, Any]]:
 def _items(row: Rows, name: str, sets: Mapping[str, ItemSet]) -> Iterator[dict[str, Any]]:
     names = sets[name].names if name in sets else {}
     asked = _asked(row, name, names)
-    boxes, vectors = row.get(f"item_vectors/{name}/boxes"), row[f"item_vectors/{name}"][0]
+    boxes, vectors = row.get(f"item_vectors/{name}/boxes"), row.get(f"item_vectors/{name}")
     masked, originals = row.get(f"items/{name}/masked"), row.get(f"item_originals/{name}")
     classes = {
         array: row[f"items/{name}/{array}"][0] for array in (sets[name].classes if name in sets else {})
@@ -34,8 +34,9 @@ def _items(row: Rows, name: str, sets: Mapping[str, ItemSet]) -> Iterator[dict[s
     }
     for place in range(int(row[f"item_length/{name}"][0])):
         chosen = masked is not None and bool(masked[0, place])
-        changed = originals is not None and bool((originals[0, place] != vectors[place]).any())
-        shown = "hidden" if changed and not vectors[place].any() else "another" if changed else "kept" if chosen else "as it is"
+        changed = originals is not None and vectors is not None and bool((originals[0, place] != vectors[0, place]).any())
+        empty = vectors is not None and not vectors[0, place].any()
+        shown = "hidden" if changed and empty else "another" if changed else "kept" if chosen else "as it is"
         one: dict[str, Any] = {"shown": shown}
         if boxes is not None:
             one["box"] = [round(float(number), 4) for number in boxes[0, place, :4]]

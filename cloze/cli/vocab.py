@@ -150,6 +150,68 @@ def mentions(
     typer.echo(f"{out}: {len(lines):,} texts, {changed:,} of them with entities that {checkpoint} knows")
 
 
+@app.command()
+def visual(
+    items: Annotated[Path, typer.Argument(help="Items with vectors, as `cloze corpus build --items` reads them.")],
+    out: Annotated[Path, typer.Option(help="The folder to write.")],
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="A folder with a tokenizer, such as a checkpoint: it is extended by the words.")
+    ] = None,
+    name: Annotated[str, typer.Option("--set", help="The name of the set of items: words are [NAME/0], [NAME/1], …")] = "frames",
+    branches: Annotated[int, typer.Option(min=2, help="Children of each node of the tree of k-means.")] = 12,
+    levels: Annotated[int, typer.Option(min=1, help="Levels of the tree: there are branches ** levels words.")] = 4,
+    sample: Annotated[int, typer.Option(min=1, help="The most vectors that the tree is made from.")] = 1_000_000,
+    seed: Annotated[int, typer.Option(help="Seed of the sample and of the first centres.")] = 0,
+) -> None:
+    """Make visual words from the vectors of frames by hierarchical k-means (VideoBERT); --tokenizer adds them to a vocabulary.
+
+    Example: cloze vocab visual CLIPS.npz --tokenizer BERT --out WORDS; cloze vocab assign WORDS CLIPS.npz --out words.npz
+    """
+    from cloze.corpus.items import read_pictures
+    from cloze.corpus.items.visual_words import VISUAL_WORDS, VisualWords, sampled
+    from cloze.errors import UserError, counted
+    from cloze.text import Tokenizer
+    from cloze.text.visual import with_visual_words
+    from cloze.whole import require_new, whole_folder
+
+    if not name.isidentifier():
+        raise UserError(f"--set {name}: expected a name of letters, digits and underscores, such as frames.")
+    require_new(out)
+    known = None if tokenizer is None else with_visual_words(Tokenizer.load(tokenizer), name, branches**levels)
+    vectors = sampled(read_pictures(items).pictures, sample, seed)
+    words = VisualWords.fit(vectors, branches=branches, levels=levels, seed=seed)
+    with whole_folder(out) as stage:
+        words.save(stage / VISUAL_WORDS)
+        if known is not None:
+            known.save(stage, length=512, frame_single="{A}", frame_pair="{A} {B}")
+    used = int((words.sizes[-1] > 0).sum())
+    typer.echo(
+        f"{out}: {counted(words.size, 'visual word')} of {counted(words.levels, 'level')}, made from "
+        f"{counted(len(vectors), 'vector')}, of which {used:,} have vectors"
+    )
+    if known is not None:
+        typer.echo(f"{out}: a tokenizer with {known.size:,} ids")
+
+
+@app.command()
+def assign(
+    words: Annotated[Path, typer.Argument(help="A folder of `cloze vocab visual`.")],
+    items: Annotated[Path, typer.Argument(help="Items with vectors.")],
+    out: Annotated[Path, typer.Option(help="The .npz to write: the keys of the pictures and the word of each item.")],
+) -> None:
+    """Write the visual word of each item, for a store: cloze corpus build CAPTIONS.jsonl --items frames=words.npz …
+
+    Example: cloze vocab assign WORDS CLIPS.npz --out words.npz
+    """
+    from cloze.corpus.items import read_pictures
+    from cloze.corpus.items.visual_words import VISUAL_WORDS, VisualWords, write_words
+    from cloze.errors import counted
+
+    found = write_words(read_pictures(items).pictures, VisualWords.load(words / VISUAL_WORDS), out)
+    typer.echo(f"{out}: the words of {counted(found.items, 'item')} of {counted(found.pictures, 'picture')}, {found.words:,} of "
+               "them different")
+
+
 def _texts(corpus: list[str], text_format: str) -> Iterator[str]:
     from cloze.corpus.readers import read_documents
 

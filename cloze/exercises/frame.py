@@ -20,7 +20,7 @@ from cloze.rng import Draw
 from cloze.rows import Inserted, Rows, before
 
 OWN = "reading"  # as a template: that of the checkpoint that the recipe starts from
-_TEMPLATE = re.compile(r"\{(?P<part>\w+)\}|(?P<role>\[[A-Z]+\])|(?P<text>[^\[\{]+|[\[\{])")
+_TEMPLATE = re.compile(r"\{(?P<part>\w+)\}|(?P<role>\[[A-Z]+\])|(?P<text>\[[^\[\]{}]*\]|[^\[\{]+|[\[\{])")
 
 
 class Pieces(NamedTuple):

@@ -30,6 +30,7 @@ from cloze.text.roles import (
 from cloze.text.sample import Alphabet, sample_texts
 from cloze.text.segment import Segmenter, segmenter_of
 from cloze.text.tokenizer import Tokenizer, readable
+from cloze.text.visual import with_visual_words
 
 Report = Callable[[str], None]
 _CONTINUES = "##"
@@ -83,6 +84,7 @@ class WordPiece:
     min_frequency: a pair seen less often is not merged.
     special: role → literal, ids from 0 in that order.
     coverage: the share of characters that the alphabet must cover; words with rarer ones become [UNK].
+    visual: how many of the last ids are visual words, by set: `{frames: 20736}` adds `[>]` and `[frames/0]`, `[frames/1]`, …
 
     Differs: the original trainer is unpublished; this is the pair-merging of `tokenizers`, with a fixed alphabet so that
     two runs agree.
@@ -92,9 +94,12 @@ class WordPiece:
     min_frequency: Natural = 2
     special: dict[str, str] | None = None
     coverage: Share = 0.9999
+    visual: dict[str, Count] | None = None
 
     def train(self, texts: list[str], normalise: Normalise) -> Tokenizer:
         """Train on texts held in memory."""
+        sets = self.visual or {}
+        room = self.size - sum(sets.values()) - bool(sets)
         literals = check_literals(BERT_LITERALS if self.special is None else self.special)
         engine = tokenizers.Tokenizer(models.WordPiece(unk_token=literals["[UNK]"]))
         normaliser = normalise.build("wordpiece")
@@ -103,12 +108,12 @@ class WordPiece:
         engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         engine.decoder = decoders.WordPiece(prefix=_CONTINUES)
         special = in_id_order(literals)
-        kept, inside = Alphabet.of(texts, normaliser).chosen(self.coverage, most=max(1, self.size // 2))
+        kept, inside = Alphabet.of(texts, normaliser).chosen(self.coverage, most=max(1, room // 2))
         # The trainer numbers "##x" in the order of a randomly seeded hash table and breaks ties of merges by number.
         # Reserving these pieces in sorted order is what makes two runs agree.
         reserved = [_CONTINUES + character for character in inside]
         trainer = trainers.WordPieceTrainer(
-            vocab_size=max(self.size, len(special) + len(reserved) + len(kept)),
+            vocab_size=max(room, len(special) + len(reserved) + len(kept)),
             min_frequency=self.min_frequency,
             special_tokens=[*special, *reserved],
             initial_alphabet=kept,
@@ -117,7 +122,10 @@ class WordPiece:
             show_progress=False,
         )
         engine.train_from_iterator(texts, trainer, length=len(texts))
-        return Tokenizer(json.dumps(_only_special(json.loads(engine.to_str()), special)), literals)
+        made = Tokenizer(json.dumps(_only_special(json.loads(engine.to_str()), special)), literals)
+        for name, count in sets.items():
+            made = with_visual_words(made, name, count)
+        return made
 
 
 @register("tokenizer", "byte_bpe")

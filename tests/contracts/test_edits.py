@@ -24,7 +24,7 @@ from cloze.rows import Rows
 ROLES = {"[PAD]": 0, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "[BOS]": 2, "[EOS]": 3}
 FACTS = TokenFacts(
     1000, ROLES, np.arange(5, 950, dtype=np.int32), lambda t: [], np.arange(999, 949, -1, dtype=np.int32),
-    [*map(str, range(1000))],
+    [*map(str, range(940)), *(f"[frames/{number}]" for number in range(10)), *map(str, range(950, 1000))],
 )
 SAME: Any = SimpleNamespace(
     hash="", size=1000, roles=ROLES, ordinary_ids=FACTS.ordinary, encode=None, sentinels=FACTS.sentinels, spellings=()
@@ -86,7 +86,7 @@ def block() -> Rows:
         "links/entity": np.tile(np.array([[1, 0], [2, 0], [4, 3], [-1, -1]]), (ROWS, 1, 1)),
         **_regions(g), **{f"distractor.{name}": value for name, value in _regions(g).items()},
         "items/frames/masked": g.integers(0, 2, (ROWS, 5)), "item_originals/frames": g.random((ROWS, 5, 3), np.float32),
-        "item_length/frames": np.full(ROWS, 4, np.int32),
+        "item_length/frames": np.full(ROWS, 4, np.int32), "items/frames/word": np.tile(np.array([9, 0, -1, 7, 7]), (ROWS, 1)),
         "numbers/label": g.random((ROWS, 2)).astype(np.float32),
         "choices": np.full(ROWS, 2), "parts": np.stack([np.zeros((ROWS, 3), int), np.minimum(length[:, None], [2, 3, 4])], 2),
     })

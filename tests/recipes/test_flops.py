@@ -54,8 +54,9 @@ def without_shortcuts(step: Step) -> None:
 def without_padding(batch: Batch) -> Batch:
     """Padding as text, and padded items as items: what is computed for it on a device is not counted."""
     def shown(name: str, tensor: torch.Tensor) -> torch.Tensor:
-        if name.startswith("item_length/"):
-            return torch.full_like(tensor, batch[name.replace("item_length/", "item_vectors/")].shape[1])
+        vectors = batch.get(name.replace("item_length/", "item_vectors/"))
+        if name.startswith("item_length/") and vectors is not None:
+            return torch.full_like(tensor, vectors.shape[1])
         return tensor.clamp(min=1) if name.rpartition(".")[2] == "block" else tensor
 
     return Batch({name: shown(name, tensor) for name, tensor in batch.items()})

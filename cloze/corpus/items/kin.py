@@ -11,9 +11,13 @@ Int64 = NDArray[np.int64]
 
 
 class Kin:
-    """Records (N,) sorted by their pictures (N,), so that both kinds of companions are drawn uniformly with one random number."""
+    """Records sorted by their `pictures` (N,), so that companions are drawn uniformly with one random number.
 
-    def __init__(self, pictures: Int64) -> None:
+    `groups` (P,) is the film of each picture.
+    """
+
+    def __init__(self, pictures: Int64, groups: Int64) -> None:
+        self.pictures, self.groups = pictures, groups
         self.order = np.argsort(pictures, kind="stable")
         ordered = pictures[self.order]
         rank = np.empty_like(self.order)
@@ -33,3 +37,10 @@ class Kin:
         stop, others = self.stop[records], len(self.order) - (self.stop[records] - self.first[records])
         step = draw.integers("records/distractor", np.maximum(others, 1))
         return np.where(others > 0, self.order[(stop + step) % len(self.order)], records)
+
+    def next(self, records: Int64) -> Int64:
+        """The first record of the next picture of the same film, or -1 if there is none."""
+        stop = self.stop[records]
+        after = self.order[np.minimum(stop, len(self.order) - 1)]
+        here, there = self.pictures[records], self.pictures[after]
+        return np.where((there == here + 1) & (self.groups[here] == self.groups[there]), after, -1)

@@ -116,6 +116,14 @@ class Items:
         """What the captions call each picture."""
         return tuple((self.folder / KEYS).read_text(encoding="utf-8").splitlines())
 
+    @cached_property
+    def groups(self) -> Int64:
+        """What each picture belongs to (P,): pictures whose keys have the same text before the last slash, such as `cooking/03`
+        and `cooking/04`, are of one film and have one number; every other picture has its own."""
+        parents = [key.rpartition("/")[0] or f"/{key}" for key in self.keys]
+        number = {parent: place for place, parent in enumerate(dict.fromkeys(parents))}
+        return np.array([number[parent] for parent in parents], np.int64)
+
     def require(self, wanted: Mapping[str, Sequence[str]]) -> None:
         """Raise a `CorpusError` unless the store has these arrays of these sets."""
         for name, arrays in wanted.items():

@@ -67,7 +67,9 @@ class Records(Source):
       pictures, unless the text is a store that has its items.
 
     Records with items have two companions: `sibling`, the text of another record of the same picture (the record's own if there
-    is none), and `distractor`, the text and the items of a record of another picture.
+    is none), and `distractor`, the text and the items of a record of another picture. Where the keys of pictures have a slash,
+    such as `cooking/03`, the text before the last slash names a film, and the companion `next` is the text and the items of its
+    next picture, in the order of the file; it is empty at the end of the film.
     """
 
     builds_store = True
@@ -108,7 +110,8 @@ class Records(Source):
             return frozenset()
         own = {field for name, arrays in self.items.items() for field in item_fields(name, arrays)}
         text = {"tokens", "length", "word_start"}
-        return frozenset({*own, *(f"distractor.{field}" for field in own | text), *(f"sibling.{field}" for field in text)})
+        others = {f"{name}.{field}" for name in ("distractor", "next") for field in own | text}
+        return frozenset({*own, *others, *(f"sibling.{field}" for field in text)})
 
     def knowing(self, paths: Sequence[str | Path], tokenizer: Tokenizer | None) -> Tokenizer:
         """The tokenizer for the text; with `new_words`, one that knows all words of these files."""
@@ -178,7 +181,7 @@ class BoundRecords:
     @cached_property
     def _kin(self) -> Kin:
         assert self.store.items is not None
-        return Kin(self.store.items.pictures[self.records])
+        return Kin(self.store.items.pictures[self.records], self.store.items.groups)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_kin"} | {"_plans": OrderedDict()}
@@ -267,9 +270,9 @@ class BoundRecords:
         return Rows(arrays, checked=True)
 
     def _items(self, records: Int64) -> dict[str, NDArray[Any]]:
-        """The items of the pictures of some records, as fields."""
+        """The items of the pictures of some records, -1 for none, as fields."""
         assert self.store.items is not None
-        pictures = self.store.items.pictures[records]
+        pictures = np.where(records >= 0, self.store.items.pictures[records], -1)
         found: dict[str, NDArray[Any]] = {}
         for name, arrays in self.source.items.items():
             found |= self.store.items.sets[name].read(pictures, arrays)
@@ -279,11 +282,16 @@ class BoundRecords:
         """The wanted fields of other records of the same pictures, and of records of other pictures."""
         own, draw = plan.passages.record[plan.order[items]], self.draw(plan, items)
         found: dict[str, NDArray[Any]] = {}
-        for companion, drawn in (("sibling", self._kin.sibling), ("distractor", self._kin.distractor)):
+        drawn: dict[str, Callable[[], Int64]] = {
+            "sibling": lambda: self._kin.sibling(own, draw), "distractor": lambda: self._kin.distractor(own, draw),
+            "next": lambda: self._kin.next(own),
+        }
+        for companion, choose in drawn.items():
             wanted = {name.removeprefix(f"{companion}.") for name in want if name.startswith(f"{companion}.")}
             if not wanted:
                 continue
-            records = self.records[drawn(own, draw)]
+            place = choose()
+            records = np.where(place >= 0, self.records[place], -1)
             arrays = self._text(records, plan.room) if wanted & {"tokens", "length", "word_start"} else {}
             arrays |= self._items(records) if any(name.startswith("item") for name in wanted) else {}
             kept = {name: value for name, value in arrays.items() if name.startswith("item") or name in wanted}
@@ -291,9 +299,9 @@ class BoundRecords:
         return found
 
     def _text(self, records: Int64, room: int) -> dict[str, NDArray[Any]]:
-        """The first text of some records, cut to `room` tokens."""
+        """The first text of some records, -1 for none, cut to `room` tokens."""
         begin = self.store.begins(records, 1)[:, 0]
-        length = np.minimum(self.store.lengths[records, 0], room)
+        length = np.where(records >= 0, np.minimum(self.store.lengths[records, 0], room), 0)
         place = np.arange(max(int(length.max(initial=1)), 1))
         index = np.minimum(begin[:, None] + place, max(len(self.store.tokens) - 1, 0))
         return {

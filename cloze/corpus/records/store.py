@@ -63,13 +63,14 @@ class RecordStore(Store, holds="records"):
         return tuple(self.about["classes"] or ())
 
     def split(self, held_out: float) -> dict[str, Int64]:
-        """The records of the parts `train` and `held_out` (see `split_documents`); records of one picture are in one part."""
+        """The records of the parts `train` and `held_out` (`split_documents`); those of one picture or film are in one part."""
         from cloze.corpus.passages import split_documents
 
         if self.items is None:
             return split_documents(self.documents, held_out)
-        parts = split_documents(int(self.items.pictures.max(initial=-1)) + 1, held_out)
-        return {name: np.flatnonzero(np.isin(self.items.pictures, pictures)) for name, pictures in parts.items()}
+        together = self.items.groups[self.items.pictures]
+        parts = split_documents(int(together.max(initial=-1)) + 1, held_out)
+        return {name: np.flatnonzero(np.isin(together, groups)) for name, groups in parts.items()}
 
     def mixture_size(self, batch: int) -> int:
         """The number of batches of its rows, including a last partial one: its size in a mixture."""

@@ -1,0 +1,76 @@
+"""Append the text and the items of a companion to those of the row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze import fields
+from cloze.bounds import Share
+from cloze.exercises.edit import Edit
+from cloze.exercises.joined import with_companions
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows, before
+
+
+@register("edit", "append")
+@dataclass(frozen=True)
+class Append(Edit):
+    """With probability `rate`, append a companion, such as the `next` caption of a film, to the text of the row, and its items to
+    the items of the sets `items` (Sun et al., VideoBERT, 2019, §3.2, against captions that are earlier or later than what they
+    tell).
+
+    A row whose companion is empty stays as it is. Put it before `frame` and before edits that choose items.
+    """
+
+    companion: str = "next"
+    rate: Share = 0.5
+    items: tuple[str, ...] = ()
+
+    @property
+    def joins(self) -> tuple[str, ...]:
+        """The companion: its text enters the row."""
+        return (self.companion,)
+
+    @property
+    def takes(self) -> frozenset[str]:
+        own = {"tokens", "length", *(f"item_length/{name}" for name in self.items)}
+        return frozenset(own | {f"{self.companion}.{name}" for name in own})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({"tokens", "length", *(f"item_length/{name}" for name in self.items)})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        chosen = draw.uniform("append") < self.rate
+        own, more = rows["length"].astype(np.int64), rows[f"{self.companion}.length"].astype(np.int64) * chosen
+        width = rows["tokens"].shape[1]
+        both = _places(own, more, width)
+        joined = rows.having_all(with_companions(rows, self.companion)).splice(both, (own + more).astype(np.int32))
+        return joined.having_all({name: value for one in self.items for name, value in self._appended(rows, one, chosen).items()})
+
+    def _appended(self, rows: Rows, name: str, chosen: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+        """The fields of a set of items, followed by those of the companion."""
+        length = f"item_length/{name}"
+        own, more = rows[length].astype(np.int64), rows[f"{self.companion}.{length}"].astype(np.int64) * chosen
+        made: dict[str, NDArray[Any]] = {length: (own + more).astype(np.int32)}
+        for field, value in rows.items():
+            if "." in field or fields.find(field).per != "item" or fields.split(field).set.partition("/")[0] != name:
+                continue
+            both = _places(own, more, value.shape[1])
+            real = before(own + more, both.shape[1])
+            wide = np.concatenate([value, rows[f"{self.companion}.{field}"]], axis=1)
+            filler = -1 if wide.dtype.kind == "i" else 0
+            taken = wide[np.arange(len(wide))[:, None], np.minimum(both, wide.shape[1] - 1)] if wide.shape[1] else wide
+            made[field] = np.where(real.reshape(real.shape + (1,) * (wide.ndim - 2)), taken, wide.dtype.type(filler))
+        return made
+
+
+def _places(own: NDArray[np.int64], more: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+    """(B, L) the columns of `own` things, then those of `more` things that begin at the column `width`."""
+    place = np.arange(int((own + more).max(initial=0)))
+    return np.where(place < own[:, None], place, place - own[:, None] + width)
