@@ -98,7 +98,7 @@ CASES: dict[str, Case] = {
     ),
     "tatoeba": Case(
         "text_to_text", "Tatoeba, English to Chinese", "t5-tatoeba", (12_000, 100, 300), ("rougeL", "rouge1"),
-        read(4, 32, "corpus.length=48", "exercise[1].longest=32", peak(1e-3)),
+        read(4, 32, "corpus.length=48", "exercise[1].max_length=32", peak(1e-3)),
     ),
     "copa": Case(
         "multiple_choice", "Balanced COPA, a row is a question and its twin", _MODEL, (350, 50, 100), ("accuracy",), read(4)
