@@ -197,7 +197,16 @@ def test_the_three_forms_of_files_give_the_same_items(tmp_path: Path) -> None:
     [
         ({"boxes": np.full((10, 4), 30.0)}, "outside of its picture; expected shares of it from 0 to 1, or pixels and the size"),
         ({"boxes": np.tile([0.5, 0.5, 0.2, 0.2], (10, 1))}, "Are these x, y, width, height?"),
-        ({"features": np.full((10, 6), np.nan)}, "features has a value that is not a finite number"),
+        ({"features": np.full((10, 6), np.nan)}, "features has a value that is not a finite 32-bit number"),
+        ({"features": np.full((10, 6), 1e300)}, "features has a value that is not a finite 32-bit number"),
+        ({"features": np.asfortranarray(np.ones((10, 6), np.float32))}, "save np.ascontiguousarray of it"),
+        (
+            {"keys": np.array([], "U1"), "offsets": np.array([0]), "features": np.ones((0, 6), np.float32),
+             "boxes": np.ones((0, 4)), "class": np.ones(0, np.int64), "score": np.ones(0)},
+            "has no picture in it; expected the items of 3 pictures",
+        ),
+        ({"class_names": np.array(["cat", "dog"])}, "picture 'a': class is 2; the file has 2 names, from 0"),
+        ({"class": CLASSES + 2**40}, "expected 32-bit numbers"),
         ({"keys": np.array(["a", "a", "b", "d"])}, "picture 'a' is there twice"),
         ({"keys": np.array(["a", "c", "x", "d"])}, "has no items of 1 picture of the captions: 'b'"),
         ({"class": CLASSES / 2}, "class is 0.0; expected whole numbers"),

@@ -154,9 +154,7 @@ class _Stream:
 
     def __init__(self, stream: IO[bytes], dense: bool) -> None:
         self.stream = stream
-        self.shape, fortran, self.dtype = _header(stream)
-        if fortran and len(self.shape) > 1:
-            raise ValueError("an array in Fortran order")
+        self.shape, self.dtype = _header(stream)
         self.width = self.shape[2:] if dense else self.shape[1:]
 
     def read(self, rows: int, path: Path) -> NDArray[Any]:
@@ -168,13 +166,16 @@ class _Stream:
         return np.frombuffer(data, self.dtype).reshape(rows, *self.width)
 
 
-def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """The shape and the type of an array in C order, the one in which it can be read piece by piece."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(stream)
     if dtype.hasobject:
         raise ValueError("arrays of Python objects are not read")
-    return shape, fortran, dtype
+    if fortran and len(shape) > 1:
+        raise ValueError("an array in Fortran order is not read: save np.ascontiguousarray of it")
+    return shape, dtype
 
 
 def _shape(archive: zipfile.ZipFile, name: str) -> tuple[int, ...]:

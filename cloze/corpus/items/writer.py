@@ -17,6 +17,7 @@ from cloze.errors import CorpusError, counted, nearest
 
 _EDGE = 1e-3  # by which a box may leave its picture: rounding of detectors
 _SHOWN = 3
+_INT32 = np.iinfo(np.int32)
 
 
 class ItemFiles(NamedTuple):
@@ -76,6 +77,9 @@ class ItemsWriter:
                 made = {array: self._file(f"{FOLDER}{name}/{array}.bin") for array in kinds}
             elif found != kinds:
                 raise CorpusError(f"{where} has {_said(found)}; the pictures before it have {_said(kinds)}.")
+            for array, named in read.names.items():
+                if array in rows and rows[array].max(initial=-1) >= len(named):
+                    raise CorpusError(f"{where}: {array} is {rows[array].max()}; the file has {counted(len(named), 'name')}, from 0.")
             for array, values in rows.items():
                 made[array].write(values.astype(kinds[array].dtype, copy=False))
             count = len(next(iter(rows.values())))
@@ -98,6 +102,8 @@ class ItemsWriter:
         if not len(missing):
             return
         keys = list(self.numbers)
+        if missing.size == len(keys) and next(read_pictures(path).pictures, None) is None:
+            raise CorpusError(f"{path}: has no picture in it; expected the items of {counted(len(keys), 'picture')}.")
         known = [picture.key for picture, _ in zip(read_pictures(path).pictures, range(10_000), strict=False)]
         shown = ", ".join(repr(keys[number]) for number in missing[:_SHOWN])
         raise CorpusError(
@@ -117,8 +123,10 @@ def checked(picture: Picture, where: str) -> dict[str, NDArray[Any]]:
         if values.dtype.kind not in "fiub" or values.ndim not in (1, 2) or values.dtype.kind in "iub" and values.ndim == 2:
             found = f"{name} is {values.dtype} {values.shape}"
             raise CorpusError(f"{where}: {found}; expected numbers (items, width) or classes (items,).")
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise CorpusError(f"{where}: {name} has a value that is not a finite number.")
+        if values.dtype.kind == "f" and not (np.abs(values) <= np.finfo(np.float32).max).all():
+            raise CorpusError(f"{where}: {name} has a value that is not a finite 32-bit number.")
+        if values.dtype.kind in "iu" and values.size and (values.min() < _INT32.min or values.max() > _INT32.max):
+            raise CorpusError(f"{where}: {name} has {values.min()} to {values.max()}; expected 32-bit numbers, such as classes.")
     if BOXES in rows:
         rows[BOXES] = boxes(rows[BOXES], picture.size, where)
     classes = rows.get(CLASS, np.zeros(0, np.int32))
