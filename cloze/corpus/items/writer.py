@@ -79,7 +79,8 @@ class ItemsWriter:
                 raise CorpusError(f"{where} has {_said(found)}; the pictures before it have {_said(kinds)}.")
             for array, named in read.names.items():
                 if array in rows and rows[array].max(initial=-1) >= len(named):
-                    raise CorpusError(f"{where}: {array} is {rows[array].max()}; the file has {counted(len(named), 'name')}, from 0.")
+                    known = counted(len(named), "name")
+                    raise CorpusError(f"{where}: {array} is {rows[array].max()}; the file has {known}, from 0.")
             for array, values in rows.items():
                 made[array].write(values.astype(kinds[array].dtype, copy=False))
             count = len(next(iter(rows.values())))
