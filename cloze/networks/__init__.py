@@ -17,6 +17,7 @@ from cloze.networks.encoder_decoder import EncoderDecoder, SequenceCache
 from cloze.networks.feed_forward import Window
 from cloze.networks.graph_vectors import GraphVectors
 from cloze.networks.gru import GRU
+from cloze.networks.joint_modal import JointModal
 from cloze.networks.knowledge_fusion import KnowledgeFusion
 from cloze.networks.linked import LinkedTransformer
 from cloze.networks.lstm import LSTM
@@ -34,7 +35,7 @@ from cloze.networks.zen import Zen
 
 __all__ = [
     "BiLSTM", "Cache", "Clock", "CoAttentionTransformer", "CrossModal", "EncoderDecoder",
-    "GRU", "GraphVectors", "KnowledgeFusion", "LSTM", "LSTMEncoderDecoder",
+    "GRU", "GraphVectors", "JointModal", "KnowledgeFusion", "LSTM", "LSTMEncoderDecoder",
     "LinkedTransformer", "MobileTransformer", "Network", "PairAttention", "SequenceCache", "StateCache", "StateKind",
     "States", "Transformer", "TransformerXL", "TwoSidedLSTM", "TwoStream", "Visual", "Window", "WordVectors", "Zen",
 ]

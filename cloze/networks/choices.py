@@ -33,6 +33,9 @@ from cloze.networks.item_choices import (
     ItemStack as ItemStack,
 )
 from cloze.networks.item_choices import (
+    OrderedItems as OrderedItems,
+)
+from cloze.networks.item_choices import (
     TransformedItems as TransformedItems,
 )
 from cloze.networks.item_choices import (

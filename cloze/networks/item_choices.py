@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from cloze.bounds import Depth, NonNegative, Width
+from cloze.bounds import Count, Depth, NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.registry import register
 
@@ -126,3 +126,15 @@ class CoAttention:
     def __post_init__(self) -> None:
         if self.width % self.heads:
             raise RecipeError(f"crossing.heads: {self.heads} heads do not divide the width {self.width}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderedItems:
+    """Items that have an order, such as the frames of a film: the name of their `set`, the `width` of their features, the
+    `layers` of their stack, and the most items of a row, `most`. With `normed`, features pass a norm first (UniVL)."""
+
+    set: str = "frames"
+    width: Width = 1024
+    layers: Depth = 6
+    most: Count = 512
+    normed: bool = False

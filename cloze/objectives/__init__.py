@@ -24,6 +24,7 @@ from cloze.objectives.classify import Classify, classify
 from cloze.objectives.classify_span import ClassifySpan
 from cloze.objectives.contrast import Contrast
 from cloze.objectives.contrast_items import ContrastItems
+from cloze.objectives.contrast_pairs import ContrastPairs
 from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
 from cloze.objectives.crf_labelling import CrfLabelling, crf_labelling
 from cloze.objectives.embedding import Embedding
@@ -58,7 +59,7 @@ from cloze.objectives.triple_contrast import TripleContrast
 
 __all__ = [
     "ActivationPenalty", "AnswerExtraction", "Arcs", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast",
-    "ContrastItems", "CooccurrenceRegression", "CrfLabelling", "Embedding", "EntityPrediction", "Factorisation",
+    "ContrastItems", "ContrastPairs", "CooccurrenceRegression", "CrfLabelling", "Embedding", "EntityPrediction", "Factorisation",
     "HierarchicalSoftmax", "LanguageModel", "LayerClassification", "LayerLabelling", "Linking", "Loss", "Margin",
     "MatchAttention", "MatchHidden", "MatchScores", "MixedClassification", "NegativeSampling", "Objective", "Outside",
     "PooledClassification", "Regress", "RelationClassification", "Sample", "SensePrediction", "SequenceLabelling",

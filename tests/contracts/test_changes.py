@@ -29,7 +29,7 @@ from cloze.training.step import Step
 #: A recipe for every kind of network.
 SYSTEMS = [
     "bert", "t5-small", "transformer-xl", "xlnet-base", "lstm", "skip-thought", "nnlm", "elmo", "context2vec", "cove", "zen",
-    "ernie-thu", "knowbert", "word2vec-cbow", "ib-bert", "uniter", "vilbert", "lxmert",
+    "ernie-thu", "knowbert", "word2vec-cbow", "ib-bert", "uniter", "vilbert", "lxmert", "cbt",
 ]  # fmt: skip
 HELPERS = {"pair_attention", "graph_vectors"}  # a table next to a network, and one that reads triples and no text
 load_kind("change")
@@ -64,7 +64,7 @@ REFUSED = (
     ("adapters pfeiffer_adapters", "nnlm context2vec cove word2vec-cbow", r"\w+ has no layers that adapters can follow"),
     (
         "fuse", "bert transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow ib-bert "
-        "ernie-thu knowbert uniter vilbert lxmert",
+        "ernie-thu knowbert uniter vilbert lxmert cbt",
         r"fuse: \w+ is not an encoder-decoder of Transformer layers",
     ),
     (
@@ -82,12 +82,12 @@ REFUSED = (
     ("keep_layers", "lstm cove", r"layer 1 cannot become layer 0: it has other parts or widths"),
     (
         "prefix", "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow ib-bert "
-        "ernie-thu knowbert uniter vilbert lxmert",
+        "ernie-thu knowbert uniter vilbert lxmert cbt",
         r"prefix: \w+ is not a Transformer with weights of its own in each layer and no relative distances",
     ),
     (
         "prompt", "transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen ernie-thu knowbert word2vec-cbow "
-        "uniter vilbert lxmert",
+        "uniter vilbert lxmert cbt",
         r"prompt: \w+ does not read vectors in place of a table's rows",
     ),
     (
@@ -108,8 +108,9 @@ UNMERGED = dict.fromkeys(
 ROUGH = {("quantise_activations", name): 0.02 if name == "uniter" else 0.01 for name in SYSTEMS}
 #: Changes of states that the recipes of these systems do not train on.
 UNREAD = {
-    "features": "t5-small xlnet-base skip-thought nnlm elmo context2vec cove word2vec-cbow",
-    "replace_layers": "bert zen ernie-thu knowbert uniter vilbert lxmert",  # outside of training
+    "features": "t5-small xlnet-base skip-thought nnlm elmo context2vec cove word2vec-cbow cbt",
+    "knowledge_adapter": "cbt",
+    "replace_layers": "bert zen ernie-thu knowbert uniter vilbert lxmert cbt",  # outside of training
 }
 ALL = [(change, name) for change in CHANGES for name in SYSTEMS]
 

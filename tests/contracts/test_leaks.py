@@ -57,7 +57,11 @@ def test_a_changed_token_moves_only_what_may_see_it(name: str, system: Callable[
     assert len(tested) >= len({str(entry.order) for entry in opened.recipe.entries.values()})
 
 
-@pytest.mark.parametrize("name", ["unicoder-vl", "uniter", "vl-bert", "vilbert", "lxmert"])
+#: States of whole rows and of pairs of them.
+POOLED = frozenset({"pooled", "text_mean", "item_mean", "pair_pooled"})
+
+
+@pytest.mark.parametrize("name", ["unicoder-vl", "uniter", "vl-bert", "vilbert", "lxmert", "cbt"])
 def test_a_hidden_item_reaches_a_network_by_no_way(
     name: str, system: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,21 +73,22 @@ def test_a_hidden_item_reaches_a_network_by_no_way(
     opened = system(name, *(f"{place}.{option}={value}" for place in places for option, value in whole.items()))
     step = opened.step()
     hidden = opened.batches(step)
-    read = ItemSet.read
+    read, vectors = ItemSet.read, ("item_vectors/regions", "item_vectors/frames")
     monkeypatch.setattr(ItemSet, "read", lambda *given: {
-        field: value + 7.0 if field == "item_vectors/regions" else value for field, value in read(*given).items()
+        field: value + 7.0 if field in vectors else value for field, value in read(*given).items()
     })  # fmt: skip
     others = opened.batches(step)
     found = 0
     for entry, batch in hidden.items():
-        if "items/regions/masked" not in batch:
+        items = next((field.split("/")[1] for field in batch if field.endswith("/masked")), None)
+        if items is None:
             continue
         for run in step.entries[entry]:
             for field in map(str, run.take.values()):
                 if field in batch:
                     assert torch.equal(batch[field], others[entry][field]), field
-        found += int(batch["item_length/regions"].sum())
-        assert not batch["item_vectors/regions"].any()
+        found += int(batch[f"item_length/{items}"].sum())
+        assert not batch[f"item_vectors/{items}"].any()
         if "values/features" in batch:  # the items were others
             assert not torch.equal(batch["values/features"], others[entry]["values/features"])
     assert places and found
@@ -160,7 +165,7 @@ def perturbed(
         # states of attention and of pairs have no axis of positions of their own
         placed = {
             name for name, kind in network.gives.items()
-            if kind.shape not in ("P", "B R D", "B R W", "E C") and not kind.shape.startswith("N B H") and name != "pooled"
+            if kind.shape not in ("P", "B R D", "B R W", "E C") and not kind.shape.startswith("N B H") and name not in POOLED
         }  # nor have those of items: tests/networks/test_items.py is about these
         states = dict(network(want=frozenset(placed) - {"carry"}, **routed(network, copied, run.order)))
     if network.gives.get("summary", ("", ""))[1] == "all":  # a mean over the example

@@ -16,6 +16,7 @@ from cloze.batch import Batch
 from cloze.networks import Visual
 from cloze.networks.blocks.items import ElementItems
 from cloze.objectives import Loss
+from cloze.objectives.contrast import fingerprints
 from cloze.objectives.linking import Linking
 from cloze.objectives.output_words import OutputWords
 from cloze.training.step import Step
@@ -136,6 +137,12 @@ def senses_at_start(objective: Any, batch: Batch, answers: float) -> float:
     return 2 * math.log(objective.allowed.shape[1]) - float(allowed.log().sum()) / answers
 
 
+def others_at_start(batch: Batch) -> float:
+    """The rows whose text a row could be taken for: those with other tokens, and itself."""
+    known = fingerprints(batch["tokens"], batch.get("block"))
+    return float((1 + (known[:, None] != known).sum(1)).double().log().mean())
+
+
 def numbers_at_start(objective: Any, batch: Batch, answers: float) -> float:
     """Scores are next to nothing at first."""
     return float(objective.loss(torch.zeros_like(batch[objective.values]).float(), batch).total) / answers
@@ -149,6 +156,8 @@ OWN_START: dict[str, Callable[[Any, Batch, float], float]] = {
     "margin": lambda objective, batch, answers: objective.by,
     "linking": lambda objective, batch, answers: objective.by,  # every candidate scores next to nothing
     "sense_prediction": senses_at_start,
+    "contrast_items": lambda objective, batch, answers: math.log(answers),
+    "contrast_pairs": lambda objective, batch, answers: others_at_start(batch),
     "label_prediction": lambda objective, batch, answers: math.log(len(objective.head.weight)),
     # Untrained summaries lie near each other: distances are next to nothing, and log σ(margin) counts ½ either way.
     "triple_contrast": lambda objective, batch, answers: triples_at_start(objective),
@@ -158,7 +167,8 @@ OWN_START: dict[str, Callable[[Any, Batch, float], float]] = {
 FEW_TARGETS = {("lxmert", "answer"): 0.2, ("visualbert", "token_prediction"): 0.2}  # 3 and 63
 
 #: Random facts are as far as wrong triples on the average only.
-LOOSE = {"margin": 0.1, "regress": 0.2, "entity_prediction": 0.5, "triple_contrast": 0.5,
+LOOSE = {"margin": 0.1, "contrast_items": 0.5, "contrast_pairs": 0.3,
+         "regress": 0.2, "entity_prediction": 0.5, "triple_contrast": 0.5,
          "label_prediction": 0.3}  # a hidden token shows `none`, whose vector is an output row as well
 
 
@@ -234,7 +244,7 @@ def test_gpt_bert_weighs_the_means_of_both_kinds_of_rows_by_their_number(system:
 
 #: Contrast has an answer for every row, the discriminator labels every token, a penalty is on every state, and every fact is told
 #: from wrong ones: no edit asks.
-ALWAYS_ASK = {"activation_penalty", "contrast", "token_labelling", "triple_contrast"}
+ALWAYS_ASK = {"contrast_pairs", "activation_penalty", "contrast", "token_labelling", "triple_contrast"}
 
 
 def backward(losses: list[Loss]) -> None:

@@ -30,7 +30,7 @@ from cloze.tasks.result import load_tuned
 SYSTEMS = [
     "bert", "quick", "modern", "electra-small", "character-bert", "ib-bert", "gpt2", "gpt-bert", "unilm", "t5-small", "bart-base",
     "mass", "xlnet-base", "transformer-xl", "zen", "ernie-thu", "knowbert", "uniter",
-    "vilbert", "lxmert", "lstm", "siatl", "lstm-char", "elmo", "context2vec",
+    "vilbert", "lxmert", "cbt", "lstm", "siatl", "lstm-char", "elmo", "context2vec",
     "cove", "skip-thought", "nnlm", "word2vec-cbow", "fasttext", "glove",
 ]  # fmt: skip
 #: Values that make a recipe small where it does not follow the size of the network.

@@ -1,0 +1,232 @@
+"""Three stacks of layers: one of text, one of items in their order, and one that reads both as one row (CBT, UniVL)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cloze.bounds import BelowOne, Count, Depth, Natural, Positive, Width
+from cloze.errors import RecipeError
+from cloze.networks import choices
+from cloze.networks.blocks.around import Around
+from cloze.networks.blocks.attention import AttentionInputs
+from cloze.networks.blocks.cross import Made
+from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.embeddings import residual_dtype
+from cloze.networks.blocks.items import fields_of, item_rows
+from cloze.networks.blocks.layer import Layer
+from cloze.networks.blocks.visibility import visibility
+from cloze.networks.clock import Clock
+from cloze.networks.cost import Operations, shown
+from cloze.networks.network import StateKind, named_sizes, require_order
+from cloze.networks.transformer import Transformer
+from cloze.registry import Given, PartMark, register
+
+_JOINT = frozenset({"hidden", "item_hidden", "layers", "pooled", "summary"})  # what the joint layers give
+_PAIRS_HELD = 1 << 14  # positions of texts paired with items that pass the joint layers together
+
+
+class _Side(NamedTuple):
+    """One side of a joint row: its states (B, N, D), and which of them are `real` (B, N)."""
+
+    x: Tensor
+    real: Tensor
+
+    def mean(self, *, first: int = 0) -> Tensor:
+        """The mean of the real states from position `first` on (B, D)."""
+        shown = self.real.clone()
+        shown[:, :first] = False
+        return (self.x * shown[..., None]).sum(1) / shown.sum(1, keepdim=True).clamp(min=1)
+
+
+@register("network", "joint_modal")
+class JointModal(Transformer):
+    """A stack of text, a stack of items, such as the frames of a film, and joint layers above both (CBT; Sun et al., 2019, §3;
+    UniVL; Luo et al., 2020, §3.2).
+
+    `layers` are those of the text. Features of items, with a norm of their own if `items.normed`, are mapped, get a learned
+    position each, and pass `items.layers`. `joint_layers` read the states of both, one behind the other, with learned positions
+    and segments for text and items. The fields of items are those of `visual`, without boxes.
+
+    **States.** `hidden` (B, L, D) of the text and `item_hidden` (B, R, D) after the joint layers; `item_tower` (B, R, D) before
+    them; `text_mean` and `item_mean` (B, D), the means of both before them, of the text without its first token; `pooled` (B, D),
+    a dense map and tanh of the `summary`; `pair_pooled` (B, B, D), the same of every text (first axis) with the items of every
+    row; `layers` (N+1, B, L, D) of the text, the joint ones last, and the states of attention of its own layers.
+
+    The depth groups are the embeddings of the text, its layers, and one more with everything above: `train: [-1]` trains that
+    one alone.
+
+    Parameters: those of `transformer`, `items.*`, `item_layers.<n>.*`, `joint_layers.<n>.*`, `joint_positions.weight`,
+    `joint_segments.weight`, `joint_norm.*`, `pooler.*`.
+    """
+
+    grafts = frozenset({"transformer"})
+    fresh: ClassVar[tuple[str, ...]] = (
+        *Transformer.fresh, "items", "item_layers", "joint_layers", "joint_positions", "joint_segments", "joint_norm", "pooler",
+    )
+    sizes = named_sizes(
+        "layers width heads items.layers joint_layers", tiny=(2, 128, 2, 1, 1), mini=(4, 256, 4, 2, 1), small=(4, 512, 8, 2, 1),
+        medium=(8, 512, 8, 4, 2), base=(12, 768, 12, 6, 2), large=(24, 1024, 16, 12, 4),
+    )
+
+    def __init__(
+        self, *,
+        layers: Depth, width: Width, heads: Width,
+        items: choices.OrderedItems = choices.OrderedItems(),
+        joint_layers: Depth = 2,
+        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
+        max_length: Count = 512,
+        segments: Natural = 2,
+        norm_epsilon: Positive = 1e-12,
+        dropout: BelowOne | choices.Dropouts = 0.1,
+        initial: Annotated[choices.Truncated | choices.Normal, PartMark("initial")] = choices.Normal(),
+        vocab_size: Given[int], clock: Given[Clock],
+    ) -> None:
+        super().__init__(
+            layers=layers, width=width, heads=heads, feed_forward=feed_forward, norm=choices.Post(epsilon=norm_epsilon),
+            positions=choices.Learned(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
+            vocab_size=vocab_size, clock=clock,
+        )
+        made = Made(width, heads, self.inner, feed_forward.activation, norm_epsilon, self.rates, clock)
+        self.items = OrderedVectors(items, width, epsilon=norm_epsilon, dropout=Dropout(self.rates.hidden, clock))
+        self.item_layers: Sequence[Layer] = nn.ModuleList(made.layer() for _ in range(items.layers))  # type: ignore[assignment]
+        self.joint_positions = nn.Embedding(max_length + items.most, width)
+        self.joint_segments = nn.Embedding(2, width)
+        self.joint_norm = nn.LayerNorm(width, eps=norm_epsilon)
+        self.joint_dropout = Dropout(self.rates.hidden, clock)
+        self.joint_layers: Sequence[Layer] = nn.ModuleList(made.layer() for _ in range(joint_layers))  # type: ignore[assignment]
+        self.pooler = nn.Linear(width, width)
+        self.takes = (self.takes | fields_of(items.set)) - {"visible"}
+        kinds = {"item_hidden": "B R D", "item_tower": "B R D", "text_mean": "B D", "item_mean": "B D", "pair_pooled": "B B D"}
+        self.gives = {**self.gives, **{name: StateKind(shape, "order") for name, shape in {**kinds, "pooled": "B D"}.items()}}
+        self.reset_parameters()
+        name_dropouts(self)
+
+    @property
+    def maps(self) -> Mapping[str, nn.Linear]:
+        """The map of features, by the name of the set."""
+        return {self.items.items.set: self.items.features}
+
+    @property
+    def layer_count(self) -> int:
+        """The embeddings, the layers of the text, and the joint layers."""
+        return 1 + len(self.layers) + len(self.joint_layers)
+
+    def depth_groups(self) -> list[nn.Module]:
+        """The embeddings and the layers of the text, then all above it as one group."""
+        joint = [self.joint_positions, self.joint_segments, self.joint_norm, *self.joint_layers, self.pooler]
+        return [self.embeddings, *self.layers, nn.ModuleList([self.items, *self.item_layers, *joint])]
+
+    def forward(
+        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, summaries: Tensor | None = None,
+        positions: Tensor | None = None, item_vectors: Mapping[str, Tensor] | None = None,
+        items: Mapping[str, Tensor] | None = None, item_length: Mapping[str, Tensor] | None = None, **given: Any,
+    ) -> dict[str, Tensor]:
+        """The wanted states of tokens (B, L) and of their items (B, R)."""
+        require_order("joint_modal", given.get("order", "open"), "open")
+        own = want & self._of_text
+        states = super().forward(want=own | {"hidden"}, tokens=tokens, block=block, **given)
+        text = _Side(states["hidden"], torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0)
+        rows = item_rows(self.items.items.set, tokens, item_vectors, items, item_length)
+        if rows is None:
+            film = _Side(text.x[:, :0], text.real[:, :0])
+        else:
+            x, seen = residual_dtype(self.items(rows.features)), AttentionInputs(rows.among())
+            for layer in self.item_layers:
+                x = layer(x, seen)
+            film = _Side(x, rows.real)
+        made = {**states, "item_tower": film.x, "text_mean": text.mean(first=1), "item_mean": film.mean()}
+        if want & _JOINT:
+            passed = self._joint(text, film)
+            made |= {"hidden": passed[-1][:, : tokens.shape[1]], "item_hidden": passed[-1][:, tokens.shape[1] :]}
+            if "layers" in want:
+                made["layers"] = torch.cat([states["layers"], torch.stack([x[:, : tokens.shape[1]] for x in passed])])
+            first = passed[-1][:, 0] if summaries is None else made["hidden"].flatten(0, 1)[summaries]
+            made["summary"] = first
+            if "pooled" in want:
+                made["pooled"] = torch.tanh(self.pooler(first))
+        if "pair_pooled" in want:
+            made["pair_pooled"] = self._pairs(text, film)
+        return {name: state for name, state in made.items() if name in want}
+
+    @property
+    def _of_text(self) -> frozenset[str]:
+        """The states that the stack of text gives."""
+        return frozenset(super().gives) - {"hidden", "summary"}
+
+    def _joint(self, text: _Side, film: _Side) -> list[Tensor]:
+        """Texts and items (B, L + R, D) after each of the joint layers."""
+        x, real = torch.cat([text.x, film.x.to(text.x.dtype)], 1), torch.cat([text.real, film.real], 1)
+        length, width = text.x.shape[1], x.shape[1]
+        text_segment, film_segment = self.joint_segments.weight[:, None]
+        of_segment = torch.cat([text_segment.expand(length, -1), film_segment.expand(width - length, -1)])
+        x = self.joint_dropout(self.joint_norm(x + self.joint_positions.weight[:width] + of_segment))
+        seen = AttentionInputs(visibility("open", real.long(), length=width, past=0, device=x.device))
+        passed = [residual_dtype(x)]
+        for layer in self.joint_layers:
+            passed.append(layer(passed[-1], seen))
+        return passed[1:]
+
+    def _pairs(self, text: _Side, film: _Side) -> Tensor:
+        """What is pooled of every text with the items of every row (B, B, D), some texts at a time."""
+        rows, width = len(text.x), text.x.shape[1] + film.x.shape[1]
+        together = max(1, _PAIRS_HELD // max(1, rows * width))
+        made = []
+        for low in range(0, rows, together):
+            some = _Side(*(side[low : low + together].repeat_interleave(rows, 0) for side in text))
+            count = len(some.x) // rows
+            every = _Side(*(side.repeat(count, *(1,) * (side.dim() - 1)) for side in film))
+            made.append(torch.tanh(self.pooler(self._joint(some, every)[-1][:, 0])).view(count, rows, -1))
+        return torch.cat(made)
+
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None,
+        around: Sequence[Around] = (),
+    ) -> None:
+        """The way of the text and of the items through their layers, and of both, or of all pairs, through the joint ones."""
+        size, features = shown(fields), fields.get(f"item_vectors/{self.items.items.set}")
+        length = fields.get(f"item_length/{self.items.items.set}")
+        widest = 0 if features is None else features.shape[1]
+        real = size.rows * widest if length is None or features is None else int(length.sum())
+        film = counted.branch(live=False)
+        super().count_operations(counted, fields, want=want, positions=positions, around=around)
+        film.above(self.items)
+        film.maps(real, self.items.features)
+        for layer in self.item_layers:
+            layer.count_operations(film, real, widest)
+        counted.join(film)
+        times = (size.rows if "pair_pooled" in want else 0) + bool(want & _JOINT)
+        for layer in self.joint_layers:
+            layer.count_operations(counted, times * (size.tokens + real), size.length + widest)
+        pooled = (size.rows**2 if "pair_pooled" in want else 0) + (size.rows if "pooled" in want else 0)
+        if pooled:
+            counted.maps(pooled, self.pooler)
+
+
+class OrderedVectors(nn.Module):
+    """Features of items in their order as vectors of the network's width: mapped, with learned positions, normed.
+
+    Parameters: `features.*`, `positions.weight`, `norm.*`, with `normed` `features_norm.*`.
+    """
+
+    def __init__(self, items: choices.OrderedItems, width: int, *, epsilon: float, dropout: Dropout) -> None:
+        super().__init__()
+        self.items, self.dropout = items, dropout
+        self.features_norm = nn.LayerNorm(items.width, eps=epsilon) if items.normed else None
+        self.features = nn.Linear(items.width, width)
+        self.positions = nn.Embedding(items.most, width)
+        self.norm = nn.LayerNorm(width, eps=epsilon)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Features (B, R, F) to (B, R, D). Raises `RecipeError` for more items than there are positions."""
+        if features.shape[1] > self.items.most:
+            raise RecipeError(
+                f"a row has {features.shape[1]} items {self.items.set!r}, and the network has positions for {self.items.most}.\n"
+                f"  Write items.most: {features.shape[1]} in the section items of the network, or build a store of shorter films."
+            )
+        x = features.to(self.features.weight.dtype)
+        x = self.features(x if self.features_norm is None else self.features_norm(x))
+        return self.dropout(self.norm(x + self.positions.weight[: x.shape[1]]))
