@@ -10,7 +10,7 @@ import importlib.util
 import linecache
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -69,6 +69,16 @@ def import_files(files: Iterable[str | Path]) -> None:
                 sys.modules[name] = earlier
             raise
         _imported[name] = found
+
+
+def function_of(file: Path, name: str) -> tuple[Callable[..., Any], str]:
+    """A function of a user's file, which is imported, and the sha256 of the file; a `RecipeError` if it has none."""
+    import_files([file])
+    module, found = next((module, one) for module, one in _imported.items() if one.source == file.read_bytes())
+    function = vars(sys.modules[module]).get(name)
+    if not callable(function):
+        raise RecipeError(f"--with {file}: has no function {name!r}.")
+    return function, found.digest
 
 
 def _import(file: str | Path, found: UserFile, name: str) -> None:

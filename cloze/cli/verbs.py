@@ -30,6 +30,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "corpus": Verb("corpus", "build: encode text into a token store; check: find problems in text"),
         "vocab": Verb("vocab", "fit: how well vocabularies fit a text; candidates: words to add"),
         "link": Verb("link", "find the names of entities in a text, for cloze corpus build --annotate"),
+        "features": Verb("features", "regions of pictures into features, for cloze corpus build --items"),
         "peek": Verb("peek", "show examples: what is hidden, shown and predicted"),
     },
     "Train": {

@@ -75,6 +75,15 @@ def test_the_tutorial_on_knowledge_graphs_runs(
     assert all(torch.equal(mine[name], tensor) for name, tensor in plain.network.state_dict().items())
 
 
+def test_the_tutorial_on_pictures_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("PIL")
+    monkeypatch.chdir(tmp_path)
+    run_page(FOLDER / "pictures.md", capsys, monkeypatch, {"range(800)": "range(12)", "number < 700": "number < 9"})
+    assert Path("page.html").stat().st_size
+
+
 def test_every_tutorial_is_run() -> None:
     source = Path(__file__).read_text(encoding="utf-8")
     assert {page.name for page in FOLDER.glob("*.md")} == set(re.findall(r'FOLDER / "([\w-]+\.md)"', source))

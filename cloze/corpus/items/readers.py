@@ -26,7 +26,7 @@ OTHER_NAMES = {
     "objects_conf": SCORE, "attrs_id": "attribute", "attrs_conf": "attribute_score",
 }
 _KEYS = ("keys", "ids", "image_ids")
-_OF_FILE = ("offsets", "count", "size")
+_OF_FILE = ("offsets", "count", "size", "extractor")
 _COLUMNS = ("img_id", "img_h", "img_w", "objects_id", "objects_conf", "attrs_id", "attrs_conf", "num_boxes", "boxes", "features")
 _SHORT = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 _TYPES = {
@@ -46,10 +46,11 @@ class Picture(NamedTuple):
 
 
 class ItemFile(NamedTuple):
-    """A file of items: its pictures in order, and the names of classes by array."""
+    """A file of items: its pictures in order, the names of classes by array, and what made its features, where the file says."""
 
     pictures: Iterator[Picture]
     names: Mapping[str, tuple[str, ...]]
+    extractor: str | None = None
 
 
 def read_pictures(path: str | Path) -> ItemFile:
@@ -57,8 +58,8 @@ def read_pictures(path: str | Path) -> ItemFile:
 
     `.npz`: `keys` (P,), `offsets` (P + 1,) and arrays of all items one after another, such as `features` (R, F), `boxes` (R, 4),
     `class` (R,); or arrays (P, R, …) of pictures with equally many items. `size` (P, 2) is width and height of the pictures;
-    boxes are then in pixels. `<array>_names` are the names of classes. `.tsv`: the columns of LXMERT and of bottom-up attention,
-    arrays in base64. A folder: a `.npz` or `.npy` for each picture, under its key.
+    boxes are then in pixels. `<array>_names` are the names of classes, and `extractor` says what made the features. `.tsv`: the
+    columns of LXMERT and of bottom-up attention, arrays in base64. A folder: a `.npz` or `.npy` for each picture, under its key.
 
     Raises `CorpusError` for a file that is missing, of another form or damaged.
     """
@@ -101,7 +102,8 @@ def _archive(path: Path) -> ItemFile:
     sizes = known.get("size")
     if sizes is not None and sizes.shape != (len(keys), 2):
         raise CorpusError(f"{path}: size has the shape {sizes.shape}; expected ({len(keys)}, 2), width and height.")
-    return ItemFile(_pictures(path, keys, counts, list(arrays), sizes, "offsets" not in known), names)
+    extractor = str(known["extractor"]) if "extractor" in known else None
+    return ItemFile(_pictures(path, keys, counts, list(arrays), sizes, "offsets" not in known), names, extractor)
 
 
 def _counts(

@@ -93,7 +93,8 @@ class ItemsWriter:
             self._lines(f"{FOLDER}{name}/{array}.names", named)
         unused = f"; {counted(others, 'picture')} without a caption left out" if others else ""
         report(f"{path}: {counted(size, 'item')} {name!r} of {counted(len(spans), 'picture')}: {_said(kinds)}{unused}")
-        return {"file": path, "arrays": {
+        made_by = {} if read.extractor is None else {"extractor": read.extractor}
+        return {"file": path, **made_by, "arrays": {
             array: {"dtype": kind.dtype, "width": kind.width, **({"names": True} if array in names else {})}
             for array, kind in kinds.items()
         }}  # fmt: skip

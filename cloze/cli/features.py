@@ -1,0 +1,65 @@
+"""`cloze features`: pictures with boxes → a file of features for `cloze corpus build --items`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from cloze.corpus.items.extractors import Extractor
+
+
+def command(
+    images: Annotated[Path, typer.Argument(help="A folder of pictures; captions name one by its path below it.")],
+    out: Annotated[Path, typer.Option(help="The .npz file to write.")],
+    boxes: Annotated[Path | None, typer.Option(help="The regions of each picture, as JSON.")] = None,
+    grid: Annotated[int | None, typer.Option(min=1, help="Instead of boxes: so many equal cells along each side.")] = None,
+    using: Annotated[str, typer.Option("--with", help="pixels, random_conv, or a Python file with your own.")] = "pixels",
+    size: Annotated[
+        int | None, typer.Option(min=1, help="pixels: the side of a region (8); random_conv: the width of features (128).")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The seed of random_conv's weights.")] = 0,
+    number: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
+) -> None:
+    """Write features of the regions of pictures. Example: cloze features PICTURES --boxes boxes.json --out features.npz
+
+    boxes.json: {"dog.jpg": [[x1, y1, x2, y2], ...]}, or {"dog.jpg": {"boxes": [...], "class": ["dog", ...]}} with further arrays;
+    boxes are in pixels, or in shares of the picture if none is above 1. A Python file has a function
+    features(picture, boxes): (H, W, 3) uint8 and (R, 4) pixels to (R, width). An interrupted run continues.
+    """
+    from cloze.corpus.items.features import count_pictures, write_features
+    from cloze.decoding.progress import Progress
+    from cloze.errors import CorpusError
+
+    if number not in ("float16", "float32"):
+        raise CorpusError(f"--number {number}: expected float16 or float32.")
+    extractor = extractor_of(using, size=size, seed=seed)
+    with Progress(count_pictures(images), "pictures") as progress:
+        made = write_features(
+            images, out, extractor, boxes=boxes, cells=grid, number=number,  # type: ignore[arg-type]  # checked above
+            report=progress,
+        )
+    without = f"; {made.without:,} pictures have no boxes and are left out" if made.without else ""
+    typer.echo(f"{out}: {made.width} numbers of each of {made.regions:,} regions of {made.pictures:,} pictures "
+               f"({extractor.name}){without}")
+
+
+def extractor_of(name: str, *, size: int | None, seed: int) -> Extractor:
+    """The extractor of a name, or the one in a Python file; a `CorpusError` if there is none."""
+    from cloze.corpus.items.extractors import NAMES, OwnFunction, RandomConvolution, SmallPictures
+    from cloze.errors import CorpusError, nearest
+
+    if name == "pixels":
+        return SmallPictures(size or 8)
+    if name == "random_conv":
+        return RandomConvolution(size or 128, seed)
+    if not name.endswith(".py"):
+        raise CorpusError(f"--with {name}: no such extractor. {nearest(name, NAMES)}\n  Or give a Python file with your own.")
+    from cloze.assembly.user_files import function_of
+
+    function, digest = function_of(Path(name), "features")
+    if size is not None:
+        raise CorpusError(f"--size is of pixels and random_conv; {name} says itself how wide its features are. Omit it.")
+    return OwnFunction(function, Path(name).name, digest)

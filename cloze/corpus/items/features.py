@@ -1,0 +1,273 @@
+"""A folder of pictures with boxes → a file of features, which `cloze corpus build --items` reads.
+
+What is finished lies in the folder `NAME.npz.partial` until the file is whole, so that an interrupted run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.items.extractors import Extractor, Pixels
+from cloze.corpus.items.store import BOXES, FEATURES
+from cloze.corpus.items.writer import boxes as boxes_as_shares
+from cloze.errors import CorpusError, MissingExtra, nearest
+from cloze.whole import require_parent, whole_file
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
+Number = Literal["float16", "float32"]
+_COPIED = 1 << 24  # bytes
+
+
+class Regions(NamedTuple):
+    """The boxes (R, 4) of a picture, in pixels or as shares of it, and further arrays (R,) or (R, width)."""
+
+    boxes: NDArray[Any]
+    others: Mapping[str, NDArray[Any]]
+
+
+class BoxFile(NamedTuple):
+    """The regions of pictures by key, and the names of classes by array."""
+
+    regions: Mapping[str, Regions]
+    names: Mapping[str, tuple[str, ...]]
+
+
+def pictures_in(folder: Path) -> dict[str, Path]:
+    """The pictures below a folder by key, which is the path in it: `dogs/1.jpg`."""
+    if not folder.is_dir():
+        raise CorpusError(f"{folder}: expected a folder of pictures ({', '.join(ENDINGS)}).")
+    found = {
+        path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.suffix.lower() in ENDINGS
+    }
+    if not found:
+        raise CorpusError(f"{folder}: has no picture in it; expected files that end in {', '.join(ENDINGS)}.")
+    return found
+
+
+def count_pictures(folder: Path) -> int:
+    """How many pictures a folder has."""
+    return len(pictures_in(folder))
+
+
+def read_boxes(path: Path) -> BoxFile:
+    """The regions of a JSON file: `{"dog.jpg": [[x1, y1, x2, y2], …]}`, or
+    `{"dog.jpg": {"boxes": […], "class": ["dog", …], "score": […]}}` with further arrays of as many entries. Names become numbers.
+
+    Raises `CorpusError` for anything else.
+    """
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CorpusError(f"{path}: no such file; expected the boxes of each picture as JSON.") from None
+    except ValueError as error:
+        raise CorpusError(f"{path}: is not JSON ({error}).") from None
+    if not isinstance(given, dict) or not given:
+        raise CorpusError(f'{path}: expected an object with the boxes of each picture, such as {{"dog.jpg": [[0, 0, 64, 48]]}}.')
+    entries: dict[str, dict[str, Any]] = {
+        key: value if isinstance(value, dict) else {BOXES: value} for key, value in given.items()
+    }
+    names: dict[str, tuple[str, ...]] = {}
+    for array in {name for entry in entries.values() for name in entry} - {BOXES}:
+        values = [value for entry in entries.values() for value in _list(entry.get(array))]
+        if any(isinstance(value, str) for value in values):
+            names[array] = tuple(sorted({str(value) for value in values}))
+    numbers = {array: {name: number for number, name in enumerate(known)} for array, known in names.items()}
+    return BoxFile({key: _regions(f"{path}: {key!r}", entry, numbers) for key, entry in entries.items()}, names)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _regions(where: str, entry: Mapping[str, Any], numbers: Mapping[str, Mapping[str, int]]) -> Regions:
+    made = {name: _array(where, name, values, numbers.get(name)) for name, values in entry.items()}
+    boxes = made.pop(BOXES, np.zeros(0, np.float32))
+    boxes = boxes if boxes.size else np.zeros((0, 4), np.float32)
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        raise CorpusError(f"{where}: boxes have the shape {boxes.shape}; expected (regions, 4): x1, y1, x2, y2.")
+    wrong = ", ".join(f"{name} {len(values)}" for name, values in made.items() if len(values) != len(boxes))
+    if wrong:
+        raise CorpusError(f"{where}: {len(boxes)} boxes, but {wrong}; expected one entry for each box.")
+    return Regions(boxes, made)
+
+
+def _array(where: str, name: str, values: Any, numbers: Mapping[str, int] | None) -> NDArray[Any]:
+    """An array of the regions of a picture: int32 of names or whole numbers, else float32."""
+    if numbers is not None:
+        return np.array([numbers[str(value)] for value in _list(values)], np.int32)
+    try:
+        made = np.array(values)
+    except ValueError:
+        raise CorpusError(f"{where}: {name} is ragged; expected as many numbers for each region.") from None
+    if made.size and made.dtype.kind not in "iuf" or not made.ndim:
+        raise CorpusError(f"{where}: {name} holds no list of numbers.")
+    return made.astype(np.int32 if made.dtype.kind in "iu" and name != BOXES else np.float32)
+
+
+def grid(cells: int) -> Regions:
+    """`cells` x `cells` equal parts of any picture."""
+    edges = np.arange(cells) / cells
+    corner = np.stack(np.meshgrid(edges, edges), -1).reshape(-1, 2)
+    return Regions(np.concatenate([corner, corner + 1 / cells], axis=1).astype(np.float32), {})
+
+
+def opened(path: Path) -> Pixels:
+    """The pixels (H, W, 3) of a picture file, what is transparent on white; a `CorpusError` if it cannot be read."""
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ModuleNotFoundError:
+        raise MissingExtra("pillow", "pictures", "Reading pictures") from None
+    try:
+        with Image.open(path) as picture:
+            shown = picture.convert("RGBA")
+            white = Image.new("RGBA", shown.size, "white")
+            return np.asarray(Image.alpha_composite(white, shown).convert("RGB"))
+    except (UnidentifiedImageError, OSError, ValueError) as error:
+        raise CorpusError(f"{path}: cannot be read as a picture ({error}).") from None
+
+
+class Written(NamedTuple):
+    """What was written: pictures, regions, numbers of each, and pictures of the folder that have no boxes."""
+
+    pictures: int
+    regions: int
+    width: int
+    without: int
+
+
+def write_features(
+    images: Path, out: Path, extractor: Extractor, *, boxes: Path | None = None, cells: int | None = None,
+    number: Number = "float16", report: Callable[[int], None] = lambda done: None,
+) -> Written:
+    """Write the features of the regions of every picture in a folder to `out`, an `.npz` with the name of the extractor.
+
+    Regions are those of the file `boxes` (`read_boxes`), or `cells` x `cells` equal parts of each picture. Needs constant memory,
+    and continues what an interrupted call with the same arguments began. Raises `CorpusError` for pictures and boxes that cannot
+    be used.
+    """
+    if (boxes is None) == (cells is None):
+        raise CorpusError("expected either a file with boxes (--boxes FILE.json) or a number of equal cells (--grid 3).")
+    if out.suffix != ".npz":
+        raise CorpusError(f"{out}: expected a name that ends in .npz.")
+    require_parent(out)
+    files = pictures_in(images)
+    regions, names = _regions_of(files, boxes, cells, images)
+    work = _Partial(out, {
+        "extractor": extractor.name, "number": number, "cells": cells, "keys": list(regions),
+        "boxes": None if boxes is None else sha256(boxes.read_bytes()).hexdigest(),
+    })  # fmt: skip
+    report(len(work.lines))
+    for key in work.missing(regions):
+        work.add(files[key], key, regions[key], extractor)
+        report(1)
+    return work.finish(names)._replace(without=len(files) - len(regions))
+
+
+def _regions_of(
+    files: Mapping[str, Path], boxes: Path | None, cells: int | None, images: Path
+) -> tuple[dict[str, Regions], Mapping[str, tuple[str, ...]]]:
+    """The regions of the pictures that have some, by key, and the names of classes."""
+    if boxes is None:
+        shared = grid(cells or 1)
+        return dict.fromkeys(files, shared), {}
+    found = read_boxes(boxes)
+    unknown = next((key for key in found.regions if key not in files), None)
+    if unknown is not None:
+        raise CorpusError(f"{boxes}: {images} has no picture {unknown!r}. {nearest(unknown, files)}")
+    if not any(len(one.boxes) for one in found.regions.values()):
+        raise CorpusError(f"{boxes}: has no box in it.")
+    return {key: found.regions[key] for key in files if key in found.regions}, found.names
+
+
+class _Partial:
+    """The finished pictures of a file under construction: their arrays one after another, and a line about each picture."""
+
+    def __init__(self, out: Path, about: Mapping[str, Any]) -> None:
+        self.out, self.about, self.folder = out, about, out.with_name(f"{out.name}.partial")
+        self.number = np.dtype(about["number"])
+        text = json.dumps(about, ensure_ascii=False)
+        place = self.folder / "about.json"
+        if not (place.is_file() and place.read_text(encoding="utf-8") == text):
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir()
+            place.write_text(text, encoding="utf-8")
+        self.lines = self._kept()
+
+    @property
+    def arrays(self) -> dict[str, list[Any]]:
+        """The type and the width of each array; pictures without regions do not say."""
+        return next((line["arrays"] for line in self.lines if line["regions"]), {})
+
+    def _kept(self) -> list[dict[str, Any]]:
+        """The lines of pictures that are whole; what follows them in the arrays is cut off."""
+        place = self.folder / "pictures.jsonl"
+        lines: list[dict[str, Any]] = []
+        for text in place.read_text(encoding="utf-8").split("\n")[:-1] if place.is_file() else []:
+            lines.append(json.loads(text))
+        place.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+        rows = sum(line["regions"] for line in lines)
+        for name, (kind, width) in next((line["arrays"] for line in lines if line["regions"]), {}).items():
+            with (self.folder / f"{name}.bin").open("r+b") as stream:
+                stream.truncate(rows * max(width, 1) * np.dtype(kind).itemsize)
+        return lines
+
+    def missing(self, keys: Iterable[str]) -> Iterator[str]:
+        """The keys that are not finished."""
+        done = {line["key"] for line in self.lines}
+        return (key for key in keys if key not in done)
+
+    def add(self, path: Path, key: str, regions: Regions, extractor: Extractor) -> None:
+        """Make the features of a picture and keep them."""
+        picture = opened(path)
+        height, width = picture.shape[:2]
+        shares = boxes_as_shares(regions.boxes, (width, height), f"{path}: boxes")
+        made = extractor(picture, shares * np.array([width, height] * 2, np.float32))
+        with np.errstate(over="ignore"):
+            features = made.astype(self.number)
+        if not np.isfinite(features).all():
+            raise CorpusError(
+                f"{path}: {extractor.name} gives a value that {self.number} cannot hold ({np.abs(made).max():g}).\n"
+                "  Add --number float32, or scale the features."
+            )
+        arrays = {FEATURES: features, BOXES: shares, **regions.others}
+        about = {name: [value.dtype.name, value.shape[1] if value.ndim > 1 else 0] for name, value in arrays.items()}
+        if len(shares) and self.arrays not in ({}, about):
+            raise CorpusError(f"{path}: has {about}; the pictures before it have {self.arrays}.")
+        for name, value in arrays.items():
+            with (self.folder / f"{name}.bin").open("ab") as stream:
+                stream.write(np.ascontiguousarray(value).tobytes())
+        line = {"key": key, "regions": len(shares), "size": [width, height], "arrays": about}
+        with (self.folder / "pictures.jsonl").open("a", encoding="utf-8") as text:
+            text.write(json.dumps(line, ensure_ascii=False) + "\n")
+        self.lines.append(line)
+
+    def finish(self, names: Mapping[str, tuple[str, ...]]) -> Written:
+        """Join everything in the file, and remove the folder."""
+        counts = [line["regions"] for line in self.lines]
+        rows = sum(counts)
+        small = {
+            "keys": np.array([line["key"] for line in self.lines]), "offsets": np.cumsum([0, *counts]),
+            "extractor": np.array(self.about["extractor"]),
+            **{f"{name}_names": np.array(known) for name, known in names.items()},
+        }  # fmt: skip
+        with whole_file(self.out) as stage, zipfile.ZipFile(stage, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            for name, value in small.items():
+                with archive.open(f"{name}.npy", "w") as stream:
+                    np.lib.format.write_array(stream, value, allow_pickle=False)
+            for name, (kind, width) in self.arrays.items():
+                header = {"descr": np.dtype(kind).str, "fortran_order": False, "shape": (rows, width) if width else (rows,)}
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                    np.lib.format.write_array_header_1_0(stream, header)
+                    with (self.folder / f"{name}.bin").open("rb") as raw:
+                        shutil.copyfileobj(raw, stream, _COPIED)
+        shutil.rmtree(self.folder)
+        return Written(len(counts), rows, self.arrays[FEATURES][1], 0)
