@@ -45,7 +45,7 @@ def open_corpus(
         raise CorpusError("no corpus: give text files, folders or a token store with --corpus PATH.")
     given = Tokenizer.load(Path(tokenizer)) if isinstance(tokenizer, (str, Path)) else tokenizer
     whose = str(tokenizer) if isinstance(tokenizer, (str, Path)) else "the recipe's first source"
-    annotations = Annotations.of(text_of(recipe)) if "main" in recipe.texts else Annotations()
+    annotations = annotations_of(recipe)
     spec = recipe.sources[source or next(iter(recipe.sources))]
     source_type = class_of("source", spec.name)
     if source_type.builds_store:
@@ -85,6 +85,11 @@ def open_corpus(
     )
     text.record(store)
     return store, chosen
+
+
+def annotations_of(recipe: Recipe) -> Annotations:
+    """The words and the layers that a recipe asks of its running text."""
+    return Annotations.of(text_of(recipe)) if "main" in recipe.texts else Annotations()
 
 
 def tokenizer_of_texts(
@@ -133,17 +138,24 @@ def open_own(
 
 
 def open_held_out(
-    paths: Sequence[str], folder: Path, tokenizer: Tokenizer, *, text_format: str, run: Path | None, report: Say
+    recipe: Recipe, paths: Sequence[str], folder: Path, tokenizer: Tokenizer, *, text_format: str, run: Path | None, report: Say
 ) -> Store:
-    """The store of held-out text. A path to a store is opened; text is built into `folder/store` with the run's tokenizer."""
+    """The store of held-out text. A path to a store is opened; text is built into `folder/store` with the run's tokenizer and the
+    recipe's annotations. Raises `RecipeError` if one of these names no file: another text has marks of its own."""
+    annotations = annotations_of(recipe)
     if len(paths) == 1 and Store.is_store(paths[0]):
         store = Store.open(paths[0])
         store.require_tokenizer(tokenizer.hash, whose="the training corpus")
+        store.require_annotations(annotations, whose=recipe.name)
         return store
-    text = Text(folder, tuple(map(str, paths)), text_format, False, {"format": text_format, "tokenizer": tokenizer.hash})
+    how = {"format": text_format, "tokenizer": tokenizer.hash, **(annotations.header() if annotations else {})}
+    text = Text(folder, tuple(map(str, paths)), text_format, False, how)
     if not text.wait_until_built(run):
+        annotations.require_files()
         folder.mkdir(parents=True, exist_ok=True)
-        text.record(build_store(list(paths), tokenizer, folder / "store", format=text_format, report=report))
+        text.record(
+            build_store(list(paths), tokenizer, folder / "store", format=text_format, annotations=annotations, report=report)
+        )
     return Store.open(folder / "store")
 
 

@@ -19,6 +19,7 @@ from cloze.assembly.build import build_data, build_part, build_step, first_lengt
 from cloze.assembly.changes import read_by_export
 from cloze.assembly.corpora import open_held_out, open_own
 from cloze.assembly.fitted import Fitted
+from cloze.assembly.given import naming
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
 from cloze.assembly.measuring import counted, described, selection_of
 from cloze.assembly.origins import borrowed, reference_to
@@ -204,7 +205,7 @@ def stores_aside(
     dev = {first: request.held_out, **request.dev} if request.held_out and first in own else request.dev
     if request.held_out and first not in own:
         store = open_held_out(
-            request.held_out, folder / "held_out", tokenizer, text_format=request.text_format, run=run, report=request.say
+            recipe, request.held_out, folder / "held_out", tokenizer, text_format=request.text_format, run=run, report=request.say
         )
         return {name: store for name in recipe.sources if name not in own}
     return {
@@ -225,10 +226,14 @@ def put_aside(
     from cloze.exercises import TokenFacts
 
     facts = TokenFacts.of(tokenizer)
+    own = {  # the labels of another text may have other numbers
+        name: naming(recipe.tables, tables, {layer: store.label_names(layer) for layer in store.labels})
+        for name, store in aside.items()
+    }
     feeds = {
         name: build_feed(
             recipe, entry, aside[entry.source], step, facts, length=first_length(recipe), seed=seed, compiled=compiled, share=0.0,
-            tables=tables,
+            tables=own[entry.source],
         )
         for name, entry in recipe.entries.items() if entry.source in aside
     }
