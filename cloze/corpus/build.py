@@ -161,7 +161,7 @@ def _corpus(
         names, pairs = read_pairs(paths, account)
         return names, pairs, corpus_size([file.path for one in find_pairs(paths) for file in one.files])
     if languages:
-        folders = language_folders(paths)
+        folders = language_folders(paths, account.odd)
         return tuple(folders), read_languages(folders, format, account), sum(language_sizes(folders).values())
     return (), read_blocks(paths, format, account), corpus_size(paths)
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.corpus.readers.blocks import Block, corpus_size, read_blocks
-from cloze.corpus.readers.files import PYTHON_DOCS, STDIN
-from cloze.corpus.report import Report
+from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, NoText, find_files
+from cloze.corpus.report import Oddities, Report
 from cloze.errors import CorpusError, RecipeError
 
 Int64 = NDArray[np.int64]
@@ -75,15 +75,19 @@ def resample(group: NDArray[np.integer], smooth: float, epoch: int, *address: in
     return Resampled(np.concatenate(rows)[mixed], np.concatenate(rounds)[mixed])
 
 
-def language_folders(paths: Sequence[str | Path]) -> dict[str, list[str]]:
+def language_folders(paths: Sequence[str | Path], odd: Oddities | None = None) -> dict[str, list[str]]:
     """Name of each language → its paths. One folder of folders is a language per folder, else every path is one.
 
-    A language is named after its folder, or its file up to the first dot. The order is that of the paths.
+    A language is named after its folder, or its file up to the first dot. The order is that of the paths. Folders inside of one
+    that hold no text, as some of a program's translations do, are left out and noted in `odd`.
     """
     given = [Path(path) for path in paths]
     if len(given) == 1 and given[0].is_dir():
         inside = sorted(p for p in given[0].iterdir() if p.is_dir() and not p.name.startswith((".", "_")))
-        given = inside or given
+        empty = [path for path in inside if not _holds_text(path)]
+        for path in empty:
+            (odd or Oddities()).note("left_out", f"{path}: holds no text")
+        given = [path for path in inside if path not in empty] or given
     if not given:
         raise CorpusError("no corpus given; expected a folder per language.")
     found: dict[str, list[str]] = {}
@@ -94,6 +98,13 @@ def language_folders(paths: Sequence[str | Path]) -> dict[str, list[str]]:
     if len(found) > 255:
         raise CorpusError(f"{len(found)} languages; a store holds up to 255.")
     return found
+
+
+def _holds_text(folder: Path) -> bool:
+    try:
+        return bool(find_files([folder], Oddities()))
+    except NoText:
+        return False
 
 
 def read_languages(folders: Mapping[str, list[str]], format: str, report: Report) -> Iterator[Block]:

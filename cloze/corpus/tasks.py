@@ -20,6 +20,7 @@ from cloze.corpus.readers.detect import SAMPLE, find_layout
 from cloze.corpus.readers.encodings import find_encoding
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile, find_files
 from cloze.corpus.readers.formats import wanted
+from cloze.corpus.readers.gettext import CATALOGUES
 from cloze.corpus.report import Oddities, Report
 from cloze.corpus.store import SHARDS, Store
 from cloze.errors import CorpusError, RunError
@@ -29,6 +30,7 @@ from cloze.whole import whole_file
 TASKS = "tasks"
 _EMPTY_LINE = (b"\n\n", b"\r\n\r\n")
 #: What ends a document in the formats whose files are divided.
+_WHOLE = frozenset({".parquet", *CATALOGUES})  # files that are read as a whole
 _DIVIDED = {"blank": _EMPTY_LINE, "sentence": _EMPTY_LINE, "wiki": (b"</doc>\n",), "line": (b"\n",), "jsonl": (b"\n",)}
 _SEARCHED = 64 << 20  # bytes after a cut in which a document must end
 _SAMPLE = 1 << 20  # bytes of text whose tokens are counted
@@ -83,7 +85,7 @@ def bytes_per_token(paths: Sequence[str], tokenizer: Tokenizer, format: str) -> 
 def _pieces(file: TextFile, format: str, aim: int) -> Iterator[tuple[Piece, int]]:
     """A file in pieces of about `aim` bytes, with their sizes."""
     size = file.size or 0
-    layout = _layout(file, format) if size > 1.5 * aim and not file.packing and file.ending != ".parquet" else ""
+    layout = _layout(file, format) if size > 1.5 * aim and not file.packing and file.ending not in _WHOLE else ""
     borders = _DIVIDED.get(layout, ())
     start = 0
     if borders:

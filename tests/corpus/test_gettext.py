@@ -1,4 +1,4 @@
-"""Catalogues of gettext as parallel text: what is read, what is left out, and which languages they have."""
+"""Catalogues of gettext as parallel text and as text: what is read, what is left out, and which languages they have."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cloze.corpus.languages import language_folders, read_languages
+from cloze.corpus.readers.documents import read_documents
 from cloze.corpus.readers.formats import with_column
 from cloze.corpus.readers.gettext import read_catalogue
 from cloze.corpus.readers.pairs import read_pairs
@@ -69,7 +71,8 @@ def compiled(entries: dict[str, str], order: str = "<") -> bytes:
 def test_messages_and_translations_are_pairs_and_the_rest_is_counted() -> None:
     found = read_catalogue("locale/x/LC_MESSAGES/a.po", GERMAN.encode())
     assert found.language == "de" and [(left, right) for _, left, right in found.pairs] == PAIRS
-    assert found.pairs[0][0] == 9 and (found.fuzzy, found.empty) == (1, 2)
+    assert found.pairs[0][0] == 9 and found.fuzzy == 1
+    assert [text for _, text in found.empty] == ["Never translated", "half a plural"]
     assert found.left_out == "1 fuzzy, 2 without a translation"
 
 
@@ -100,6 +103,28 @@ def test_without_a_header_the_path_tells_the_language(path: str, language: str) 
 def test_a_damaged_catalogue_is_an_error_in_words(path: str, content: bytes, expected: str) -> None:
     with pytest.raises(CorpusError, match="(?s)" + expected):
         read_catalogue(path, content)
+
+
+def test_catalogues_are_text_in_their_languages_where_a_folder_has_no_other_text(tmp_path: Path) -> None:
+    for language, word in (("de", "Öffnen"), ("en_GB", "")):
+        folder = tmp_path / "locale" / language / "LC_MESSAGES"
+        folder.mkdir(parents=True)
+        rows = f'msgid "Open"\nmsgstr "{word}"\n\n#, fuzzy\nmsgid "x"\nmsgstr "y"\n\n'
+        (folder / "app.po").write_text(f'{rows}msgid "Colour"\nmsgstr "{word and "Farbe"}"\n', encoding="utf-8")
+        (folder / "app.mo").write_bytes(compiled({"Open": word}))
+    report = Report()
+    (tmp_path / "locale" / "de_CH").mkdir()
+    (tmp_path / "locale" / "de_CH" / "formats.py").write_text("DATE = 'd.m.Y'\n", encoding="utf-8")
+    folders = language_folders([tmp_path / "locale"], report.odd)
+    assert any("de_CH: holds no text" in line for line in report.lines())
+    found = [(block.data, block.lines, block.languages) for block in read_languages(folders, "auto", report)]
+    assert found == [(["Öffnen", "Farbe"], [1, 8], (0,)), (["Open", "Colour"], [1, 8], (1,))]
+    assert [file["why"] for file in report.files] == [
+        "by its ending, in de; left out: 1 fuzzy", "by its ending, in en_GB; left out: 1 fuzzy, 2 without a translation",
+    ]
+    (tmp_path / "locale" / "notes.txt").write_text("Notes on the program.\n", encoding="utf-8")
+    (only,) = read_documents([tmp_path / "locale"])
+    assert only.sentences == ["Notes on the program."]
 
 
 def test_a_folder_of_catalogues_is_parallel_text_in_many_languages(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from cloze.corpus.readers.detect import SAMPLE, find_layout
 from cloze.corpus.readers.encodings import as_utf8, find_encoding
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile, find_files
 from cloze.corpus.readers.formats import COLUMN, Wanted, no_column, wanted
+from cloze.corpus.readers.gettext import CATALOGUES, read_catalogue
 from cloze.corpus.readers.tables import column_of
 from cloze.corpus.report import Report
 from cloze.errors import CorpusError, MissingExtra
@@ -94,6 +95,9 @@ def _file_blocks(file: TextFile, requested: Wanted, report: Report, size: int, *
         if sample.startswith(b"PAR1"):
             report.add_file(name, "parquet", "by its first bytes")
             yield from _parquet(file.path, size, requested.column)
+            return
+        if requested.format == "auto" and file.ending in CATALOGUES:
+            yield from _catalogue(file, sample + stream.read(), report)
             return
         encoding = find_encoding(sample, name, requested.encoding)
         if encoding.name != "utf-8":
@@ -235,6 +239,15 @@ def _parquet(path: str, size: int, column: str) -> Iterator[Block]:
     except pyarrow.ArrowException as error:
         reason = re.split(r"[\n.]", str(error))[0]
         raise CorpusError(f"{path}: a damaged Parquet file ({reason}).\n  Copy or write it again.") from None
+
+
+def _catalogue(file: TextFile, content: bytes, report: Report) -> Iterator[Block]:
+    """The translations of a catalogue of gettext, a document each."""
+    found = read_catalogue(file.path.removesuffix(file.packing), content)
+    left_out = f"; left out: {found.left_out}" if found.left_out else ""
+    report.add_file(file.name, "gettext", f"by its ending, in {found.language}{left_out}")
+    lines, texts = zip(*found.texts, strict=True) if found.texts else ((), ())
+    yield Block(file.name, "gettext", list(texts), lines[0] if lines else 1, last=True, lines=list(lines))
 
 
 def _python_docs(report: Report, size: int) -> Iterator[Block]:

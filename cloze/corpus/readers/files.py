@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, cast
 
+from cloze.corpus.readers.gettext import CATALOGUES, without_compiled
 from cloze.corpus.readers.not_text import refuse_made
 from cloze.corpus.report import Oddities
 from cloze.errors import CorpusError, MissingExtra, nearest_path
@@ -31,6 +32,10 @@ _NOT_TEXT = ("readme", "license", "licence", "copying", "source_readme", "change
 _OTHER_PARTS = frozenset({"valid", "validation", "dev", "val", "test", "heldout", "held_out", "eval"})
 # How much larger the text is than its packed file; only used to divide a sample evenly and to show progress.
 _EXPANSION = {".gz": 2.8, ".xz": 3.6, ".zst": 3.2, ".bz2": 3.6}
+
+
+class NoText(CorpusError):
+    """A folder that holds no text file."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,8 @@ def find_files(paths: Sequence[str | Path], odd: Oddities) -> list[TextFile]:
     """The files named by paths, folders, globs, "-" and "python-docs", folders in the order of their names.
 
     Some files of a folder are skipped, with a note: hidden files; files that are not text by their name or ending; and, next to a
-    file called train (train.txt, train.jsonl.xz …), files called valid, dev or test. To read those, name them. A folder that
+    file called train (train.txt, train.jsonl.xz …), files called valid, dev or test. To read those, name them. Catalogues of
+    gettext count as text in a folder that has no other. A folder that
     holds a token store, a run, a checkpoint or a tokenizer is a `CorpusError` that names it.
     """
     if not paths:
@@ -132,16 +138,21 @@ def _folder(folder: Path, odd: Oddities) -> list[str]:
     inside = sorted(p for p in folder.rglob("*") if p.is_file() and not _hidden(p.relative_to(folder)))
     refuse_made(folder, inside)
     with_train = {p.parent for p in inside if _stem(p) == "train" and _is_text(p)}
+    catalogues: set[Path] = set()
+    if not any(map(_is_text, inside)):
+        catalogues.update(without_compiled(path for path in inside if path.suffix in CATALOGUES))
     taken = []
     for path in inside:
-        if not _is_text(path):
+        if path in catalogues:
+            taken.append(str(path))
+        elif not _is_text(path):
             odd.note("left_out", f"{path}: not text, by its name")
         elif path.parent in with_train and _stem(path) in _OTHER_PARTS:
             odd.note("left_out", f"{path}: not training text, by its name; name the file to read it")
         else:
             taken.append(str(path))
     if not taken:
-        raise CorpusError(
+        raise NoText(
             f"{folder}: holds no text file ({len(inside)} other files).\n"
             f"  Expected .txt, .jsonl or .parquet, or files without an ending, also as {', '.join(_PACKED)}. "
             "Tables (.csv, .tsv) are read if named: 'FOLDER/*.csv' --text COLUMN"

@@ -1,4 +1,4 @@
-"""Catalogues of gettext, .po and .mo: the messages of a program with their translations, as parallel text.
+"""Catalogues of gettext, .po and .mo: the messages of a program with their translations, as parallel text or as text.
 
 The messages of most programs are English. Many have catalogues in dozens of languages (Django's in a hundred), so a folder of
 them is parallel text in as many.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from cloze.errors import CorpusError
 
-ENDINGS = frozenset({".po", ".mo"})
+CATALOGUES = frozenset({".po", ".mo"})
 SOURCE = "en"  # the language of messages
 
 _CODE = re.compile(r"[a-z]{2,3}(?:[_-][A-Za-z]{2,8})?(?:@[a-z]+)?")
@@ -37,18 +37,25 @@ class Entry(NamedTuple):
 
 @dataclass
 class Catalogue:
-    """What a catalogue holds: the `language` of its translations, its `pairs` (line, message, translation), and how many entries
-    were left out as `fuzzy`, and as `empty` because a form has no translation."""
+    """What a catalogue holds: the `language` of its translations, its `pairs` (line, message, translation), how many entries
+    were left out as `fuzzy`, and those (line, message) that are `empty` because a form has no translation."""
 
     language: str
     pairs: list[tuple[int, str, str]] = field(default_factory=list)
     fuzzy: int = 0
-    empty: int = 0
+    empty: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def texts(self) -> list[tuple[int, str]]:
+        """The text in the language of the catalogue: the translations with their lines. A program shows a message that has none
+        as it is, so an English catalogue also has these."""
+        english = self.language.partition("_")[0].partition("-")[0] == SOURCE
+        return sorted([*((line, text) for line, _, text in self.pairs), *(self.empty if english else ())])
 
     @property
     def left_out(self) -> str:
         """The counts in words; empty if nothing was left out."""
-        counts = {"fuzzy": self.fuzzy, "without a translation": self.empty}
+        counts = {"fuzzy": self.fuzzy, "without a translation": len(self.empty)}
         return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
 
 
@@ -69,12 +76,19 @@ def read_catalogue(path: str, content: bytes) -> Catalogue:
         if entry.fuzzy:
             made.fuzzy += 1
         elif len(forms) < len(entry.translations) or not forms:
-            made.empty += 1
+            made.empty.append((entry.line, _flat(entry.message)))
         else:
             made.pairs.append((entry.line, _flat(entry.message), _flat(forms[0])))
             if entry.plural is not None and len(forms) > 1:
                 made.pairs.append((entry.line, _flat(entry.plural), _flat(forms[-1])))
     return made
+
+
+def without_compiled(files: Iterable[Path]) -> list[Path]:
+    """These files without the .mo files that are made of a .po file among them."""
+    files = list(files)
+    sources = {path.with_suffix("") for path in files if path.suffix == ".po"}
+    return [path for path in files if path.suffix != ".mo" or path.with_suffix("") not in sources]
 
 
 def _flat(text: str) -> str:

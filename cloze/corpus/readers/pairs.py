@@ -12,7 +12,7 @@ from typing import IO
 
 from cloze.corpus.readers.blocks import BLOCK, PAIRS, Block
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile
-from cloze.corpus.readers.gettext import ENDINGS, SOURCE, read_catalogue
+from cloze.corpus.readers.gettext import CATALOGUES, SOURCE, read_catalogue, without_compiled
 from cloze.corpus.report import Report
 from cloze.errors import CorpusError, nearest_path
 
@@ -70,7 +70,7 @@ def find_pairs(paths: Sequence[str | Path]) -> list[Parallel]:
     groups: dict[str, list[TextFile]] = {}
     for path in _files(paths):
         file = TextFile(path)
-        if file.ending in ENDINGS:
+        if file.ending in CATALOGUES:
             groups[path] = [file]
             continue
         plain = path.removesuffix(file.packing)
@@ -78,7 +78,7 @@ def find_pairs(paths: Sequence[str | Path]) -> list[Parallel]:
         groups.setdefault(key, []).append(file)
     found: list[Parallel] = []
     for key, files in groups.items():
-        if files[0].ending in ENDINGS:
+        if files[0].ending in CATALOGUES:
             found += [one] if (one := _messages(files[0])).pairs else []
         elif len(files) == 1 and files[0].ending in _TABLES:
             found.append(Parallel((files[0],), _header(files[0])))
@@ -133,10 +133,8 @@ def _files(paths: Sequence[str | Path]) -> list[str]:
             raise CorpusError(f"{given}: parallel text is read from files; expected a table or two aligned files.")
         if path.is_dir():
             inside = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
-            inside += sorted(p for p in path.glob("*/**/*") if p.suffix in ENDINGS and p.is_file())
-            sources = {p.with_suffix("") for p in inside if p.suffix == ".po"}  # a .mo file is made of one
-            inside = [p for p in inside if p.suffix != ".mo" or p.with_suffix("") not in sources]
-            found += [str(p) for p in inside if not p.name.lower().startswith(_NOT_TEXT)]
+            inside += sorted(p for p in path.glob("*/**/*") if p.suffix in CATALOGUES and p.is_file())
+            found += [str(p) for p in without_compiled(inside) if not p.name.lower().startswith(_NOT_TEXT)]
         elif path.exists():
             found.append(given)
         else:
