@@ -73,12 +73,37 @@ def films() -> Path:
     return folder / "store"
 
 
+@cache
+def said() -> Path:
+    """A store of texts whose words are recorded: two frames of 40 numbers each, alike in every recording of a word."""
+    g = np.random.default_rng(1)
+    folder = Path(tempfile.mkdtemp(prefix="said"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    words = ["the", "red", "green", "ball", "moves", "left", "right", "again"]
+    known = g.normal(size=(len(words), 80))
+    chosen = [g.integers(len(words), size=g.integers(3, 7)) for _ in range(60)]
+    every = np.concatenate(chosen)
+    np.savez(
+        folder / "sounds.npz", keys=np.arange(60).astype(str), offsets=np.cumsum([0, *map(len, chosen)]),
+        features=(known[every] + g.normal(scale=0.1, size=(len(every), 80))).astype(np.float16),
+    )
+    texts = [" ".join(words[number] for number in one) for one in chosen]
+    lines = [json.dumps({"image": str(number), "text": text}) for number, text in enumerate(texts)]
+    (folder / "said.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    source = Records(answer="none", items={"sounds": ["features"]}, item_files={"sounds": str(folder / "sounds.npz")}, length=32)
+    tokenizer = train(TextSpec.of({"lower": True}, "wordpiece", {"size": 60}), texts)
+    source.build_store([folder / "said.jsonl"], tokenizer, folder / "store", known=None, report=lambda line: None)
+    return folder / "store"
+
+
 def items_of(part: PartSpec) -> str | None:
     """What a source of texts with items reads; None for another source."""
     if not part.arguments.get("items"):
         return None
     if "frames" in part.arguments["items"]:
         return str(films())
+    if "sounds" in part.arguments["items"]:
+        return str(said())
     answer = part.arguments["answer"]
     return str(scenes(answer.name if isinstance(answer, PartSpec) else str(answer)))
 

@@ -68,7 +68,8 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
         elif field.per == "column":  # -1 for none
             out[name] = (layout.base[:, None] + value)[value >= 0]
         elif field.per == "link":
-            out[name] = _links(value, rows[f"items/{fields.split(name).set}"].shape[1], layout)
+            linked = str(fields.split(name).set)
+            out[name] = _links(value, items[linked] if linked in items else rows[f"items/{linked}"].shape[1], layout)
         elif field.per == "item":
             out[name] = value[:, : items.get(items_of(name), value.shape[1])]
         elif field.per == "row":

@@ -50,6 +50,7 @@ from cloze.exercises import (
     separate,
     show,
     shuffle,
+    speak,
     split_words,
     spread,
     subsample,
@@ -68,6 +69,6 @@ __all__ = [
     "close", "copy", "corrupt", "corrupt_items", "cut", "delete", "distance", "favour", "frame", "hide", "inject",
     "inverse_cloze", "label", "link", "mask", "mask_items", "match", "mismatch", "mismatch_items", "only", "order", "pair",
     "pair_half", "permutation", "permute", "predict", "predict_items", "predict_labels", "predict_senses", "reference",
-    "reorder", "replace_mentions", "retokenize", "rotate", "separate", "show", "shuffle", "split_words", "spread",
+    "reorder", "replace_mentions", "retokenize", "rotate", "separate", "show", "shuffle", "speak", "split_words", "spread",
     "subsample", "summarise", "unanswered", "value", "windows", "write_items",
 ]

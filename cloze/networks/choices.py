@@ -36,6 +36,9 @@ from cloze.networks.item_choices import (
     OrderedItems as OrderedItems,
 )
 from cloze.networks.item_choices import (
+    Sounds as Sounds,
+)
+from cloze.networks.item_choices import (
     TransformedItems as TransformedItems,
 )
 from cloze.networks.item_choices import (

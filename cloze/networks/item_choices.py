@@ -138,3 +138,13 @@ class OrderedItems:
     layers: Depth = 6
     most: Count = 512
     normed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sounds:
+    """Recordings of words: the name of their `set`, the `width` of an item, and how many numbers, `bands`, a frame has; an item
+    is width / bands frames, one after another."""
+
+    set: str = "sounds"
+    width: Width = 1200
+    bands: Width = 40

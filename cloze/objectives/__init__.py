@@ -41,6 +41,7 @@ from cloze.objectives.objective import Loss, Objective
 from cloze.objectives.of_checkpoint import LanguageModel, LayerClassification, LayerLabelling, TextPrediction
 from cloze.objectives.outside import Outside, outside
 from cloze.objectives.pooled import PooledClassification, pooled_classification
+from cloze.objectives.pull import Pull
 from cloze.objectives.regress import Regress, regress
 from cloze.objectives.relation_prediction import RelationClassification, relation_classification, relation_prediction
 from cloze.objectives.sample import Sample
@@ -62,7 +63,7 @@ __all__ = [
     "ContrastItems", "ContrastPairs", "CooccurrenceRegression", "CrfLabelling", "Embedding", "EntityPrediction", "Factorisation",
     "HierarchicalSoftmax", "LanguageModel", "LayerClassification", "LayerLabelling", "Linking", "Loss", "Margin",
     "MatchAttention", "MatchHidden", "MatchScores", "MixedClassification", "NegativeSampling", "Objective", "Outside",
-    "PooledClassification", "Regress", "RelationClassification", "Sample", "SensePrediction", "SequenceLabelling",
+    "PooledClassification", "Pull", "Regress", "RelationClassification", "Sample", "SensePrediction", "SequenceLabelling",
     "Several", "SoftClassification", "SpanBoundary", "SpanExtraction", "StochasticAnswer", "TextChoice",
     "TextClassification", "TextPrediction", "TextRegression", "TextSeveral", "Transport", "TripleContrast", "WordLabelling",
     "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling", "label_prediction", "mixed_classification",

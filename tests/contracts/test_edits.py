@@ -87,6 +87,7 @@ def block() -> Rows:
         **_regions(g), **{f"distractor.{name}": value for name, value in _regions(g).items()},
         "items/frames/masked": g.integers(0, 2, (ROWS, 5)), "item_originals/frames": g.random((ROWS, 5, 3), np.float32),
         "item_length/frames": np.full(ROWS, 4, np.int32), "items/frames/word": np.tile(np.array([9, 0, -1, 7, 7]), (ROWS, 1)),
+        "item_length/sounds": np.count_nonzero(passage["word_start"] & ~special & (columns < length[:, None]), axis=1),
         "numbers/label": g.random((ROWS, 2)).astype(np.float32),
         "choices": np.full(ROWS, 2), "parts": np.stack([np.zeros((ROWS, 3), int), np.minimum(length[:, None], [2, 3, 4])], 2),
     })

@@ -30,7 +30,7 @@ from cloze.tasks.result import load_tuned
 SYSTEMS = [
     "bert", "quick", "modern", "electra-small", "character-bert", "ib-bert", "gpt2", "gpt-bert", "unilm", "t5-small", "bart-base",
     "mass", "xlnet-base", "transformer-xl", "zen", "ernie-thu", "knowbert", "uniter",
-    "vilbert", "lxmert", "cbt", "lstm", "siatl", "lstm-char", "elmo", "context2vec",
+    "vilbert", "lxmert", "cbt", "speechbert", "lstm", "siatl", "lstm-char", "elmo", "context2vec",
     "cove", "skip-thought", "nnlm", "word2vec-cbow", "fasttext", "glove",
 ]  # fmt: skip
 #: Values that make a recipe small where it does not follow the size of the network.
@@ -39,7 +39,7 @@ HELPERS = {"pair_attention", "graph_vectors"}  # a table next to a network, and 
 BAGS = "word2vec-cbow fasttext glove"
 READERS = f"bert quick modern electra-small character-bert ib-bert xlnet-base zen ernie-thu knowbert elmo context2vec {BAGS}"
 LSTMS = "lstm siatl lstm-char"
-TRANSFORMERS = "bert quick modern electra-small character-bert gpt2 gpt-bert unilm zen ernie-thu knowbert"
+TRANSFORMERS = "bert quick modern electra-small character-bert gpt2 gpt-bert unilm zen ernie-thu knowbert speechbert"
 #: What is refused: tasks, systems, what is said, and a value that is a way out, where there is one.
 REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
     (

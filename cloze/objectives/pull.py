@@ -1,0 +1,52 @@
+"""Bring what a network makes of items near to what it makes of their words (SpeechBERT)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+from cloze.networks.cost import Operations
+from cloze.objectives.objective import Loss, Objective, wide
+from cloze.registry import Given, register
+
+
+@register("objective", "pull")
+class Pull(Objective):
+    """The mean absolute difference of each item's state from the vector of its word, which gets no gradient (Chuang et al.,
+    SpeechBERT, 2020, §3.1).
+
+    It reads `item_hidden` and `word_vectors` (B, R, D); `item_length/<items>` says which items are real. Metric `correct`: the
+    nearest of the batch's word vectors is that of the item's own word. It has no parameters.
+    """
+
+    likelihood = False
+    in_training_alone = True
+    reads = ("item_hidden", "word_vectors")
+
+    def __init__(self, *, items: str = "sounds", width: Given[int]) -> None:
+        super().__init__()
+        self.length, self.width = f"item_length/{items}", width
+        self.takes = frozenset({self.length})
+        self.head = nn.Identity()
+
+    def count(self, batch: Batch) -> Tensor:
+        """The number of items."""
+        return batch[self.length].sum(dtype=torch.float32)
+
+    def count_operations(self, counted: Operations, batch: Batch) -> None:
+        """Only differences, no products."""
+
+    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The distance (M, M) of each real item from the word of each."""
+        items, words = (wide(readings[name]) for name in self.reads)
+        real = torch.arange(items.shape[1], device=items.device) < batch[self.length][:, None]
+        return torch.cdist(items[real], words[real].detach(), p=1.0) / self.width
+
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The sum of the distances of items from their own words."""
+        own = scores.diagonal()
+        correct = (own.detach() <= scores.detach().amin(1)).sum(dtype=torch.float32) if len(own) else own.sum()
+        return Loss(own.sum(), {"correct": correct})
