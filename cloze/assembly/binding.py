@@ -91,7 +91,29 @@ def open_stores(
                 run=out if began else None, report=tell, progress=progress,
             )
     assert shared is not None  # a recipe has at least one source
+    _require_languages(recipe, languages_of(stores))
     return stores, shared
+
+
+def languages_of(stores: Mapping[str, Store]) -> tuple[str, ...]:
+    """The names of the languages of the text, by number."""
+    return next((store.languages for store in stores.values() if store.languages), ())
+
+
+def _require_languages(recipe: Recipe, languages: Sequence[str]) -> None:
+    """Raise `RecipeError` if the text has more languages than a network has vectors for."""
+    from cloze.assembly.build import plain
+    from cloze.interop.arguments import flat
+
+    for name, network in recipe.networks.items():
+        inputs = {} if network.part is None else flat(plain(network.part.arguments), network.part.name).get("embedding.inputs")
+        known = (inputs or {}).get("language")
+        if known is not None and len(languages) > known:
+            place = "network" if len(recipe.networks) == 1 else f"networks.{name}"
+            raise RecipeError(
+                f"{recipe.name}: the network has vectors for {known} languages, and the text has {len(languages)}: "
+                f"{', '.join(languages[:3])} …\n  Give it as many: --set {place}.embedding.table.inputs.language={len(languages)}"
+            )
 
 
 def make_tables(recipe: Recipe, stores: Mapping[str, Store], begin: Mapping[str, Path] | None = None) -> dict[str, Any]:

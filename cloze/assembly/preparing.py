@@ -14,8 +14,8 @@ from typing import Any
 from cloze.assembly.answers import with_classes
 from cloze.assembly.baselines import baselines
 from cloze.assembly.beginning import borrowed_parts, load_origins
-from cloze.assembly.binding import bound_paths, make_tables, open_stores
-from cloze.assembly.build import build_data, build_part, build_step, first_length, odds_of, plain, step_feeds
+from cloze.assembly.binding import bound_paths, languages_of, make_tables, open_stores
+from cloze.assembly.build import build_data, build_part, build_step, first_length, odds_of, step_feeds
 from cloze.assembly.changes import read_by_export
 from cloze.assembly.corpora import open_held_out, open_own
 from cloze.assembly.fitted import Fitted
@@ -34,8 +34,6 @@ from cloze.assembly.samples import sampler
 from cloze.assembly.user_files import changed_since, files_of, record_of
 from cloze.batching import Cursor, Feed
 from cloze.corpus import Store
-from cloze.errors import RecipeError
-from cloze.interop.arguments import flat
 from cloze.processes import processes, rank
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget
@@ -67,7 +65,6 @@ def prepare(
         loaded, named, out, tokenizer=tokenizer_for(loaded, request, begin), text_format=request.text_format, seed=seed, say=say,
         began=old is not None,
     )
-    require_languages(loaded, languages_of(stores))
     known = (old or {}).get("inputs")
     if request.held_out:
         require_held_out_known(out, known, request.held_out)
@@ -261,24 +258,6 @@ def describe(stores: dict[str, Store]) -> dict[str, Any]:
         name: {"documents": store.documents, "sentences": store.sentences, "tokens": store.size}
         for name, store in stores.items()
     }
-
-
-def languages_of(stores: dict[str, Store]) -> tuple[str, ...]:
-    """The names of the languages of the text, by number."""
-    return next((store.languages for store in stores.values() if store.languages), ())
-
-
-def require_languages(recipe: Recipe, languages: Sequence[str]) -> None:
-    """Raise `RecipeError` if the text has more languages than a network has vectors for."""
-    for name, network in recipe.networks.items():
-        inputs = {} if network.part is None else flat(plain(network.part.arguments), network.part.name).get("embedding.inputs")
-        known = (inputs or {}).get("language")
-        if known is not None and len(languages) > known:
-            place = "network" if len(recipe.networks) == 1 else f"networks.{name}"
-            raise RecipeError(
-                f"{recipe.name}: the network has vectors for {known} languages, and the text has {len(languages)}: "
-                f"{', '.join(languages[:3])} …\n  Give it as many: --set {place}.embedding.table.inputs.language={len(languages)}"
-            )
 
 
 def bytes_per_token(stores: dict[str, Store]) -> float | None:

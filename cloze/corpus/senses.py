@@ -10,21 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.look_up import LookUp
+from cloze.corpus.readers.wordnet import ENDINGS
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError, nearest
 from cloze.registry import register
 from cloze.text import Tokenizer
 
 Senses = tuple[str, ...]
-
-#: English endings and what a lemma has in their place, by part of speech: WordNet's rules of detachment (morphy).
-ENDINGS: Mapping[str, Sequence[tuple[str, str]]] = {
-    "noun": (
-        ("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y"),
-    ),
-    "verb": (("s", ""), ("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
-    "adj": (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
-}
 
 
 @register("table", "senses")

@@ -14,6 +14,7 @@ from cloze.bounds import Count
 from cloze.corpus.lexicon import BoundLexicon, Matches
 from cloze.corpus.look_up import EntityNumbers, LookUp
 from cloze.corpus.readers.text_files import read_all
+from cloze.corpus.readers.wordnet import is_sense_index, read_sense_index
 from cloze.corpus.store import Store
 from cloze.corpus.vector_table import Found, rows_by_id
 from cloze.errors import CorpusError, RecipeError
@@ -30,7 +31,8 @@ class Surfaces(LookUp):
 
     Args:
         file: One candidate per line, with tabs: surface form, id of an entity, prior. The priors of a surface form are divided by
-            their sum; without a prior it is 1. Forms of more than 16 tokens are left out.
+            their sum; without a prior it is 1. Forms of more than 16 tokens are left out. Or WordNet's `index.sense`: word forms
+            with their synsets, whose ids are their offsets, and counts.
         vectors: Vectors whose words are the ids of entities: a run of `transe`, or a file of word2vec, GloVe or fastText. The
             words `@@NULL@@` and `@@MASK@@` stand for no entity and for a hidden one. What has no vector gets zeros.
         most: How many candidates of a surface form are kept, those with the highest priors.
@@ -144,8 +146,11 @@ class BoundSurfaces(EntityNumbers):
 
 def read_surfaces(file: str) -> dict[str, dict[str, float]]:
     """The candidates of every surface form with their priors, as the file gives them. Raises `CorpusError` with the line."""
+    text = read_all(Path(file).expanduser())
+    if is_sense_index(text):
+        return read_sense_index(text, file)
     found: dict[str, dict[str, float]] = {}
-    for number, row in enumerate(read_all(Path(file).expanduser()).split("\n"), 1):
+    for number, row in enumerate(text.split("\n"), 1):
         cells = [cell.strip() for cell in row.rstrip("\r").split("\t")]
         if cells == [""]:
             continue

@@ -32,7 +32,7 @@ from cloze.objectives.entity_prediction import EntityPrediction
 from cloze.objectives.factorisation import Factorisation
 from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.label_prediction import label_prediction
-from cloze.objectives.linking import Linking
+from cloze.objectives.linking import LinkChoice, Linking
 from cloze.objectives.margin import Margin
 from cloze.objectives.match import MatchAttention, MatchHidden, MatchScores
 from cloze.objectives.mixed import MixedClassification, mixed_classification
@@ -61,7 +61,7 @@ from cloze.objectives.triple_contrast import TripleContrast
 __all__ = [
     "ActivationPenalty", "AnswerExtraction", "Arcs", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast",
     "ContrastItems", "ContrastPairs", "CooccurrenceRegression", "CrfLabelling", "Embedding", "EntityPrediction", "Factorisation",
-    "HierarchicalSoftmax", "LanguageModel", "LayerClassification", "LayerLabelling", "Linking", "Loss", "Margin",
+    "HierarchicalSoftmax", "LanguageModel", "LayerClassification", "LayerLabelling", "LinkChoice", "Linking", "Loss", "Margin",
     "MatchAttention", "MatchHidden", "MatchScores", "MixedClassification", "NegativeSampling", "Objective", "Outside",
     "PooledClassification", "Pull", "Regress", "RelationClassification", "Sample", "SensePrediction", "SequenceLabelling",
     "Several", "SoftClassification", "SpanBoundary", "SpanExtraction", "StochasticAnswer", "TextChoice",

@@ -116,6 +116,7 @@ def test_no_function_of_networks_has_more_than_fifteen_parameters_with_self(path
 #: Objectives that read the ids of tokens, each with the reason. The others take the shape of a view from `cloze.batch.sequence`.
 OF_TOKENS = {
     "sample.py": "replaces tokens", "contrast.py": "rows with the same tokens are the same text",
+    "contrast_pairs.py": "rows with the same tokens are the same text",
     "mixed.py": "the table of the task's own words",
 }
 

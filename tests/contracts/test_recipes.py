@@ -17,7 +17,7 @@ from cloze.networks import Visual
 from cloze.networks.blocks.items import ElementItems
 from cloze.objectives import Loss
 from cloze.objectives.contrast import fingerprints
-from cloze.objectives.linking import Linking
+from cloze.objectives.linking import LinkChoice, OfCandidates
 from cloze.objectives.output_words import OutputWords
 from cloze.training.step import Step
 from tests.systems_at_tiny import distinct
@@ -137,6 +137,13 @@ def senses_at_start(objective: Any, batch: Batch, answers: float) -> float:
     return 2 * math.log(objective.allowed.shape[1]) - float(allowed.log().sum()) / answers
 
 
+def candidates_at_start(objective: Any, batch: Batch, answers: float) -> float:
+    """All candidates of a name are equally likely."""
+    pairs = objective.candidates(batch[objective.items])
+    asked = batch[objective.right].flatten()[pairs.item] == pairs.entity
+    return float(torch.bincount(pairs.item)[pairs.item[asked]].double().log().mean())
+
+
 def others_at_start(batch: Batch) -> float:
     """The rows whose text a row could be taken for: those with other tokens, and itself."""
     known = fingerprints(batch["tokens"], batch.get("block"))
@@ -155,7 +162,7 @@ OWN_START: dict[str, Callable[[Any, Batch, float], float]] = {
     "entity_prediction": lambda objective, batch, answers: math.log(len(objective.candidates(batch))),  # vectors have any length
     "margin": lambda objective, batch, answers: objective.by,
     "linking": lambda objective, batch, answers: objective.by,  # every candidate scores next to nothing
-    "sense_prediction": senses_at_start,
+    "link_choice": candidates_at_start, "sense_prediction": senses_at_start,
     "contrast_items": lambda objective, batch, answers: math.log(answers),
     "contrast_pairs": lambda objective, batch, answers: others_at_start(batch),
     "label_prediction": lambda objective, batch, answers: math.log(len(objective.head.weight)),
@@ -213,7 +220,8 @@ def test_without_answers_the_loss_is_a_zero_that_is_connected(begun: Begun) -> N
         facts = "owner" in batch and "triple" not in batch
         answers += ("tokens", "owner") if facts else ()  # the rows of a fact ask about each other
         none = Batch({n: value[:0] if fields.split(n).field in answers else value for n, value in batch.items()})
-        right = {one.right for one in step.objectives.values() if isinstance(one, Linking)}  # of each item, 0 if it is not asked
+        asked = [one for one in step.objectives.values() if isinstance(one, OfCandidates)]
+        right = {one.right for one in asked}  # of each item, 0 if it is not asked
         none = Batch({n: torch.zeros_like(value) if n in right else value for n, value in none.items()})
         losses, counts = step(entry, none), step.count(entry, none)
         empty = {n: loss for n, loss in losses.items() if not counts[n]}
@@ -264,6 +272,8 @@ def test_every_parameter_that_trains_gets_a_gradient(begun: Begun) -> None:
         backward(list(step(entry, batch).values()))
     sizes = {name: size_of_gradient(p) for name, p in step.named_parameters() if p.requires_grad}
     usual = sorted(sizes.values())[len(sizes) // 2]
+    if any(isinstance(objective, LinkChoice) for objective in step.objectives.values()):  # it moves all candidates alike
+        assert sizes.pop("networks.main.linker.score_outer.bias") < SMALLEST * usual
     assert {name: size / usual for name, size in sizes.items() if not size > SMALLEST * usual} == {}
 
 
