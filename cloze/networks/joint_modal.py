@@ -8,24 +8,25 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cloze.bounds import BelowOne, Count, Depth, Natural, Positive, Width
+from cloze.bounds import BelowOne, Count, Depth, Natural, OptionalDepth, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks import choices
 from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import Made
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.embeddings import residual_dtype
+from cloze.networks.blocks.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.items import fields_of, item_rows
-from cloze.networks.blocks.layer import Layer
-from cloze.networks.blocks.visibility import visibility
+from cloze.networks.blocks.layer import Layer, Source
+from cloze.networks.blocks.projections import Across
+from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, shown
-from cloze.networks.network import StateKind, named_sizes, require_order
+from cloze.networks.network import StateKind, TokenSequence, named_sizes, require_order
 from cloze.networks.transformer import Transformer
 from cloze.registry import Given, PartMark, register
 
-_JOINT = frozenset({"hidden", "item_hidden", "layers", "pooled", "summary"})  # what the joint layers give
+_JOINT = frozenset({"decoder_hidden", "hidden", "item_hidden", "layers", "pooled", "summary"})  # what the joint layers give
 _PAIRS_HELD = 1 << 14  # positions of texts paired with items that pass the joint layers together
 
 
@@ -54,18 +55,21 @@ class JointModal(Transformer):
     **States.** `hidden` (B, L, D) of the text and `item_hidden` (B, R, D) after the joint layers; `item_tower` (B, R, D) before
     them; `text_mean` and `item_mean` (B, D), the means of both before them, of the text without its first token; `pooled` (B, D),
     a dense map and tanh of the `summary`; `pair_pooled` (B, B, D), the same of every text (first axis) with the items of every
-    row; `layers` (N+1, B, L, D) of the text, the joint ones last, and the states of attention of its own layers.
+    row; with `decoder_layers` `decoder_hidden` (B, T, D) of the view `decoder`, which reads the joint states from left to right;
+    `layers` (N+1, B, L, D) of the text, the joint ones last, and the states of attention of its own layers.
 
     The depth groups are the embeddings of the text, its layers, and one more with everything above: `train: [-1]` trains that
     one alone.
 
     Parameters: those of `transformer`, `items.*`, `item_layers.<n>.*`, `joint_layers.<n>.*`, `joint_positions.weight`,
-    `joint_segments.weight`, `joint_norm.*`, `pooler.*`.
+    `joint_segments.weight`, `joint_norm.*`, `pooler.*`, with a decoder `decoder.norm.*` and `decoder.layers.<n>.*`; it reads the
+    text's tables of tokens and positions.
     """
 
     grafts = frozenset({"transformer"})
     fresh: ClassVar[tuple[str, ...]] = (
         *Transformer.fresh, "items", "item_layers", "joint_layers", "joint_positions", "joint_segments", "joint_norm", "pooler",
+        "decoder",
     )
     sizes = named_sizes(
         "layers width heads items.layers joint_layers", tiny=(2, 128, 2, 1, 1), mini=(4, 256, 4, 2, 1), small=(4, 512, 8, 2, 1),
@@ -77,6 +81,7 @@ class JointModal(Transformer):
         layers: Depth, width: Width, heads: Width,
         items: choices.OrderedItems = choices.OrderedItems(),
         joint_layers: Depth = 2,
+        decoder_layers: OptionalDepth = 0,
         feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
         max_length: Count = 512,
         segments: Natural = 2,
@@ -99,9 +104,14 @@ class JointModal(Transformer):
         self.joint_dropout = Dropout(self.rates.hidden, clock)
         self.joint_layers: Sequence[Layer] = nn.ModuleList(made.layer() for _ in range(joint_layers))  # type: ignore[assignment]
         self.pooler = nn.Linear(width, width)
+        self.decoder = JointDecoder(made, decoder_layers) if decoder_layers else None
         self.takes = (self.takes | fields_of(items.set)) - {"visible"}
         kinds = {"item_hidden": "B R D", "item_tower": "B R D", "text_mean": "B D", "item_mean": "B D", "pair_pooled": "B B D"}
         self.gives = {**self.gives, **{name: StateKind(shape, "order") for name, shape in {**kinds, "pooled": "B D"}.items()}}
+        if decoder_layers:
+            self.takes = self.takes | {"decoder.tokens", "decoder.block"}
+            self.gives = {**self.gives, "decoder_hidden": StateKind("B T D", "left_to_right")}
+            self.writes = "decoder_hidden"
         self.reset_parameters()
         name_dropouts(self)
 
@@ -117,15 +127,17 @@ class JointModal(Transformer):
 
     def depth_groups(self) -> list[nn.Module]:
         """The embeddings and the layers of the text, then all above it as one group."""
-        joint = [self.joint_positions, self.joint_segments, self.joint_norm, *self.joint_layers, self.pooler]
+        decoder = [] if self.decoder is None else [self.decoder]
+        joint = [self.joint_positions, self.joint_segments, self.joint_norm, *self.joint_layers, self.pooler, *decoder]
         return [self.embeddings, *self.layers, nn.ModuleList([self.items, *self.item_layers, *joint])]
 
     def forward(
         self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, summaries: Tensor | None = None,
         positions: Tensor | None = None, item_vectors: Mapping[str, Tensor] | None = None,
-        items: Mapping[str, Tensor] | None = None, item_length: Mapping[str, Tensor] | None = None, **given: Any,
+        items: Mapping[str, Tensor] | None = None, item_length: Mapping[str, Tensor] | None = None,
+        decoder: TokenSequence | None = None, **given: Any,
     ) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L) and of their items (B, R)."""
+        """The wanted states of tokens (B, L), of their items (B, R) and of the `decoder` (B, T)."""
         require_order("joint_modal", given.get("order", "open"), "open")
         own = want & self._of_text
         states = super().forward(want=own | {"hidden"}, tokens=tokens, block=block, **given)
@@ -146,6 +158,9 @@ class JointModal(Transformer):
                 made["layers"] = torch.cat([states["layers"], torch.stack([x[:, : tokens.shape[1]] for x in passed])])
             first = passed[-1][:, 0] if summaries is None else made["hidden"].flatten(0, 1)[summaries]
             made["summary"] = first
+            if "decoder_hidden" in want and self.decoder is not None and decoder is not None:
+                shown = Visibility("mask", torch.cat([text.real, film.real], 1)[:, None, None])
+                made["decoder_hidden"] = self.decoder(self.embeddings, decoder, AttentionInputs(shown, source=passed[-1]))
             if "pooled" in want:
                 made["pooled"] = torch.tanh(self.pooler(first))
         if "pair_pooled" in want:
@@ -204,6 +219,36 @@ class JointModal(Transformer):
         pooled = (size.rows**2 if "pair_pooled" in want else 0) + (size.rows if "pooled" in want else 0)
         if pooled:
             counted.maps(pooled, self.pooler)
+        if self.decoder is not None and "decoder_hidden" in want and "decoder.tokens" in fields:
+            target = shown(fields, "decoder.tokens", "decoder.block")
+            source = Source(size.tokens + real, size.length + widest, counted.live)
+            for layer in self.decoder.layers:
+                layer.count_operations(counted, target.tokens, target.length, source)
+
+
+class JointDecoder(nn.Module):
+    """Layers that write a text from left to right and read the joint states (UniVL; Luo et al., 2020, §3.2).
+
+    Parameters: `norm.*` of the embeddings, `layers.<n>.*`.
+    """
+
+    def __init__(self, made: Made, layers: int) -> None:
+        super().__init__()
+        self.norm, self.dropout = nn.LayerNorm(made.width, eps=made.epsilon), Dropout(made.rates.hidden, made.clock)
+        self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
+            made.layer(crossing=made.attention(Across())) for _ in range(layers)
+        )
+
+    def forward(self, embeddings: Embeddings, read: TokenSequence, memory: AttentionInputs) -> Tensor:
+        """The states (B, T, D) of what the decoder reads."""
+        assert embeddings.tokens is not None and isinstance(embeddings.positions, nn.Embedding)  # those of the network
+        length = read.tokens.shape[1]
+        x = embeddings.tokens(read.tokens) + embeddings.positions.weight[:length]
+        x = residual_dtype(self.dropout(self.norm(x)))
+        own = AttentionInputs(visibility("left_to_right", read.block, length=length, past=0, device=x.device))
+        for layer in self.layers:
+            x = layer(x, own, memory)
+        return x
 
 
 class OrderedVectors(nn.Module):

@@ -24,7 +24,8 @@ class ContrastItems(TargetsAtPositions):
 
     The query is the state of an item at `positions/<set>`, the key its vector in `values/<set>` (M, C), both mapped to `project`
     numbers; scores are divided by `temperature`. With N other targets, keys that tell nothing lose ln(N + 1). Rows must stay
-    together, because the targets of one are the negatives of others. Metric `correct`. Parameters: `head.query.*`, `head.key.*`.
+    together, because the targets of one are the negatives of others. Metric `correct`. Parameters: `head.query.*` and
+    `head.key.weight`.
     """
 
     scope: Literal["row", "batch", "step"] = "batch"
@@ -41,7 +42,7 @@ class ContrastItems(TargetsAtPositions):
         self.takes = frozenset({self.values, self.target_positions})
         self.at = (self.target_positions,)
         self.temperature, self.project = temperature, project
-        self.head = nn.ModuleDict({"query": dense(width, project), "key": dense(numbers, project)})
+        self.head = nn.ModuleDict({"query": dense(width, project), "key": dense(numbers, project, bias=False)})
 
     def count_operations(self, counted: Operations, batch: Batch) -> None:
         """Both maps, and the products of every query with every key."""

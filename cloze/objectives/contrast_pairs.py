@@ -25,7 +25,7 @@ class ContrastPairs(Objective):
     It reads `pairs` (B, B, D), what is pooled of the text of each row (first axis) with the items of each row; a linear map gives
     each pair its score. `among: items` compares the items of all rows for each text, `among: texts` the texts of all rows for
     each row's items. Rows with the same text are no negatives of each other. With N others, pairs that tell nothing lose
-    ln(N + 1). Metric `correct`. Parameters: `head.*`.
+    ln(N + 1). Metric `correct`. Parameters: `head.weight`.
     """
 
     scope: Literal["row", "batch", "step"] = "batch"
@@ -35,7 +35,7 @@ class ContrastPairs(Objective):
     def __init__(self, *, among: Literal["items", "texts"] = "items", width: Given[int]) -> None:
         super().__init__()
         self.takes, self.optional, self.among = frozenset({"tokens"}), frozenset({"block"}), among
-        self.head = dense(width, 1)
+        self.head = dense(width, 1, bias=False)
 
     def count(self, batch: Batch) -> Tensor:
         """The number of rows."""

@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cloze.errors import RecipeError
 from cloze.networks import Clock, JointModal
+from cloze.networks.network import TokenSequence
 from cloze.training.freezing import parameters_by_depth
 from tests.making import network_of
 
@@ -104,6 +105,40 @@ def test_products_are_counted(network: Any, want: frozenset[str]) -> None:
         network(want=want, tokens=ids(), **given)
     fields = {"tokens": ids(), **{f"{name}/frames": value["frames"] for name, value in given.items()}}
     assert network.flops(fields, want=want) == counter.get_total_flops()
+
+
+def test_the_decoder_reads_text_and_film_and_no_token_to_its_right() -> None:
+    torch.manual_seed(1)
+    made = network_of(
+        "joint_modal", layers=1, width=WIDTH, heads=2, joint_layers=1, decoder_layers=2, max_length=9, dropout=0.0, vocab_size=20,
+        clock=Clock(1), **{"items.width": FEATURES, "items.layers": 1, "items.most": 6, "initial.std": 0.3},
+    ).double().eval()
+    want, draw = frozenset({"decoder_hidden"}), torch.Generator().manual_seed(5)
+    written = torch.randint(0, 20, (ROWS, 4), generator=draw)
+
+    def run(written: Tensor, tokens: Tensor, **given: Any) -> Tensor:
+        decoder = TokenSequence(written, block=torch.ones_like(written))
+        found: Tensor = made(want=want, tokens=tokens, block=BLOCK, decoder=decoder, **given)["decoder_hidden"]
+        return found
+
+    before = run(written, ids(), **film())
+    later = written.clone()
+    later[:, 2] = (later[:, 2] + 1) % 20
+    after = run(later, ids(), **film())
+    torch.testing.assert_close(after[:, :2], before[:, :2])
+    assert (after[:, 2:] - before[:, 2:]).abs().amin((1, 2)).min() >= 0 and not torch.allclose(after[:, 2], before[:, 2])
+    other = film()
+    other["item_vectors"]["frames"][0, 3] += 3
+    other["item_vectors"]["frames"][1, 2:] += 3
+    changed = run(written, torch.where(BLOCK > 0, ids(), 1), **other)
+    assert not torch.allclose(changed[0], before[0])
+    torch.testing.assert_close(changed[1:], before[1:])  # only padding was changed there
+    fields = {"tokens": ids(), **{f"{name}/frames": value["frames"] for name, value in film().items()}, "decoder.tokens": written}
+    fields["item_length/frames"] = torch.full((ROWS,), FRAMES)
+    made.requires_grad_(False)
+    with FlopCounterMode(display=False) as counter:
+        made(want=want, tokens=ids(), decoder=TokenSequence(written), item_vectors=film()["item_vectors"])
+    assert made.flops(fields, want=want) == counter.get_total_flops()
 
 
 def test_a_film_that_is_too_long_is_refused_with_the_way_out(network: Any) -> None:

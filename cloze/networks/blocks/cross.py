@@ -37,12 +37,13 @@ class Made(NamedTuple):
             dropout=Dropout(self.rates.of_attention, self.clock),
         )
 
-    def layer(self, attention: Attention | None = None) -> Layer:
-        """A layer with attention among its own states, or with the one that is given."""
+    def layer(self, attention: Attention | None = None, *, crossing: Attention | None = None) -> Layer:
+        """A layer with attention among its own states, or with the one that is given, and maybe with one to other states."""
         return Layer(
             width=self.width, attention=self.attention(Stacked()) if attention is None else attention,
             feed_forward=FeedForward(self.inner, self.activation, True), norm=choices.Post(epsilon=self.epsilon),
             dropout=lambda: Dropout(self.rates.hidden, self.clock), active_dropout=Dropout(0.0, self.clock),
+            crossing=crossing,
         )
 
 
