@@ -17,12 +17,8 @@ from cloze.networks import Visual
 from cloze.networks.blocks.items import ElementItems
 from cloze.objectives import Loss
 from cloze.objectives.contrast import fingerprints
-<<<<<<< HEAD
-from cloze.objectives.linking import LinkChoice, OfCandidates
-=======
 from cloze.objectives.contrast_pairs import ContrastPairs
-from cloze.objectives.linking import Linking
->>>>>>> b0e09111 (UniViLM: towers of text and film, joint layers and a decoder learn five objectives in two stages)
+from cloze.objectives.linking import LinkChoice, OfCandidates
 from cloze.objectives.output_words import OutputWords
 from cloze.training.step import Step
 from tests.systems_at_tiny import distinct
