@@ -5,9 +5,9 @@
     python reproductions/speech.py --table
 
 Every fifth recording is held out. A BERT of 2 layers and width 128 learns the texts for 200 updates; then the recipe
-`speechbert` learns recordings for STEPS updates of 32, and takes 2 updates of its second stage. Of each held-out recorded word
-that also occurs in the training recordings, the vector is compared with those of all their words, by absolute differences. A finished
-seed is a line in results/speech.jsonl and is not repeated (ledger.py).
+`speechbert` learns recordings for STEPS updates of 32, and takes 2 updates of its second stage. Of each held-out recorded
+word that also occurs in the training recordings, the vector is compared with those of all their words, by absolute
+differences. A finished seed is a line in results/speech.jsonl and is not repeated (ledger.py).
 """
 
 from __future__ import annotations
