@@ -205,7 +205,8 @@ class DaskWorkers:
     def wait(self, seconds: float) -> Ended | None:
         """The next task to end, None if none ends within these seconds; one whose machine was lost counts as killed."""
         try:
-            found = self._distributed.wait(list(self._tasks), timeout=seconds, return_when="FIRST_COMPLETED").done
+            with self._client.as_current():  # `wait` asks for the current client; this one is nobody's default
+                found = self._distributed.wait(list(self._tasks), timeout=seconds, return_when="FIRST_COMPLETED").done
         except (TimeoutError, self._distributed.TimeoutError):
             return None
         task = next(iter(found))

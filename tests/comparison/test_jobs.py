@@ -99,6 +99,16 @@ def test_processes_share_the_cores_unless_the_user_says_how(monkeypatch: pytest.
     assert share_of_cores(3) == {}
 
 
+def test_a_dask_cluster_runs_jobs_and_returns_their_exit_codes(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+    given: dict[str, Any] = {"processes": False, "protocol": "tcp", "dashboard_address": None}
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, **given) as cluster:
+        workers = workers_on(cluster.scheduler_address.replace("tcp://", "dask://"), 1)
+        workers.start(Job("bad", "cloze", ("nothing",), tmp_path / "bad.log"))
+        ended = workers.wait(60.0)
+    assert ended is not None and (ended.job.name, ended.code) == ("bad", 2)
+
+
 def test_places_that_are_not_known_and_an_extra_that_is_missing_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="--on moon: expected local, ray, ray://HOST:PORT or dask://HOST:PORT"):
         workers_on("moon", 1)

@@ -1,0 +1,172 @@
+"""Training from an S3 server on this machine that answers late: the same log, the rows per second, the cache's bound, and faults.
+
+    python benchmarks/object_store.py --store STORE [--steps 300] [--latency 20] [--cache 30MB] [--rounds 2]
+
+STORE has several shards (`cloze corpus build --shard`). Needs the extra `cloud`, and moto with its server (`pip install
+'moto[server]' s3fs`). Each request waits `--latency` milliseconds. Local and remote runs take turns; the cache is empty at the
+start of each. Then a file of a shard is cut short, exchanged and removed on the server, and the run that meets it is expected to
+explain that and to continue once the file is back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from results import write_results
+
+BUCKET = "texts"
+
+
+def serve(port: int, latency: float) -> None:
+    """An S3 server whose answers take `latency` seconds longer."""
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import run_simple
+
+    app = DomainDispatcherApplication(create_backend_app)
+
+    def late(environ: Any, start: Any) -> Any:
+        time.sleep(latency)
+        return app(environ, start)
+
+    run_simple("127.0.0.1", port, late, threaded=True)
+
+
+def train(store: str, out: Path, options: argparse.Namespace, cache: Path | None) -> subprocess.CompletedProcess[str]:
+    """A run of BERT at size tiny; its log is in `out`."""
+    words = [
+        "pretrain", "bert", "--size", "tiny", "--corpus", store, "--budget", f"{options.steps}steps", "--out", str(out),
+        "--seed", "3", "--as-published", "--device", "cpu", "--quiet",
+    ]  # fmt: skip
+    values = ["schedule[0].set.length=64", "schedule[1].set.length=64", "training.batch=8", "training.micro_batch=8"]
+    for value in (*values, "training.log_every=10", "training.held_out=0", "training.lanes=4"):
+        words += ["--set", value]
+    limit = [] if cache is None else ["--cache", f"{cache}:{options.cache}"]
+    return subprocess.run([sys.executable, "-m", "cloze", *words, *limit], capture_output=True, text=True, check=False)
+
+
+def log(out: Path) -> tuple[list[float], float]:
+    """The losses of a run, and the median of its tokens per second after the first tenth."""
+    events = map(json.loads, (out / "cloze" / "log.jsonl").read_text().splitlines())
+    found = [event for event in events if event["event"] == "train"]
+    return [event["loss"] for event in found], median(event["tokens_per_second"] for event in found[len(found) // 10 :])
+
+
+class Watch(threading.Thread):
+    """Measures the most bytes that a folder holds."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(daemon=True)
+        self.folder, self.most, self.ended = folder, 0, False
+
+    def run(self) -> None:
+        """Until `ended`."""
+        while not self.ended:
+            held = 0
+            for path in self.folder.rglob("*.bin"):
+                try:
+                    held += path.stat().st_size
+                except OSError:  # removed meanwhile
+                    continue
+            self.most = max(self.most, held)
+            time.sleep(0.05)
+
+
+def faults(files: Any, address: str, out: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """What a run says that meets a file which is cut short, wrong or missing, and whether it then ends with the same losses."""
+    victim = sorted(files.glob(f"{address.removeprefix('s3://')}/shards/*/tokens.bin"))[0]
+    whole, found = files.cat_file(victim), []
+    straight = out.parent / "straight"
+    done = train(address, straight, options, out.parent / "cache-straight")
+    assert done.returncode == 0, done.stderr
+    for name, damaged in (("cut short", whole[: len(whole) // 2]), ("wrong", bytes(len(whole))), ("missing", None)):
+        run, cache = out.parent / f"run-{name.replace(' ', '-')}", out.parent / f"cache-{name.replace(' ', '-')}"
+        if damaged is None:
+            files.rm_file(victim)
+        else:
+            files.pipe_file(victim, damaged)
+        failed = train(address, run, options, cache)
+        files.pipe_file(victim, whole)
+        again = train(address, run, options, cache)
+        found.append({
+            "fault": name, "exit code": failed.returncode, "said": failed.stderr.strip()[:300], "then": again.returncode,
+            "same losses": again.returncode == 0 and log(run)[0] == log(straight)[0],
+        })  # fmt: skip
+    return found
+
+
+def main() -> None:
+    """Local and remote runs in turn, then the faults."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--store", type=Path)
+    parser.add_argument("--work", type=Path, default=Path("runs/object_store"))
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--latency", type=float, default=20, help="milliseconds")
+    parser.add_argument("--cache", default="30MB")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--serve", type=int, help="the port of the server: its own process")
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.serve, options.latency / 1000)
+        return
+    import s3fs
+
+    shutil.rmtree(options.work, ignore_errors=True)
+    options.work.mkdir(parents=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    os.environ |= {
+        "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+    }  # fmt: skip
+    with (options.work / "server.txt").open("w") as told:
+        server = subprocess.Popen(
+            [sys.executable, __file__, "--serve", str(port), "--latency", str(options.latency)], stdout=told, stderr=told
+        )
+    try:
+        time.sleep(5)
+        files = s3fs.S3FileSystem()
+        files.mkdir(BUCKET)
+        address = f"s3://{BUCKET}/store"
+        subprocess.run([sys.executable, "-m", "cloze", "corpus", "copy", str(options.store), address], check=True)
+        speeds: dict[str, list[float]] = {"local": [], "remote": []}
+        losses: set[tuple[float, ...]] = set()
+        most = 0
+        for number in range(options.rounds):
+            for side, store in (("local", str(options.store)), ("remote", address)):
+                cache = options.work / f"cache-{number}" if side == "remote" else None
+                watch = Watch(options.work / f"cache-{number}")
+                watch.start()
+                run = options.work / f"{side}-{number}"
+                done = train(store, run, options, cache)
+                watch.ended = True
+                watch.join()
+                if done.returncode:
+                    sys.exit(done.stderr)
+                values, speed = log(run)
+                losses.add(tuple(values))
+                speeds[side].append(speed)
+                most = max(most, watch.most)
+        records = [{"side": side, "tokens/s": round(median(each))} for side, each in speeds.items()]
+        ratio = median(speeds["remote"]) / median(speeds["local"])
+        print(f"remote / local: {ratio:.3f} of the tokens/s; logs equal: {len(losses) == 1}; in the cache: {most / 1e6:.1f} MB")
+        for found in faults(files, address, options.work / "faults" / "x", options):
+            print(found)
+        write_results("object_store", records)
+    finally:
+        server.terminate()
+
+
+if __name__ == "__main__":
+    main()
