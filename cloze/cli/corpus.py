@@ -15,6 +15,7 @@ import typer
 from cloze.cli.hints import suggest
 from cloze.cli.modes import Mode, help_of, mode_of, takes_options_of
 from cloze.cli.shards import Sharded, add_commands
+from cloze.cli.sounds import sounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -451,28 +452,7 @@ def check(context: typer.Context, paths: Paths, **options: Any) -> None:
 app.command(cls=help_of(build))(build)
 add_commands(app)
 app.command(cls=help_of(check))(check)
-
-
-@app.command()
-def sounds(
-    file: Annotated[Path, typer.Argument(help='Lines: {"audio": "a.wav", "text": "two words", "words": [[0.1, 0.4], [0.5, 1]]}')],
-    out: Annotated[Path, typer.Option(help="The .npz of items to write.")],
-    frames: Annotated[int, typer.Option(min=1, help="Frames of each word, evenly spaced in it.")] = 30,
-    bands: Annotated[int, typer.Option(min=1, help="Mel bands of each frame.")] = 40,
-    audio: Annotated[str, typer.Option(help="The key with the .wav, next to the file or below it.")] = "audio",
-    words: Annotated[str, typer.Option(help="The key with the start and stop of each word, in seconds.")] = "words",
-) -> None:
-    """Write the mel bands of recorded words as items, for a store (SpeechBERT).
-
-    Example: cloze corpus sounds said.jsonl --out sounds.npz; cloze corpus build said.jsonl --items sounds=sounds.npz
-    --picture audio --out STORE
-    """
-    from cloze.corpus.items.sounds import Bands, write_sounds
-    from cloze.errors import counted
-
-    found = write_sounds(file, out, Bands(frames, bands), audio=audio, words=words)
-    made = f"{counted(found.words, 'word')} of {counted(found.recordings, 'recording')}"
-    typer.echo(f"{out}: {made}, {frames} × {bands} numbers each")
+app.command()(sounds)
 
 
 def _tell(report: Mapping[str, Any], out: Path, verbose: bool, whole: float, encoding: float) -> None:

@@ -29,7 +29,7 @@ from cloze.training.step import Step
 #: A recipe for every kind of network.
 SYSTEMS = [
     "bert", "t5-small", "transformer-xl", "xlnet-base", "lstm", "skip-thought", "nnlm", "elmo", "context2vec", "cove", "zen",
-    "ernie-thu", "knowbert", "word2vec-cbow", "ib-bert", "uniter", "vilbert", "lxmert", "cbt",
+    "ernie-thu", "knowbert", "word2vec-cbow", "ib-bert", "uniter", "vilbert", "lxmert", "cbt", "speechbert",
 ]  # fmt: skip
 HELPERS = {"pair_attention", "graph_vectors"}  # a table next to a network, and one that reads triples and no text
 load_kind("change")
@@ -64,7 +64,7 @@ REFUSED = (
     ("adapters pfeiffer_adapters", "nnlm context2vec cove word2vec-cbow", r"\w+ has no layers that adapters can follow"),
     (
         "fuse", "bert transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow ib-bert "
-        "ernie-thu knowbert uniter vilbert lxmert cbt",
+        "ernie-thu knowbert uniter vilbert lxmert cbt speechbert",
         r"fuse: \w+ is not an encoder-decoder of Transformer layers",
     ),
     (
@@ -82,12 +82,12 @@ REFUSED = (
     ("keep_layers", "lstm cove", r"layer 1 cannot become layer 0: it has other parts or widths"),
     (
         "prefix", "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow ib-bert "
-        "ernie-thu knowbert uniter vilbert lxmert cbt",
+        "ernie-thu knowbert uniter vilbert lxmert cbt speechbert",
         r"prefix: \w+ is not a Transformer with weights of its own in each layer and no relative distances",
     ),
     (
         "prompt", "transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen ernie-thu knowbert word2vec-cbow "
-        "uniter vilbert lxmert cbt",
+        "uniter vilbert lxmert cbt speechbert",
         r"prompt: \w+ does not read vectors in place of a table's rows",
     ),
     (
@@ -110,7 +110,7 @@ ROUGH = {("quantise_activations", name): 0.02 if name == "uniter" else 0.01 for 
 UNREAD = {
     "features": "t5-small xlnet-base skip-thought nnlm elmo context2vec cove word2vec-cbow cbt",
     "knowledge_adapter": "cbt",
-    "replace_layers": "bert zen ernie-thu knowbert uniter vilbert lxmert cbt",  # outside of training
+    "replace_layers": "bert zen ernie-thu knowbert uniter vilbert lxmert cbt speechbert",  # outside of training
 }
 ALL = [(change, name) for change in CHANGES for name in SYSTEMS]
 

@@ -1,0 +1,29 @@
+"""`cloze corpus sounds`: recorded words → a file of items for `cloze corpus build --items`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def sounds(
+    file: Annotated[Path, typer.Argument(help='Lines: {"audio": "a.wav", "text": "two words", "words": [[0.1, 0.4], [0.5, 1]]}')],
+    out: Annotated[Path, typer.Option(help="The .npz of items to write.")],
+    frames: Annotated[int, typer.Option(min=1, help="Frames of each word, evenly spaced in it.")] = 30,
+    bands: Annotated[int, typer.Option(min=1, help="Mel bands of each frame.")] = 40,
+    audio: Annotated[str, typer.Option(help="The key with the .wav, next to the file or below it.")] = "audio",
+    words: Annotated[str, typer.Option(help="The key with the start and stop of each word, in seconds.")] = "words",
+) -> None:
+    """Write the mel bands of recorded words as items, for a store (SpeechBERT).
+
+    Example: cloze corpus sounds said.jsonl --out sounds.npz; cloze corpus build said.jsonl --items sounds=sounds.npz
+    --picture audio --out STORE
+    """
+    from cloze.corpus.items.sounds import Bands, write_sounds
+    from cloze.errors import counted
+
+    found = write_sounds(file, out, Bands(frames, bands), audio=audio, words=words)
+    made = f"{counted(found.words, 'word')} of {counted(found.recordings, 'recording')}"
+    typer.echo(f"{out}: {made}, {frames} × {bands} numbers each")
