@@ -55,7 +55,7 @@ LANGUAGES = {
     "zh": Language(
         "text_zh_wiki",
         ("bert", "roberta", "modern"),
-        {"chnsenticorp": (_CLASSES, (1000, 300, 1000)), "gsd": (_WORDS, (400, 100, 300))},
+        {"chnsenticorp": (_CLASSES, (1000, 300, 1000)), "gsd": (_WORDS, (400, 90, 300))},
     ),
 }
 
