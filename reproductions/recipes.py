@@ -141,7 +141,7 @@ def tables(found: dict[str, Any]) -> Iterator[str]:
     yield "|---" * (len(tasks) + 4) + "|"
     for system in found["systems"]:
         held = "–" if system["held_out"] is None else f"{system['held_out']:.2f}"
-        scores = [system["overall"], *(system["tasks"].get(task) for task in tasks)]
+        scores = [system["mean"], *(system["tasks"].get(task) for task in tasks)]
         minutes = "–" if system["cost"] is None else f"{system['cost']['seconds'] / 60:.0f}"
         yield f"| {system['name']} | {' | '.join(map(percent, scores))} | {held} | {minutes} |"
     constant = [f"{100 * one['constant_answer']:.1f}" if one["constant_answer"] is not None else "–" for one in found["tasks"]]

@@ -129,9 +129,9 @@ class Answer:
             "level": LEVEL, "seeds": self.design.seeds,
             "budget": self.systems[0].budget if self.systems else None,
             "tasks": [
-                {"name": one.name, "type": one.type, **self.design.metrics[one.name]._asdict(),
+                {"name": one.name, "type": one.type, "metric": metric.name, "more": metric.more,
                  "constant_answer": self.baselines.get(one.name), "examples": self.examples.get(one.name)}
-                for one in self.design.tasks
+                for one in self.design.tasks for metric in [self.design.metrics[one.name]]
             ],
             "systems": [_system(one, self.ranked) for one in (*self.systems, *self.smaller)],
             "pairs": [

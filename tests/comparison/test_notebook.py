@@ -39,7 +39,9 @@ def test_it_finds_what_the_command_finds(
         "--reach", "0.5", "--out", str(tmp_path / "out"),
     ]  # fmt: skip
     assert main([*typed, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(found.data()))
+    said = json.loads(capsys.readouterr().out)
+    assert said == json.loads(json.dumps(found.data()))
+    assert [(one["name"], one["metric"]) for one in said["tasks"]] == [("mood", "accuracy"), ("back", "accuracy")]
     assert main([*typed, "--csv"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + len(found.table()) == 1 + 4 * 2 * 2
     assert main(typed) == 0

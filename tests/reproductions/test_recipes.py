@@ -10,6 +10,10 @@ from types import ModuleType
 
 import pytest
 
+from cloze.comparison.sentence import as_data
+
+from ..comparison.made import finding
+
 
 @pytest.fixture
 def recipes(script: Callable[[str], ModuleType]) -> ModuleType:
@@ -46,21 +50,16 @@ def test_a_run_is_kept_with_its_tasks_once_all_of_them_are_finished(recipes: Mod
 
 
 def test_a_recipe_is_a_row_of_means_in_percent(recipes: ModuleType) -> None:
-    score = {"mean": 0.75, "deviation": 0.125, "number": 3, "runs": [], "constant": 0}
-    once = {**score, "deviation": None}
-    found = {
-        "answer": "gpt2 is best.", "tasks": [{"name": "mood", "constant_answer": 0.5}],
-        "systems": [
-            {"name": "gpt2", "overall": score, "tasks": {"mood": once}, "held_out": 4.5, "cost": {"seconds": 120.0}},
-            {"name": "bert", "overall": None, "tasks": {}, "held_out": None, "cost": None},
-        ],
-    }  # fmt: skip
-    assert list(recipes.tables(found)) == [
-        "gpt2 is best.",
-        "",
-        "| recipe | mean | mood | held-out loss | minutes |",
-        "|---|---|---|---|---|",
-        "| gpt2 | 75.0 ± 12.5 | 75.0 | 4.50 | 2 |",
-        "| bert | – | – | – | – |",
-        "| one answer for all | – | 50.0 | – | – |",
-    ]
+    answer = finding(qualities={"gpt2": 0.7, "bert": 0.8})
+    found = as_data(answer)
+    rows = list(recipes.tables(found))
+    best, other = found["systems"][:2]
+    percent = [f"{100 * one['mean']:.1f} ± {100 * one['deviation']:.1f}" for one in (best["mean"], *best["tasks"].values())]
+    assert rows[:4] == [
+        found["answer"], "", "| recipe | mean | sentiment | names | held-out loss | minutes |", "|---|---|---|---|---|---|"
+    ]  # fmt: skip
+    assert rows[4] == f"| bert | {' | '.join(percent)} | {best['held_out']:.2f} | {best['cost']['seconds'] / 60:.0f} |"
+    assert rows[5].startswith("| gpt2 | ") and len(rows) == 4 + len(found["systems"]) + 1
+    assert rows[-1] == "| one answer for all | – | 50.0 | 20.0 | – | – |"
+    lost = {**other, "mean": None, "tasks": {}, "held_out": None, "cost": None}
+    assert list(recipes.tables({**found, "systems": [lost]}))[4] == f"| {other['name']} | – | – | – | – | – |"
