@@ -33,6 +33,7 @@ WARMUP_UPDATES, LONGEST_WARMUP = 100, 0.3  # at least so many updates, at most t
 SHORT, LONG_TOKENS = 128, 1e9  # tokens per row below that many tokens
 FEW_UPDATES, BETA = 10_000, 0.98  # Adam's second beta where updates are few
 READ_OFTEN = 4.0  # passes over the text from which dropout pays
+OFFSETS = [-1, 1, -2, 2]  # where the heads of a network with learned positions look at first
 STD, STD_WIDTH = 0.02, 768  # of the initial weights, and the width that it is for
 VOCABULARY = 1.6  # ids per square root of a byte of text
 EVALUATIONS, FEWEST_EVALUATIONS = 20, 3  # held-out losses in a run: the maximum and the minimum
@@ -163,7 +164,7 @@ def _rate(recipe: Recipe, updates: float, *, continued: bool) -> Iterator[Change
     path, given = f"training.rate.{rate.name}", rate.arguments
     exported = recipe.exported.part
     assert exported is not None  # `fits` has seen to it
-    kind = network_kind(exported)
+    kind = network_kind(exported, offsets=_offsets(recipe, exported) != [])
     law = peak_law(optimizer.name, kind)
     widest = max(part.arguments.get("width") or 1 for part in _parts(recipe))
     peak = None if law is None else law.at(widest)
@@ -239,6 +240,24 @@ def _first_weights(recipe: Recipe) -> Iterator[Change]:
         if drawn and width < STD_WIDTH:
             here = _rounded(STD * math.sqrt(STD_WIDTH / width))
             yield Change(f"networks.{name}.initial.std", STD, here, f"{STD} is for a width of {STD_WIDTH}")
+        if network.part is not None and (offsets := _offsets(recipe, network.part)):
+            why = "randomly drawn heads take long to find the neighbours of a mask"
+            yield Change(f"networks.{name}.initial.offsets", _stated_offsets(network.part), offsets, why)
+
+
+def _offsets(recipe: Recipe, part: PartSpec) -> list[int]:
+    """The offsets that the heads of a network begin at: those of the recipe; else `OFFSETS`, if its positions are learned and
+    every token sees the whole row. Left-to-right networks do not learn faster with offsets (docs/budgets.md)."""
+    positions, initial = part.arguments.get("positions"), part.arguments.get("initial")
+    learned = isinstance(positions, PartSpec) and positions.name == "learned"
+    drawn = isinstance(initial, PartSpec) and initial.name in ("normal", "truncated")
+    whole = part.name == "transformer" and all(entry.order == "open" for entry in recipe.entries.values())
+    return _stated_offsets(part) or (OFFSETS if learned and drawn and whole else [])
+
+
+def _stated_offsets(part: PartSpec) -> list[int]:
+    initial = part.arguments.get("initial")
+    return list(initial.arguments.get("offsets") or ()) if isinstance(initial, PartSpec) else []
 
 
 def _parts(recipe: Recipe) -> list[PartSpec]:

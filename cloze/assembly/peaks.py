@@ -13,13 +13,14 @@ from cloze.assembly.recipe import PartSpec
 if TYPE_CHECKING:
     from cloze.training.optimizers import Family
 
-NetworkKind = Literal["pre", "post", "recurrent"]
+NetworkKind = Literal["pre", "post", "offsets", "recurrent"]
 
 #: The width that peaks are given for.
 WIDTH = 128
 #: The name of each kind of network in messages.
 WORDS: dict[NetworkKind, str] = {
-    "pre": "pre-norm layers", "post": "post-norm layers", "recurrent": "a recurrent network",
+    "pre": "pre-norm layers", "post": "post-norm layers", "offsets": "post-norm layers that begin at offsets",
+    "recurrent": "a recurrent network",
 }
 
 
@@ -41,20 +42,28 @@ class PeakLaw(NamedTuple):
 PEAKS: tuple[PeakLaw, ...] = (
     PeakLaw(("adam",), "pre", 3e-3, -0.5, 0.05),
     PeakLaw(("adam",), "post", 1.2e-3, -1.0, 0.1),
+    PeakLaw(("adam",), "offsets", 2.4e-3, -1.0, 0.1),
     PeakLaw(("adam",), "recurrent", 5e-3, -0.5, 0.05),
     PeakLaw(("lamb",), "post", 6e-3, 0.0, 0.1),
+    PeakLaw(("lamb",), "offsets", 6e-3, 0.0, 0.1),
     PeakLaw(("adafactor",), "post", None, warmup=0.1),
+    PeakLaw(("adafactor",), "offsets", None, warmup=0.1),
     PeakLaw(("lamb", "adafactor"), "pre", None, warmup=0.05),
     PeakLaw(("sgd", "adagrad"), "recurrent", None),
 )
 
 
-def network_kind(part: PartSpec) -> NetworkKind:
-    """The kind of a network: recurrent, or by the place of its norms (post-norm if it does not state one)."""
+def network_kind(part: PartSpec, *, offsets: bool = False) -> NetworkKind:
+    """The kind of a network: recurrent, or by the place of its norms (post-norm if it does not state one).
+
+    `offsets`: its heads begin at offsets.
+    """
     if class_of("network", part.name).stack == "recurrent":
         return "recurrent"
     norm = part.arguments.get("norm")
-    return "pre" if isinstance(norm, PartSpec) and norm.name == "pre" else "post"
+    if isinstance(norm, PartSpec) and norm.name == "pre":
+        return "pre"
+    return "offsets" if offsets else "post"
 
 
 def peak_law(optimizer: str, network: NetworkKind) -> PeakLaw | None:

@@ -410,6 +410,7 @@ class _Drawn:
     std: NonNegative = 0.02
     positions: NonNegative | None = None
     residual: Literal["as_drawn", "scaled", "scaled_by_depth"] = "as_drawn"
+    offsets: tuple[int, ...] = ()
 
 
 @register("initial", "normal")
@@ -420,6 +421,11 @@ class Normal(_Drawn):
     `positions` is the standard deviation of learned positions, `std` if not given (GPT-2's code: 0.01). `residual: scaled`
     divides the maps into the residual stream by the square root of their number (GPT-2; Radford et al., 2019, §2.3),
     `scaled_by_depth` by that of how many there are up to their layer (UniLM's code, `rescale_some_parameters`).
+
+    `offsets` are distances in tokens. With them, a network with learned positions begins with heads that attend to the token at
+    such a distance (-1: the one before), layer by layer and head by head, from the first offset again when they run out. The
+    positions then begin as sines and cosines. This is cloze's own; the idea of setting the product of queries and keys is that of
+    Trockman and Kolter (2023), "Mimetic Initialization of Self-Attention Layers".
     """
 
     law = "normal"

@@ -21,7 +21,7 @@ from cloze.networks.blocks.characters import Characters
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings, residual_dtype
 from cloze.networks.blocks.feed_forward import FeedForward, StackedGate
-from cloze.networks.blocks.initial import initialise, initialise_apart
+from cloze.networks.blocks.initial import attend_to_offsets, initialise, initialise_apart
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.layer_inputs import LayerInputs
 from cloze.networks.blocks.norm import make_norm
@@ -133,6 +133,18 @@ class Transformer(Network):
         if not isinstance(self.initial, choices.Uniform):
             inward = [[layer.attention.out.weight, layer.outer.weight] for layer in self.layers]
             initialise_apart(self.initial, [self.embeddings.positions], [inward])
+            self._attend_to_offsets(self.initial.offsets)
+
+    def _attend_to_offsets(self, offsets: Sequence[int]) -> None:
+        """All layers begin so, if positions are learned; the first one only if it or the embeddings have a norm before it."""
+        tables = self.embeddings
+        if not isinstance(tables.positions, nn.Embedding):
+            return
+        normed = self.layers if tables.norm is not None or self.layers[0].place.pre else self.layers[1:]
+        added = (tables.tokens, tables.segments, *tables.inputs.values())
+        others = [one.weight for one in added if isinstance(one, nn.Embedding)]
+        project = None if self.project is None else self.project.weight
+        attend_to_offsets(offsets, tables.positions.weight, others, [layer.attention for layer in normed], project)
 
     def forward(
         self, *, want: frozenset[str], tokens: Tensor, segments: Tensor | None = None, position_ids: Tensor | None = None,

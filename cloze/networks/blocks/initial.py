@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from cloze.networks.choices import Normal, Truncated, Uniform
+
+if TYPE_CHECKING:
+    from cloze.networks.blocks.attention import Attention
 
 
 def draw(weight: Tensor, law: Literal["truncated", "normal"], std: float) -> None:
@@ -61,6 +65,50 @@ def initialise_apart(
                     below.setdefault(weight, len(weights) * (number if initial.residual == "scaled_by_depth" else len(layers)))
             for weight, number in below.items():
                 weight.mul_(1.0 / math.sqrt(number))
+
+
+#: How much higher a head's score of the token at its offset is than that of other tokens, about, before training.
+LEAD = 8.0
+GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+@torch.no_grad()
+def attend_to_offsets(
+    offsets: Sequence[int], positions: Tensor, others: Sequence[Tensor], attentions: Sequence[Attention],
+    project: Tensor | None = None,
+) -> None:
+    """Let the score of each head be highest, before training, for the token at its offset, whatever the tokens are.
+
+    `positions` (P, E) is the table of positions; its vectors are added to those of the `others` (·, E), and their sum is normed.
+    Position p becomes sin(w p) and cos(w p) for E/2 frequencies w that fill (0, π): two positions are then nearly orthogonal, and
+    a shift by an offset is a rotation R. The keys of a head are G x and its queries G R x, where G has orthogonal rows. With
+    `project` (D, E), x is read back through its transpose. Weights that are zero or have no values stay as they are.
+    """
+    deviation = 0.0 if positions.is_meta else positions.square().mean().sqrt().item()
+    if not offsets or deviation == 0.0:
+        return
+    rows, pairs = positions.shape[0], positions.shape[1] // 2
+    width, number = 2 * pairs, torch.arange(pairs, dtype=torch.float64)
+    frequencies = math.pi * (number + number * GOLDEN % 1) / pairs  # evenly spaced ones would repeat after E positions
+    angles = torch.arange(rows)[:, None] * frequencies
+    share = deviation**2 / (deviation**2 + sum(one.square().mean().item() for one in others))
+    positions[:, :width] = torch.stack([angles.sin(), angles.cos()], -1).flatten(1).to(positions) * (math.sqrt(2) * deviation)
+    back = torch.eye(positions.shape[1]) if project is None else project.T * (positions.shape[1] / project.square().sum())
+    heads = [(layer, head * layer.head_width) for layer in dict.fromkeys(attentions) for head in range(layer.heads)]
+    for (layer, first), offset in zip(heads, cycle(offsets), strict=False):
+        gain = math.sqrt(LEAD / (layer.head_width * share * layer.scale))
+        keys = nn.init.orthogonal_(torch.empty(layer.head_width, positions.shape[1]), gain)
+        queries = keys.clone()
+        queries[:, :width] = _turned(keys[:, :width], frequencies * offset)
+        for start, weight in ((first, queries), (layer.inside + first, keys)):
+            layer.projections.weight[start : start + layer.head_width] = (weight @ back).to(layer.projections.weight)
+
+
+def _turned(maps: Tensor, angles: Tensor) -> Tensor:
+    """Maps (W, 2K) of sines and cosines that read from an angle what `maps` read from it plus one of the K `angles`."""
+    sines, cosines = maps.unflatten(1, (-1, 2)).unbind(2)
+    cos, sin = angles.cos().to(maps), angles.sin().to(maps)
+    return torch.stack([sines * cos - cosines * sin, sines * sin + cosines * cos], 2).flatten(1)
 
 
 class Undrawn(TorchFunctionMode):
