@@ -155,6 +155,16 @@ def stsb(language: str) -> Callable[[Path], Parts]:
     return read
 
 
+def alike(language: str) -> Callable[[Path], Parts]:
+    """Whether two sentences of STS-B mean the same, more or less: a mean judgement of 3 or more of 5."""
+    def read(data: Path) -> Parts:
+        rows = {part: [json.loads(row) for row in some] for part, some in stsb(language)(data).items()}
+        return {part: [line(**row | {"label": "alike" if row["label"] >= 3 else "different"}) for row in some]
+                for part, some in rows.items()}  # fmt: skip
+
+    return read
+
+
 def supersenses(data: Path) -> Parts:
     """Nouns of Open English WordNet, and in which of its files of nouns they have a sense."""
     found: dict[str, set[str]] = {}
@@ -333,6 +343,7 @@ SETS: dict[str, tuple[str, Callable[[Path], Parts]]] = {
     "polarity": ("jsonl", polarity), "subjectivity": ("jsonl", subjectivity), "clinc150": ("jsonl", clinc150),
     "chnsenticorp": ("jsonl", chnsenticorp),
     "rte": ("jsonl", rte), "pawsx_en": ("jsonl", pawsx("en")), "pawsx_zh": ("jsonl", pawsx("zh")),
+    "alike_en": ("jsonl", alike("en")), "alike_zh": ("jsonl", alike("zh")),
     "stsb_en": ("jsonl", stsb("en")), "stsb_zh": ("jsonl", stsb("zh")), "supersenses": ("jsonl", supersenses),
     "weibo_several": ("jsonl", weibo_several), "copa": ("jsonl", copa), "wnut": ("conll", wnut), "weibo": ("conll", weibo),
     "ewt": ("conllu", _EWT), "gsd": ("conllu", _GSD), "fewrel": ("jsonl", fewrel), "weibo_kinds": ("jsonl", weibo_kinds),

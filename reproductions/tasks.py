@@ -77,6 +77,10 @@ CASES: dict[str, Case] = {
     "rte": Case("pair_classification", "RTE", _MODEL, (1000, 150, 277), ("accuracy",), read(2, 16, peak(1e-4))),
     "pawsx_zh": Case("pair_classification", "PAWS-X, Chinese", _ZH, (1700, 200, 600), ("accuracy",), read(4)),
     "pawsx_en": Case("pair_classification", "PAWS-X, English", _MODEL, (800, 100, 400), ("accuracy",), read(2, 16, peak(2e-4))),
+    "alike_en": Case("pair_classification", "STS-B, judged 3 or more of 5", _MODEL, (1000, 300, 500), ("accuracy",), read(3)),
+    "alike_zh": Case(
+        "pair_classification", "STS-B, judged 3 or more of 5, Chinese", _ZH, (2500, 200, 600), ("accuracy",), read(4)
+    ),
     "stsb_zh": Case(
         "regression", "STS-B, Chinese, pairs", _ZH, (2500, 200, 600), ("pearson", "spearman", "mse"), read(4, 16, _PAIR)
     ),

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Mapping
 from cloze.assembly.change import Change, Facts
 from cloze.assembly.fit_words import fit_words, learns_words, least_counts
 from cloze.assembly.parts import class_of
-from cloze.assembly.peaks import WORDS, network_kind, peak_law
+from cloze.assembly.peaks import WORDS, network_kind, offsets_of, peak_law
 from cloze.assembly.recipe import PartSpec, Recipe
 
 BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million tokens, and how they grow
@@ -164,7 +164,8 @@ def _rate(recipe: Recipe, updates: float, *, continued: bool) -> Iterator[Change
     path, given = f"training.rate.{rate.name}", rate.arguments
     exported = recipe.exported.part
     assert exported is not None  # `fits` has seen to it
-    kind = network_kind(exported, offsets=_offsets(recipe, exported) != [])
+    kind = network_kind(exported)
+    kind = "offsets" if kind == "post" and _offsets(recipe, exported) else kind
     law = peak_law(optimizer.name, kind)
     widest = max(part.arguments.get("width") or 1 for part in _parts(recipe))
     peak = None if law is None else law.at(widest)
@@ -242,7 +243,7 @@ def _first_weights(recipe: Recipe) -> Iterator[Change]:
             yield Change(f"networks.{name}.initial.std", STD, here, f"{STD} is for a width of {STD_WIDTH}")
         if network.part is not None and (offsets := _offsets(recipe, network.part)):
             why = "randomly drawn heads take long to find the neighbours of a mask"
-            yield Change(f"networks.{name}.initial.offsets", _stated_offsets(network.part), offsets, why)
+            yield Change(f"networks.{name}.initial.offsets", offsets_of(network.part), offsets, why)
 
 
 def _offsets(recipe: Recipe, part: PartSpec) -> list[int]:
@@ -252,12 +253,7 @@ def _offsets(recipe: Recipe, part: PartSpec) -> list[int]:
     learned = isinstance(positions, PartSpec) and positions.name == "learned"
     drawn = isinstance(initial, PartSpec) and initial.name in ("normal", "truncated")
     whole = part.name == "transformer" and all(entry.order == "open" for entry in recipe.entries.values())
-    return _stated_offsets(part) or (OFFSETS if learned and drawn and whole else [])
-
-
-def _stated_offsets(part: PartSpec) -> list[int]:
-    initial = part.arguments.get("initial")
-    return list(initial.arguments.get("offsets") or ()) if isinstance(initial, PartSpec) else []
+    return offsets_of(part) or (OFFSETS if learned and drawn and whole else [])
 
 
 def _parts(recipe: Recipe) -> list[PartSpec]:

@@ -53,17 +53,20 @@ PEAKS: tuple[PeakLaw, ...] = (
 )
 
 
-def network_kind(part: PartSpec, *, offsets: bool = False) -> NetworkKind:
-    """The kind of a network: recurrent, or by the place of its norms (post-norm if it does not state one).
-
-    `offsets`: its heads begin at offsets.
-    """
+def network_kind(part: PartSpec) -> NetworkKind:
+    """The kind of a network: recurrent, or by the place of its norms (post-norm if it does not state one) and its first heads."""
     if class_of("network", part.name).stack == "recurrent":
         return "recurrent"
     norm = part.arguments.get("norm")
     if isinstance(norm, PartSpec) and norm.name == "pre":
         return "pre"
-    return "offsets" if offsets else "post"
+    return "offsets" if offsets_of(part) else "post"
+
+
+def offsets_of(part: PartSpec) -> list[int]:
+    """The offsets that the heads of a network begin at, if it states some."""
+    initial = part.arguments.get("initial")
+    return list(initial.arguments.get("offsets") or ()) if isinstance(initial, PartSpec) else []
 
 
 def peak_law(optimizer: str, network: NetworkKind) -> PeakLaw | None:

@@ -20,7 +20,7 @@ from cloze.networks.blocks.buckets import Bias, Buckets
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings, add_positions, position_table, residual_dtype
 from cloze.networks.blocks.feed_forward import FeedForward, GatedFeedForward
-from cloze.networks.blocks.initial import draw, initialise, initialise_apart
+from cloze.networks.blocks.initial import attend_to_offsets, draw, initialise, initialise_apart
 from cloze.networks.blocks.layer import Layer, Source
 from cloze.networks.blocks.locked import LockedDropout
 from cloze.networks.blocks.norm import make_norm
@@ -222,6 +222,11 @@ class EncoderDecoder(Network):
         stacks = (self.encoder, self.decoder)
         inward = [[_inward(layer) for layer in stack.layers] for stack in stacks]
         initialise_apart(self.initial, [stack.positions for stack in stacks], inward)
+        tables = [self.embeddings.tokens.weight * self.embeddings.scale, *(one.weight for one in self.embeddings.inputs.values())]
+        attend_to_offsets(
+            self.initial.offsets, self.encoder.positions, tables, self.encoder.layers,
+            normed=self.encoder.embedding_norm is not None,
+        )
 
     def forward(
         self, *, want: frozenset[str], tokens: Tensor, decoder: TokenSequence | None = None, order: AnyOrder = "open",

@@ -133,18 +133,12 @@ class Transformer(Network):
         if not isinstance(self.initial, choices.Uniform):
             inward = [[layer.attention.out.weight, layer.outer.weight] for layer in self.layers]
             initialise_apart(self.initial, [self.embeddings.positions], [inward])
-            self._attend_to_offsets(self.initial.offsets)
-
-    def _attend_to_offsets(self, offsets: Sequence[int]) -> None:
-        """All layers begin so, if positions are learned; the first one only if it or the embeddings have a norm before it."""
-        tables = self.embeddings
-        if not isinstance(tables.positions, nn.Embedding):
-            return
-        normed = self.layers if tables.norm is not None or self.layers[0].place.pre else self.layers[1:]
-        added = (tables.tokens, tables.segments, *tables.inputs.values())
-        others = [one.weight for one in added if isinstance(one, nn.Embedding)]
-        project = None if self.project is None else self.project.weight
-        attend_to_offsets(offsets, tables.positions.weight, others, [layer.attention for layer in normed], project)
+            tables = self.embeddings
+            added = [one for one in (tables.tokens, tables.segments, *tables.inputs.values()) if isinstance(one, nn.Embedding)]
+            attend_to_offsets(
+                self.initial.offsets, tables.positions, [one.weight for one in added], self.layers,
+                normed=tables.norm is not None, project=None if self.project is None else self.project.weight,
+            )
 
     def forward(
         self, *, want: frozenset[str], tokens: Tensor, segments: Tensor | None = None, position_ids: Tensor | None = None,

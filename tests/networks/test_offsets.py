@@ -37,7 +37,8 @@ def attended(network: Transformer, first: int = 0) -> list[float]:
     ("changes", "least"),
     [
         ({}, 0.6), ({"segments": 0, "positions.max_length": 130}, 0.6), ({"initial.std": 0.05}, 0.4),
-        ({"heads": 4, "layers": 1}, 0.4), ({"embedding.width": 32}, 0.2), ({"norm": {"pre": {"embedding": False}}, "layers": 1, "heads": 4}, 0.4),
+        ({"heads": 4, "layers": 1}, 0.4),
+        ({"embedding.width": 32}, 0.2), ({"norm": {"pre": {"embedding": False}}, "layers": 1, "heads": 4}, 0.4),
     ],
     ids=["post-norm", "no segments", "wider weights", "four heads", "narrow embeddings", "pre-norm"],
 )  # fmt: skip

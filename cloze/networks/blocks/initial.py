@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from cloze.networks.choices import Normal, Truncated, Uniform
 
 if TYPE_CHECKING:
-    from cloze.networks.blocks.attention import Attention
+    from cloze.networks.blocks.layer import Layer
 
 
 def draw(weight: Tensor, law: Literal["truncated", "normal"], std: float) -> None:
@@ -74,19 +74,22 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 
 @torch.no_grad()
 def attend_to_offsets(
-    offsets: Sequence[int], positions: Tensor, others: Sequence[Tensor], attentions: Sequence[Attention],
+    offsets: Sequence[int], table: nn.Module | None, others: Sequence[Tensor], layers: Sequence[Layer], *, normed: bool,
     project: Tensor | None = None,
 ) -> None:
     """Let the score of each head be highest, before training, for the token at its offset, whatever the tokens are.
 
-    `positions` (P, E) is the table of positions; its vectors are added to those of the `others` (·, E), and their sum is normed.
+    `table` is that of learned positions; any other kind changes nothing. Its vectors (P, E) are added to those of the `others`
+    (·, E). `normed`: the sum is normed; if neither that nor the first layer has a norm, the first layer stays as it is.
+
     Position p becomes sin(w p) and cos(w p) for E/2 frequencies w that fill (0, π): two positions are then nearly orthogonal, and
     a shift by an offset is a rotation R. The keys of a head are G x and its queries G R x, where G has orthogonal rows. With
     `project` (D, E), x is read back through its transpose. Weights that are zero or have no values stay as they are.
     """
-    deviation = 0.0 if positions.is_meta else positions.square().mean().sqrt().item()
-    if not offsets or deviation == 0.0:
+    if not offsets or not isinstance(table, nn.Embedding) or table.weight.is_meta or not table.weight.any():
         return
+    positions = table.weight
+    deviation = positions.square().mean().sqrt().item()
     rows, pairs = positions.shape[0], positions.shape[1] // 2
     width, number = 2 * pairs, torch.arange(pairs, dtype=torch.float64)
     frequencies = math.pi * (number + number * GOLDEN % 1) / pairs  # evenly spaced ones would repeat after E positions
@@ -94,14 +97,15 @@ def attend_to_offsets(
     share = deviation**2 / (deviation**2 + sum(one.square().mean().item() for one in others))
     positions[:, :width] = torch.stack([angles.sin(), angles.cos()], -1).flatten(1).to(positions) * (math.sqrt(2) * deviation)
     back = torch.eye(positions.shape[1]) if project is None else project.T * (positions.shape[1] / project.square().sum())
-    heads = [(layer, head * layer.head_width) for layer in dict.fromkeys(attentions) for head in range(layer.heads)]
-    for (layer, first), offset in zip(heads, cycle(offsets), strict=False):
-        gain = math.sqrt(LEAD / (layer.head_width * share * layer.scale))
-        keys = nn.init.orthogonal_(torch.empty(layer.head_width, positions.shape[1]), gain)
+    attentions = dict.fromkeys(layer.attention for layer in layers[0 if normed or layers[0].place.pre else 1 :])
+    heads = [(attention, head * attention.head_width) for attention in attentions for head in range(attention.heads)]
+    for (attention, first), offset in zip(heads, cycle(offsets), strict=False):
+        gain = math.sqrt(LEAD / (attention.head_width * share * attention.scale))
+        keys = nn.init.orthogonal_(torch.empty(attention.head_width, positions.shape[1]), gain)
         queries = keys.clone()
         queries[:, :width] = _turned(keys[:, :width], frequencies * offset)
-        for start, weight in ((first, queries), (layer.inside + first, keys)):
-            layer.projections.weight[start : start + layer.head_width] = (weight @ back).to(layer.projections.weight)
+        for start, weight in ((first, queries), (attention.inside + first, keys)):
+            attention.projections.weight[start : start + attention.head_width] = (weight @ back).to(positions)
 
 
 def _turned(maps: Tensor, angles: Tensor) -> Tensor:
