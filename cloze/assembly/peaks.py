@@ -42,7 +42,7 @@ class PeakLaw(NamedTuple):
 PEAKS: tuple[PeakLaw, ...] = (
     PeakLaw(("adam",), "pre", 3e-3, -0.5, 0.05),
     PeakLaw(("adam",), "post", 1.2e-3, -1.0, 0.1),
-    PeakLaw(("adam",), "offsets", 2.4e-3, -1.0, 0.1),
+    PeakLaw(("adam",), "offsets", 2e-3, -2.0, 0.1),
     PeakLaw(("adam",), "recurrent", 5e-3, -0.5, 0.05),
     PeakLaw(("lamb",), "post", 6e-3, 0.0, 0.1),
     PeakLaw(("lamb",), "offsets", 6e-3, 0.0, 0.1),
