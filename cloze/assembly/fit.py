@@ -21,9 +21,10 @@ from collections.abc import Collection, Iterator, Mapping
 
 from cloze.assembly.change import Change, Facts
 from cloze.assembly.fit_words import fit_words, learns_words, least_counts
-from cloze.assembly.parts import class_of
+from cloze.assembly.parts import builder_of, class_of
 from cloze.assembly.peaks import WORDS, network_kind, offsets_of, peak_law
 from cloze.assembly.recipe import PartSpec, Recipe
+from cloze.registry import parameters
 
 BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million tokens, and how they grow
 LARGER = 2.0  # a batch so many times the fitted one leaves too few updates
@@ -251,9 +252,10 @@ def _offsets(recipe: Recipe, part: PartSpec) -> list[int]:
     every token sees the whole row. Left-to-right networks do not learn faster with offsets (docs/budgets.md)."""
     positions, initial = part.arguments.get("positions"), part.arguments.get("initial")
     learned = isinstance(positions, PartSpec) and positions.name == "learned"
-    drawn = isinstance(initial, PartSpec) and initial.name in ("normal", "truncated")
-    whole = part.name == "transformer" and all(entry.order == "open" for entry in recipe.entries.values())
-    return offsets_of(part) or (OFFSETS if learned and drawn and whole else [])
+    drawn = isinstance(initial, PartSpec) and "offsets" in parameters(builder_of("initial", initial.name))
+    whole = all(entry.order == "open" for entry in recipe.entries.values())
+    fits = class_of("network", part.name).fits_offsets and learned and drawn and whole
+    return offsets_of(part) or (OFFSETS if fits else [])
 
 
 def _parts(recipe: Recipe) -> list[PartSpec]:

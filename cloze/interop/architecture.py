@@ -228,12 +228,13 @@ class Architecture:
         return wrong + self.against(arguments)
 
     def _demanded(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The required value of every argument that the folder cannot express."""
+        """The required value of every argument that the folder cannot express; how weights began does not change a network."""
         covered = {setting.ours for setting in self.settings} | set(self.assumed) | set(self.fixed) | _JUDGED
         covered |= set(self.read(self.keys(arguments, self.orders[0])))
         plain, same_parts = flat({}, self.part), usual(arguments, self.part)
         known = {name: plain.get(name, value) if "." not in name else value for name, value in same_parts.items()}
-        others = {name: known.get(name) for name in arguments if name not in covered and (name in plain or "." in name)}
+        judged = [name for name in arguments if name not in covered and not name.startswith("initial.")]
+        others = {name: known.get(name) for name in judged if name in plain or "." in name}
         if "embedding.project" in others:
             others["embedding.project"] = _narrower(arguments)
         return {**others, **self.fixed}

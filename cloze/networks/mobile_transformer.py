@@ -208,6 +208,8 @@ class MobileTransformer(Network):
         super().__init__()
         if bottleneck.width % heads:
             raise RecipeError(f"mobile_transformer: a bottleneck of {bottleneck.width} is not a multiple of {heads} heads.")
+        if isinstance(initial, choices.Normal | choices.Truncated) and initial.offsets:
+            raise RecipeError("mobile_transformer: initial.offsets: its attention reads two states; leave it out.")
         self.width, self.vocab_size, self.heads, self.clock = width, vocab_size, heads, clock
         self.max_length, self.initial = positions.max_length, initial
         rates = choices.dropouts(dropout)

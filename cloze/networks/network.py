@@ -73,6 +73,7 @@ class Network(nn.Module, ABC):
     `carries`: it can continue from the state of the previous step (`carry`). `positions_state` is the state that is computed only
     at `positions`, if the caller gives them. `sizes` are the arguments of its named sizes, `inputs` the sizes of its tables of
     further ids. `stack` says what its layers are, for the laws that fit a recipe to a budget; None: no law was measured.
+    `fits_offsets`: a fitted network with learned positions begins with heads at offsets (`initial.offsets`).
     `grafts` are the parts of plainer networks whose checkpoints it may start from, as they have its tensors under its names;
     `fresh` are the modules that such a checkpoint may lack, each as a whole. `looks_up` are the paths of the arguments
     that name look-up tables which it reads whenever it is used, so that a checkpoint holds them. `unread` are linear maps that
@@ -92,6 +93,7 @@ class Network(nn.Module, ABC):
     unread: tuple[str, ...] = ()
     positions_state: ClassVar[str] = "hidden"
     stack: ClassVar[StackKind | None] = None
+    fits_offsets: ClassVar[bool] = False
     of_words: ClassVar[bool] = False
     writes: str | None = None
     summary_of: ClassVar[Summary] = "first"

@@ -60,7 +60,7 @@ class Transformer(Network):
     (2, 5, 8)
     """
 
-    stack = "attention"
+    stack, fits_offsets = "attention", True
     fresh: ClassVar[tuple[str, ...]] = ("embeddings.inputs", "embeddings.senses")
     looks_up: ClassVar[tuple[str, ...]] = ("embedding.senses",)
     sizes = named_sizes(
