@@ -88,7 +88,8 @@ def points(runs: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, Point]]:
         for name, loss in losses.items():
             known = baselines.get(name) or replaced(run.get("metrics") or {}, name)
             values = tuple(value for value in run.get("set", ()) if "*" not in value)
-            found = kind_and_size(run["recipe"], run["size"], values, vocabulary, name) if known and vocabulary else None
+            begun = tuple(value for value in run.get("fitted") or () if ".initial.offsets=" in value)
+            found = kind_and_size(run["recipe"], run["size"], begun, values, vocabulary, name) if known and vocabulary else None
             if known is None or found is None:
                 continue
             kind, parameters = found
@@ -109,8 +110,13 @@ def replaced(metrics: dict[str, float], name: str) -> dict[str, float] | None:
 
 
 @cache
-def kind_and_size(recipe: str, size: str, values: tuple[str, ...], vocab: int, name: str) -> tuple[Any, float] | None:
-    """The kind of an objective of a recipe, and the parameters of its network without tables; None where no law is about it."""
+def kind_and_size(
+    recipe: str, size: str, begun: tuple[str, ...], values: tuple[str, ...], vocab: int, name: str
+) -> tuple[Any, float] | None:
+    """The kind of an objective of a recipe, and the parameters of its network without tables; None where no law is about it.
+
+    `begun` are values of how its weights begin, which make it no other system.
+    """
     from cloze.assembly.baselines import label_of
     from cloze.assembly.build import build_step
     from cloze.assembly.expected import kind_of
@@ -119,8 +125,8 @@ def kind_and_size(recipe: str, size: str, values: tuple[str, ...], vocab: int, n
     from cloze.errors import ClozeError
 
     try:
-        stands = load_recipe(recipe, size=size)
-        loaded = load_recipe(recipe, size=size, overrides=[renamed(value) for value in values])
+        stands = load_recipe(recipe, size=size, overrides=list(begun))
+        loaded = load_recipe(recipe, size=size, overrides=[*begun, *map(renamed, values)])
     except ClozeError:
         return None
     if loaded.networks != stands.networks or loaded.entries != stands.entries:  # another system than the recipe's
