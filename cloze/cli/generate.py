@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cloze.cli.with_files import WithFiles
+from cloze.errors import UserError
 
 
 def command(
@@ -21,13 +22,26 @@ def command(
     temperature: Annotated[float, typer.Option(min=0.0, help="0 always takes the most probable token.")] = 1.0,
     top_k: Annotated[int | None, typer.Option(min=1, help="Sample from this many of the most probable tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Sample from the fewest tokens with this total probability.")] = None,
+    min_p: Annotated[
+        float | None, typer.Option(help="Sample from tokens at least this many times as probable as the most probable one.")
+    ] = None,
+    typical_p: Annotated[
+        float | None, typer.Option(help="Sample from the tokens with this total probability that are nearest to the entropy.")
+    ] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="The same as --temperature 0.")] = False,
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams instead of sampling.")] = None,
     length_penalty: Annotated[float, typer.Option(help="For beam search: above 0 favours long texts.")] = 1.0,
     early: Annotated[bool, typer.Option("--early", help="Stop a beam search as soon as every beam has ended.")] = False,
     no_repeat: Annotated[int, typer.Option(min=0, help="Repeat no sequence of this many tokens; 0: no limit.")] = 0,
+    repetition_penalty: Annotated[
+        float, typer.Option(help="Above 1: tokens that were read or written before become less probable.")
+    ] = 1.0,
     min_tokens: Annotated[int, typer.Option(min=0, help="Generate at least this many new tokens.")] = 0,
-    count: Annotated[int, typer.Option(min=1, help="Continuations per prompt.")] = 1,
+    ban: Annotated[list[str] | None, typer.Option(help="A word that is never written; may be given several times.")] = None,
+    first: Annotated[str | None, typer.Option(help="The token that is written first.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End a text behind this string; may be given several times.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="Continuations per prompt; with --beams the best ones.")] = 1,
+    stream: Annotated[bool, typer.Option("--stream", help="Print the text of one prompt while it is written.")] = False,
     seed: Annotated[int, typer.Option(help="Random seed: equal seeds give equal texts.")] = 0,
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
@@ -38,24 +52,32 @@ def command(
     from cloze.decoding.texts import gather
 
     given = gather(prompts or [], file, field=field) if prompts or file else [""]
-    given = [prompt for prompt in given for _ in range(count)]
+    given = [prompt for prompt in given for _ in range(1 if beams else count)]
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.generation import generate
+    from cloze.decoding.options import WritingOptions, parts_of
     from cloze.decoding.progress import Progress
     from cloze.decoding.ready import to_generate
-    from cloze.decoding.sampling import Sampling
-    from cloze.decoding.search import Beams, Limits
     from cloze.decoding.sequence import answers
+    from cloze.decoding.streaming import Streamed
 
-    sampling = Sampling(0.0 if greedy else temperature, top_k, top_p)
     reader, head, _ = to_generate(load_checkpoint(checkpoint, device), language=language)
-    search = None if beams is None else Beams(beams, length_penalty, early)
-    limits = Limits(min_tokens, no_repeat) if min_tokens or no_repeat else None
+    options = WritingOptions(
+        temperature=0.0 if greedy else temperature, top_k=top_k, top_p=top_p, min_p=min_p, typical_p=typical_p, beams=beams,
+        best=count if beams else 1, length_penalty=length_penalty, early=early, no_repeat=no_repeat, min_tokens=min_tokens,
+        repetition_penalty=repetition_penalty, ban=ban or [], first=first, stop=stop or [],
+    )
+    how = parts_of(reader, options)
+    if stream:
+        if len(given) != 1 or beams or as_json:
+            raise UserError("--stream shows one text while it is drawn: give one prompt, without --count, --beams and --json.")
+        shown = Streamed(reader, given[0], stop=stop or [])
+        generate(reader, head, given, tokens=tokens, seed=seed, told=shown, **how)
+        shown.close()
+        return
     with Progress(len(given), "texts") as progress:
-        made = generate(
-            reader, head, given, tokens=tokens, sampling=sampling, beams=search, limits=limits, seed=seed, report=progress
-        )
+        made = generate(reader, head, given, tokens=tokens, seed=seed, report=progress, **how)
     for number, one in enumerate(made):
         if as_json:
             import json

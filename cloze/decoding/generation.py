@@ -21,7 +21,7 @@ from cloze.decoding.sequence import Manner, answer_text, answers, extend, first_
 from cloze.errors import UserError
 from cloze.rng import Draw, row_keys
 
-Stopped = Literal["end", "count", "max_length"]
+Stopped = Literal["end", "count", "max_length", "stop"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Generated:
         prompt: What the model read.
         text: What it generated.
         ids: The token ids of the text.
-        stopped: Why it ends: the end token, the number of tokens, or the limit of the network.
+        stopped: Why it ends: the end token, the number of tokens, the limit of the network, or a stop string.
         score: The log-probability of a beam search, divided by the length penalty.
     """
 
@@ -52,6 +52,8 @@ def generate(
     sampling: Sampling | None = None,
     beams: Beams | None = None,
     limits: Limits | None = None,
+    stop: Sequence[str] = (),
+    told: Callable[[list[int]], None] | None = None,
     seed: int = 0,
     rows: int = 32,
     cache: bool = True,
@@ -60,7 +62,9 @@ def generate(
     """Up to `tokens` new tokens for every prompt; an empty prompt starts at the beginning of a text.
 
     An encoder-decoder reads the prompt and writes an answer, and so does a network that reads from source to target; others
-    continue it. With `beams` the best of a beam search is taken instead of a drawn one; `limits` are obeyed either way.
+    continue it. With `beams` the best texts of a beam search are taken instead of a drawn one, `beams.best` for each prompt;
+    `limits` are obeyed either way. A drawn text ends behind the first of the strings `stop`; `told` gets the next token of each
+    row as soon as it is drawn.
 
     Random numbers are addressed by (seed, number of the prompt, number of the token), so a continuation does not depend
     on the batch it was made in. A row stops at the end token [EOS], which is not part of the text. A prompt that fills
@@ -69,11 +73,17 @@ def generate(
     if tokens < 1:
         raise UserError(f"{tokens} tokens: expected at least 1.")
     refuse_marks(reader, "generation")
-    if answers(reader) or beams is not None or limits is not None:
+    if beams is not None and stop:
+        raise UserError("stop strings end a text that is drawn; leave out the beams, or the stop strings.")
+    if answers(reader) or beams is not None or limits is not None or stop or told is not None:
         write = _answer if answers(reader) else extend
-        manner = Manner(tokens, sampling or Sampling(), beams, limits or Limits(), seed, rows, report)
+        stops = (lambda ids: _end_of(reader.tokenizer.decode(list(ids)), stop) is not None) if stop else None
+        manner = Manner(tokens, sampling or Sampling(), beams, limits or Limits(), seed, rows, report, stops, told)
         written = write(reader, head, prompts, manner)
-        return [_as_generated(reader, prompt, one, tokens) for prompt, one in zip(prompts, written, strict=True)]
+        return [
+            _as_generated(reader, prompt, one, tokens, stop)
+            for prompt, best in zip(prompts, written, strict=True) for one in (best, *best.others)
+        ]  # fmt: skip
     starts = [first_ids(reader, prompt) for prompt in prompts]
     made: dict[int, tuple[list[int], Stopped]] = {}
     for index in by_length([len(start) for start in starts], rows=rows):
@@ -97,13 +107,19 @@ def _answer(reader: Reader, head: Any, texts: Sequence[str], manner: Manner) -> 
     return form.write(head, [form.source(one, room=manner.tokens) for one in ids], manner)
 
 
-def _as_generated(reader: Reader, prompt: str, one: Written, tokens: int) -> Generated:
+def _as_generated(reader: Reader, prompt: str, one: Written, tokens: int, stop: Sequence[str]) -> Generated:
     stopped: Stopped = "end" if one.ended else "count" if len(one.ids) == tokens else "max_length"
     if answers(reader):
         text = answer_text(reader, one.ids)
     else:
         text = _continuation(reader, first_ids(reader, prompt), prompt, list(one.ids))
-    return Generated(prompt, text, one.ids, stopped, one.score)
+    end = _end_of(text, stop)
+    return Generated(prompt, text[:end], one.ids, stopped if end is None else "stop", one.score)
+
+
+def _end_of(text: str, stop: Sequence[str]) -> int | None:
+    """The place behind the stop string that comes first; None if there is none."""
+    return min(((place, place + len(one)) for one in stop if (place := text.find(one)) >= 0), default=(0, None))[1]
 
 
 def _continuation(reader: Reader, start: Ids, prompt: str, ids: list[int]) -> str:

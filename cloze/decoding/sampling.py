@@ -1,4 +1,4 @@
-"""Choose the next token: greedy, temperature, top-k, top-p; random numbers come from outside."""
+"""Choose the next token: greedy, temperature, top-k, top-p, min-p, typical-p; random numbers come from outside."""
 
 from __future__ import annotations
 
@@ -14,23 +14,30 @@ from cloze.errors import UserError
 class Sampling:
     """How the next token is drawn.
 
-    `temperature` 0 takes the most probable token. Otherwise scores are divided by it, then only the `top_k` most probable
-    tokens are kept, then the smallest set of them whose probability reaches `top_p`, the token that crosses included
-    (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020, §3.1).
-    Differs: GPT-2's own code leaves out the token that crosses.
+    `temperature` 0 takes the most probable token. Otherwise scores are divided by it, and each of the following, in this order,
+    keeps some of the tokens that are left, whose probabilities are then scaled to sum to 1: the `top_k` most probable; the fewest
+    whose probability reaches `top_p`, the token that crosses included (Holtzman et al., "The Curious Case of Neural Text
+    Degeneration", 2020, §3.1); those at least `min_p` times as probable as the most probable one (Nguyen et al., "Turning Up the
+    Heat: Min-p Sampling", 2024); the fewest with probability `typical_p` whose information is nearest to the entropy (Meister et
+    al., "Locally Typical Sampling", 2022).
+    Differs: GPT-2's own code leaves out the token that crosses `top_p`.
     """
 
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.temperature < float("inf"):
             raise UserError(f"temperature {self.temperature}: expected 0 (always the most probable token) or more.")
         if self.top_k is not None and self.top_k < 1:
             raise UserError(f"top-k {self.top_k}: expected at least 1.")
-        if self.top_p is not None and not 0.0 < self.top_p <= 1.0:
-            raise UserError(f"top-p {self.top_p}: expected a probability above 0 and up to 1.")
+        for name in ("top_p", "min_p", "typical_p"):
+            share = getattr(self, name)
+            if share is not None and not 0.0 < share <= 1.0:
+                raise UserError(f"{name.replace('_', '-')} {share}: expected a probability above 0 and up to 1.")
 
     @property
     def greedy(self) -> bool:
@@ -41,14 +48,33 @@ class Sampling:
         """One token per row (B,) from scores (B, V); `uniform` (B,) are the rows' random numbers in [0, 1)."""
         if self.greedy:
             return scores.argmax(-1)
-        kept = scores.shape[-1] if self.top_k is None else min(self.top_k, scores.shape[-1])
-        best = (scores.double() / self.temperature).topk(kept, dim=-1)  # descending, so the nucleus is a prefix
-        cumulative = best.values.softmax(-1).cumsum(-1)
-        if self.top_p is None:
-            mass = cumulative[:, -1]
-        else:
-            last = (cumulative < self.top_p).sum(-1).clamp(max=kept - 1)
-            mass = cumulative.gather(-1, last[:, None])[:, 0]
-        point = (uniform.double() * mass)[:, None]
-        rank = torch.searchsorted(cumulative, point, right=True).clamp(max=kept - 1)
-        return best.indices.gather(-1, rank)[:, 0]
+        probabilities, ids = self.kept(scores)
+        cumulative = probabilities.cumsum(-1)
+        point = (uniform.double() * cumulative[:, -1])[:, None]
+        rank = torch.searchsorted(cumulative, point, right=True)
+        last = probabilities.shape[1] - 1 - (probabilities > 0).flip(-1).int().argmax(-1)  # rounding may point behind it
+        return ids.gather(-1, rank.minimum(last[:, None]))[:, 0]
+
+    def kept(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """The probabilities (B, K) of the tokens that may be drawn, the most probable first, and their ids; 0 where left out."""
+        count = scores.shape[-1] if self.top_k is None else min(self.top_k, scores.shape[-1])
+        best = (scores.double() / self.temperature).topk(count, dim=-1)
+        found = best.values.softmax(-1)
+        if self.top_p is not None:
+            found = _only(found, found.cumsum(-1) - found < self.top_p)
+        if self.min_p is not None:
+            found = _only(found, found >= self.min_p * found[:, :1])
+        if self.typical_p is not None:
+            information = -found.log()
+            entropy = (found * information.nan_to_num(posinf=0.0)).sum(-1, keepdim=True)
+            order = (information - entropy).abs().argsort(dim=-1, stable=True)
+            ordered = found.gather(-1, order)
+            near = ordered.cumsum(-1) - ordered < self.typical_p
+            found = _only(found, torch.zeros_like(near).scatter(-1, order, near))
+        return found, best.indices
+
+
+def _only(probabilities: Tensor, which: Tensor) -> Tensor:
+    """The probabilities (B, K) of `which` tokens, as a whole; 0 for the others."""
+    left = probabilities * which
+    return left / left.sum(-1, keepdim=True)

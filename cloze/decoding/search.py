@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -29,37 +30,69 @@ class Writer(Protocol):
 
 
 class Written(NamedTuple):
-    """What was written after a start, without the end token; whether it ended; the score of a beam search."""
+    """What was written after a start, without the end token; whether it ended; the score of a beam search, and its next best
+    texts."""
 
     ids: tuple[int, ...]
     ended: bool
     score: float | None = None
+    others: tuple[Written, ...] = ()
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What may not be written: the end before `min_tokens` new tokens, an n-gram of `no_repeat` tokens twice (0: free)."""
+    """What may not be written, or is made less probable.
+
+    The end does not come before `min_tokens` new tokens. No n-gram of `no_repeat` tokens occurs twice (0: no limit), and none of
+    the sequences of ids `banned` occurs. `first` is the first new token. Scores of tokens that were read or written before are
+    divided by `repetition_penalty` if they are positive and multiplied by it if they are negative (Keskar et al., "CTRL", 2019,
+    §4.1; 1: no penalty). Differs: CTRL's paper divides negative scores too; this is what its code and transformers do.
+    """
 
     min_tokens: int = 0
     no_repeat: int = 0
+    repetition_penalty: float = 1.0
+    banned: tuple[tuple[int, ...], ...] = ()
+    first: int | None = None
 
     def __post_init__(self) -> None:
         if self.min_tokens < 0 or self.no_repeat < 0:
             raise UserError(f"min-tokens {self.min_tokens}, no-repeat {self.no_repeat}: expected 0 or more.")
+        if not 0.0 < self.repetition_penalty < float("inf"):
+            raise UserError(f"repetition-penalty {self.repetition_penalty}: expected a number above 0; 1 is no penalty.")
 
     def apply(self, scores: Tensor, tokens: Tensor, *, start: int, end: int) -> Tensor:
-        """Scores (R, V) behind tokens (R, L), of which `start` were given, without what is not allowed."""
+        """Scores (R, V) behind tokens (R, L), of which `start` were given, under these limits; `first` has a score of 0."""
+        if self.first is not None and tokens.shape[1] == start:
+            only = torch.tensor([self.first], device=scores.device)
+            return torch.full_like(scores, -torch.inf).index_fill(1, only, 0.0)
+        if self.repetition_penalty != 1.0:
+            known = scores.gather(1, tokens)
+            known = torch.where(known < 0, known * self.repetition_penalty, known / self.repetition_penalty)
+            scores = scores.scatter(1, tokens, known)
+        refused = [scores.new_zeros(scores.shape, dtype=torch.bool)]
         if tokens.shape[1] - start < self.min_tokens and end >= 0:
-            scores = scores.index_fill(1, torch.tensor([end], device=scores.device), -torch.inf)
+            refused[0][:, end] = True
+        refused += [_last(gram, tokens, scores.shape[1]) for gram in self.banned if len(gram) <= tokens.shape[1] + 1]
         size, length = self.no_repeat, tokens.shape[1]
-        if not size or length < size:
-            return scores
-        grams = tokens.unfold(1, size, 1)
-        again = (grams[..., :-1] == tokens[:, None, length - size + 1 :]).all(-1)
-        width = scores.shape[1]
-        banned = torch.zeros(len(scores), width + 1, dtype=torch.bool, device=scores.device)
-        banned.scatter_(1, torch.where(again, grams[..., -1], width), True)
-        return scores.masked_fill(banned[:, :width], -torch.inf)
+        if size and length >= size:
+            grams = tokens.unfold(1, size, 1)
+            again = (grams[..., :-1] == tokens[:, None, length - size + 1 :]).all(-1)
+            refused.append(_marked(torch.where(again, grams[..., -1], scores.shape[1]), scores.shape[1]))
+        return scores.masked_fill(torch.stack(refused).any(0), -torch.inf)
+
+
+def _last(gram: tuple[int, ...], tokens: Tensor, width: int) -> Tensor:
+    """(R, V): the last id of `gram`, in the rows of tokens (R, L) that end with the ids before it."""
+    *before, last = gram
+    follows = (tokens[:, tokens.shape[1] - len(before) :] == tokens.new_tensor(before)).all(1)
+    return _marked(torch.where(follows, last, width)[:, None], width)
+
+
+def _marked(ids: Tensor, width: int) -> Tensor:
+    """(R, V): true at the ids (R, N); an id of `width` marks nothing."""
+    marks = torch.zeros(len(ids), width + 1, dtype=torch.bool, device=ids.device)
+    return marks.scatter_(1, ids, True)[:, :width]
 
 
 @dataclass(frozen=True)
@@ -67,33 +100,47 @@ class Beams:
     """Beam search as transformers 5 does it.
 
     A finished sequence has its summed log probability divided by its number of new tokens, the end included, to the power
-    `length_penalty`. `early`: false stops when the best running sequence, at its present length, cannot beat the worst that
-    is kept; true as soon as `count` have ended; `never` only when no running sequence can win at any length.
+    `length_penalty`. The `best` of them are returned. `early`: false stops when the best running sequence, at its present
+    length, cannot beat the worst that is kept; true as soon as `count` have ended; `never` only when no running sequence can win
+    at any length.
     """
 
     count: int = 4
     length_penalty: float = 1.0
     early: bool | Literal["never"] = False
+    best: int = 1
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= _MOST:
             raise UserError(f"beams {self.count}: expected 1 to {_MOST:,}.")
+        if not 1 <= self.best <= self.count:
+            raise UserError(f"{self.best} texts of {self.count} beams: expected at most as many texts as beams.")
 
 
 def sample(
-    writer: Writer, tokens: Tensor, *, new: int, end: int, sampling: Sampling, uniform: Tensor, limits: Limits
+    writer: Writer, tokens: Tensor, *, new: int, end: int, sampling: Sampling, uniform: Tensor, limits: Limits,
+    stops: Callable[[Sequence[int]], bool] | None = None, told: Callable[[list[int]], None] | None = None,
 ) -> list[Written]:
-    """Up to `new` tokens behind tokens (R, L), drawn with the rows' random numbers `uniform` (R, new)."""
+    """Up to `new` tokens behind tokens (R, L), drawn with the rows' random numbers `uniform` (R, new).
+
+    A row also ends where `stops` is true of its new tokens. `told` gets the next token of each row as soon as it is chosen.
+    """
     start = tokens.shape[1]
     ended = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
+    lengths = [new] * len(tokens)
     for number in range(new):
         scores = limits.apply(writer.scores(tokens), tokens, start=start, end=end)
         chosen = torch.where(ended, max(end, 0), sampling.choose(scores, uniform[:, number]))
         tokens = torch.cat([tokens, chosen[:, None]], dim=1)
         ended = ended | (chosen == end)
+        if told is not None:
+            told(chosen.tolist())
+        for row, ids in enumerate(tokens[:, start:].tolist() if stops is not None else ()):
+            if stops is not None and not ended[row] and stops(ids):
+                ended[row], lengths[row] = True, number + 1
         if bool(ended.all()):
             break
-    return [_cut(row[start:], end) for row in tokens.tolist()]
+    return [_cut(row[start : start + length], end) for row, length in zip(tokens.tolist(), lengths, strict=True)]
 
 
 def _cut(ids: list[int], end: int, score: float | None = None) -> Written:
@@ -104,7 +151,7 @@ def _cut(ids: list[int], end: int, score: float | None = None) -> Written:
 def beam_search(
     writer: Writer, tokens: Tensor, *, new: int, end: int, beams: Beams, limits: Limits
 ) -> list[Written]:
-    """The best continuation of each of tokens (R, L) by up to `new` tokens."""
+    """The best continuation of each of tokens (R, L) by up to `new` tokens, and the next best ones as its `others`."""
     search = _Search(tokens, new, end, beams)
     first = writer.scores(tokens).float().log_softmax(-1)
     rows = torch.arange(len(tokens), device=tokens.device).repeat_interleave(beams.count)
@@ -181,11 +228,12 @@ class _Search:
         self.over = all_stop or full or not bool(self.open.any())
 
     def best(self) -> list[Written]:
-        """The best ended sequence of each row."""
-        return [
-            _cut(ids[self.start :], self.end, worth)
-            for ids, worth in zip(self.kept[:, 0].tolist(), self.worth[:, 0].tolist(), strict=True)
-        ]
+        """The best ended sequence of each row, with the others that are wanted."""
+        found, several = [], self.beams.best
+        for ids, worth in zip(self.kept.tolist(), self.worth.tolist(), strict=True):
+            first, *others = (_cut(one[self.start :], self.end, value) for one, value in zip(ids[:several], worth, strict=False))
+            found.append(first._replace(others=tuple(others)))
+        return found
 
 
 def _rows(x: Tensor, index: Tensor) -> Tensor:

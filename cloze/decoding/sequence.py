@@ -27,7 +27,8 @@ _STARTS = ("[EOS]", "[SEP]")
 class Manner:
     """How to write: up to `tokens` each, by `beams` or else by `sampling`, `rows` at a time; `report` gets the rows done.
 
-    Random numbers are addressed by `seed`, the number of the text and of the token.
+    Random numbers are addressed by `seed`, the number of the text and of the token. A text that is drawn also ends where `stops`
+    is true of its tokens. `told` gets the next token of every row of a batch as soon as it is chosen.
     """
 
     tokens: int
@@ -37,6 +38,8 @@ class Manner:
     seed: int = 0
     rows: int = 32
     report: Callable[[int], None] = lambda done: None
+    stops: Callable[[Sequence[int]], bool] | None = None
+    told: Callable[[list[int]], None] | None = None
 
     def room(self, reader: Reader, taken: int) -> int:
         """How many tokens can follow `taken` ones."""
@@ -146,4 +149,7 @@ def write(
         return beam_search(writer, first, new=room, end=end, beams=manner.beams, limits=manner.limits)
     uniform = Draw(row_keys(manner.seed, "generate", items=np.asarray(index, np.int64))).uniform("token", max(1, room))
     numbers = torch.from_numpy(uniform).to(first.device)
-    return sample(writer, first, new=room, end=end, sampling=manner.sampling, uniform=numbers, limits=manner.limits)
+    return sample(
+        writer, first, new=room, end=end, sampling=manner.sampling, uniform=numbers, limits=manner.limits, stops=manner.stops,
+        told=manner.told,
+    )

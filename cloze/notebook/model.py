@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,10 @@ from cloze.decoding.embedding import Pooling, embed
 from cloze.decoding.filling import Filled, fill
 from cloze.decoding.generation import Generated, generate
 from cloze.decoding.neighbours import Method, Neighbour, analogy, neighbours
+from cloze.decoding.options import WritingOptions, parts_of
 from cloze.decoding.reader import Reader
 from cloze.decoding.ready import to_fill, to_generate, to_score
-from cloze.decoding.sampling import Sampling
 from cloze.decoding.scoring import Score, score
-from cloze.decoding.search import Beams, Limits
 from cloze.decoding.windows import Windows
 from cloze.errors import CheckpointError, ClozeError, UserError
 from cloze.interop.vectors import Vectors, open_vectors
@@ -147,48 +146,45 @@ class Model:
 
     @overload
     def generate(  # type: ignore[overload-overlap]
-        self, texts: str = "", *, tokens: int = 64, temperature: float = 1.0, top_k: int | None = None,
-        top_p: float | None = None, beams: int | None = None, length_penalty: float = 1.0, no_repeat: int = 0,
-        min_tokens: int = 0, seed: int = 0, language: str | None = None, batch: int = 32,
+        self, texts: str = "", *, tokens: int = 64, seed: int = 0, language: str | None = None, batch: int = 32,
+        **options: Unpack[WritingOptions],
     ) -> Generated: ...
     @overload
     def generate(
-        self, texts: Texts, *, tokens: int = 64, temperature: float = 1.0, top_k: int | None = None,
-        top_p: float | None = None, beams: int | None = None, length_penalty: float = 1.0, no_repeat: int = 0,
-        min_tokens: int = 0, seed: int = 0, language: str | None = None, batch: int = 32,
+        self, texts: Texts, *, tokens: int = 64, seed: int = 0, language: str | None = None, batch: int = 32,
+        **options: Unpack[WritingOptions],
     ) -> list[Generated]: ...
     def generate(
-        self, texts: str | Texts = "", *, tokens: int = 64, temperature: float = 1.0, top_k: int | None = None,
-        top_p: float | None = None, beams: int | None = None, length_penalty: float = 1.0, no_repeat: int = 0,
-        min_tokens: int = 0, seed: int = 0, language: str | None = None, batch: int = 32,
+        self, texts: str | Texts = "", *, tokens: int = 64, seed: int = 0, language: str | None = None, batch: int = 32,
+        **options: Unpack[WritingOptions],
     ) -> Any:
         """Continue every text by up to `tokens` tokens. An encoder-decoder generates its output for the text.
 
         Args:
             texts: What the model reads.
             tokens: The most tokens to generate.
-            temperature: 0 takes the most probable token; 1 samples from the model's distribution.
-            top_k: Sample from the k most probable tokens only.
-            top_p: Sample from the most probable tokens whose probabilities sum to p.
-            beams: Beam search with this many beams instead of sampling.
-            length_penalty: The power of the length by which beam search divides a score.
-            no_repeat: No n-gram of this length occurs twice. 0: no limit.
-            min_tokens: The fewest tokens before the text may end.
             seed: Equal seeds give equal texts.
             language: The language of the texts, for networks that read one.
             batch: Texts at once.
+            options: How to write: `temperature`, `top_k`, `top_p`, `min_p`, `typical_p`; `beams`, `best`, `length_penalty`,
+                `early`; `no_repeat`, `min_tokens`, `repetition_penalty`, `ban`, `first`, `stop` (see `WritingOptions`).
 
         Returns:
-            A `Generated` per text.
+            A `Generated` per text. With `best` above 1, so many for each text, one after another.
+
+        Raises:
+            UserError: An option does not exist or its value is impossible.
         """
         self._require("generate", lambda: to_generate(self.checkpoint))
         ready = to_generate(self.checkpoint, language=language)
-        search = None if beams is None else Beams(beams, length_penalty)
-        limits = Limits(min_tokens, no_repeat) if min_tokens or no_repeat else None
-        return _each(texts, lambda given: generate(
-            ready.reader, ready.head, given, tokens=tokens, sampling=Sampling(temperature, top_k, top_p), beams=search,
-            limits=limits, seed=seed, rows=batch,
-        ))  # fmt: skip
+        how = parts_of(ready.reader, options)
+
+        def made(given: list[str]) -> list[Generated]:
+            return generate(ready.reader, ready.head, given, tokens=tokens, seed=seed, rows=batch, **how)
+
+        if isinstance(texts, str) and how["beams"] is not None and how["beams"].best > 1:
+            return made([texts])
+        return _each(texts, made)
 
     def embed(
         self, texts: str | Texts, *, layer: int = -1, pooling: Pooling = "mean", normalise: bool = False,

@@ -26,6 +26,7 @@ assert _spec is not None and _spec.loader is not None
 seq2seq = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(seq2seq)
 
+FIRST = {"count": 2}, {"first": 17, "min_tokens": 3}
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": ({"count": 4}, {}),
     "long": ({"count": 3, "length_penalty": 2.0}, {}),
@@ -34,6 +35,8 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "early": ({"count": 4, "early": True}, {"no_repeat": 1}),
     "never": ({"count": 2, "early": "never"}, {"no_repeat": 3}),
     "one": ({"count": 1}, {}),
+    "several": ({"count": 4, "best": 3}, {"repetition_penalty": 1.3}),
+    "banned": ({"count": 2}, {"banned": ((12,), (13, 14), (15,)), "repetition_penalty": 0.8}),
 }
 
 
@@ -43,6 +46,8 @@ def wanted(beams: dict[str, Any], limits: dict[str, Any], new: int, **ids: Any) 
         num_beams=beams["count"], length_penalty=beams.get("length_penalty", 1.0),
         early_stopping=beams.get("early", False), min_new_tokens=limits.get("min_tokens") or None,
         no_repeat_ngram_size=limits.get("no_repeat") or None, max_new_tokens=new, do_sample=False,
+        repetition_penalty=limits.get("repetition_penalty"), num_return_sequences=beams.get("best", 1),
+        bad_words_ids=[list(one) for one in limits.get("banned", ())] or None, forced_bos_token_id=limits.get("first"),
         return_dict_in_generate=True, output_scores=True, **ids,
     )  # fmt: skip
 
@@ -52,14 +57,14 @@ def clipped(row: torch.Tensor, end: int) -> tuple[int, ...]:
     return tuple(ids[: ids.index(end)] if end in ids else ids)
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", [*SETTINGS, "first"])
 @pytest.mark.parametrize("name", ["t5", "t5-v1.1", "bart"])
 def test_beam_search_over_an_encoder_decoder(systems: ModuleType, tmp_path: Path, name: str, setting: str) -> None:
     made = seq2seq.system(systems, name, decoder_layers=2)  # transformers' cache wants as many as the encoder has
     seq2seq.write(tmp_path, made, systems, name)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
     fields = seq2seq.batch(made.tokenizer.size)
-    beams, limits = SETTINGS[setting]
+    beams, limits = {**SETTINGS, "first": FIRST}[setting]
     start, end, pad = 1, 9, 0
     config = wanted(beams, limits, 12, decoder_start_token_id=start, eos_token_id=end, pad_token_id=pad)
     out = model.generate(input_ids=fields["tokens"], attention_mask=fields["block"], generation_config=config)
@@ -70,9 +75,10 @@ def test_beam_search_over_an_encoder_decoder(systems: ModuleType, tmp_path: Path
         ours = beam_search(
             Answering(reader, made.objective, source), first, new=12, end=end, beams=Beams(**beams), limits=Limits(**limits)
         )
-    assert [one.ids for one in ours] == [clipped(row[1:], end) for row in out.sequences]
+    every = [one for best in ours for one in (best, *best.others)]
+    assert [one.ids for one in every] == [clipped(row[1:], end) for row in out.sequences]
     if beams["count"] > 1:
-        assert [one.score for one in ours] == pytest.approx(out.sequences_scores.tolist(), abs=1e-4)
+        assert [one.score for one in every] == pytest.approx(out.sequences_scores.tolist(), abs=1e-4)
     else:
         with torch.inference_mode():
             greedy = sample(
@@ -99,4 +105,5 @@ def test_beam_search_over_a_left_to_right_network(systems: ModuleType, tmp_path:
         ours = beam_search(
             Continuing(reader, made.objectives["lm"]), tokens, new=12, end=end, beams=Beams(**beams), limits=Limits(**limits)
         )
-    assert [one.ids for one in ours] == [clipped(row[5:], end) for row in out.sequences]
+    every = [one for best in ours for one in (best, *best.others)]
+    assert [one.ids for one in every] == [clipped(row[5:], end) for row in out.sequences]

@@ -1,0 +1,94 @@
+"""What users say of how to write, by name, as the parts that write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+from cloze.decoding.reader import Reader
+from cloze.decoding.sampling import Sampling
+from cloze.decoding.search import Beams, Limits
+from cloze.errors import UserError
+
+
+class WritingOptions(TypedDict, total=False):
+    """How `generate` writes.
+
+    Keys:
+        temperature: 0 takes the most probable token; 1 samples from the model's distribution.
+        top_k: Sample from the k most probable tokens only.
+        top_p: Sample from the most probable tokens whose probabilities sum to p.
+        min_p: Sample from the tokens at least p times as probable as the most probable one.
+        typical_p: Sample from the tokens with total probability p whose information is nearest to the entropy.
+        beams: Beam search with this many beams instead of sampling.
+        best: How many of the beams are returned for a text.
+        length_penalty: The power of the length by which beam search divides a score.
+        early: Stop a beam search as soon as every beam has ended.
+        no_repeat: No n-gram of this length occurs twice. 0: no limit.
+        min_tokens: The fewest tokens before the text may end.
+        repetition_penalty: Above 1, tokens that were read or written before become less probable.
+        ban: Words that are never written.
+        first: The token that is written first.
+        stop: The text ends behind the first of these strings.
+    """
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    typical_p: float | None
+    beams: int | None
+    best: int
+    length_penalty: float
+    early: bool
+    no_repeat: int
+    min_tokens: int
+    repetition_penalty: float
+    ban: Sequence[str]
+    first: str | None
+    stop: Sequence[str]
+
+
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p")
+_LIMITS = ("min_tokens", "no_repeat", "repetition_penalty")
+
+
+def parts_of(reader: Reader, options: WritingOptions) -> dict[str, Any]:
+    """The arguments `sampling`, `beams`, `limits` and `stop` of `generate`.
+
+    Raises `UserError` for unknown names and impossible values.
+    """
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if unknown := given.keys() - WritingOptions.__annotations__.keys():
+        raise UserError(f"{min(unknown)}: no option of generate. It has {', '.join(WritingOptions.__annotations__)}.")
+    limits = {name: given[name] for name in _LIMITS if name in given}
+    if banned := [ids for word in given.get("ban", ()) for ids in _spellings(reader, word)]:
+        limits["banned"] = tuple(dict.fromkeys(banned))
+    if "first" in given:
+        limits["first"] = _token(reader, given["first"])
+    chosen = Limits(**limits)
+    beams = None
+    if "beams" in given:
+        beams = Beams(given["beams"], given.get("length_penalty", 1.0), given.get("early", False), given.get("best", 1))
+    elif given.get("best", 1) != 1:
+        raise UserError("several best texts come from a beam search: give the number of beams.")
+    return {
+        "sampling": Sampling(**{name: given[name] for name in _SAMPLING if name in given}), "beams": beams,
+        "limits": None if chosen == Limits() else chosen, "stop": tuple(given.get("stop", ())),
+    }  # fmt: skip
+
+
+def _spellings(reader: Reader, word: str) -> list[tuple[int, ...]]:
+    """The ids of a word, at the start of a text and behind a space."""
+    found = {tuple(map(int, reader.tokenizer.encode(text).ids)) for text in (word, f" {word}")}
+    if () in found:
+        raise UserError(f"{word!r}: a word to ban has at least one token.")
+    return sorted(found)
+
+
+def _token(reader: Reader, text: str) -> int:
+    known = reader.tokenizer.encode(text).ids
+    role = reader.tokenizer.roles.get(text)
+    if role is None and len(known) != 1:
+        raise UserError(f"{text!r} is {len(known)} tokens of this vocabulary; the first token is one.")
+    return int(known[0] if role is None else role)
