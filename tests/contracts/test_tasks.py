@@ -39,7 +39,8 @@ HELPERS = {"pair_attention", "graph_vectors"}  # a table next to a network, and 
 BAGS = "word2vec-cbow fasttext glove"
 READERS = f"bert quick modern electra-small character-bert ib-bert xlnet-base zen ernie-thu knowbert elmo context2vec {BAGS}"
 LSTMS = "lstm siatl lstm-char"
-TRANSFORMERS = "bert quick modern electra-small character-bert gpt2 gpt-bert unilm zen ernie-thu knowbert speechbert"
+TRANSFORMERS = "bert quick modern electra-small character-bert gpt2 gpt-bert unilm zen ernie-thu knowbert speechbert uniter"
+OF_ITEMS = "vilbert lxmert cbt"
 #: What is refused: tasks, systems, what is said, and a value that is a way out, where there is one.
 REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
     (
@@ -59,7 +60,7 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
         r"dropout.word drops rows of a table, .*\n  Leave it at 0: --set network.dropout.word=0", "network.dropout.word=0",
     ),
     (
-        "k-adapter", " ".join(sorted(set(SYSTEMS) - set(TRANSFORMERS.split()))),
+        "k-adapter", " ".join(sorted(set(SYSTEMS) - set(f"{TRANSFORMERS} {OF_ITEMS}".split()))),
         r"knowledge_adapter: \w+ is not a Transformer encoder\. Use adapters", None,
     ),
     (
@@ -78,6 +79,7 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
 
 #: What is refused on the layers of a frozen network, with what is said.
 UNTRAINED = {
+    ("chain_thaw", "bert"): "nothing is trained, because no head has parameters of its own",
     ("dpr", "context2vec"): "nothing is trained: the network is frozen, and no head has parameters of its own",
     ("text_to_text", "t5-small"):
         "a change replaces hidden and summary of this network, but the recipe reads only decoder_hidden",
