@@ -26,7 +26,10 @@ def show(
 ) -> Finding:
     """Run `finish`, which gives a finding and its page, and print the finding. After a signal, exits with its code."""
     from cloze.comparison.compare import Interrupted
+    from cloze.errors import UserError
 
+    if as_json and csv:
+        raise UserError("--json and --csv are two forms of one output: give one of them.")
     try:
         finding, written = finish()
     except Interrupted as stopped:

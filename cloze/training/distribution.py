@@ -10,6 +10,7 @@ import atexit
 import json
 import os
 import re
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -212,6 +213,13 @@ def check_launch(strategy: Strategy, shard: int | None) -> None:
         rank()
         if not (port := os.environ["MASTER_PORT"]).isdecimal() or not 0 < int(port) < 1 << 16:
             raise UserError(f"MASTER_PORT={port}: expected the number of a port of MASTER_ADDR, such as 29500.")
+        try:
+            socket.getaddrinfo(address := os.environ["MASTER_ADDR"], int(port))
+        except OSError as error:
+            raise UserError(
+                f"MASTER_ADDR={address}: {error.strerror or error}. Give the name or the address of the host of rank 0, as this "
+                "host knows it."
+            ) from None
 
 
 def time_limit() -> timedelta:

@@ -42,6 +42,8 @@ def test_it_finds_what_the_command_finds(
     said = json.loads(capsys.readouterr().out)
     assert said == json.loads(json.dumps(found.data()))
     assert [(one["name"], one["metric"]) for one in said["tasks"]] == [("mood", "accuracy"), ("back", "accuracy")]
+    assert main([*typed, "--json", "--csv"]) == 2
+    assert "two forms of one output" in capsys.readouterr().err
     assert main([*typed, "--csv"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + len(found.table()) == 1 + 4 * 2 * 2
     assert main(typed) == 0

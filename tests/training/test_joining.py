@@ -40,6 +40,12 @@ def test_processes_that_do_not_meet_within_the_limit_say_so(two: pytest.MonkeyPa
         pass
 
 
+def test_a_host_that_does_not_exist_is_named_before_anybody_waits(two: pytest.MonkeyPatch) -> None:
+    two.setenv("MASTER_ADDR", "no-such-host.invalid")
+    with pytest.raises(UserError, match=r"MASTER_ADDR=no-such-host\.invalid: .*host of rank 0"), join("cpu"):
+        pass
+
+
 def test_the_limit_is_a_duration(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time_limit().total_seconds() == 1800
     monkeypatch.setenv("CLOZE_TIMEOUT", "2h")
