@@ -187,9 +187,9 @@ def _options(annotation: Any) -> tuple[Any, ...]:
 
 
 def as_data(value: Any, kind: str | None = None) -> Any:
-    """A default as a recipe writes it: a part of `kind` as `{name: {argument: value}}`, sections as mappings, tuples as lists."""
+    """A default as a recipe writes it: a part of `kind` as `{name: {argument: value}}`, a section as a mapping, else itself."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return list(value) if isinstance(value, tuple) else value
+        return value
     found = {name: mark_of(p) for name, p in parameters(type(value)).items()}
     kinds = {name: mark.kind for name, mark in found.items() if isinstance(mark, PartMark)}
     fields = {

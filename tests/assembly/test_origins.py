@@ -371,7 +371,7 @@ def test_a_built_in_recipe_that_continues_a_checkpoint_learns_at_a_tenth_of_the_
     pretrain("biobert", out=tmp_path / "bio", report=said.append, binds=[f"bert={tmp_path / 'bert'}"], **made)  # type: ignore[arg-type]
     told = ["\n".join(lines) for lines in (start, said)]
     peaks = [float(text.partition("training.rate.linear.peak=")[2].split()[0]) for text in told]
-    assert peaks == [pytest.approx(1.2e-3), pytest.approx(1.2e-4)]
+    assert peaks == [pytest.approx(2e-3), pytest.approx(2e-4)]
     assert "a tenth for a trained network" in told[1] and "a tenth" not in told[0]
     assert ["expected held-out loss" in text for text in told] == [True, False]
     assert "token_prediction: single tokens" in told[1]
