@@ -27,7 +27,8 @@ from cloze.training.baselines import Baseline
 
 class Kind(NamedTuple):
     """The runs that a law covers: an exercise (`masked`, `causal`, `spans`, `permuted`, `replaced`) and a kind of network (`pre`
-    or `post` norms, `recurrent`, or `local` if most layers see a few tokens to either side)."""
+    or `post` norms, `offsets` for post norms with heads that begin at offsets, `recurrent`, or `local` if most layers see a few
+    tokens to either side)."""
 
     exercise: str
     network: str
@@ -77,6 +78,7 @@ _LEDGERS = "sweep_first.jsonl, sweep_quick.jsonl"  # in benchmarks/results
 LAWS: dict[Kind, Law] = {
     Kind("causal", "pre"): Law(6.07e+04, 0.197, 1.97, 0.121, 0.512, 0.354, 3e+05, 1e+06, 2, _LEDGERS),
     Kind("masked", "local"): Law(1.67e+05, 0.205, 1.98, 0.178, 0.317, 0.25, 2e+06, 1.25e+07, 4, _LEDGERS),
+    Kind("masked", "offsets"): Law(4.09e+05, 0.0, 2.02, 0.208, 0.321, 0.337, 8e+05, 3e+06, 8, "sweep_offsets.jsonl"),
     Kind("masked", "post"): Law(1.08e+06, 0.0358, 1, 0.1, 0.325, 0.247, 2.01e+05, 4e+06, 10, _LEDGERS),
     Kind("masked", "pre"): Law(6.01e+05, 0.141, 2.24, 0.266, 0.296, 0.354, 2.04e+05, 1e+06, 2, _LEDGERS),
     Kind("spans", "pre"): Law(3.25e+05, 0.2, 2, 0.202, 0.35, 0.5, 6e+05, 6e+05, 1, _LEDGERS),

@@ -34,6 +34,7 @@ WARMUP_UPDATES, LONGEST_WARMUP = 100, 0.3  # at least so many updates, at most t
 SHORT, LONG_TOKENS = 128, 1e9  # tokens per row below that many tokens
 FEW_UPDATES, BETA = 10_000, 0.98  # Adam's second beta where updates are few
 READ_OFTEN = 4.0  # passes over the text from which dropout pays
+RUNS = ("span", "ngram")  # units of what is hidden that hide the neighbours too
 OFFSETS = [-1, 1, -2, 2]  # where the heads of a network with learned positions look at first
 STD, STD_WIDTH = 0.02, 768  # of the initial weights, and the width that it is for
 VOCABULARY = 1.6  # ids per square root of a byte of text
@@ -248,13 +249,15 @@ def _first_weights(recipe: Recipe) -> Iterator[Change]:
 
 
 def _offsets(recipe: Recipe, part: PartSpec) -> list[int]:
-    """The offsets that the heads of a network begin at: those of the recipe; else `OFFSETS`, if its positions are learned and
-    every token sees the whole row. Left-to-right networks do not learn faster with offsets (docs/budgets.md)."""
+    """The offsets that the heads of a network begin at: those of the recipe; else `OFFSETS`, if its positions are learned, every
+    token sees the whole row, and what is hidden has neighbours. Others do not learn faster with offsets (docs/budgets.md)."""
     positions, initial = part.arguments.get("positions"), part.arguments.get("initial")
     learned = isinstance(positions, PartSpec) and positions.name == "learned"
     drawn = isinstance(initial, PartSpec) and "offsets" in parameters(builder_of("initial", initial.name))
     whole = all(entry.order == "open" for entry in recipe.entries.values())
-    fits = class_of("network", part.name).fits_offsets and learned and drawn and whole
+    edits = [edit.part for entry in recipe.entries.values() for edit in entry.exercise]
+    runs = any(edit.arguments.get("unit") in RUNS for edit in edits)
+    fits = class_of("network", part.name).fits_offsets and learned and drawn and whole and not runs
     return offsets_of(part) or (OFFSETS if fits else [])
 
 
