@@ -48,7 +48,10 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
         r"reads two texts in one row. In word_vectors a word sees nothing but itself.*\n  Use a checkpoint whose network reads",
         'reading.pair="{A} {B}"',
     ),
-    ("text_to_text", f"{READERS} uniter {OF_ITEMS} speechbert", r"needs a network that writes; this one only reads \(open\)\.\n  Use a checkpoint", None),
+    (
+        "text_to_text", f"{READERS} uniter {OF_ITEMS} speechbert",
+        r"needs a network that writes; this one only reads \(open\)\.\n  Use a checkpoint", None,
+    ),
     ("text_to_text", "skip-thought", r"needs a head that predicts tokens, which .* does not have\.\n  Use a checkpoint", None),
     (
         "ulmfit_classification siatl_classification", " ".join(sorted(set(SYSTEMS) - set(LSTMS.split()))),
