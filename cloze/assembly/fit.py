@@ -35,7 +35,7 @@ SHORT, LONG_TOKENS = 128, 1e9  # tokens per row below that many tokens
 FEW_UPDATES, BETA = 10_000, 0.98  # Adam's second beta where updates are few
 READ_OFTEN = 4.0  # passes over the text from which dropout pays
 RUNS = ("span", "ngram")  # units of what is hidden that hide the neighbours too
-OFFSETS = [-1, 1, -2, 2]  # where the heads of a network with learned positions look at first
+OFFSETS = [-1, 1, -2, 2]  # where the heads of the first layer look at first, if positions are learned
 STD, STD_WIDTH = 0.02, 768  # of the initial weights, and the width that it is for
 VOCABULARY = 1.6  # ids per square root of a byte of text
 EVALUATIONS, FEWEST_EVALUATIONS = 20, 3  # held-out losses in a run: the maximum and the minimum
@@ -258,7 +258,7 @@ def _offsets(recipe: Recipe, part: PartSpec) -> list[int]:
     edits = [edit.part for entry in recipe.entries.values() for edit in entry.exercise]
     runs = any(edit.arguments.get("unit") in RUNS for edit in edits)
     fits = class_of("network", part.name).fits_offsets and learned and drawn and whole and not runs
-    return offsets_of(part) or (OFFSETS if fits else [])
+    return offsets_of(part) or (OFFSETS[: part.arguments.get("heads") or 1] if fits else [])  # within the first layer
 
 
 def _parts(recipe: Recipe) -> list[PartSpec]:

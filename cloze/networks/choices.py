@@ -422,10 +422,10 @@ class Normal(_Drawn):
     divides the maps into the residual stream by the square root of their number (GPT-2; Radford et al., 2019, §2.3),
     `scaled_by_depth` by that of how many there are up to their layer (UniLM's code, `rescale_some_parameters`).
 
-    `offsets` are distances in tokens. With them, a network with learned positions begins with heads that attend to the token at
-    such a distance (-1: the one before), layer by layer and head by head, from the first offset again when they run out. The
-    positions then begin as sines and cosines. This is cloze's own; the idea of setting the product of queries and keys is that of
-    Trockman and Kolter (2023), "Mimetic Initialization of Self-Attention Layers".
+    `offsets` are distances in tokens. With them, the first heads of a network with learned positions, counted layer by layer,
+    begin by attending to the tokens at these distances (-1: the one before), one distance for each head. Positions then begin as
+    sines and cosines; the other heads are drawn as usual. This is cloze's own; the idea of setting the product of queries and
+    keys is that of Trockman and Kolter (2023), "Mimetic Initialization of Self-Attention Layers".
     """
 
     law = "normal"

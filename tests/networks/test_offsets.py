@@ -59,6 +59,12 @@ def test_other_weights_are_drawn_as_they_are_without_offsets() -> None:
     assert positions.std().item() == pytest.approx(plain["embeddings.positions.weight"].std().item(), rel=0.02)
 
 
+def test_heads_beyond_the_offsets_are_drawn_as_usual() -> None:
+    plain, made = built().state_dict(), built(**{"initial.offsets": OFFSETS[:2]}).state_dict()
+    changed = {name for name in plain if not torch.equal(plain[name], made[name])}
+    assert changed == {"embeddings.positions.weight", "layers.0.attention.projections.weight"}
+
+
 def test_a_first_layer_without_a_norm_before_it_begins_as_drawn() -> None:
     shares = attended(built(**{"initial.offsets": [*OFFSETS[2:], *OFFSETS[:2]], "norm": {"post": {"embedding": False}}}))
     assert max(shares[:2]) < 0.06 and min(shares[2:]) > 0.4

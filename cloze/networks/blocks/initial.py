@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -77,7 +76,7 @@ def attend_to_offsets(
     offsets: Sequence[int], table: nn.Module | None, others: Sequence[Tensor], layers: Sequence[Layer], *, normed: bool,
     project: Tensor | None = None,
 ) -> None:
-    """Let the score of each head be highest, before training, for the token at its offset, whatever the tokens are.
+    """Let the scores of the first heads be highest, before training, for the tokens at these offsets, one offset for each head.
 
     `table` is that of learned positions; any other kind changes nothing. Its vectors (P, E) are added to those of the `others`
     (·, E). `normed`: the sum is normed; if neither that nor the first layer has a norm, the first layer stays as it is.
@@ -99,7 +98,7 @@ def attend_to_offsets(
     back = torch.eye(positions.shape[1]) if project is None else project.T * (positions.shape[1] / project.square().sum())
     attentions = dict.fromkeys(layer.attention for layer in layers[0 if normed or layers[0].place.pre else 1 :])
     heads = [(attention, head * attention.head_width) for attention in attentions for head in range(attention.heads)]
-    for (attention, first), offset in zip(heads, cycle(offsets), strict=False):
+    for (attention, first), offset in zip(heads, offsets, strict=False):
         gain = math.sqrt(LEAD / (attention.head_width * share * attention.scale))
         keys = nn.init.orthogonal_(torch.empty(attention.head_width, positions.shape[1]), gain)
         queries = keys.clone()
