@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
+LEDGERS = "sweep_*.jsonl"
 ALIKE = ("recipe", "size", "text", "tokens")
 # log10 of the tokens at a million parameters, power of the size, knee, power, floor; and how far each may stray, in deviations.
 START = {
@@ -51,16 +52,16 @@ class Point(NamedTuple):
 def main() -> None:
     """Fit, print and draw."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("ledgers", nargs="*", type=Path, help="default: benchmarks/results/sweep_*.jsonl")
+    options.add_argument("ledgers", nargs="*", type=Path, help=f"default: benchmarks/results/{LEDGERS}")
     options.add_argument("--figures", type=Path, help="draw an SVG figure for each law into this folder (needs matplotlib)")
     given = options.parse_args()
-    ledgers = given.ledgers or sorted(RESULTS.glob("sweep_*.jsonl"))
+    ledgers = given.ledgers or sorted(RESULTS.glob(LEDGERS))
     if not ledgers:
-        raise SystemExit(f"{RESULTS}: there is no sweep_*.jsonl. Give ledgers of runs.")
+        raise SystemExit(f"{RESULTS}: there is no {LEDGERS}. Give ledgers of runs.")
     groups: dict[Any, list[Point]] = {}
     for kind, point in points(line for ledger in ledgers for line in lines(ledger)):
         groups.setdefault(kind, []).append(point)
-    named = ", ".join(ledger.name for ledger in ledgers)
+    named = ", ".join(ledger.name for ledger in given.ledgers) or LEDGERS
     for kind, found in sorted(groups.items()):
         law = fitted(kind.exercise, found, ledger=named)
         off = np.abs(misses(law, found))

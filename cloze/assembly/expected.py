@@ -38,7 +38,7 @@ class Law(NamedTuple):
     """The constants of one kind.
 
     Nine of ten measured runs were within `scatter` nats of the law. `least` and `most` are the smallest and the largest budget of
-    those runs in tokens, `runs` is their number and `ledger` their file.
+    those runs in tokens, `runs` is their number and `ledger` matches the names of their files.
     """
 
     tokens: float
@@ -73,15 +73,19 @@ class Expected(NamedTuple):
         return f"{self.loss:.2f} ({self.low:.2f} to {self.high:.2f}{beyond})"
 
 
-_LEDGERS = "sweep_first.jsonl, sweep_quick.jsonl"  # in benchmarks/results
+_LEDGERS = "sweep_*.jsonl"  # in benchmarks/results
 #: The laws by kind. Printed by `benchmarks/laws.py`; docs/budgets.md shows the runs.
 LAWS: dict[Kind, Law] = {
-    Kind("causal", "pre"): Law(6.07e+04, 0.197, 1.97, 0.121, 0.512, 0.354, 3e+05, 1e+06, 2, _LEDGERS),
-    Kind("masked", "local"): Law(1.67e+05, 0.205, 1.98, 0.178, 0.317, 0.25, 2e+06, 1.25e+07, 4, _LEDGERS),
-    Kind("masked", "offsets"): Law(4.09e+05, 0.0, 2.02, 0.208, 0.321, 0.337, 8e+05, 3e+06, 8, "sweep_offsets.jsonl"),
-    Kind("masked", "post"): Law(1.08e+06, 0.0358, 1, 0.1, 0.325, 0.247, 2.01e+05, 4e+06, 10, _LEDGERS),
-    Kind("masked", "pre"): Law(6.01e+05, 0.141, 2.24, 0.266, 0.296, 0.354, 2.04e+05, 1e+06, 2, _LEDGERS),
-    Kind("spans", "pre"): Law(3.25e+05, 0.2, 2, 0.202, 0.35, 0.5, 6e+05, 6e+05, 1, _LEDGERS),
+    Kind("causal", "post"): Law(5.31e+04, 0.34, 1.99, 0.125, 0.521, 0.25, 4e+05, 1e+06, 4, _LEDGERS),
+    Kind("causal", "pre"): Law(8.03e+04, 0.193, 1.96, 0.147, 0.511, 0.289, 3e+05, 1e+06, 3, _LEDGERS),
+    Kind("causal", "recurrent"): Law(1.1e+05, 0.25, 2.27, 0.169, 0.517, 0.177, 1e+05, 1e+06, 8, _LEDGERS),
+    Kind("masked", "local"): Law(1.04e+05, 0.197, 1.96, 0.155, 0.309, 0.224, 1e+06, 1.25e+07, 5, _LEDGERS),
+    Kind("masked", "offsets"): Law(4.09e+05, 1.16e-19, 2.02, 0.208, 0.321, 0.337, 8e+05, 3e+06, 8, _LEDGERS),
+    Kind("masked", "post"): Law(6.17e+05, 2.15e-13, 1, 0.1, 0.388, 0.32, 2.01e+05, 4e+06, 32, _LEDGERS),
+    Kind("masked", "pre"): Law(1.32e+06, 0.146, 1.99, 0.25, 0.3, 0.579, 2.04e+05, 1e+06, 4, _LEDGERS),
+    Kind("permuted", "post"): Law(9.38e+05, 0.2, 2, 0.2, 0.4, 0.5, 1e+06, 1e+06, 1, _LEDGERS),
+    Kind("spans", "post"): Law(2.9e+05, 0.211, 1.87, 0.157, 0.361, 0.289, 4e+05, 1e+06, 3, _LEDGERS),
+    Kind("spans", "pre"): Law(1.75e+05, 0.202, 1.95, 0.101, 0.36, 0.289, 6e+05, 1e+06, 3, _LEDGERS),
 }
 
 _FEW_TOKENS = 16  # a layer that sees at most so many tokens at a time counts as local

@@ -34,10 +34,9 @@ class Sampling:
             raise UserError(f"temperature {self.temperature}: expected 0 (always the most probable token) or more.")
         if self.top_k is not None and self.top_k < 1:
             raise UserError(f"top-k {self.top_k}: expected at least 1.")
-        for name in ("top_p", "min_p", "typical_p"):
-            share = getattr(self, name)
+        for name, share in (("top-p", self.top_p), ("min-p", self.min_p), ("typical-p", self.typical_p)):
             if share is not None and not 0.0 < share <= 1.0:
-                raise UserError(f"{name.replace('_', '-')} {share}: expected a probability above 0 and up to 1.")
+                raise UserError(f"{name} {share}: expected a probability above 0 and up to 1.")
 
     @property
     def greedy(self) -> bool:

@@ -89,8 +89,7 @@ def _flat(builder: Callable[..., Any], arguments: Mapping[str, Any], prefix: str
             inner = value if isinstance(value, Mapping) else {fields(section)[0].name: value}
             yield from _flat(section, inner, f"{path}.")
         else:
-            listed = isinstance(value, list) and isinstance(parameter.default, tuple)  # from JSON
-            yield path, tuple(value) if listed else value
+            yield path, list(value) if isinstance(value, tuple) else value  # as in JSON
 
 
 def _part(value: Any, path: str) -> tuple[str, Mapping[str, Any]]:
