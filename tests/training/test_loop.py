@@ -25,6 +25,7 @@ from cloze.training.phases import Phase
 from cloze.training.rates import Linear
 from cloze.training.run import Record
 from cloze.training.session import Session
+from cloze.training.stable_adamw import StableAdamW
 from cloze.training.step import Step, Weighted
 
 
@@ -206,7 +207,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
     assert timeless(events(tmp_path / "parts", "held_out")) == timeless(events(tmp_path / "whole", "held_out"))
 
 
-@pytest.mark.parametrize("optimizer", [BertAdam(), Lamb()])
+@pytest.mark.parametrize("optimizer", [BertAdam(), Lamb(), Lamb(bias_correction=True, largest_ratio=10.0), StableAdamW()])
 def test_every_optimiser_resumes_bit_for_bit(tmp_path: Path, optimizer: Any) -> None:
     train(tiny_run(tmp_path / "whole", optimizer=optimizer, budget="8steps"))
     data = Breaking(at=6)

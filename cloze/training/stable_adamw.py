@@ -1,0 +1,76 @@
+"""StableAdamW: AdamW whose steps are shortened where a gradient is larger than its second moment expects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cloze.bounds import BelowOne, NonNegative, Positive
+from cloze.registry import register
+from cloze.training.optimizers import Decay, Moments, Named
+from cloze.training.sharding import whole
+
+
+@register("optimizer", "stable_adamw")
+@dataclass(frozen=True, kw_only=True)
+class StableAdamW(Moments):
+    """AdamW with the update clipping of Adafactor (Wortsman et al., 2023, §3.5, alg. 2; warner-benjamin/optimi `stableadamw.py`).
+
+    The moments m and v of a tensor with the gradient g are kept without bias, by β(1 - βᵗ⁻¹) / (1 - βᵗ) in place of β. With
+    RMS = √mean(g² / max(v, ε²)), the rate of the tensor is rate / max(1, RMS): θ ← θ - rate · decay · θ - rate · m / (√v + ε).
+    It takes the place of clipping gradients by their norm.
+
+    Differs: a tensor that is sharded over ranks has one RMS, that of the whole tensor.
+    """
+
+    betas: tuple[BelowOne, BelowOne] = (0.9, 0.99)
+    epsilon: Positive = 1e-6
+    weight_decay: NonNegative = 0.01
+    decay: Decay = "matrices"
+
+    def build(self, parameters: Named) -> torch.optim.Optimizer:
+        """The optimiser over these named parameters."""
+        return _StableAdamWOptimizer(self.groups(parameters), self)
+
+
+class _StableAdamWOptimizer(torch.optim.Optimizer):
+    """State of a parameter: `step`, and `exp_avg` and `exp_avg_sq` in its shape, without bias."""
+
+    def __init__(self, made: list[dict[str, Any]], spec: StableAdamW) -> None:
+        super().__init__(made, {})
+        self.spec = spec
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """One update."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, parameter.grad, group)
+
+    def _update(self, parameter: nn.Parameter, gradient: Tensor, group: Mapping[str, Any]) -> None:
+        state, epsilon = self.state[parameter], self.spec.epsilon
+        if not state:
+            state["step"] = torch.zeros(())
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        state["step"] += 1
+        first, second = (_unbiased(beta, int(state["step"])) for beta in self.spec.betas)
+        mean, square = state["exp_avg"].lerp_(gradient, 1 - first), state["exp_avg_sq"]
+        square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+        root = square.sqrt()
+        size = whole(torch.linalg.vector_norm(gradient / root.clamp(min=epsilon))) / parameter.numel() ** 0.5
+        rate = group["lr"] / size.clamp(min=1.0)
+        parameter.mul_(1 - rate * group["weight_decay"]).sub_(mean.div(root.add_(epsilon)).mul_(rate))
+
+
+def _unbiased(beta: float, step: int) -> float:
+    """The weight of the mean so far at which a moving average that starts at 0 has no bias after `step` gradients.
+
+    >>> _unbiased(0.9, 1), round(_unbiased(0.9, 2), 4)
+    (0.0, 0.4737)
+    """
+    return beta * (1 - beta ** (step - 1)) / (1 - beta**step)
