@@ -1,9 +1,9 @@
-"""`cloze import`: a Hugging Face folder or a file of word vectors → a checkpoint that every verb of cloze opens."""
+"""`cloze import`: a Hugging Face folder, word vectors or released recurrent weights → a checkpoint that every verb opens."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,11 +14,16 @@ if TYPE_CHECKING:
 
 
 def command(
-    source: Annotated[Path, typer.Argument(help="A folder of BERT, RoBERTa, GPT-2 …, or a file of word2vec, GloVe, fastText.")],
+    source: Annotated[
+        Path, typer.Argument(help="A folder of BERT, GPT-2 …, vectors of word2vec, GloVe, fastText, or weights of ELMo, CoVe …")
+    ],
     out: Annotated[Path, typer.Option("--out", help="Where to write the checkpoint: a new or empty folder.")],
     name: Annotated[str | None, typer.Option(help="The model's name; default: the folder's.")] = None,
     repeated: Annotated[str, typer.Option(help="Words that occur twice in a file: refuse, or keep the first.")] = "refuse",
-    words: Annotated[Path | None, typer.Option(help="Word vectors whose words extend the vocabulary.")] = None,
+    words: Annotated[Path | None, typer.Option(help="Word vectors whose words extend the vocabulary; CoVe: its words.")] = None,
+    split: Annotated[
+        Literal["punctuation", "whitespace"], typer.Option(help="Of released weights: where the words of a text end.")
+    ] = "punctuation",
     encoder: Annotated[bool, typer.Option("--encoder", help="Import only the encoder of a translation model (cove).")] = False,
     with_files: WithFiles = None,
 ) -> None:
@@ -26,15 +31,24 @@ def command(
 
     The result is a Hugging Face folder again, with the recipe of its kind in cloze/recipe.yaml. Nothing is downloaded.
     A file of word vectors (.vec, .txt, .bin, also packed) becomes a checkpoint of the network word_vectors.
+    Released weights of ELMo (options.json, weights.hdf5), CoVe (wmtlstm.pth with --words GLOVE), Skip-thought (uni_skip.npz with
+    its tables) and fastai's AWD-LSTM (lstm_fwd.pth with itos.pkl) are read from their folder or file.
     --words extends the vocabulary of a run with the words of a larger table of vectors, each mapped linearly from its vector:
     cloze import SKIP-THOUGHT --words GoogleNews.bin --out LARGER. Of the recipe cove, --encoder keeps what classifiers read.
     """
     from cloze.cli.hints import suggest
+    from cloze.errors import UserError
     from cloze.interop import import_folder
+    from cloze.interop.released import import_released, is_released
     from cloze.whole import require_new
 
     require_new(out)
-    if source.is_file():
+    if is_released(source):
+        from cloze.interop.vectors import open_vectors
+
+        given = None if words is None else open_vectors(words, repeated=repeated)
+        imported, words = import_released(source, split=split, words=given), None
+    elif source.is_file():
         from cloze.interop.vectors.importing import import_vectors
 
         imported = import_vectors(source, repeated=repeated)
@@ -43,6 +57,8 @@ def command(
 
         with naming_files(source):
             imported = import_folder(source)
+    if split != "punctuation" and not imported.trained_by:
+        raise UserError(f"--split {split}: only for released weights of recurrent systems; {source} brings its own tokenizer.")
     found = [] if encoder or words is not None else _copied(source)
     if encoder:
         from cloze.transfer import encoder_only
@@ -75,19 +91,24 @@ def write(imported: Imported, out: Path, name: str) -> list[str]:
     from cloze.assembly.load import load_recipe, read_tree, recipe_from_data
     from cloze.interop import Card, export_folder
     from cloze.interop.recipe import adapted_recipe, base_recipe
+    from cloze.interop.released import released_recipe
     from cloze.interop.vectors.importing import base_of_vectors, recipe_of_vectors
     from cloze.whole import whole_folder
 
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(out) as stage:
-        words = imported.model.network_type.of_words
-        if not words and (imported.folder / "cloze" / "recipe.yaml").is_file():
+        words, released = imported.model.network_type.of_words, imported.trained_by
+        if released:
+            recipe = recipe_from_data(
+                released_recipe(imported, read_tree(released).plain(), name), origin=str(imported.folder)
+            )
+        elif not words and (imported.folder / "cloze" / "recipe.yaml").is_file():
             recipe = load_recipe(imported.folder)
         else:
             base = read_tree(base_of_vectors(imported) if words else base_recipe(imported)).plain()
             adapted = recipe_of_vectors if words else adapted_recipe
             recipe = recipe_from_data(adapted(imported, base, name), origin=str(imported.folder))
-        origin = "a file of vectors" if words else "a Hugging Face folder"
+        origin = "its authors' files" if released else "a file of vectors" if words else "a Hugging Face folder"
         card = Card(name, paper=recipe.paper, notes=f"Imported from {origin}.", step=imported.step, folder=out.name)
         remarks = export_folder(
             stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, card=card,

@@ -40,7 +40,8 @@ from cloze.text.tokenizer import Tokenizer
 class Imported:
     """An imported folder: the model, how it reads text, and `remarks` on omissions and decisions.
 
-    `architecture` is the one that expresses the network; None if there is none, or one for its text tower alone.
+    `architecture` is the one that expresses the network; None if there is none, or one for its text tower alone. `trained_by` is
+    the named recipe that trains such a network, for files that bring neither a recipe nor an architecture.
     """
 
     folder: Path
@@ -51,6 +52,7 @@ class Imported:
     labels: tuple[str, ...] = ()
     step: int = 0
     remarks: tuple[str, ...] = ()
+    trained_by: str = ""
 
     @property
     def vocab_size(self) -> int:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cloze.errors import CheckpointError
 from cloze.interop import Imported
+from cloze.interop.released.words import findable
 from cloze.interop.vectors import Vectors
 from cloze.text import Tokenizer
 
@@ -103,11 +104,7 @@ def _shared(tokenizer: Tokenizer, vectors: Vectors) -> tuple[NDArray[np.int64], 
 def _new_words(tokenizer: Tokenizer, vectors: Vectors) -> list[str]:
     """Words that only the vectors have and that the tokenizer will find in a text."""
     known = set(tokenizer.spellings) | set(tokenizer.literals.values())
-    words = [word for word in vectors.words if word not in known and not (tokenizer.lower and word != word.lower())]
-    unknown = tokenizer.role("[UNK]")
-    return [
-        word for word, encoded in zip(words, tokenizer.encode_batch(words), strict=True) if encoded.ids.tolist() == [unknown]
-    ]
+    return findable(tokenizer, [word for word in vectors.words if word not in known])
 
 
 def _untrained(arguments: Any) -> bool:

@@ -1,8 +1,8 @@
 """ELMo's network with weights as its authors store them gives their vectors: characters, highways, clips, state, order.
 
 A plain loop in NumPy over the authors' arrays (allenai/bilm-tf: `bilm/model.py` and `bilm/data.py` for the spelling) is the
-oracle that always runs, on small random weights. The authors' own fixture is a second one: CLOZE_BILM_FIXTURE names a copy of
-tests/fixtures/model, and h5py reads it.
+oracle that always runs, on small random weights in files of their layout. The authors' own fixture is a second one:
+CLOZE_BILM_FIXTURE names a copy of tests/fixtures/model.
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from cloze.interop.released import import_released
 from cloze.networks import BiLSTM, Clock
 from cloze.networks.blocks.characters import CharCNN
 from tests.making import network_of
 
 OPTIONS: dict[str, Any] = {
-    "char_cnn": {"embedding": {"dim": 4}, "filters": [[1, 3], [2, 4], [3, 5]], "n_highway": 2, "max_characters_per_token": 50},
+    "char_cnn": {
+        "embedding": {"dim": 4}, "filters": [[1, 3], [2, 4], [3, 5]], "n_highway": 2, "max_characters_per_token": 50,
+        "activation": "relu",
+    },
     "lstm": {
         "n_layers": 2, "dim": 7, "projection_dim": 5, "use_skip_connections": True, "cell_clip": 3.0, "proj_clip": 3.0,
     },
@@ -31,52 +35,25 @@ OPTIONS: dict[str, Any] = {
 SPECIAL = ["[PAD]", "[UNK]", "[BOS]", "[EOS]"]
 
 
-def gates(theirs: Any) -> Tensor:
-    """TensorFlow's gates i, g, f, o, the last axis, as our i, f, g, o, the first one."""
-    i, g, f, o = np.split(theirs, 4, axis=-1)
-    return torch.from_numpy(np.concatenate([i, f, g, o], axis=-1).T.copy())
-
-
-def translated(weights: Any, options: dict[str, Any]) -> dict[str, Tensor]:
-    """The file's arrays under our names."""
-    table = weights["char_embed"][...]
-    part = "embeddings.characters.part"
-    made = {f"{part}.table.weight": torch.from_numpy(np.concatenate([np.zeros_like(table[:1]), table]))}
-    for n in range(len(options["char_cnn"]["filters"])):
-        made[f"{part}.filters.{n}.weight"] = torch.from_numpy(weights[f"CNN/W_cnn_{n}"][0].transpose(2, 1, 0).copy())
-        made[f"{part}.filters.{n}.bias"] = torch.from_numpy(weights[f"CNN/b_cnn_{n}"][...])
-    for n in range(options["char_cnn"]["n_highway"]):
-        for ours, theirs in (("gate", "carry"), ("change", "transform")):
-            made[f"{part}.highways.{n}.{ours}.weight"] = torch.from_numpy(weights[f"CNN_high_{n}/W_{theirs}"][...].T.copy())
-            made[f"{part}.highways.{n}.{ours}.bias"] = torch.from_numpy(weights[f"CNN_high_{n}/b_{theirs}"][...])
-    made["embeddings.characters.project.weight"] = torch.from_numpy(weights["CNN_proj/W_proj"][...].T.copy())
-    made["embeddings.characters.project.bias"] = torch.from_numpy(weights["CNN_proj/b_proj"][...])
-    width = options["lstm"]["projection_dim"]
-    for way, name in enumerate(("forwards", "backwards")):
-        for n in range(options["lstm"]["n_layers"]):
-            cell = weights[f"RNN_{way}/RNN/MultiRNNCell/Cell{n}/LSTMCell"]
-            bias = gates(cell["B"][...])
-            size = len(bias) // 4
-            bias[size : 2 * size] += 1.0  # TensorFlow adds it while it runs
-            made[f"layers.{n}.{name}.input.weight"] = gates(cell["W_0"][...][:width])
-            made[f"layers.{n}.{name}.recurrent.weight"] = gates(cell["W_0"][...][width:])
-            made[f"layers.{n}.{name}.bias"] = bias
-            made[f"layers.{n}.{name}.projection.weight"] = torch.from_numpy(cell["W_P_0"][...].T.copy())
-    return made
-
-
-def built(options: dict[str, Any], weights: Any, words: Sequence[str]) -> BiLSTM:
-    size = len(words)
-    characters = CharCNN(
-        embedding_width=options["char_cnn"]["embedding"]["dim"], filters=[tuple(f) for f in options["char_cnn"]["filters"]],
-        highways=options["char_cnn"]["n_highway"], vocab_size=size, spellings=words,
-    )
-    lstm = options["lstm"]
-    network = network_of("bilstm", layers=lstm["n_layers"], width=2 * lstm["projection_dim"], inner=lstm["dim"],
-        skip=lstm["use_skip_connections"], cell_clip=lstm["cell_clip"], projection_clip=lstm["proj_clip"], embedding=characters,
-            vocab_size=size, clock=Clock())
-    network.load_state_dict(translated(weights, options))
+def built(folder: Path, words: Sequence[str]) -> BiLSTM:
+    """The network of the authors' two files, as `cloze import` reads them, over a vocabulary of some words."""
+    arguments = dict(import_released(folder).model.arguments)
+    cnn = arguments["embedding"]["char_cnn"]
+    arguments["embedding"] = CharCNN(**{**cnn, "vocab_size": len(words), "spellings": words})
+    network: BiLSTM = network_of("bilstm", **arguments, vocab_size=len(words), clock=Clock())
+    network.load_state_dict(import_released(folder).model.network)
     return network.eval()
+
+
+def written(folder: Path, weights: dict[str, Any]) -> Path:
+    """`options.json` and `lm_weights.hdf5` as the authors' `dump_weights` lays them out."""
+    h5py = pytest.importorskip("h5py")
+    (folder / "options.json").write_text(json.dumps(OPTIONS))
+    with h5py.File(folder / "lm_weights.hdf5", "w") as file:
+        for name, values in weights.items():
+            for inner, array in values.items() if isinstance(values, dict) else [("", values)]:
+                file[f"{name}/{inner}".rstrip("/")] = array
+    return folder
 
 
 def random_weights() -> dict[str, Any]:
@@ -168,14 +145,14 @@ def read_in_turn(network: BiLSTM, sentences: Sequence[Sequence[int]], way: int, 
     return [found[: len(row)] for found, row in zip(states["forward_hidden"], shown, strict=True)], states["carry"]
 
 
-def test_sentences_with_the_state_carried_equal_a_plain_loop_over_the_authors_arrays() -> None:
+def test_sentences_with_the_state_carried_equal_a_plain_loop_over_the_authors_arrays(tmp_path: Path) -> None:
     sentences = [
         [["the", "cat", "sleeps"], ["rain"], ["über", "x" * 60, "the", "garden"]],
         [["a", "dog", "barks", "in", "the", "rain"], ["cat", "cat"], ["nobody"]],
     ]
     words = [*SPECIAL, *sorted({word for texts in sentences for text in texts for word in text})]
     weights = random_weights()
-    network, plain = built(OPTIONS, weights, words), [Plain(weights), Plain(weights)]
+    network, plain = built(written(tmp_path, weights), words), [Plain(weights), Plain(weights)]
     for way in (0, 1):
         carry = None
         for turn in range(3):
@@ -197,8 +174,7 @@ def test_thirty_sentences_of_the_authors_fixture_in_ten_batches() -> None:
     sentences = [[s.split() for s in group] for group in json.loads((folder / "lm_embeddings_sentences.json").read_text())]
     words = [*SPECIAL, *sorted({w for group in sentences for s in group for w in s})]
     ids = {word: number for number, word in enumerate(words)}
-    with h5py.File(folder / "lm_weights.hdf5", "r") as weights:
-        network = built(json.loads((folder / "options.json").read_text()), weights, words)
+    network = built(folder, words)
     expected = [h5py.File(folder / f"lm_embeddings_{k}.hdf5", "r") for k in range(3)]
     carries: list[Any] = [None, None]
     for i in range(10):

@@ -1,0 +1,113 @@
+"""Reading what others pickled: state dictionaries by torch's restricted reader, and lists of words by a reader of our own.
+
+A pickle is a program. Python's `pickle` runs whatever it names; these two readers build tensors, or one list of strings, and
+refuse every other instruction.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cloze.errors import CheckpointError
+
+_MOST_BYTES = 1 << 28  # of a list of words: 256 MB, a hundred times the largest released one
+_STRINGS = frozenset({"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"})
+_KEPT = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
+_FETCHED = frozenset({"GET", "BINGET", "LONG_BINGET"})
+_NOTHING = frozenset({"PROTO", "FRAME"})
+_MARK = object()
+
+
+def read_words(path: Path) -> list[str]:
+    """The list of strings that a pickle holds (fastai's `itos.pkl`). Anything else in it is a `CheckpointError`."""
+    size = path.stat().st_size
+    if size > _MOST_BYTES:
+        raise _refused(path, f"{size:,} bytes")
+    try:
+        found = _machine(path, path.read_bytes())
+    except CheckpointError:
+        raise
+    except (ValueError, IndexError, KeyError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path}: not a whole pickle ({error}); expected a list of words. Copy the file again.") from None
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise _refused(path, f"a {type(found).__name__} in which not everything is a word")
+    return found
+
+
+def _machine(path: Path, data: bytes) -> Any:
+    """What a pickle of strings and lists leaves on the stack."""
+    stack: list[Any] = []
+    memo: dict[Any, Any] = {}
+    for code, argument, _ in pickletools.genops(data):
+        name = code.name
+        if name in _STRINGS:
+            stack.append(argument)
+        elif name in ("EMPTY_LIST", "MARK"):
+            stack.append([] if name == "EMPTY_LIST" else _MARK)
+        elif name in ("APPENDS", "LIST"):
+            start = len(stack) - 1 - stack[::-1].index(_MARK)
+            items = stack[start + 1 :]
+            del stack[start:]
+            if name == "LIST":
+                stack.append(items)
+            else:
+                _list(stack).extend(items)
+        elif name == "APPEND":
+            item = stack.pop()
+            _list(stack).append(item)
+        elif name == "MEMOIZE":
+            memo[len(memo)] = stack[-1]
+        elif name in _KEPT:
+            memo[argument] = stack[-1]
+        elif name in _FETCHED:
+            stack.append(memo[argument])
+        elif name == "STOP":
+            return stack[-1]
+        elif name not in _NOTHING:
+            raise _refused(path, f"the instruction {name}")
+    raise ValueError("it does not end")
+
+
+def _list(stack: list[Any]) -> list[Any]:
+    if not isinstance(stack[-1], list):
+        raise ValueError("it appends to what is no list")
+    return stack[-1]
+
+
+def _refused(path: Path, found: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: holds {found}; expected a pickled list of words and nothing else, because a pickle can run any code.\n"
+        "  If you trust it, save the words again: "
+        f"import pickle; words = list(map(str, pickle.load(open({path.name!r}, 'rb')))); "
+        f"pickle.dump(words, open({path.name!r}, 'wb'))"
+    )
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """The tensors of a state dictionary that torch saved, as fp32 on the CPU; {'model': …} around it is taken off.
+
+    It is read with `weights_only`, which runs no code. What that refuses, and what holds no tensors, is a `CheckpointError`.
+    """
+    try:
+        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises nearly every kind for a damaged or refused file
+        reason = str(error).strip().partition("\n")[0][:160]
+        raise CheckpointError(
+            f"{path}: torch does not read it as tensors alone ({reason}); expected a state dictionary.\n"
+            "  If you trust the file, save its tensors again: "
+            "torch.save({name: t for name, t in torch.load(PATH, weights_only=False).items()}, NEW)"
+        ) from None
+    if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
+        found = found["model"]
+    if not isinstance(found, Mapping):
+        raise CheckpointError(f"{path}: holds a {type(found).__name__}; expected a state dictionary of tensors.")
+    tensors = {str(name): tensor.float() for name, tensor in found.items() if isinstance(tensor, Tensor)}
+    if not tensors:
+        raise CheckpointError(f"{path}: holds no tensor; expected a state dictionary.")
+    return tensors

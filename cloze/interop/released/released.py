@@ -1,0 +1,49 @@
+"""Which released system a file or a folder holds, and reading it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from cloze.errors import CheckpointError
+from cloze.interop.read import Imported
+from cloze.interop.released import awd_lstm, cove, elmo, skip_thought
+from cloze.interop.released.words import Split
+from cloze.interop.vectors.vectors import Vectors
+
+Found = Mapping[str, Path]  # the files of a system by what they hold
+
+#: The system → finding its files at a path (empty: it is not there), and reading them.
+SYSTEMS: Mapping[str, tuple[Callable[[Path], Found], Callable[[Found, Split, Vectors | None], Imported]]] = MappingProxyType({
+    "elmo": (elmo.find, elmo.read),
+    "awd-lstm": (awd_lstm.find, awd_lstm.read),
+    "skip-thought": (skip_thought.find, skip_thought.read),
+    "cove": (cove.find, cove.read),
+})
+
+
+def is_released(source: Path) -> bool:
+    """Whether a path holds weights of one of the systems, in their authors' layout."""
+    return _system(source) is not None
+
+
+def import_released(source: Path, *, split: Split = "punctuation", words: Vectors | None = None) -> Imported:
+    """The released weights at a path as a model of cloze, under the recipe that trains such a network (`trained_by`).
+
+    `split` says where words of a text end: around every punctuation mark, or only at white space, for text that is tokenised as
+    the authors did. `words` are the word vectors that CoVe was trained over; the other systems bring their own words.
+
+    Errors: missing files, arrays of another shape, pickles that hold more than tensors and words: `CheckpointError`.
+    """
+    name = _system(source)
+    if name is None:
+        raise CheckpointError(f"{source}: no weights of {', '.join(SYSTEMS)} in their authors' layout.")
+    find, read = SYSTEMS[name]
+    return read(find(source), split, words)
+
+
+def _system(source: Path) -> str | None:
+    if not source.exists() or (source.is_dir() and (source / "config.json").exists()):
+        return None
+    return next((name for name, (find, _) in SYSTEMS.items() if find(source)), None)
