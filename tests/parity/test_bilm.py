@@ -38,7 +38,7 @@ SPECIAL = ["[PAD]", "[UNK]", "[BOS]", "[EOS]"]
 def built(folder: Path, words: Sequence[str]) -> BiLSTM:
     """The network of the authors' two files, as `cloze import` reads them, over a vocabulary of some words."""
     arguments = dict(import_released(folder).model.arguments)
-    cnn = arguments["embedding"]["char_cnn"]
+    cnn, arguments["reuse"] = arguments["embedding"]["char_cnn"], 0  # rows here bring no token again
     arguments["embedding"] = CharCNN(**{**cnn, "vocab_size": len(words), "spellings": words})
     network: BiLSTM = network_of("bilstm", **arguments, vocab_size=len(words), clock=Clock())
     network.load_state_dict(import_released(folder).model.network)
