@@ -11,6 +11,7 @@ from cloze.text.annotators import Case, LexiconAnnotator, Repeats
 from cloze.text.chunks import ChunkEncoder
 from cloze.text.mentions import Conllu, Mentions
 from cloze.text.normalise import Normalise
+from cloze.text.phrases import Phrases
 from cloze.text.retokenize import retokenized
 from cloze.text.roles import ROLES
 from cloze.text.segment import Dictionary, Jieba, Segmenter
@@ -36,6 +37,7 @@ __all__ = [
     "ListAnnotator",
     "Mentions",
     "Normalise",
+    "Phrases",
     "Repeats",
     "Segmenter",
     "TextSpec",

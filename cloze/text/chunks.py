@@ -54,7 +54,7 @@ class ChunkEncoder:
         self._fold = self.tokenizer.kind in ("wordpiece", "words") and self.tokenizer.lower
         slots = max(1024, int(memory_mb * 2**20 * 0.6) // BYTES_PER_SLOT)
         self._table = KeyTable(slots.bit_length() - 1)
-        self._bare = self.tokenizer if self.tokenizer.segmenter is None else self.tokenizer.cut_by(None)
+        self._bare = self.tokenizer.bare
         self._matcher = ChunkMatcher(self._bare)
         self._long: dict[bytes, int] = {}
         self._long_bytes = 0
@@ -73,11 +73,11 @@ class ChunkEncoder:
         if not parts:
             return Lines(np.zeros(0, np.int32), np.zeros(0, np.bool_), np.zeros(1, np.int64))
         counts = np.concatenate([np.diff(part.offsets) for part in parts])
-        return Lines(
+        return Lines(*self.tokenizer.joined(
             np.concatenate([part.ids for part in parts]),
             np.concatenate([part.word_start for part in parts]),
             np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]),
-        )
+        ))
 
     def _encode_block(self, lines: list[str]) -> Lines:
         if self._cutter is None or self._direct_left > 0:

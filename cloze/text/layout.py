@@ -19,6 +19,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from cloze.errors import CheckpointError, ClozeError, RecipeError
 from cloze.text.apart import read_segmenter, write_segmenter
+from cloze.text.joins import PHRASES, Joins, read_joins
 from cloze.text.roles import CONFIG_KEYS, XLM_LITERALS, guess_literals
 from cloze.text.segment import Segmenter
 from cloze.untrusted import parse_json, read_small
@@ -39,6 +40,8 @@ class Described(Protocol):
     def literals(self) -> Mapping[str, str]: ...
     @property
     def segmenter(self) -> Segmenter | None: ...
+    @property
+    def joins(self) -> Joins | None: ...
     def role(self, name: str) -> int: ...
 
 
@@ -58,7 +61,8 @@ def write_folder(
     frame_pair: str | None,
     tokenizer_class: str | None,
 ) -> None:
-    """Write tokenizer.json and tokenizer_config.json, and segmenter.json if a segmenter cuts words.
+    """Write tokenizer.json and tokenizer_config.json, segmenter.json if a segmenter cuts words, phrases.tsv if it
+    has phrases.
 
     `length` is the maximum number of tokens; frames are templates of roles, `{A}` and `{B}`. `tokenizer_class` is the class to
     name if it rebuilds this tokenizer exactly; by default the class follows from the kind.
@@ -91,18 +95,20 @@ def write_folder(
     _write_json(folder / "tokenizer_config.json", config)
     if tokenizer.segmenter is not None:
         write_segmenter(tokenizer.segmenter, folder)
+    if tokenizer.joins is not None:
+        tokenizer.joins.write(folder)
 
 
 #: Every file from which a tokenizer is read.
 _FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt",
-    "segmenter.json", "segmenter.txt",
+    "segmenter.json", "segmenter.txt", PHRASES,
 )  # fmt: skip
 _in_use: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 
 
-def read_folder(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None], T]) -> T:
-    """The tokenizer of a folder, from its description, its literals and its segmenter: tokenizer.json, else BERT's vocab.txt,
+def read_folder(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None, Joins | None], T]) -> T:
+    """The tokenizer of a folder, from its description, literals, segmenter and phrases: tokenizer.json, else BERT's vocab.txt,
     else vocab.json with merges.txt. A tokenizer of the same unchanged files that is in use is shared, because tokenizers never
     change.
     """
@@ -116,7 +122,7 @@ def read_folder(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter 
     return found
 
 
-def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None], T]) -> T:
+def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None, Joins | None], T]) -> T:
     config = _read_json(folder / "tokenizer_config.json")
     if (folder / "tokenizer.json").is_file():
         data = _read_json(folder / "tokenizer.json")
@@ -130,7 +136,7 @@ def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None
         )
     try:
         literals = _literals(data, {**_read_json(folder / "special_tokens_map.json"), **config})
-        return make(json.dumps(data), literals, read_segmenter(folder))
+        return make(json.dumps(data), literals, read_segmenter(folder), read_joins(folder))
     except ClozeError:
         raise
     except Exception as problem:  # `tokenizers` raises bare Exception for a damaged file

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from cloze.errors import CheckpointError, RecipeError, nearest
 from cloze.text.apart import places_before, set_apart
+from cloze.text.joins import Joins, PairTable, join_lines
 from cloze.text.layout import read_folder, write_folder
 from cloze.text.segment import Segmenter
 
@@ -65,9 +66,12 @@ class Tokenizer:
     segmenter: sets the words of a script without spaces apart first. It belongs to the tokenizer and is saved in its folder
       (`segmenter.json`, with its list in `segmenter.txt`), and so with every store and checkpoint: everything in cloze cuts a
       text the same way. Other libraries read tokenizer.json alone and need text that is segmented already.
+    joins: pairs of words that become one token, such as new_york; saved in `phrases.tsv`. Other libraries do not join them.
     """
 
-    def __init__(self, description: str, literals: Mapping[str, str], segmenter: Segmenter | None = None) -> None:
+    def __init__(
+        self, description: str, literals: Mapping[str, str], segmenter: Segmenter | None = None, joins: Joins | None = None
+    ) -> None:
         data = without_frame(json.loads(description))
         for token in data.get("added_tokens", []):
             token["special"] = token["special"] or token["content"] in literals.values()
@@ -88,20 +92,31 @@ class Tokenizer:
         special = sorted(added | set(self.roles.values()))
         self.special_ids: NDArray[np.int32] = np.array(special, dtype=np.int32)
         self.ordinary_ids: NDArray[np.int32] = np.setdiff1d(np.arange(self.size, dtype=np.int32), self.special_ids)
-        self._cut(segmenter)
+        self._cut(segmenter, joins)
 
-    def _cut(self, segmenter: Segmenter | None) -> None:
+    def _cut(self, segmenter: Segmenter | None, joins: Joins | None) -> None:
         if segmenter is not None and self.kind != "words":
             raise RecipeError(f"tokenizer: only whole words are cut by a segmenter; this one is of kind {self.kind}.")
-        self.segmenter = segmenter
+        self.segmenter, self.joins = segmenter, joins
         cut = "" if segmenter is None else f"\nsegmenter: {segmenter.hash}"
-        self.hash: str = hashlib.sha256(f"{self._json}{cut}".encode()).hexdigest()
+        joined = "" if joins is None else f"\nphrases: {joins.hash}"
+        self.hash: str = hashlib.sha256(f"{self._json}{cut}{joined}".encode()).hexdigest()
+        self._pairs: list[PairTable] = [] if joins is None else self._tables(joins)
+
+    def _tables(self, joins: Joins) -> list[PairTable]:
+        if self.kind != "words":
+            raise RecipeError(f"tokenizer: only whole words are joined to phrases; this one is of kind {self.kind}.")
+        ids = self._plain.get_vocab(with_added_tokens=True)
+        lost = next((word for p in joins.pairs for word in (p.first, p.second, p.word) if word not in ids), None)
+        if lost is not None:
+            raise CheckpointError(f"phrases.tsv: {lost!r} is not in the vocabulary of tokenizer.json. Copy the folder again.")
+        return joins.tables(ids, self.size)
 
     def __repr__(self) -> str:
         return f"Tokenizer(kind={self.kind!r}, size={self.size}, hash={self.hash[:12]!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tokenizer, (self._json, dict(self.literals), self.segmenter)
+        return Tokenizer, (self._json, dict(self.literals), self.segmenter, self.joins)
 
     @property
     def description(self) -> str:
@@ -110,16 +125,32 @@ class Tokenizer:
 
     def cut_by(self, segmenter: Segmenter | None) -> Tokenizer:
         """The same tokenizer that first sets the words of a text apart with this segmenter; None: without segmenter."""
+        return self._cutting(segmenter, self.joins)
+
+    def joined_by(self, joins: Joins | None) -> Tokenizer:
+        """The same tokenizer with these phrases, whose words and spellings it must have; None: with none."""
+        return self._cutting(self.segmenter, joins)
+
+    @property
+    def bare(self) -> Tokenizer:
+        """The same tokenizer without segmenter and phrases: what a chunk between spaces is to it."""
+        return self if self.segmenter is None and self.joins is None else self._cutting(None, None)
+
+    def _cutting(self, segmenter: Segmenter | None, joins: Joins | None) -> Tokenizer:
         made = object.__new__(Tokenizer)  # shares the vocabulary, which takes a few hundred bytes a word
         made.__dict__.update(self.__dict__)
-        made._cut(segmenter)
+        made._cut(segmenter, joins)
         return made
+
+    def described_by(self, description: str) -> Tokenizer:
+        """A tokenizer of another tokenizer.json with the literals, the segmenter and the phrases of this one."""
+        return Tokenizer(description, self.literals, self.segmenter, self.joins)
 
     def with_words(self, words: Sequence[str]) -> Tokenizer:
         """The same tokenizer of whole words with further words, whose ids follow the others."""
         data = json.loads(self._json)
         data["model"]["vocab"].update({word: self.size + number for number, word in enumerate(words)})
-        return Tokenizer(json.dumps(data, ensure_ascii=False), self.literals, self.segmenter)
+        return self.described_by(json.dumps(data, ensure_ascii=False))
 
     def unknown_words(self, texts: Sequence[str]) -> list[str]:
         """The distinct words of texts that the vocabulary lacks, normalised, in order of appearance."""
@@ -167,7 +198,19 @@ class Tokenizer:
         bounds = np.fromiter(every, dtype=np.int64, count=2 * len(ids)).reshape(-1, 2)
         for begin, end, spaces in zip(offsets[:-1].tolist(), offsets[1:].tolist(), put, strict=False):  # none without segmenter
             bounds[begin:end] = places_before(spaces, bounds[begin:end])
-        return Spelled(ids, starts, offsets, bounds[:, 0], bounds[:, 1])
+        if not self._pairs:
+            return Spelled(ids, starts, offsets, bounds[:, 0], bounds[:, 1])
+        joined = join_lines(self._pairs, ids, offsets)
+        return Spelled(joined.ids, starts[joined.first], joined.offsets, bounds[joined.first, 0], bounds[joined.last, 1])
+
+    def joined(
+        self, ids: NDArray[np.int32], starts: NDArray[np.bool_], offsets: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
+        """What `encode_flat` returns, from the ids of the words: with the phrases in their place."""
+        if not self._pairs:
+            return ids, starts, offsets
+        found = join_lines(self._pairs, ids, offsets)
+        return found.ids, starts[found.first], found.offsets
 
     def encode_template(self, text: str) -> Encoded:
         """The ids of a text in which roles such as [MASK], and the vocabulary's own literals, mean special tokens."""
@@ -235,7 +278,7 @@ class Tokenizer:
         # Only pieces of WordPiece, and whole words, show where words begin; the fast call does not return words.
         by_piece = self.kind in ("wordpiece", "words")
         call = engine.encode_batch_fast if by_piece else engine.encode_batch
-        return self._flattened(call(readable(texts), add_special_tokens=False))
+        return self.joined(*self._flattened(call(readable(texts), add_special_tokens=False)))
 
     def _flattened(self, found: list[Any]) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
         offsets = np.zeros(len(found) + 1, dtype=np.int64)

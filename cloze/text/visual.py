@@ -30,4 +30,4 @@ def with_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokenizer:
     data = json.loads(tokenizer.description)
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
     data["added_tokens"] += [{"id": tokenizer.size + number, "content": text, **plain} for number, text in enumerate(texts)]
-    return Tokenizer(json.dumps(data, ensure_ascii=False), tokenizer.literals, tokenizer.segmenter)
+    return tokenizer.described_by(json.dumps(data, ensure_ascii=False))

@@ -121,4 +121,4 @@ def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
             "  Train a vocabulary on the text instead (`cloze corpus build TEXT --recipe NAME --out STORE`), and keep the rows\n"
             "  of common pieces: `change: [vocabulary: {new: pieces}]`."
         )
-    return Tokenizer(json.dumps(data, ensure_ascii=False), tokenizer.literals, tokenizer.segmenter)
+    return tokenizer.described_by(json.dumps(data, ensure_ascii=False))

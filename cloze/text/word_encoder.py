@@ -41,7 +41,7 @@ class WordEncoder:
         marks = isinstance(cutter_for(json.loads(tokenizer.description)), BertCutter)
         most = max(1024, memory_mb * 2**20 // _BYTES_PER_CHUNK)
         self._numbers = numbering.ChunkNumbers(marks=marks, fold=tokenizer.lower, most=most)
-        self._matcher = ChunkMatcher(tokenizer if tokenizer.segmenter is None else tokenizer.cut_by(None))
+        self._matcher = ChunkMatcher(tokenizer.bare)
         self._most_long = max(256, memory_mb * 2**20 // 8 // _BYTES_PER_LONG)
         self._long: dict[bytes, int] = {}
         self._place: Int64 = np.zeros(0, np.int64)   # of the first id in the pool, by number
@@ -81,7 +81,7 @@ class WordEncoder:
                     break
             offsets.append(np.array([total], np.int64))
         flat = np.concatenate(ids) if ids else np.zeros(0, np.int32)
-        return Lines(flat, np.ones(total, dtype=np.bool_), np.concatenate(offsets))
+        return Lines(*self.tokenizer.joined(flat, np.ones(total, dtype=np.bool_), np.concatenate(offsets)))
 
     def _learn(self, block: bytes, found: numbering.Scanned) -> None:
         """Assign ids to the new chunks of a scan, and numbers to the long ones."""
