@@ -6,7 +6,7 @@
 A builder's keyword parameters are what a recipe may write. Three annotations change that:
 
 - `Given[T]`: filled by assembly (see `assembly/given.py`), illegal in a recipe;
-- `Live[float]`: a number or a schedule part, read from the clock while training;
+- `Live[float]`: a number or a schedule part, read from the clock while training, as is every number of a `Changing` kind;
 - `Part["kind"]`: a nested part of that kind. `Annotated[Learned | Rotary, PartMark("positions")]` takes these parts of the kind
   and no others.
 
@@ -22,7 +22,8 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from types import MappingProxyType, UnionType
+from typing import Annotated, Any, ClassVar, TypeVar, Union, get_args, get_origin
 
 from cloze.errors import RecipeError, UnknownPart
 
@@ -39,6 +40,15 @@ class GivenMark:
 
 class LiveMark:
     """Marks a number that may follow a schedule."""
+
+
+class Changing:
+    """The base of a kind whose parts, if they are dataclasses, may follow a schedule with each of their numbers.
+
+    `described`: the arguments that stay what they are, because the result of a run records them, each with its name there.
+    """
+
+    described: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
 
 class PartMark:
@@ -144,6 +154,42 @@ def _signature(builder: Callable[..., Any]) -> inspect.Signature:
 def mark_of(parameter: inspect.Parameter) -> GivenMark | LiveMark | PartMark | None:
     """The mark of a parameter's annotation, if it carries one."""
     return next((mark for mark in marks(parameter.annotation) if isinstance(mark, (GivenMark, LiveMark, PartMark))), None)
+
+
+def is_live(builder: Callable[..., Any], name: str) -> bool:
+    """Whether a recipe may write a schedule for this parameter of a builder."""
+    annotation = parameters(builder)[name].annotation
+    if any(isinstance(mark, (LiveMark, GivenMark)) for mark in marks(annotation)):
+        return any(isinstance(mark, LiveMark) for mark in marks(annotation))
+    changing = isinstance(builder, type) and issubclass(builder, Changing) and dataclasses.is_dataclass(builder)
+    return changing and name not in builder.described and is_number(annotation)  # type: ignore[attr-defined]
+
+
+def is_number(annotation: Any) -> bool:
+    """Whether an annotation takes numbers, or numbers and nothing: a float, or a whole number with bounds.
+
+    >>> is_number(float | None), is_number(int), is_number(str)
+    (True, False, False)
+    """
+    base = _base(annotation)
+    return base is float or (base is int and _bounded(annotation))
+
+
+def is_whole(annotation: Any) -> bool:
+    """Whether an annotation takes whole numbers only."""
+    return _base(annotation) is int
+
+
+def _base(annotation: Any) -> Any:
+    """The type of an annotation without marks, bounds and `None`; itself if it is of several types."""
+    if get_origin(annotation) is Annotated:
+        return _base(get_args(annotation)[0])
+    options = [option for option in get_args(annotation) if option is not type(None)]
+    return _base(options[0]) if get_origin(annotation) in (Union, UnionType) and len(options) == 1 else annotation
+
+
+def _bounded(annotation: Any) -> bool:
+    return any(get_origin(option) is Annotated for option in (annotation, *get_args(annotation)))
 
 
 def marks(annotation: Any) -> tuple[Any, ...]:

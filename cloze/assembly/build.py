@@ -23,10 +23,10 @@ from torch import nn
 
 from cloze import fields
 from cloze.assembly.averages import averages
-from cloze.assembly.given import build, restored, stand_ins, tables_for, wanted
+from cloze.assembly.given import build, courses, restored, stand_ins, tables_for, wanted
 from cloze.assembly.origins import NETWORKS, network_folder
 from cloze.assembly.parts import class_of, load_kind, names
-from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
+from cloze.assembly.recipe import EditSpec, EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.schema import Arguments, arguments_of, arguments_of_part, check_value, describe
 from cloze.assembly.step_keys import head_key, objective_key
 from cloze.assembly.user_files import naming_files
@@ -203,6 +203,12 @@ def live(value: Any) -> Any:
     return build_part(value, {}) if isinstance(value, PartSpec) else value
 
 
+def placed(spec: EditSpec, available: Mapping[str, Any]) -> Placed:
+    """An edit in its place, with what its numbers are at the beginning of the training."""
+    follows = courses(lookup(spec.part.kind, spec.part.name), plain(spec.part.arguments))
+    return Placed(build_part(spec.part, available), spec.view, follows).when(0.0)
+
+
 def edits_of(
     recipe: Recipe, entry: EntrySpec, facts: TokenFacts, *, store: Store, tables: Mapping[str, Any]
 ) -> list[Placed]:
@@ -212,7 +218,7 @@ def edits_of(
     available = {"tokenizer": facts, "tables": tables, "keeps_empty": source.keeps_empty}
     if "counts" in needed:
         available["counts"] = store.counts()
-    edits = [Placed(build_part(spec.part, available), spec.view) for spec in entry.exercise]
+    edits = [placed(spec, available) for spec in entry.exercise]
     mixed = any(entry.order == "mixed" for entry in recipe.step_entries.values())  # rows of one batch have different orders
     if mixed or not isinstance(entry.order, str) or entry.order not in CONSTANT:
         order: Any = Order(entry.order) if isinstance(entry.order, str) else build_part(entry.order, available)  # type: ignore[arg-type]

@@ -13,12 +13,13 @@ from cloze import fields
 from cloze.assembly import parts
 from cloze.assembly.document import Where
 from cloze.assembly.faults import Faults
-from cloze.assembly.given import build, stand_ins, tables_for
+from cloze.assembly.given import build, courses, stand_ins, tables_for
 from cloze.assembly.load import phase_recipes
-from cloze.assembly.recipe import OWN, EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
+from cloze.assembly.recipe import OWN, EditSpec, EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec, plain
 from cloze.assembly.schema import arguments_of_part
 from cloze.assembly.structure import views
 from cloze.errors import ClozeError, nearest
+from cloze.exercises.exercise import Placed
 from cloze.training.phases import sets_dropout
 
 #: Fields that batching makes for every view, so that no edit has to give them.
@@ -75,7 +76,7 @@ def _made(part: PartSpec, available: Mapping[str, Any], faults: Faults) -> Any:
     try:
         with faults.catching(part.where, part.path):
             arguments = {
-                name: _made(value, available, faults) if isinstance(value, PartSpec) else value
+                name: _made(value, available, faults) if isinstance(value, PartSpec) and value.kind != "schedule" else value
                 for name, value in part.arguments.items()
             }
             return build(parts.builder_of(part.kind, part.name), arguments, available)
@@ -127,7 +128,7 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
     lines = checked.edits.setdefault(entry.name, [])
     sound = made is not None
     for spec in entry.exercise:
-        edit = _made(spec.part, {"tables": stand_ins(recipe.tables)}, faults)
+        edit = _edit_of(spec, recipe, faults)
         if edit is None:
             sound = False
             continue
@@ -163,6 +164,16 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
         name for name in available if fields.find(name).travels and fields.split(name).view in views(entry)
     )
     return frozenset(available) if sound else frozenset({"?"})
+
+
+def _edit_of(spec: EditSpec, recipe: Recipe, faults: Faults) -> Any:
+    """The edit; None and a fault where an argument, or a value that its schedule reaches, is refused."""
+    edit = _made(spec.part, {"tables": stand_ins(recipe.tables)}, faults)
+    if edit is not None:
+        with faults.catching(spec.part.where, spec.part.path):
+            Placed(edit, spec.view, courses(parts.builder_of("edit", spec.part.name), plain(spec.part.arguments)))
+            return edit
+    return None
 
 
 def _in_view(names: frozenset[str], view: str) -> set[str]:

@@ -54,7 +54,7 @@ def fit_words(recipe: Recipe, facts: Facts) -> Iterator[Change]:
         for place, edit in enumerate(entry.exercise):
             argument = class_of(edit.part.kind, edit.part.name).thins
             published = edit.part.arguments.get(argument) or 0.0
-            if published > THRESHOLD and facts.text_tokens < SMALL_TOKENS:
+            if isinstance(published, float) and published > THRESHOLD and facts.text_tokens < SMALL_TOKENS:
                 why = "the frequent words of a small text crowd out the others"
                 yield Change(f"exercise[{place}].{argument}", published, THRESHOLD, why)
     for name, network in recipe.networks.items():

@@ -12,7 +12,20 @@ from typing import Any, NamedTuple
 from cloze.assembly.parts import builder_of
 from cloze.assembly.recipe import PartSpec, plain
 from cloze.errors import RecipeError
-from cloze.registry import GivenMark, LiveMark, PartMark, inherited, kind_of_parts, lookup, mark_of, parameters, section_of
+from cloze.registry import (
+    Changing,
+    GivenMark,
+    LiveMark,
+    PartMark,
+    inherited,
+    is_live,
+    is_whole,
+    kind_of_parts,
+    lookup,
+    mark_of,
+    parameters,
+    section_of,
+)
 
 #: The legal names of `Given` parameters, and what each receives.
 MEANINGS: Mapping[str, str] = {
@@ -55,7 +68,33 @@ def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: 
         )
     known = parameters(builder)
     made = {name: _made(known[name], value, available) if name in known else value for name, value in arguments.items()}
+    made |= {name: course(1.0) for name, course in courses(builder, arguments).items()}
     return builder(**made, **{name: available[name] for name in needed if name in available})
+
+
+def courses(builder: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Callable[[float], float]]:
+    """The arguments of a builder of a `Changing` kind that follow a schedule, each as a function of the share spent.
+
+    What is built alone, as for reading a text after the training, has their last values.
+    """
+    if not (isinstance(builder, type) and issubclass(builder, Changing)):
+        return {}
+    known, found = parameters(builder), {}
+    for name, value in arguments.items():
+        if name in known and isinstance(value, Mapping) and is_live(builder, name):
+            course = _built("schedule", value, {})
+            found[name] = Whole(course) if is_whole(known[name].annotation) else course
+    return found
+
+
+class Whole:
+    """A schedule of whole numbers: the nearest of the schedule that it is given."""
+
+    def __init__(self, course: Callable[[float], float]) -> None:
+        self.course = course
+
+    def __call__(self, share: float) -> int:
+        return round(self.course(share))
 
 
 def _made(parameter: inspect.Parameter, value: Any, available: Mapping[str, Any]) -> Any:

@@ -26,7 +26,19 @@ from cloze.assembly.recipe import PartSpec
 from cloze.assembly.user_files import file_to_give
 from cloze.bounds import Duration, NonNegative
 from cloze.errors import RecipeError, UnknownPart, nearest
-from cloze.registry import GivenMark, LiveMark, PartMark, as_data, choices, kind_of_parts, marks, parameters, section_of
+from cloze.registry import (
+    GivenMark,
+    LiveMark,
+    PartMark,
+    as_data,
+    choices,
+    is_live,
+    is_whole,
+    kind_of_parts,
+    marks,
+    parameters,
+    section_of,
+)
 from cloze.renamed import advice
 
 _REQUIRED: Any = inspect.Parameter.empty
@@ -109,10 +121,17 @@ def arguments_of(builder: Callable[..., Any]) -> dict[str, Argument]:
 def _arguments_of(builder: Callable[..., Any]) -> Arguments:
     found = parameters(builder)
     made = {
-        name: Argument(p.annotation, as_data(p.default, _kind(p.annotation))) for name, p in found.items()
+        name: Argument(_annotation(builder, name, p), as_data(p.default, _kind(p.annotation))) for name, p in found.items()
         if not name.startswith("_") and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     }
     return {name: argument for name, argument in made.items() if not argument.given}
+
+
+def _annotation(builder: Callable[..., Any], name: str, parameter: inspect.Parameter) -> Any:
+    """The annotation of a parameter, with the mark of a schedule if it may follow one."""
+    plain = parameter.annotation
+    marked = any(isinstance(mark, LiveMark) for mark in marks(plain))
+    return Annotated[plain, LiveMark()] if not marked and is_live(builder, name) else plain
 
 
 def _kind(annotation: Any) -> str | None:
@@ -284,12 +303,17 @@ def _within(p: Argument, schedule: PartSpec, node: Node, path: str, faults: Faul
         if end not in schedule.arguments:
             continue
         try:
-            check_value(p.annotation, schedule.arguments[end])
+            check_value(p.annotation, _as_whole(p.annotation, schedule.arguments[end]))
         except ValueError:
             sound = False
             given = f"got {schedule.arguments[end]}, expected {describe(p.annotation)}."
             faults.add(node.where, f"{path}.{schedule.name}.{end}", given)
     return sound
+
+
+def _as_whole(annotation: Any, value: float) -> float:
+    """The end of a schedule as a whole number, if it is one and the argument takes only these."""
+    return int(value) if is_whole(annotation) and value == int(value) else value
 
 
 def check_value(annotation: Any, value: Any) -> Any:

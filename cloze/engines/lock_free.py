@@ -96,6 +96,8 @@ def shape_of(run: Run) -> _Shape | str:
     entry, feed, network, objective, weighted = found
     if feed.packing or not isinstance(feed.source, BoundLines):
         return "the data are not lines of one corpus"
+    if feed.changes:
+        return "an edit follows a schedule"
     edits = [placed.edit for placed in feed.edits if placed.view == "main"]
     keep, windows = (edits[0] if len(edits) == 2 else None), (edits[-1] if edits else None)
     right = isinstance(windows, Windows) and (keep is None or isinstance(keep, Subsample))

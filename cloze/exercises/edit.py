@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.registry import Changing
 from cloze.rng import Draw
 from cloze.rows import Rows
 
@@ -20,15 +19,15 @@ E = TypeVar("E", bound="Edit")
 ExerciseKind = Literal["masked", "causal", "spans", "permuted"]
 
 
-class Edit(ABC):
+class Edit(Changing, ABC):
     """One step of an exercise: the base class of every edit.
 
     `takes` and `gives` name the fields of its view that it reads and writes. An edit never changes its input, draws random
-    numbers only from `draw`, and is vectorised over rows and tokens. All other members have defaults, which fit most edits.
+    numbers only from `draw`, and is vectorised over rows and tokens. The numbers of a dataclass may follow schedules, except
+    those in `described`: `Placed` gives each step its own edit. All other members have defaults, which fit most edits.
 
     `spreads`: it makes several rows of one record (see `widths`), cuts them to length, and gives `owner`, the record of each row.
     `separates`: it puts the texts of a row into separate views, so that a later frame has one text.
-    `described`: the arguments that task.json records, each with its name there.
     `frames`: it puts a `template` around the texts of a row; `template: reading` is that of the checkpoint that the recipe starts
     from.
     `thins`: the argument with the frequency above which it drops occurrences of words.
@@ -41,7 +40,6 @@ class Edit(ABC):
 
     spreads: ClassVar[bool] = False
     separates: ClassVar[bool] = False
-    described: ClassVar[Mapping[str, str]] = MappingProxyType({})
     frames: ClassVar[bool] = False
     thins: ClassVar[str | None] = None
     hides: ClassVar[bool] = False
@@ -63,11 +61,6 @@ class Edit(ABC):
     def optional(self) -> frozenset[str]:
         """Fields that it uses if they are present."""
         return frozenset()
-
-    @property
-    def changes(self) -> bool:
-        """Whether it follows a schedule (see `when`)."""
-        return False
 
     @property
     def shortens(self) -> bool:
@@ -108,10 +101,6 @@ class Edit(ABC):
 
     def within(self: E) -> E:
         """The same edit, never adding text to a passage."""
-        return self
-
-    def when(self: E, share: float) -> E:
-        """The edit at that share of the budget."""
         return self
 
     def widths(self, source: Any, plan: Any, items: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from cloze import fields
 from cloze.errors import RecipeError
@@ -18,12 +19,54 @@ from cloze.rows import Rows
 _LAYING = ("length", "summary")  # fields that control how rows are laid into a batch
 
 
+#: Arguments of an edit by name, each as a function of the share of the budget spent.
+Courses = Mapping[str, Callable[[float], float]]
+_TRIED = (0.0, 0.25, 0.5, 0.75, 1.0)  # shares at which an edit must make the same fields
+_LONG = 512  # tokens, by which it is judged how an edit changes lengths
+
+
 @dataclass(frozen=True)
 class Placed:
-    """An edit and the view it works on (`in:` in a recipe)."""
+    """An edit, the view it works on (`in:` in a recipe), and its arguments that follow a schedule.
+
+    Raises `RecipeError` if a schedule reaches a value that the edit refuses, or one that changes what it takes and gives, or how
+    long a text it is given: rows are planned once.
+    """
 
     edit: Edit
     view: str = "main"
+    courses: Courses = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        edits = [self._edit(share) for share in _TRIED] if self.courses else []
+        named = " and ".join(self.courses)
+        if len({_fields(edit) for edit in edits}) > 1:
+            raise RecipeError(
+                f"the schedule of {named} reaches a value at which this edit makes other fields.\n"
+                "  Let it end before that value, such as at 0.01 instead of 0."
+            )
+        if len({(edit.room(_LONG), edit.raw(_LONG)) for edit in edits}) > 1:
+            raise RecipeError(
+                f"texts are cut once, and {named} decides how long they are cut here, so it cannot follow a schedule.\n"
+                "  Write a number."
+            )
+
+    def when(self, share: float) -> Placed:
+        """The same with the values of a share of the budget."""
+        if not self.courses:
+            return self
+        made = copy(self)
+        object.__setattr__(made, "edit", self._edit(share))
+        return made
+
+    def _edit(self, share: float) -> Edit:
+        dataclass_edit: Any = self.edit
+        found: Edit = replace(dataclass_edit, **{name: course(share) for name, course in self.courses.items()})
+        return found
+
+    def with_edit(self, edit: Edit) -> Placed:
+        """Another form of the same edit in its place."""
+        return replace(self, edit=edit)
 
     @property
     def made(self) -> str:
@@ -38,6 +81,11 @@ class Placed:
         if self.view == "main":
             return self.edit(rows, draw)
         return rows.with_view(self.view, self.edit(rows.view(self.view), draw.inside(self.view)))
+
+
+def _fields(edit: Edit) -> tuple[Any, ...]:
+    """What an edit reads and makes, which must not change while its numbers do."""
+    return edit.takes, edit.gives, edit.optional, edit.makes, edit.copies, edit.joins, edit.shortens, edit.exercise
 
 
 _UNLIMITED = 1 << 30  # the room of an edit that cuts its rows itself
@@ -90,7 +138,7 @@ class Exercise:
                 shortened.add(p.view)
             elif p.view in shortened:
                 room[p.view] = edit.raw(room[p.view])
-            placed.append(Placed(bound, p.view))
+            placed.append(p.with_edit(bound))
         self.edits = tuple(reversed(placed))
         self.room = room["main"]
         self.row_room = self.room if row_room is None else row_room
@@ -107,12 +155,12 @@ class Exercise:
     @property
     def changes(self) -> bool:
         """Whether some edit follows a schedule."""
-        return any(p.edit.changes for p in self.edits)
+        return any(p.courses for p in self.edits)
 
     def when(self, share: float) -> Exercise:
         """The same exercise at a share of the budget."""
         made = copy(self)
-        made.edits = tuple(Placed(p.edit.when(share), p.view) for p in self.edits)
+        made.edits = tuple(p.when(share) for p in self.edits)
         return made
 
     def _names(self, p: Placed) -> set[str]:

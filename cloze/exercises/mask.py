@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -17,7 +17,7 @@ from cloze.exercises.units.alternating import spans_in
 from cloze.exercises.units.lengths import LengthLaw, odds_of
 from cloze.exercises.units.question import Bools, Ints, sized
 from cloze.exercises.units.windows import in_windows
-from cloze.registry import Given, Live, register
+from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows, before, counted
 
@@ -32,8 +32,7 @@ class Mask(Edit):
     `unit`: `token`; `whole_word` (BERT-wwm); `ngram` (ALBERT); `span` (SpanBERT); `spaced`, one token in 1/`rate` (XLNet);
     `infill` (BART); `alternating`, spans of `mean` tokens (T5); `partition`, the row cut into spans (GPT-BERT); `fragment`,
     with the probabilities `start` of the first and the last position (MASS); or a list such as `[token, phrase, entity]`,
-    units marked by annotation layers (ERNIE). Each is described in its file of `exercises/units`. `rate` may be a schedule: a
-    step uses its value at the share of the budget spent before it, held-out texts its last value. `lengths` are those of
+    units marked by annotation layers (ERNIE). Each is described in its file of `exercises/units`. `lengths` are those of
     n-grams and spans, counted in words unless `words` is false; `count` limits n-grams by number; `power` makes frequent
     tokens rarer (XLM).
 
@@ -58,7 +57,7 @@ class Mask(Edit):
     hides: ClassVar[bool] = True
 
     unit: UnitName | list[str] = "token"
-    rate: Live[Share] = 0.15
+    rate: Share = 0.15
     of: Literal["ordinary", "all", "words"] = "ordinary"
     most: Count | None = None
     rounding: Literal["nearest", "up", "down", "stochastic", "independent"] = "nearest"
@@ -74,9 +73,8 @@ class Mask(Edit):
     counts: Given[NDArray[np.int64] | None] = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for rate in [self.rate(share) for share in (0.0, 0.5, 1.0)] if callable(self.rate) else [self.rate]:
-            if not 0 < rate <= 1:
-                raise RecipeError(f"mask: rate must be above 0 and at most 1, got {rate}.")
+        if not 0 < self.rate <= 1:
+            raise RecipeError(f"mask: rate must be above 0 and at most 1, got {self.rate}.")
         for name in ("most", "count"):
             value = vars(self)[name]
             if value is not None and value < 1:
@@ -87,8 +85,8 @@ class Mask(Edit):
             raise RecipeError(f"mask: unit {self.unit} is not token or whole_word and then the names of layers.")
         if isinstance(self.spare, list) and {"first", "none"} & set(self.spare):
             raise RecipeError(f"mask: spare is {self.spare}; a list names special and annotation layers.")
-        if not self.mean > 0:
-            raise RecipeError(f"mask: mean must be above 0, got {self.mean}.")
+        if not self.mean >= 1:
+            raise RecipeError(f"mask: mean is the length of a span and must be at least 1 token, got {self.mean}.")
         if self.start is not None and (set(self.start) - {"first", "last"} or sum(self.start.values()) > 1 + 1e-9):
             raise RecipeError(f"mask: start.first and start.last must add up to at most 1, got {self.start}.")
         if self.frequent is not None and self.frequent < 1:
@@ -104,7 +102,6 @@ class Mask(Edit):
             "count": (self.count is not None, self.unit == "ngram"), "mean": (self.mean != 3.0, self.unit == "alternating"),
             "start": (bool(self.start), self.unit == "fragment"),
             "power": (bool(self.power), self.unit == "token"), "of: words": (self.of == "words", self.unit == "whole_word"),
-            "a scheduled rate, for which texts would have to be cut again": (self.changes, self.unit != "alternating"),
             "rounding: independent": (self.rounding == "independent", self._unit.independent),
         }
         for name, (given, used) in users.items():
@@ -119,15 +116,6 @@ class Mask(Edit):
     def _spared(self) -> list[str]:
         """What is never masked."""
         return self.spare if isinstance(self.spare, list) else [self.spare]
-
-    @property
-    def changes(self) -> bool:
-        """Whether the rate is a schedule."""
-        return callable(self.rate)
-
-    def when(self, share: float) -> Mask:
-        """The same edit with the rate at a share of the budget."""
-        return replace(self, rate=self.rate(share)) if callable(self.rate) else self
 
     @property
     def takes(self) -> frozenset[str]:
@@ -146,8 +134,6 @@ class Mask(Edit):
         return frozenset({"masked"}) | self._unit.marks
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        if self.changes:
-            return self.when(0.0)(rows, draw)
         shape = rows["tokens"].shape
         if not shape[1]:  # a block without tokens has nothing to mask, whatever the unit
             return rows.having_all({name: np.zeros(shape, bool if name == "masked" else np.int32) for name in self.gives})

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cloze.assembly.build import plain
+from cloze.assembly.build import placed, plain
 from cloze.assembly.canonical import to_yaml
 from cloze.assembly.check import check_recipe
 from cloze.assembly.document import read_yaml
@@ -324,3 +324,29 @@ def test_a_missing_recipe_file_names_the_recipe_that_was_perhaps_meant(tmp_path:
     first, second = message_of(lambda: load_recipe(tmp_path / name)).splitlines()
     assert first.startswith(f"{tmp_path / name}: there is no such file. {words}")
     assert second == "  `cloze list` shows the recipes that come with cloze; their names have no .yaml."
+
+
+def test_numbers_of_edits_follow_schedules_and_a_whole_number_stays_whole(write: Write) -> None:
+    recipe = load_recipe(write(("mask: {", "mask: {unit: ngram, count: {linear: {start: 4, end: 1}}, power: 0, ")))
+    spec = recipe.entries["main"].exercise[1]
+    found = [placed(spec, {}).when(share).edit.count for share in (0.0, 0.3, 0.5, 1.0)]
+    assert found == [4, 3, 2, 1] and {type(one) for one in found} == {int}
+
+
+def test_an_edit_that_is_built_alone_has_the_last_values_of_its_schedules(write: Write) -> None:
+    falling = "random: {linear: {start: 0.3, end: 0}}, keep: {linear: {start: 0.2, end: 0}}"
+    recipe = load_recipe(write(("corrupt: {}", f"corrupt: {{mask: {{linear: {{start: 0.5, end: 1}}}}, {falling}}}")))
+    part = recipe.entries["main"].exercise[2].part
+    edit = build(lookup("edit", "corrupt"), plain(part.arguments), {})
+    assert (edit.mask, edit.random, edit.keep) == (1.0, 0.0, 0.0)
+    assert recipe_from_data(recipe.canonical()).hash == recipe.hash
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (("rate: 0.15", "rate: {linear: {start: 0.3, end: 1.5}}"), "mask.rate.linear.end: got 1.5, expected a number from 0 to 1."),
+    (("predict: masked", "predict: {what: masked, shift: {linear: {start: 0, end: 1}}}"), "expected a whole number."),
+])  # fmt: skip
+def test_a_schedule_of_an_edit_is_refused_where_it_leaves_the_bounds_or_no_number_may_change(
+    write: Write, change: tuple[str, str], message: str
+) -> None:
+    assert message in message_of(lambda: load_recipe(write(change)))

@@ -192,15 +192,14 @@ def test_a_rate_that_changes_is_that_of_the_share_spent_before_the_step(workers)
 
 
 def masking(rate: Any) -> Feed:
-    edits = [Frame("[CLS] {A} [SEP]", tokenizer=FACTS), Mask(rate=rate), Corrupt(tokenizer=FACTS), Predict()]
-    return Feed(Numbers(), [Placed(e) for e in edits], length=14, takes=frozenset({"tokens"}), padding=0)
+    mask = Placed(Mask(rate=rate)) if isinstance(rate, float) else Placed(Mask(), courses={"rate": rate}).when(0.0)
+    edits = [Placed(Frame("[CLS] {A} [SEP]", tokenizer=FACTS)), mask, Placed(Corrupt(tokenizer=FACTS)), Placed(Predict())]
+    return Feed(Numbers(), edits, length=14, takes=frozenset({"tokens"}), padding=0)
 
 
-def test_a_rate_that_changes_must_stay_a_share_and_must_not_change_the_room():
+def test_a_rate_that_changes_must_stay_a_share():
     with pytest.raises(RecipeError, match=r"mask: rate must be above 0 and at most 1, got 1\.5"):
-        Mask(rate=lambda share: 1.5 - share)
-    with pytest.raises(RecipeError, match="unit alternating does not use a scheduled rate"):
-        Mask(rate=lambda share: 0.5, unit="alternating")
+        Placed(Mask(), courses={"rate": lambda share: 1.5 - share})
 
 
 def test_a_batch_that_ranks_cannot_share_evenly_is_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +12,14 @@ import pytest
 
 import cloze.exercises  # noqa: F401  the import registers the edits
 from cloze import fields, registry
+from cloze.assembly.schema import arguments_of_part
 from cloze.corpus.entities import BoundEntities
 from cloze.corpus.fact_table import BoundFacts
 from cloze.corpus.lexicon import BoundLexicon
 from cloze.corpus.senses import BoundSenses
+from cloze.errors import RecipeError
 from cloze.exercises import Edit, TokenFacts
+from cloze.exercises.exercise import Placed
 from cloze.exercises.retokenize import OtherReading
 from cloze.registry import GivenMark, mark_of, parameters
 from cloze.rng import Draw, row_keys
@@ -153,7 +157,7 @@ class TestEdit:
         assert isinstance(edit, Edit)
         for fields_of in (edit.takes, edit.gives, edit.optional):
             assert isinstance(fields_of, frozenset) and all(fields.find(field) for field in fields_of)
-        assert {type(flag) for flag in (edit.spreads, edit.separates, edit.changes, edit.shortens)} == {bool}
+        assert {type(flag) for flag in (edit.spreads, edit.separates, edit.shortens)} == {bool}
         assert edit.copies in (None, edit.makes) and isinstance(edit.joins, tuple)
         assert edit.described.keys() <= parameters(registry.lookup("edit", name)).keys()
         assert (type(edit).widths is not Edit.widths) == edit.spreads == ("owner" in edit.gives)
@@ -180,3 +184,55 @@ class TestEdit:
             assert fitted.room(20) <= 20 or edit.separates  # one row becomes two
             out = fitted(rows.having(length=np.minimum(rows["length"], fitted.room(20)).astype(np.int32)), draw())
             assert out["length"].max() <= 20 or "parts" in edit.gives
+
+
+NUMBERS = [(name, key) for name in registry.names("edit") for key, given in arguments_of_part("edit", name).items() if given.live]
+#: Where a schedule from 0.2 to 0.4, or from 1 to 5, is not legal: another one, and the arguments that it needs.
+COURSES: dict[tuple[str, str], tuple[float, float, dict[str, Any]]] = {
+    ("corrupt", "frequent"): (100, 500, {}), ("mask", "count"): (1, 5, {"unit": "ngram"}), ("pair", "right"): (0, 1, {}),
+    ("reorder", "most"): (2, 4, {}), ("shuffle", "size"): (2, 4, {}),
+}
+ALONE = ("corrupt", "mask"), ("corrupt", "random"), ("corrupt", "keep"), *(
+    ("mask_items", key) for key in ("zero", "other", "keep")
+)
+ELSEWHERE = ("corrupt_items", "mask"), ("mask_items", "overlap")  # need a table with a hidden entity, and boxes
+CUTS: dict[tuple[str, str], tuple[float, float, dict[str, Any]]] = {
+    ("inject", "reserve"): (0.2, 0.4, {}), ("mask", "mean"): (2.0, 4.0, {"unit": "alternating"}),
+    ("mask", "rate"): (0.2, 0.4, {"unit": "alternating"}),
+}
+
+
+def following(name, key, given, low, high):
+    """An edit one number of which goes from `low` to `high` in a straight line."""
+    whole = registry.is_whole(parameters(registry.lookup("edit", name))[key].annotation)
+    course = (lambda share: round(low + share * (high - low))) if whole else (lambda share: low + share * (high - low))
+    return Placed(replace(build(name), **given), courses={key: course})
+
+
+@pytest.mark.parametrize("name, key", sorted({*NUMBERS} - {*ALONE, *ELSEWHERE, ("inject", "reserve"), ("mask", "mean")}))
+def test_every_number_follows_its_schedule(name, key):
+    whole = registry.is_whole(parameters(registry.lookup("edit", name))[key].annotation)
+    low, high, given = COURSES.get((name, key), (1, 5, {}) if whole else (0.2, 0.4, {}))
+    placed = following(name, key, given, low, high)
+    found = placed.when(0.5)(block(), draw())
+    expected = replace(placed.edit, **{key: round((low + high) / 2) if whole else low + 0.5 * (high - low)})(block(), draw())
+    assert set(found) == set(expected)
+    assert all((found[field] == expected[field]).all() for field in found)
+
+
+@pytest.mark.parametrize("name, key", ALONE)
+def test_shares_that_add_up_to_one_change_only_together(name, key):
+    with pytest.raises(RecipeError, match="add up|sum"):
+        following(name, key, {}, 0.2, 0.4)
+
+
+@pytest.mark.parametrize("name, key", CUTS)
+def test_a_number_that_decides_where_texts_are_cut_follows_no_schedule(name, key):
+    with pytest.raises(RecipeError, match=f"texts are cut once, and {key} decides"):
+        low, high, given = CUTS[name, key]
+        following(name, key, given, low, high)
+
+
+def test_a_schedule_that_ends_where_an_edit_makes_no_target_is_refused():
+    with pytest.raises(RecipeError, match="the schedule of rate reaches a value at which this edit makes other fields"):
+        following("pair", "rate", {}, 0.5, 0.0)
