@@ -42,6 +42,7 @@ from cloze.training.engine import choose
 from cloze.training.forecast import Forecast, Trials
 from cloze.training.precision import choose_device
 from cloze.training.run import Record, Run, Training, read_run_record, require_recipe
+from cloze.training.selection import Selection
 from cloze.training.step import Step
 
 
@@ -97,7 +98,8 @@ def prepare(
         made_by = {name: feed.exercise for name, feed in data.feeds.items() if isinstance(feed, Feed)}
         rooms = {name: (exercise.row_room, exercise.text_room) for name, exercise in made_by.items()}
         description = counted(loaded, description, stores, aside, rooms)
-    selection = None
+    best = loaded.training.keep_best
+    selection = None if best is None else Selection(None, best, more=False)
     if description is not None and aside:
         selection = selection_of(loaded, step, chosen, stores, aside, description, out, tables=tables)
     run = Run(
@@ -249,6 +251,7 @@ def training_of(recipe: Recipe) -> Training:
         checkpoint_seconds=Budget.parse(t.checkpoint_every).amount if isinstance(t.checkpoint_every, str) else None,
         keep=t.keep, keep_steps=tuple(t.keep_steps), log_every=t.log_every,
         nominal_steps=t.steps, divide=t.divide, engine=t.engine,
+        average=None if t.average is None else t.average["decay"],
     )
 
 

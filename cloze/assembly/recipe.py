@@ -37,14 +37,23 @@ class PartSpec:
     path: str = field(default="", compare=False, repr=False)
 
 
+@dataclass(frozen=True)
+class WeightsAverage:
+    """The exponential mean of all weights that a run measures and exports. The signature is the schema of `training.average`."""
+
+    decay: BelowOne
+
+
 if TYPE_CHECKING:
     OptimizerPart = PartSpec
     RatePart = PartSpec
     LayerwisePart = PartSpec | None
+    AverageSection = Mapping[str, float] | None
 else:  # what the schema of `training:` sees
     OptimizerPart = Part["optimizer"]
     RatePart = Part["rate"]
     LayerwisePart = Part["layerwise"]
+    AverageSection = WeightsAverage | None
 
 
 @dataclass(frozen=True)
@@ -192,7 +201,8 @@ class TrainingSpec:
     `batch` counts examples per update over all ranks; `micro_batch` those that one device holds. `steps`, `epochs` or `tokens` is
     the published budget, `evaluate_every` a share of it or every `epoch`, `checkpoint_every` in steps or a duration. A loss is
     the mean over its targets, or its sum divided by rows or by nothing (`divide`). `engine`: a compiled engine trains where one
-    fits (`auto`), always or never. A store of several shards is read in `lanes` at once.
+    fits (`auto`), always or never. A store of several shards is read in `lanes` at once. With an `average`, the run measures and
+    exports an exponential mean of the weights; with `keep_best`, the checkpoint with the lowest held-out loss of that objective.
     """
 
     optimizer: OptimizerPart
@@ -210,6 +220,8 @@ class TrainingSpec:
     engine: Literal["auto", "loop", "compiled"] = "auto"
     packing: bool = False
     lanes: Count = LANES
+    average: AverageSection = None
+    keep_best: str | None = None
     workers: Natural = 0
     held_out: BelowOne = 0.01
     evaluate_every: BelowOne | Literal["epoch"] = 0.1
@@ -237,6 +249,9 @@ class TaskSpec:
     beams: Count | None = None
     length_penalty: float | None = None
 
+
+#: Keys of `training` that the canonical form leaves out at their defaults: runs that began before there were any keep their hash.
+_LATER: Mapping[str, Any] = {"lanes": LANES, "average": None, "keep_best": None}
 
 # Not part of the hash: what changes no weight (as `evaluate_every` may: see `_identity`), or belongs to the run's record.
 RECORD_ONLY = frozenset(
@@ -369,8 +384,9 @@ def _canonical(recipe: Recipe) -> dict[str, Any]:
         del whole["order"]  # it is the checkpoint's
     whole["schedule"] = [_dropping_nulls(dataclasses.asdict(phase)) for phase in recipe.schedule]
     whole["training"] = plain(vars(recipe.training))
-    if recipe.training.lanes == LANES:  # runs that began before there were shards keep their hash
-        del whole["training"]["lanes"]
+    for key, usual in _LATER.items():
+        if whole["training"][key] == usual:
+            del whole["training"][key]
     if recipe.task is not None:
         whole["task"] = plain(dataclasses.asdict(recipe.task))
     whole["export"] = recipe.export
@@ -381,12 +397,13 @@ def _identity(recipe: Recipe) -> dict[str, Any]:
     """What decides the result: the canonical form without name, paper, notes, budget and book-keeping.
 
     Warm-up steps are hashed as a fraction of the published steps. `evaluate_every` is hashed only if the optimizer
-    (`follows_losses`) or the rate (`observe`) reads held-out losses, or if they select the checkpoint (`task`).
+    (`follows_losses`) or the rate (`observe`) reads held-out losses, or if they select the checkpoint (`task`, `keep_best`).
     """
     if recipe.stages:
         return {"stages": {stage.name: _stage(stage, _identity(stage.recipe)) for stage in recipe.stages}}
     whole = {key: value for key, value in _canonical(recipe).items() if key not in ("name", "paper", "notes")}
-    aside = RECORD_ONLY - {"evaluate_every"} if recipe.follows_losses or recipe.task is not None else RECORD_ONLY
+    selects = recipe.task is not None or recipe.training.keep_best is not None
+    aside = RECORD_ONLY - {"evaluate_every"} if recipe.follows_losses or selects else RECORD_ONLY
     inner = [value.arguments for value in recipe.training.rate.arguments.values() if isinstance(value, PartSpec)]
     aside -= {"steps"} if any(arguments.get("warmup_steps") for arguments in inner) else set()
     training = {key: value for key, value in whole["training"].items() if key not in aside}

@@ -83,7 +83,8 @@ def require_room(recipe: Recipe, *, vocab_size: int, tables: Mapping[str, Any], 
     free = memory.available(device)
     if free is None or 16 * parameters < SHARE * free:
         return
-    state = update_of(build_part(recipe.training.optimizer), torch.device("cpu")).state
+    mean = recipe.training.average is not None
+    state = update_of(build_part(recipe.training.optimizer), torch.device("cpu"), mean=mean).state
     if needs(parameters, state) > free:
         raise RecipeError(
             f"{recipe.name}: its {parameters:,} parameters with gradients and {recipe.training.optimizer.name} take "

@@ -204,6 +204,24 @@ def _check_training(recipe: Recipe, at: At, faults: Faults) -> None:
     budgets = [name for name in ("steps", "epochs", "tokens") if vars(training)[name] is not None]
     if len(budgets) > 1:
         wrong(budgets[1], f"{' and '.join(budgets)} are both written; a recipe has one budget.")
+    if training.average is not None and class_of("optimizer", training.optimizer.name).averages:
+        wrong("average", f"{training.optimizer.name} already exports a mean of the weights. Leave one of the two out.")
+    if training.keep_best is not None:
+        _check_keep_best(recipe, training.keep_best, at("training.keep_best"), faults)
+
+
+def _check_keep_best(recipe: Recipe, name: str, where: Where, faults: Faults) -> None:
+    """Check that the loss which chooses the checkpoint is measured on held-out text."""
+    path, several = "training.keep_best", len(recipe.step_entries) > 1
+    known = [
+        f"{entry}/{objective.name}" if several else objective.name
+        for entry, spec in recipe.step_entries.items() for _, objective in spec.objectives()
+    ]
+    _known(path, name, known, "objective", where, faults)
+    if recipe.task is not None:
+        faults.add(where, path, "the task chooses the checkpoint.", "Leave keep_best out; `task: {keep: best}` says the same.")
+    elif not recipe.training.held_out or not recipe.training.evaluate_every:
+        faults.add(where, path, "no held-out loss is measured.", "Set held_out and evaluate_every above 0, such as 0.01 and 0.1.")
 
 
 def check_length(recipe: Recipe, faults: Faults, phase: int | None = None) -> None:

@@ -1,13 +1,14 @@
-"""Averaged SGD: the run is measured and exported with the mean of its weights, over a late part of the run.
+"""Means of the weights: the run is measured and exported with them, while training itself continues from the weights.
 
-The session measures and exports with `averages` and `averaged`, and gives the optimiser every held-out loss (`observe_loss`).
-Training itself continues from the weights, not from their mean.
+Averaged SGD takes the mean over a late part of the run; `following` keeps an exponential mean next to any optimiser. A mean is
+part of the optimiser's state (`average`), so checkpoints hold it, whole where it is sharded. The session measures and exports
+with `averages` and `averaged`, and gives the optimiser every held-out loss (`observe_loss`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -28,6 +29,7 @@ class AveragedSGD(OptimizerSpec):
     """SGD that averages its weights from step `after` on (Polyak and Juditsky, 1992); `weight_decay` is added to gradients."""
 
     family: ClassVar[Family | None] = "sgd"
+    averages: ClassVar[bool] = True
 
     after: Natural = 0
     weight_decay: NonNegative = 0.0
@@ -52,6 +54,7 @@ class TriggeredSGD(OptimizerSpec):
     weight_decay: NonNegative = 0.0
     follows_losses: ClassVar[bool] = True
     family: ClassVar[Family | None] = "sgd"
+    averages: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.patience < 1:
@@ -109,24 +112,7 @@ class AveragingOptimizer(torch.optim.Optimizer):
     @property
     def averaging(self) -> bool:
         """Whether there is a mean yet."""
-        return "averaged" in self._counters and "average" in self._counters
-
-    def averages(self) -> AbstractContextManager[object]:
-        """A context in which the parameters hold their means, if there are any."""
-        return self._swapped() if self.averaging else nullcontext()
-
-    @contextmanager
-    def _swapped(self) -> Iterator[None]:
-        kept = [(parameter, parameter.detach().clone()) for parameter in self._parameters()]
-        with torch.no_grad():
-            for parameter, _ in kept:
-                parameter.copy_(self.state[parameter]["average"])
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for parameter, own in kept:
-                    parameter.copy_(own)
+        return "average" in self._counters
 
     def _average(self, share: float) -> None:
         for parameter in self._parameters():
@@ -148,16 +134,49 @@ class AveragingOptimizer(torch.optim.Optimizer):
         return [f"recent_{number}" for number in range(self.patience)]
 
 
-def averages(optimizer: torch.optim.Optimizer) -> AbstractContextManager[object]:
-    """A context in which the parameters are those to evaluate: their means, if the optimiser has any."""
-    return optimizer.averages() if isinstance(optimizer, AveragingOptimizer) else nullcontext()
+@contextmanager
+def following(optimizer: torch.optim.Optimizer, decay: float | None) -> Iterator[None]:
+    """A context for one update, after which the mean of each weight takes it up: mean ← decay · mean + (1 - decay) · weight.
+
+    The mean starts equal to the weight before its first update (ltgoslo/gpt-bert `train_multi_gpu.py`). Without `decay` nothing
+    is kept.
+    """
+    if decay is None:
+        yield
+        return
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    first = [p for p in parameters if p.grad is not None and "average" not in optimizer.state.get(p, {})]
+    before = [parameter.detach().clone() for parameter in first]
+    yield
+    for parameter, start in zip(first, before, strict=True):
+        optimizer.state[parameter]["average"] = start
+    with torch.no_grad():
+        for parameter in parameters:
+            if "average" in optimizer.state.get(parameter, {}):
+                optimizer.state[parameter]["average"].lerp_(parameter, 1.0 - decay)
+
+
+@contextmanager
+def averages(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """A context in which the parameters are those to evaluate: their means, where the optimiser has any."""
+    means = [(parameter, state["average"]) for parameter, state in optimizer.state.items() if "average" in state]
+    kept = [parameter.detach().clone() for parameter, _ in means]
+    with torch.no_grad():
+        for parameter, mean in means:
+            parameter.copy_(mean)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for (parameter, _), own in zip(means, kept, strict=True):
+                parameter.copy_(own)
 
 
 def averaged(optimizer: torch.optim.Optimizer, gather: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor] | None:
     """Copies of what `gather` returns while the parameters hold their means; None if there are none."""
-    if not isinstance(optimizer, AveragingOptimizer) or not optimizer.averaging:
+    if not any("average" in state for state in optimizer.state.values()):
         return None
-    with optimizer.averages():
+    with averages(optimizer):
         return {name: tensor.clone() for name, tensor in gather().items()}
 
 

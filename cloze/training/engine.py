@@ -123,7 +123,7 @@ def choose(run: Run, engines: Sequence[Engine], processes: int) -> Choice:
         return Choice(None, run.device)
     reasons, expected = {}, []
     for engine in engines:
-        reasons[engine.name] = "several processes train" if processes > 1 else engine.fits(run)
+        reasons[engine.name] = "several processes train" if processes > 1 else _needs_loop(run) or engine.fits(run)
         if not reasons[engine.name]:
             try:
                 return _chosen(engine, run)
@@ -138,6 +138,11 @@ def choose(run: Run, engines: Sequence[Engine], processes: int) -> Choice:
         raise RecipeError(f"training.engine: compiled, but no compiled engine fits this recipe.{listed}\n  Write `engine: auto`.")
     slow = "hint: the loop trains this recipe, which is slow. The compiled engine cannot:"
     return Choice(None, run.device, f"{slow} {expected[0]}." if expected else "")
+
+
+def _needs_loop(run: Run) -> str:
+    """Why no engine can train a run, if that follows from how it is trained."""
+    return "a mean of the weights is kept" if run.training.average is not None else ""
 
 
 def _chosen(engine: Engine, run: Run) -> Choice:

@@ -96,7 +96,7 @@ def forecast(run: Run, *, available: int | None = None, trials: Trials | None = 
     precision = choose_precision(run.training.precision, device)
     free = memory.available(device) if available is None else available
     bytes_ = sum(p.numel() * p.element_size() for p in step.parameters() if p.requires_grad)
-    update = update_of(run.optimizer, device)
+    update = update_of(run.optimizer, device, mean=run.training.average is not None)
     held = memory.resident() if device.type == "cpu" else 0
     base = held + int((update.state + 1) * bytes_)  # and a copy of the weights while they are exported
     data: Any = run.data

@@ -15,6 +15,7 @@ import torch
 
 from cloze.batching import Cursor
 from cloze.processes import processes
+from cloze.training.averaged import following
 from cloze.training.distribution import Ranks, join
 from cloze.training.engine import Choice, Engine, choose
 from cloze.training.engine_loop import EngineLoop
@@ -174,7 +175,8 @@ def _update(session: Session, share: float) -> torch.Tensor:
         clip(parameters, norm, run.training.clip)
     session.learning_rate = run.rate(share, run.training.nominal_steps)
     set_rate(session.optimizer, session.learning_rate, share)
-    session.optimizer.step()
+    with following(session.optimizer, run.training.average):
+        session.optimizer.step()
     session.model.follow()
     session.optimizer.zero_grad(set_to_none=True)
     return norm

@@ -31,10 +31,12 @@ class OptimizerSpec(ABC):
     """The value of `training.optimizer`: the base class of every optimiser.
 
     `follows_losses`: it looks at the held-out losses, so that `evaluate_every` is part of a recipe's hash. `family` names the
-    optimiser whose rates suit it (see `cloze/assembly/peaks.py`); None: no rate was measured.
+    optimiser whose rates suit it (see `cloze/assembly/peaks.py`); None: no rate was measured. `averages`: runs are measured and
+    exported with a mean of the weights that it keeps.
     """
 
     follows_losses: ClassVar[bool] = False
+    averages: ClassVar[bool] = False
     family: ClassVar[Family | None] = None
 
     @abstractmethod

@@ -37,8 +37,9 @@ class Training:
     `evaluate_every` is a share of the budget, or `epoch`. `checkpoint_every` and `log_every` are steps; None: a tenth of the
     budget, and one five-hundredth. `checkpoint_seconds` are seconds of training between checkpoints, in place of steps. `keep` is
     how many of the last checkpoints stay, `keep_steps` are checkpoints made and kept. A loss is divided by its targets, by the
-    rows of the step or by nothing (`divide`); `engine` is the engine that may train it. `shard`: under FSDP, how many ranks hold
-    the parameters once (None: all).
+    rows of the step or by nothing (`divide`); `engine` is the engine that may train it. `average`: the decay of an exponential
+    mean of the weights, which is measured and exported in their place (None: the weights themselves). `shard`: under FSDP, how
+    many ranks hold the parameters once (None: all).
     """
 
     clip: float | None = 1.0
@@ -53,6 +54,7 @@ class Training:
     nominal_steps: int | None = None
     divide: Literal["targets", "rows", "nothing"] = "targets"
     engine: Literal["auto", "loop", "compiled"] = "auto"
+    average: float | None = None
     tensorboard: bool = False
     strategy: Strategy = "ddp"
     shard: int | None = None

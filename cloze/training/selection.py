@@ -1,4 +1,4 @@
-"""Choose the best checkpoint of a run by a metric on a dev set, measured at every evaluation. No torch.
+"""Choose the best checkpoint of a run by a metric on a dev set, or by a held-out loss, measured at every evaluation. No torch.
 
 The standing is part of a run's state: a resumed run keeps the same checkpoint and ends at the same evaluation.
 """
@@ -45,12 +45,13 @@ class Standing:
 class Selection:
     """How a run is measured and its checkpoint chosen.
 
-    `measure()` gives the metrics of the parameters as they are; it is called on every rank. `metric` is the deciding one,
-    `more` whether larger values are better. `best`: the result is the best checkpoint, else the last. `patience`: the run ends
-    after this many evaluations without improvement; 0: never.
+    `measure()` gives the metrics of the parameters as they are; it is called on every rank. None: the metrics are the held-out
+    losses by the names that objectives have in the log. `metric` is the deciding one, `more` whether larger values are better.
+    `best`: the result is the best checkpoint, else the last. `patience`: the run ends after this many evaluations without
+    improvement; 0: never.
     """
 
-    measure: Callable[[], Metrics]
+    measure: Callable[[], Metrics] | None
     metric: str
     more: bool = True
     best: bool = True

@@ -76,6 +76,7 @@ class Session:
         self.stopping = self.worked = False
         self.held_out: float | None = None
         self.measured: dict[str, float] = {}
+        self._losses: dict[str, float] = {}  # held-out losses by the objectives' names in the log
         self.baselines = dict(run.baselines)
         self.warned = False
         self.held_out_losses: list[float] = []
@@ -167,6 +168,12 @@ class Session:
         self.standing = standing
         if standing is not None and self.run.selection is not None and self.run.selection.best:
             self.checkpoints.best = standing.step
+
+    @property
+    def _leads(self) -> bool:
+        """Whether this step is the best so far of a run that keeps its best checkpoint."""
+        selection = self.run.selection
+        return selection is not None and selection.best and self.standing is not None and self.standing.step == self.step
 
     def clock_now(self) -> float:
         """Seconds of training so far, as rank 0 measures them; 0 on the other ranks, so that the sum is rank 0's."""
@@ -286,6 +293,7 @@ class Session:
         if evaluating:
             self.evaluate()
             self._warn(share)
+            saving |= self._leads
         if saving:
             self.checkpoint(behind=True)
 
@@ -356,8 +364,11 @@ class Session:
         selection = self.run.selection
         if selection is None:
             return None
-        metrics = dict(selection.measure())
+        chosen = {selection.metric: self._losses.get(selection.metric, math.nan)}
+        metrics = chosen if selection.measure is None else dict(selection.measure())
         self._set_standing(selection.after(self.standing, self.step, metrics))
+        if selection.measure is None:
+            return None
         if self.log is not None:
             self.log.write("dev", self.step, **self._spent(), metrics=metrics)
         figures = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
@@ -378,6 +389,7 @@ class Session:
                 means = meter.means(self.ranks)
                 self.held_out = means["loss"]
                 self.measured |= means["objectives"]
+                self._losses |= {self.name(entry, name): value for name, value in means["objectives"].items()}
                 self.baselines = with_measured(self.baselines, means["metrics"])
                 if self.log is not None:
                     self.log.write("held_out", self.step, entry=entry, **self._spent(), **means)
@@ -447,7 +459,15 @@ class Session:
         loss = "" if self.held_out is None or self.stopping else f", held-out loss {self.held_out:.4f}"
         known = {} if self.stopping else {name: self.baselines[name] for name in self.measured if name in self.baselines}
         worth = "".join(f"\n  {name} {self.measured[name]:.3f}: {known[name].describe(self.measured[name])}" for name in known)
-        self.say(f"{self.run.folder}: {reason} at step {self.step:,}{loss}; checkpoint written.{worth}")
+        self.say(f"{self.run.folder}: {reason} at step {self.step:,}{loss}; checkpoint written.{worth}{self._which()}")
+
+    def _which(self) -> str:
+        """The checkpoint that the folder has, where a held-out loss has chosen another one than the last."""
+        selection, standing = self.run.selection, self.standing
+        if self.stopping or selection is None or selection.measure is not None or standing is None or standing.step == self.step:
+            return ""
+        loss = f"{selection.metric} {standing.metrics[selection.metric]:.4f}"
+        return f"\n  the folder holds the checkpoint of step {standing.step:,}, with the lowest held-out loss: {loss}"
 
     def close(self) -> None:
         """Close the log, keep the progress line, and let a checkpoint that is being written become whole."""

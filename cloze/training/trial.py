@@ -96,8 +96,8 @@ class Update:
     state: float
 
 
-def update_of(optimizer: OptimizerSpec, device: torch.device) -> Update:
-    """Measure the optimiser on one matrix."""
+def update_of(optimizer: OptimizerSpec, device: torch.device, *, mean: bool = False) -> Update:
+    """Measure the optimiser on one matrix. `mean`: the run also keeps a mean of the weights."""
     matrix = nn.Parameter(torch.ones(_PROBE, device=device))
     size = matrix.numel() * matrix.element_size()
     made = optimizer.build([("matrix", matrix)])
@@ -108,7 +108,7 @@ def update_of(optimizer: OptimizerSpec, device: torch.device) -> Update:
         made.step()
         seconds = min(seconds, time.perf_counter() - started)
     state = sum(value.numel() * value.element_size() for value in made.state[matrix].values() if isinstance(value, torch.Tensor))
-    return Update(seconds / size, state / size)
+    return Update(seconds / size, state / size + mean)
 
 
 def _timed(step: Step, entry: str, micro: MicroBatch, precision: Any, device: torch.device) -> float:

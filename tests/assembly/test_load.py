@@ -350,3 +350,27 @@ def test_a_schedule_of_an_edit_is_refused_where_it_leaves_the_bounds_or_no_numbe
     write: Write, change: tuple[str, str], message: str
 ) -> None:
     assert message in message_of(lambda: load_recipe(write(change)))
+
+
+def test_keys_that_came_later_leave_the_hash_as_it_was_until_they_are_written(write: Write) -> None:
+    plain = load_recipe(write())
+    assert not {"average", "keep_best", "lanes"} & plain.canonical()["training"].keys()
+    mean = load_recipe(write(("batch: 32", "batch: 32\n  average: {decay: 0.999}")))
+    best = load_recipe(write(("batch: 32", "batch: 32\n  keep_best: token_prediction")))
+    often = load_recipe(write(("batch: 32", "batch: 32\n  keep_best: token_prediction\n  evaluate_every: 0.2")))
+    assert len({plain.hash, mean.hash, best.hash, often.hash}) == 4
+    assert recipe_from_data(mean.canonical()).hash == mean.hash
+
+
+@pytest.mark.parametrize(("written", "message"), [
+    ("average: {decay: 1.0}", "training.average.decay: got 1.0, expected a number from 0 to below 1."),
+    ("keep_best: token_predicton", "training.keep_best: there is no objective 'token_predicton'."),
+    ("keep_best: token_prediction\n  held_out: 0.0", "training.keep_best: no held-out loss is measured."),
+])  # fmt: skip
+def test_means_and_best_checkpoints_that_cannot_be_are_refused(write: Write, written: str, message: str) -> None:
+    assert message in message_of(lambda: load_recipe(write(("batch: 32", f"batch: 32\n  {written}"))))
+
+
+def test_an_optimizer_that_averages_takes_no_second_mean(write: Write) -> None:
+    changes = ("optimizer: adamw", "optimizer: asgd"), ("batch: 32", "batch: 32\n  average: {decay: 0.9}")
+    assert "training.average: asgd already exports a mean" in message_of(lambda: load_recipe(write(*changes)))

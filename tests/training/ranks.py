@@ -36,6 +36,7 @@ SCENARIOS: dict[str, tuple[Callable[[], Step], dict[str, Any]]] = {
     "fsdp-bert": (bert, {"strategy": "fsdp"}),
     "fsdp-electra": (electra, {"strategy": "fsdp"}),
     "copies-electra": (electra, {"strategy": "fsdp", "shard": 1}),
+    "fsdp-mean": (electra, {"strategy": "fsdp", "average": 0.6}),
 }
 
 
