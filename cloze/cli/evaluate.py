@@ -15,6 +15,7 @@ from cloze.cli.links import Links
 from cloze.cli.measures import show
 from cloze.cli.modes import Mode, mode_of, takes_options_of
 from cloze.cli.options import AsJson, Batch, Columns, Device, FileFormat, Quoting, Seed, Task
+from cloze.cli.pictures import Pictures
 from cloze.cli.prompts import Demonstrations, Shots, Template, Verbalise, prompt_of
 from cloze.cli.senses import Senses
 from cloze.cli.vectors import WordVectors
@@ -207,7 +208,9 @@ class Prompted(Labelled):
         return prompted(loaded, self.prompt()[0], task), {}
 
 
-MODES: tuple[type[Facts | Senses | Links | WordVectors | Labelled], ...] = (Facts, Senses, Links, WordVectors, Prompted, Tuned)
+MODES: tuple[type[Facts | Senses | Links | Pictures | WordVectors | Labelled], ...] = (
+    Facts, Senses, Links, Pictures, WordVectors, Prompted, Tuned,
+)
 
 
 @takes_options_of(*MODES)

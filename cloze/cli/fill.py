@@ -17,21 +17,34 @@ def command(
     field: Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")] = "text",
     top: Annotated[int, typer.Option(min=1, help="How many words to show for each mask.")] = 5,
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
+    items: Annotated[
+        list[str] | None, typer.Option("--items", help="The file with the items of pictures: FILE, or NAME=FILE for each set.")
+    ] = None,
+    picture: Annotated[str | None, typer.Option(help="--items: the key of the picture; default: the only one.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
     with_files: WithFiles = None,
 ) -> None:
-    """Fill masked words, with probabilities. Example: cloze fill RUN "Paris is the capital of [MASK]." """
+    """Fill masked words, with probabilities. Example: cloze fill RUN "Paris is the capital of [MASK]."
+
+    With a picture, for networks that read some: cloze fill RUN "a [MASK] cat" --items features.npz --picture 7.png
+    """
     from cloze.decoding.texts import gather
 
     given = gather(texts or [], file, field=field)
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.filling import fill
+    from cloze.decoding.pictures import shown_to
     from cloze.decoding.ready import to_fill
+    from cloze.errors import UserError
 
-    ready = to_fill(load_checkpoint(checkpoint, device), language=language)
-    for filled in fill(ready.reader, ready.head, given, top=top):
+    if picture is not None and not items:
+        raise UserError(f"--picture {picture}: its items are needed, too. Add their file: --items features.npz")
+    loaded = load_checkpoint(checkpoint, device)
+    ready = to_fill(loaded, language=language)
+    reader = ready.reader if not items else shown_to(ready.reader, loaded, items, picture)
+    for filled in fill(reader, ready.head, given, top=top):
         if as_json:
             import json
             from dataclasses import asdict

@@ -44,7 +44,8 @@ def build_items(
     for path in files.values():  # a file that is missing or is none of items is refused before the captions are read
         read_pictures(path)
     source = Records(
-        text=column_of(paths[0], column), answer="none", format=as_format(None if text_format == "auto" else text_format),
+        text=column_of(paths[0], column), answer=_answer(load_recipe(recipe), paths[0]),
+        format=as_format(None if text_format == "auto" else text_format),
         items={name: [] for name in files}, item_files=dict(files), picture=picture,
     )
     if tokenizer is not None:
@@ -53,3 +54,14 @@ def build_items(
         texts = (record.texts[0] for path in paths for record in source.answer.read(path, source.columns))
         known = train(trainable(text_of(load_recipe(recipe))), texts, size=size, seed=seed, report=say)
     return source.build_store(paths, known, out, known=None, report=say)
+
+
+def _answer(recipe: Any, path: str) -> str:
+    """The kind of the answers: `class_or_none` for a recipe that reads it, such as LXMERT, and a file with labels; else none."""
+    from cloze.assembly.recipe import PartSpec
+    from cloze.corpus.readers.objects import fields_of, holds_objects
+
+    answers = [part.arguments.get("answer") for part in recipe.sources.values()]
+    kinds = {answer.name if isinstance(answer, PartSpec) else answer for answer in answers}
+    labelled = "class_or_none" in kinds and holds_objects(path) and "label" in fields_of(path)
+    return "class_or_none" if labelled else "none"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cloze.cli.modes import Mode
-from cloze.cli.options import AsJson, Device, Seed, Task, Unknown
+from cloze.cli.options import AsJson, Candidates, Device, Seed, Task, Unknown, count_of
 from cloze.errors import TaskError
 
 
@@ -23,7 +23,7 @@ class Links(Mode):
 
     task: Task = None
     known: Annotated[list[str] | None, typer.Option(help="Files of known facts, which are no wrong answers.")] = None
-    candidates: Annotated[str | None, typer.Option(help="Wrong answers per fact; default: all, KG-BERT: 100.")] = None
+    candidates: Candidates = None
     graph: Annotated[str | None, typer.Option(help="The entities, for networks of texts.")] = None
     unknown: Unknown = "skip"
     seed: Seed = None
@@ -51,7 +51,7 @@ class Links(Mode):
             raise TaskError(
                 f"--unknown {self.unknown}: expected skip, or zero (facts with ids that were never trained count as last)."
             )
-        asked_for = None if self.candidates is None else _count(self.candidates)
+        asked_for = None if self.candidates is None else count_of(self.candidates)
         scorer, columns = scorer_of_any(load_checkpoint(checkpoint, self.device), self.graph), TASKS[str(self.task)]
         if not {column for _, column in columns} <= scorer.columns:
             raise TaskError(
@@ -86,11 +86,3 @@ class Links(Mode):
                 "--known train.tsv,dev.tsv"
             )
 
-
-def _count(candidates: str) -> int | None:
-    """How many wrong entities are ranked; None: all."""
-    if candidates == "all":
-        return None
-    if not candidates.isascii() or not candidates.isdigit() or int(candidates) < 1:
-        raise TaskError(f"--candidates {candidates}: expected all, or how many wrong entities are drawn for each fact: 100.")
-    return int(candidates)

@@ -123,7 +123,8 @@ class Reader:
 
     `input_edits` are edits that compute further inputs from the tokens (ZEN's n-grams) or from labelled layers (ERNIE's
     entities), or add facts to the text (K-BERT). `annotations` make these layers. `inputs` is one id for all tokens in each
-    further table of embeddings (XLM's language). `others` are the readers of other networks whose states this one reads, by the
+    further table of embeddings (XLM's language). `items` are the fields of the items, such as regions of a picture, that it reads
+    with every text, for one row. `others` are the readers of other networks whose states this one reads, by the
     view in which it finds them (BERT-fused translation).
     """
 
@@ -134,6 +135,7 @@ class Reader:
     precision: torch.dtype | None = None
     input_edits: tuple[Any, ...] = ()
     inputs: Mapping[str, int] = field(default_factory=dict)
+    items: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     others: Mapping[str, Reader] = field(default_factory=dict)
     annotations: Annotations = Annotations()
 
@@ -147,7 +149,7 @@ class Reader:
         """
         return cls(
             loaded.network, loaded.tokenizer, loaded.reading, order or loaded.order, precision,
-            loaded.input_edits, {} if language is None else {"language": language_id(loaded, language)},
+            loaded.input_edits, {} if language is None else {"language": language_id(loaded, language)}, {},
             {each.view: cls.of(loaded.other(each.reads), precision=precision) for each in loaded.network.outside if each.reads},
             loaded.annotations,
         )
@@ -270,6 +272,7 @@ class Reader:
         made.update({f"inputs/{name}": np.full_like(tokens, number) for name, number in self.inputs.items()})
         made.update(self._computed_inputs(tokens, lengths, padded_marks(rows, tokens, self.tokenizer.roles.get("[MASK]", -1))))
         made.update(self._tree_inputs(rows, width))
+        made.update({name: np.repeat(value, len(rows), axis=0) for name, value in self.items.items()})
         batch = Batch({name: torch.from_numpy(array) for name, array in made.items()}).to(self.device)
         for view, other in self.others.items():
             batch = Batch({**batch, **other.states_of(rows, self.tokenizer, view)}, checked=True)

@@ -129,6 +129,7 @@ class CoAttentionTransformer(Transformer):
             CoAttentionLayer(text, own, crossing) for _ in range(item_stack.layers)
         )
         self.text_pooler, self.item_pooler = nn.Linear(width, crossing.width), nn.Linear(own.width, crossing.width)
+        self.item_sets = {items.set: items.width}
         self.takes = (self.takes | fields_of(items.set)) - {"visible"}
         self.gives = {**self.gives, "item_hidden": StateKind("B R W", "order"), "pooled": StateKind("E C", "order")}
         self.widths = {"item_hidden": own.width, "pooled": crossing.width}

@@ -82,6 +82,7 @@ class CrossModal(Transformer):
         self.pooler = nn.Linear(width, width)
         self.item_map = nn.Linear(width, width) if items.transform else None
         self.item_norm = nn.LayerNorm(width, eps=norm_epsilon) if items.transform else None
+        self.item_sets = {items.set: items.width}
         self.takes = (self.takes | fields_of(items.set)) - {"visible"}
         given = {"item_hidden": StateKind("B R D", "order"), "pooled": StateKind("E D", "order")}
         self.gives = {**self.gives, **given, **({"item_transformed": given["item_hidden"]} if items.transform else {})}

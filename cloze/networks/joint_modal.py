@@ -105,6 +105,7 @@ class JointModal(Transformer):
         self.joint_layers: Sequence[Layer] = nn.ModuleList(made.layer() for _ in range(joint_layers))  # type: ignore[assignment]
         self.pooler = nn.Linear(width, width)
         self.decoder = JointDecoder(made, decoder_layers) if decoder_layers else None
+        self.item_sets = {items.set: items.width}
         self.takes = (self.takes | fields_of(items.set)) - {"visible"}
         kinds = {"item_hidden": "B R D", "item_tower": "B R D", "text_mean": "B D", "item_mean": "B D", "pair_pooled": "B B D"}
         self.gives = {**self.gives, **{name: StateKind(shape, "order") for name, shape in {**kinds, "pooled": "B D"}.items()}}

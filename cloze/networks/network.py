@@ -80,6 +80,7 @@ class Network(nn.Module, ABC):
     published checkpoints have and nothing reads, by their names.
     `unlimited`: it also reads rows of more than `max_length` tokens. `of_words`: it is a table of single words and reads no
     texts. `writes` is the state of a decoder that writes another text than the one that is read; None: it has no decoder.
+    `item_sets` are the sets of items that it reads with a text, such as regions of a picture, and the width of their features.
     `summary_of`: the token whose state is the `summary` of a row, or the `mean` of all of them; with `summarises_decoder`, a
     token of the decoder.
     """
@@ -96,6 +97,7 @@ class Network(nn.Module, ABC):
     fits_offsets: ClassVar[bool] = False
     of_words: ClassVar[bool] = False
     writes: str | None = None
+    item_sets: Mapping[str, int] = MappingProxyType({})
     summary_of: ClassVar[Summary] = "first"
     summarises_decoder: ClassVar[bool] = False
     carries: bool = False

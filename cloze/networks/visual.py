@@ -70,6 +70,7 @@ class Visual(Transformer):
         self.items = item_embeddings(
             items, width, positions=max_length, segments=segments, epsilon=norm_epsilon, rate=self.rates.hidden, clock=clock
         )
+        self.item_sets = {items.set: items.width}
         self.takes = self.takes | fields_of(items.set) | {f"links/{items.set}"}
         self.gives = {**self.gives, "item_hidden": StateKind("B R D", "order")}
         self.reset_parameters()

@@ -1,19 +1,17 @@
-"""Scenes of emoji for systems that read pictures: pictures, boxes, and captions in several languages. Nothing of it is committed.
+"""Scenes of emoji for systems that read pictures: pictures, boxes, and captions in several languages. Nothing is committed.
 
-The pictures are those of Google's Noto emoji, the names those of Unicode's CLDR; both come from npm:
+Pictures are those of Google's Noto emoji, names those of Unicode's CLDR. Both come from Debian's packages (debian.py), which
+are kept in PACKAGES:
 
-    npm install --prefix PACKAGES emoji-datasource-google@16 cldr-annotations-full@48
-    python reproductions/data/emoji_scenes.py PACKAGES/node_modules SCENES --scenes 4000 --languages en zh
+    python reproductions/data/emoji_scenes.py PACKAGES SCENES --scenes 4000 --languages en zh
 
-A scene has two to four things, each of a kind of its own, on squares of seven colours; places, sizes and shades of the background
-vary. SCENES then has
+A scene has one to three things, each of a kind of its own, on squares of seven colours; places, sizes and the shade of the
+background vary. SCENES then has
 
-- `pictures/NNNNN.png`, and `boxes.json` with the box, the class (the thing) and the attribute (the colour) of each region;
+- `pictures/NNNNN.png`, and `boxes.json` with the box, the class (the thing) and the attribute (the colour) of each region, as a
+  detector would give them that is always right and sure: scores are 1, and so is the probability of the class;
 - `LANGUAGE-train.jsonl` and `LANGUAGE-test.jsonl`: two captions of each picture, which name its things in two orders. Every tenth
   picture is a test picture, in all languages. The colours are drawn apart from the things, so no caption tells its colours.
-
-Licences: Noto emoji are under the SIL Open Font Licence and Apache 2.0, the data of the packages under MIT, CLDR under the
-Unicode licence.
 """
 
 from __future__ import annotations
@@ -25,15 +23,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from debian import EMOJI, names, pictures, unpacked
 from PIL import Image
 
 SIDE = 160  # of a picture, in pixels
-COLOURS = {"🟥": "1f7e5", "🟧": "1f7e7", "🟨": "1f7e8", "🟩": "1f7e9", "🟦": "1f7e6", "🟪": "1f7ea", "🟫": "1f7eb"}
-THINGS = "🐘🐇🦋🐟🐦🐸🐢🐝🐙🐌🍌🥕🍕🍞🍇🍉🍋🍄🌻🌵🚗🚌🚲🚀🚜⚓🔑👑🎩🎈🎸🎺🥁🏠⌚📷☂✂🔔🪑"
+COLOURS = "🟥🟧🟨🟩🟦🟪🟫"
+THINGS = "🐘🐇🦋🐟🐸🐢🐝🐙🍌🥕🍕🍉🍄🌻🌵🚗🚲🚀⚓🔑👑🎈🎸🔔"
 #: How a thing on a square is said, and how such phrases are joined; other languages put a colon and commas.
-PHRASES = {"en": ("{article} {thing} on {article_of_square} {square}", " and "), "zh": ("{square}上的{thing}", "和")}
+PHRASES = {"en": ("{article} {thing} on {colour}", " and "), "zh": ("{colour}上的{thing}", "和")}
 OPENINGS = {"en": ("", "there is "), "zh": ("", "这里有")}
 OTHERS = ("{thing}: {square}", ", ")
+#: What is left out of the name of a square, "red square", to get that of its colour.
+SQUARE = {"en": " square", "zh": "方块"}
 
 
 class Thing(NamedTuple):
@@ -45,8 +46,8 @@ class Thing(NamedTuple):
 
 
 def scene(draw: np.random.Generator) -> list[Thing]:
-    """Two to four things in different quarters of the picture."""
-    count = int(draw.integers(2, 5))
+    """One to three things in different quarters of the picture."""
+    count = int(draw.integers(1, 4))
     things = draw.choice(list(THINGS), count, replace=False)
     quarters = draw.permutation(4)[:count]
     made = []
@@ -79,54 +80,35 @@ def caption(things: Sequence[Thing], names: dict[str, str], language: str, openi
     said = [
         phrase.format(
             thing=names[one.thing], square=names[one.colour], article=article(names[one.thing]),
-            article_of_square=article(names[one.colour]),
+            colour=names[one.colour].removesuffix(SQUARE.get(language, "")),
         )
         for one in things
     ]
     return opening + joint.join(said)
 
 
-def names_in(packages: Path, language: str) -> dict[str, str]:
-    """The name of every emoji in a language."""
-    file = packages / "cldr-annotations-full" / "annotations" / language / "annotations.json"
-    if not file.is_file():
-        known = sorted(path.name for path in file.parent.parent.glob("*"))
-        raise SystemExit(f"{file}: no such language; there are {' '.join(known)}.")
-    read = json.loads(file.read_text(encoding="utf-8"))["annotations"]["annotations"]
-    return {emoji: read[emoji]["tts"][0].lower() for emoji in [*THINGS, *COLOURS]}
-
-
-def picture_of(packages: Path, emoji: str) -> Image.Image:
-    """The picture of an emoji, 64 x 64."""
-    folder = packages / "emoji-datasource-google" / "img" / "google" / "64"
-    code = f"{ord(emoji):04x}"
-    file = next((path for path in (folder / f"{code}.png", folder / f"{code}-fe0f.png") if path.is_file()), None)
-    if file is None:
-        raise SystemExit(f"{folder}: no picture {code}.png; install emoji-datasource-google@16.")
-    with Image.open(file) as picture:
-        return picture.convert("RGBA")
-
-
 def write(packages: Path, out: Path, *, scenes: int, languages: Sequence[str], seed: int) -> None:
     """Make the files."""
-    pictures = {emoji: picture_of(packages, emoji) for emoji in [*THINGS, *COLOURS]}
-    names = {language: names_in(packages, language) for language in languages}
-    english = names_in(packages, "en")
+    files, emoji = unpacked(EMOJI, packages), [*THINGS, *COLOURS]
+    drawings, named = pictures(files, emoji), {language: names(files, language, emoji) for language in languages}
+    english = names(files, "en", emoji)
     (out / "pictures").mkdir(parents=True, exist_ok=True)
     draw = np.random.default_rng(seed)
     boxes: dict[str, Any] = {}
     lines: dict[str, list[str]] = {f"{language}-{part}": [] for language in languages for part in ("train", "test")}
     for number in range(scenes):
         key, things = f"{number:05d}.png", scene(draw)
-        drawn(things, pictures, draw).save(out / "pictures" / key)
+        drawn(things, drawings, draw).save(out / "pictures" / key)
         boxes[key] = {
             "boxes": [one.box for one in things], "class": [english[one.thing] for one in things],
-            "attribute": [english[one.colour].split()[0] for one in things],
+            "attribute": [english[one.colour].split()[0] for one in things], "score": [1.0] * len(things),
+            "attribute_score": [1.0] * len(things),
+            "probabilities": [[float(one.thing == kind) for kind in THINGS] for one in things],
         }  # fmt: skip
         orders = [[things[place] for place in draw.permutation(len(things))] for _ in range(2)]
         for language in languages:
             openings = OPENINGS.get(language, ("", ""))
-            said = [caption(order, names[language], language, begin) for order, begin in zip(orders, openings, strict=True)]
+            said = [caption(order, named[language], language, begin) for order, begin in zip(orders, openings, strict=True)]
             part = "test" if number % 10 == 9 else "train"
             lines[f"{language}-{part}"].append(json.dumps({"image": key, "caption": said}, ensure_ascii=False))
     (out / "boxes.json").write_text(json.dumps(boxes), encoding="utf-8")
@@ -137,7 +119,7 @@ def write(packages: Path, out: Path, *, scenes: int, languages: Sequence[str], s
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Scenes of emoji with boxes and captions in several languages.")
-    parser.add_argument("packages", type=Path, help="the folder node_modules")
+    parser.add_argument("packages", type=Path, help="a folder for Debian's packages")
     parser.add_argument("out", type=Path)
     parser.add_argument("--scenes", type=int, default=4000)
     parser.add_argument("--languages", nargs="+", default=["en", "zh"])

@@ -14,7 +14,6 @@ import gzip
 import json
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import wave
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from debian import unpacked
 
 PACKAGES = ("asterisk-core-sounds-en-wav", "asterisk-core-sounds-en")
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -34,19 +34,11 @@ def main(out: Path) -> None:
     """Download, align and write."""
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        unpacked = unpack(Path(folder))
-        lines = list(aligned(unpacked, out))
+        files = unpacked(PACKAGES, Path(folder))
+        lines = list(aligned(files, out))
     (out / "said.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
     words = [word for line in lines for word in line["text"].split()]
     print(f"{out / 'said.jsonl'}: {len(lines)} recordings, {len(words)} words, {len(set(words))} of them different")
-
-
-def unpack(folder: Path) -> Path:
-    """The contents of the packages."""
-    subprocess.run(["apt-get", "download", *PACKAGES], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    for package in sorted(folder.glob("*.deb")):
-        subprocess.run(["dpkg", "-x", str(package), str(folder / "files")], check=True)
-    return folder / "files"
 
 
 def aligned(files: Path, out: Path) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +16,14 @@ from cloze.cli import corpus, evaluate
 from cloze.cli.main import main
 from cloze.cli.modes import Mode
 from cloze.cli.verbs import load_verb
+from cloze.corpus.store import HEADER
 from cloze.errors import UserError
 
 #: By command: its arguments, its modes, and the options that ask for each mode but the last.
 VERBS: dict[str, tuple[list[str], tuple[type[Mode], ...], dict[str, str]]] = {
     "evaluate": (["DIR", "F"], evaluate.MODES, {
         "Facts": "--facts F", "Senses": "--senses F", "Links": "--task link_prediction", "WordVectors": "--analogies F",
-        "Prompted": "--template '{text} {answer}'",
+        "Prompted": "--template '{text} {answer}'", "Pictures": "--task retrieval STORE",
     }),
     "corpus build": (["F", "--out", "OUT"], corpus.BUILDS, {
         "BuildGraph": "--format triples", "BuildItems": "--items r=F", "BuildLabelled": "--task regression",
@@ -56,11 +58,12 @@ def pairs() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("verb", "mode"), list(pairs()))
-def test_every_option_of_other_modes_is_refused_by_its_name(verb: str, mode: type[Mode]) -> None:
+def test_every_option_of_other_modes_is_refused_by_its_name(verb: str, mode: type[Mode], tmp_path: Path) -> None:
     arguments, modes, how = VERBS[verb]
     own = {field.name for field in fields(mode)}
     known = {field.name for other in modes for field in fields(other)}
-    asking = shlex.split(how.get(mode.__name__, ""))
+    (tmp_path / HEADER).touch()
+    asking = [str(tmp_path) if word == "STORE" else word for word in shlex.split(how.get(mode.__name__, ""))]
     refused = [one for one in command_of(verb).params if one.name in known - own and (mode.how or not asks(modes, one.name))]
     assert refused
     for option in refused:

@@ -297,3 +297,26 @@ def test_captions_without_a_store_are_told_how_to_become_one_and_a_missing_store
     assert "cloze corpus build CAPTIONS.jsonl --items regions=FILE --out STORE" in capsys.readouterr().err
     assert main(["peek", "unicoder-vl", "--corpus", str(tmp_path / "absent")]) == 2
     assert "absent: no such file or folder" in capsys.readouterr().err
+
+
+def test_labels_are_kept_for_a_recipe_that_reads_some_and_captions_without_labels_have_none(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    from cloze.cli.main import main
+
+    np.savez(tmp_path / "f.npz", **arrays())
+    lines = [
+        {"image": "a", "caption": ["a cat", "a dog"], "label": ""}, {"image": "b", "caption": "who?", "label": "sun"},
+        {"image": "b", "caption": "who is it?", "label": "cat"},
+    ]  # fmt: skip
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    asked = ["corpus", "build", str(tmp_path / "c.jsonl"), "--items", f"regions={tmp_path / 'f.npz'}", "--size", "40", "--out"]
+    source = Records(answer="class_or_none", items={"regions": ["features"]}, length=16)
+    read = {}
+    for recipe in ("lxmert", "uniter"):
+        assert main([*asked, str(tmp_path / recipe), "--recipe", recipe]) == 0
+        bound = source.bind(Store.open(tmp_path / recipe), seed=0, entry="main")
+        rows = bound.read(bound.plan(0, 16), np.arange(4), frozenset({"column/label"}))
+        read[recipe] = sorted(zip(rows["document"].tolist(), rows["column/label"].tolist(), strict=True))
+    assert read["lxmert"] == [(0, -1), (1, -1), (2, 1), (3, 0)]
+    assert read["uniter"] == [(number, -1) for number in range(4)]

@@ -1,0 +1,125 @@
+"""Pictures next to texts: the items that a network reads with a text, from a store or from a file of items.
+
+Called by `cloze fill --items` and by retrieval with pictures (`tasks/picture_retrieval.py`). A `Reader` with `items` reads every
+text with those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.items import Items, ItemSet, read_pictures
+from cloze.corpus.items.store import FEATURES
+from cloze.corpus.items.writer import checked, kind_of
+from cloze.decoding.reader import Reader
+from cloze.errors import CheckpointError, CorpusError, UserError, nearest
+
+Int64 = NDArray[np.int64]
+Fields = Mapping[str, NDArray[Any]]
+_SHOWN = 5  # keys in a message
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The pictures that a network is shown: their keys, and the sets of their items."""
+
+    keys: Sequence[str]
+    sets: Mapping[str, ItemSet]
+
+    @classmethod
+    def of_store(cls, items: Items) -> Pictures:
+        """Those of a store."""
+        return cls(items.keys, items.sets)
+
+    def fields(self, network: Any, numbers: Int64) -> dict[str, NDArray[Any]]:
+        """What a network reads of pictures (B,), as the fields of a batch."""
+        found: dict[str, NDArray[Any]] = {}
+        for name in network.item_sets:
+            kinds = self.sets[name].kinds
+            read = [array for array, kind in kinds.items() if kind.field(name, array) in network.takes]
+            found |= self.sets[name].read(numbers, read)
+        return {name: value.astype(np.int64) if value.dtype.kind == "i" else value for name, value in found.items()}
+
+
+def require_items(loaded: Any, sets: Mapping[str, ItemSet], whose: str) -> None:
+    """Raise an error unless the network of a checkpoint reads items, and `sets`, those of `whose`, have what it reads."""
+    network = loaded.network
+    if not network.item_sets:
+        raise CheckpointError(
+            f"{loaded.folder}: this network reads texts without items, so it sees no pictures.\n"
+            "  Train one that does: cloze pretrain visualbert --corpus STORE --out RUN (cloze list names others)."
+        )
+    for name, width in network.item_sets.items():
+        if name not in sets:
+            raise CorpusError(f"{whose}: has no items {name!r}, which the network reads. {nearest(name, sets)}")
+        kinds = sets[name].kinds
+        if FEATURES not in kinds:
+            raise CorpusError(f"{whose}: its items {name!r} have no {FEATURES!r}; they have {', '.join(kinds)}.")
+        if kinds[FEATURES].width != width:
+            raise CorpusError(
+                f"{whose}: its items {name!r} have {kinds[FEATURES].width} numbers each, and the network reads {width}.\n"
+                "  Make features as for its training text: cloze features PICTURES with the same --with and --size."
+            )
+
+
+def files_of(loaded: Any, given: Sequence[str]) -> dict[str, str]:
+    """The file of each set of items, from `NAME=FILE`, or `FILE` for a network that reads one set."""
+    own = list(loaded.network.item_sets)
+    if not own:
+        require_items(loaded, {}, "")
+    found: dict[str, str] = {}
+    for one in given:
+        name, equals, path = one.partition("=")
+        if not equals or not name.isidentifier():
+            if len(own) > 1:
+                raise UserError(f"--items {one}: this network reads {', '.join(own)}; write NAME=FILE for each.")
+            name, path = own[0], one
+        if name not in own or name in found or not path:
+            raise UserError(f"--items {one}: expected NAME=FILE, once for each of {', '.join(own)}.")
+        found[name] = path
+    missing = [name for name in own if name not in found]
+    if missing:
+        raise UserError(f"--items: the network also reads {', '.join(missing)}. Add --items {missing[0]}=FILE.")
+    return found
+
+
+def shown_to(reader: Reader, loaded: Any, given: Sequence[str], key: str | None) -> Reader:
+    """The reader of a checkpoint that reads every text with the picture `key` of files of items, as `files_of` takes them."""
+    files = files_of(loaded, given)
+    shown = one_picture(files, key)
+    require_items(loaded, shown.sets, " ".join(files.values()))
+    return replace(reader, items=shown.fields(loaded.network, np.zeros(1, np.int64)))
+
+
+def one_picture(files: Mapping[str, str], key: str | None) -> Pictures:
+    """The picture `key` of files of items by set, or their only one; it alone is kept in memory."""
+    sets: dict[str, ItemSet] = {}
+    for name, path in files.items():
+        sets[name] = _set_of(name, path, key)
+    return Pictures([key or "the picture"], sets)
+
+
+def _set_of(name: str, path: str, key: str | None) -> ItemSet:
+    seen: list[str] = []
+    read, found = read_pictures(path), None
+    for picture in read.pictures:
+        if key is None and seen:
+            raise UserError(f"{path}: has several pictures. Name one of them: --picture {seen[0]}")
+        seen += [picture.key] if key is None or len(seen) < 10_000 else []
+        if key is None or picture.key == key:
+            found = picture
+            if key is not None:
+                break
+    if found is None:
+        shown = ", ".join(seen[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
+        raise CorpusError(f"{path}: has no picture {key!r}. {nearest(key or '', seen)} It has {shown or 'none'}.")
+    arrays = checked(found, f"{Path(path)}: picture {found.key!r}")
+    spans = np.array([[0, len(next(iter(arrays.values())))]], np.int64)
+    kept = {array: values if values.dtype.kind == "i" else values.reshape(len(values), -1) for array, values in arrays.items()}
+    return ItemSet(name, spans, kept, {array: kind_of(values) for array, values in arrays.items()}, read.names)

@@ -1,0 +1,218 @@
+"""Retrieval with pictures: ranks against a table, chance against all orders, and scores against the networks themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cloze.assembly.build import load_checkpoint
+from cloze.cli.main import main
+from cloze.corpus.store import Store
+from cloze.decoding.pictures import Pictures, shown_to
+from cloze.decoding.ready import to_fill
+from cloze.errors import UserError
+from cloze.tasks.picture_retrieval import (
+    ByHead,
+    ByPairs,
+    ByVectors,
+    ByWords,
+    Captions,
+    Ranks,
+    WrittenRows,
+    chance,
+    evaluate_pictures,
+    figures,
+    matcher_of,
+)
+from tests import samples
+
+SETS = {
+    "unicoder-vl": (ByHead, "network.layers=1"), "visualbert": (ByWords, "network.layers=1"),
+    "univilm": (ByVectors, "stages.all.training.batch=4"), "cbt": (ByPairs, "network.layers=1"),
+    "videobert": (ByHead, "network.layers=1"),
+}
+
+
+class Table:
+    """A matcher whose scores stand in a table (texts, pictures)."""
+
+    usual, zero, how = None, True, "a table"
+
+    def __init__(self, scores: Any) -> None:
+        self.table, self.asked = np.asarray(scores, float), 0
+
+    def scores(self, texts: Any, pictures: Any, report: Any = None) -> Any:
+        self.asked += len(texts)
+        return self.table[texts, pictures]
+
+
+def captions(pairs: list[tuple[int, int]], texts: int, pictures: int) -> Captions:
+    return Captions([np.zeros(1, np.int32)] * texts, Pictures([str(n) for n in range(pictures)], {}), np.array(pairs, np.int64))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a system after one update."""
+    made: dict[str, Path] = {}
+
+    def train(name: str) -> Path:
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp(name) / "run"
+            store = samples.scenes("none") if name in ("unicoder-vl", "visualbert", "bert") else samples.films()
+            code = main([
+                "pretrain", name, "--size", "tiny", "--seed", "1", "--device", "cpu", "--corpus", str(store),
+                "--budget", "2steps", "--set", SETS[name][1], "--set",
+                "training.batch=4" if name != "univilm" else "stages.joint.training.batch=4",
+                "--out", str(made[name]),
+            ])  # fmt: skip
+            assert code == 0
+        return made[name]
+
+    return train
+
+
+def test_ranks_are_those_of_a_table_in_which_ties_count_against_and_right_answers_do_not() -> None:
+    table = Table([[3, 1, 2], [2, 2, 0], [1, 5, 4]])
+    found = Ranks(table, captions([(0, 0), (1, 1), (2, 0), (2, 2)], 3, 3), candidates=None, seed=0, report=lambda done: None)
+    assert found.ranks[0].tolist() == [1, 2, 2]  # text 1: a tie; text 2: its better picture stands behind 1
+    assert found.ranks[1].tolist() == [1, 2, 1]
+    assert [side.tolist() for side in found.right] == [[1, 1, 2], [2, 1, 1]]
+    assert [side.tolist() for side in found.wrong] == [[2, 2, 1], [1, 2, 2]]
+    assert found.matching == pytest.approx((1 + 0) / 2), "every right pair is above 0, no wrong one is below"
+
+
+def test_of_wrong_answers_as_many_are_drawn_as_asked_for_and_the_seed_decides_which() -> None:
+    g = np.random.default_rng(1)
+    table, given = Table(g.normal(size=(9, 9))), captions([(n, n) for n in range(9)], 9, 9)
+    drawn = [Ranks(table, given, candidates=3, seed=seed, report=lambda done: None) for seed in (0, 0, 1)]
+    assert table.asked == 3 * (9 + 2 * 9 * 3) and {int(n) for side in drawn[0].wrong for n in side} == {3}
+    assert drawn[0].ranks[0].tolist() == drawn[1].ranks[0].tolist() != drawn[2].ranks[0].tolist()
+    every = Ranks(table, given, candidates=None, seed=0, report=lambda done: None)
+    assert (drawn[0].ranks[0] <= every.ranks[0]).all() and (drawn[0].ranks[1] <= every.ranks[1]).all()
+
+
+@pytest.mark.parametrize(("right", "wrong"), [(1, 3), (2, 3), (3, 1)])
+def test_chance_is_the_mean_over_all_orders(right: int, wrong: int) -> None:
+    ranks = np.array([1 + min(places[:right]) for places in permutations(range(right + wrong))])
+    assert chance(np.array([right]), np.array([wrong])) == pytest.approx(figures(ranks))
+
+
+def test_a_random_order_is_the_baseline_of_both_directions() -> None:
+    g = np.random.default_rng(2)
+    made = evaluate_pictures(Table(g.normal(size=(40, 40))), captions([(n, n) for n in range(40)], 40, 40))  # type: ignore[arg-type]
+    assert made.baseline is not None and made.baseline["recall@10"] == pytest.approx(0.25) and made.baseline["matching"] == 0.5
+    assert [row["direction"] for row in made.report] == ["text to picture", "picture to text"]
+    assert made.metrics["recall@10"] == pytest.approx(np.mean([row["recall@10"] for row in made.report]))
+    assert abs(made.metrics["recall@10"] - 0.25) < 0.15
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_scores_are_those_of_the_network_for_each_pair_alone(run: Callable[[str], Path], name: str) -> None:
+    loaded = load_checkpoint(run(name))
+    store: Any = Store.open(samples.scenes("none") if name in ("unicoder-vl", "visualbert") else samples.films())
+    given = Captions.of_store(store)
+    matcher = matcher_of(loaded, given, whose="S", size=5)
+    assert type(matcher) is SETS[name][0] and isinstance(matcher.rows, WrittenRows) == (name == "videobert")
+    texts, pictures = np.array([0, 1, 2, 3, 3, 0]), np.array([1, 0, 2, 3, 0, 4])
+    found = matcher.scores(texts, pictures)
+    alone = [_alone(loaded, store, given, name, int(text), int(picture)) for text, picture in zip(texts, pictures, strict=True)]
+    assert found == pytest.approx(alone, abs=2e-4)
+    assert len(set(found.round(5))) == len(found)
+
+
+@torch.no_grad()
+def _alone(loaded: Any, store: Any, given: Captions, name: str, text: int, picture: int) -> float:
+    """The score of one pair, straight from network and head."""
+    roles, words = loaded.tokenizer.roles, given.texts[text]
+    ids = [roles["[CLS]"], *words, roles["[SEP]"]]
+    (items,) = store.items.sets.values()
+    low, high = items.spans[picture]
+    if name == "videobert":
+        film = [loaded.tokenizer.id(f"[frames/{number}]") for number in items.arrays["word"][low:high]]
+        ids = [*ids[:-1], loaded.tokenizer.id("[>]"), *film, roles["[SEP]"]]
+    tokens = torch.tensor([ids])
+    fields: dict[str, Any] = {"tokens": tokens, "segments": torch.zeros_like(tokens), "order": "open"}
+    if name == "videobert":
+        read = fields
+    else:
+        vectors = {items.name: torch.tensor(items.arrays["features"][low:high].astype(np.float32))[None]}
+        if "boxes" in items.arrays:
+            box = torch.tensor(items.arrays["boxes"][low:high])[None]
+            area = (box[..., 2:] - box[..., :2]).prod(-1, keepdim=True)
+            vectors[f"{items.name}/boxes"] = torch.cat([box, area], -1)
+        read = {**fields, "item_vectors": vectors}
+    network, heads = loaded.network, loaded.heads
+    if name in ("unicoder-vl", "videobert"):
+        states = network(want=frozenset({"summary"}), **read)
+        scores = heads["match"].scores(states, {})[0]
+        return float(scores[1] - scores[0])
+    if name == "cbt":
+        return float(heads["pairs"].head(network(want=frozenset({"pooled"}), **read)["pooled"]))
+    if name == "univilm":
+        states = network(want=frozenset({"text_mean", "item_mean"}), **read)
+        return float((states["text_mean"] * states["item_mean"]).sum())
+    head, total = heads["token_prediction"], 0.0
+    for sign, shown in ((1, read), (-1, fields)):
+        for place in range(1, len(ids) - 1):
+            hidden = tokens.clone()
+            hidden[0, place] = roles["[MASK]"]
+            states = network(want=frozenset({"hidden"}), **{**shown, "tokens": hidden})
+            scores = head.predict(states, {"positions/main": torch.tensor([place])})[0, : loaded.tokenizer.size]
+            total += sign * float(scores.log_softmax(-1)[ids[place]])
+    return total
+
+
+def test_evaluate_prints_both_directions_of_a_store(run: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["evaluate", str(run("unicoder-vl")), str(samples.scenes("none")), "--task", "retrieval", "--candidates", "3"]
+    capsys.readouterr()
+    assert main([*asked, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out).values()
+    assert found["report"][0]["questions"] == len(Captions.of_store(Store.open(samples.scenes("none"))).texts)  # type: ignore[arg-type]
+    assert 0.25 <= found["baseline"]["recall@1"] < 0.5 and found["metrics"]["recall@5"] == 1.0
+    assert main(asked) == 0
+    shown = capsys.readouterr().out
+    assert "picture to text" in shown and "always 'a random order'" in shown and "note: ranked among 3 random wrong ones" in shown
+
+
+def test_a_text_is_filled_with_the_picture_that_is_named(run: Callable[[str], Path]) -> None:
+    loaded, file = load_checkpoint(run("unicoder-vl")), str(samples.SAMPLES / "scenes.npz")
+    ready = to_fill(loaded)
+    with np.load(file) as read:
+        keys, offsets, features, boxes = read["keys"], read["offsets"], read["features"], read["boxes"]
+    with pytest.raises(UserError, match=f"has several pictures. Name one of them: --picture {keys[0]}"):
+        shown_to(ready.reader, loaded, [file], None)
+    reader = shown_to(ready.reader, loaded, [f"regions={file}"], str(keys[2]))
+    own = slice(offsets[2], offsets[3])
+    assert reader.items["item_vectors/regions"] == pytest.approx(features[own][None].astype(np.float32))
+    assert reader.items["item_vectors/regions/boxes"][0, :, :4] == pytest.approx(boxes[own], abs=1e-3)
+    batch = reader.batch([reader.laid_out([np.array([7, 8], np.int32)])] * 3)
+    assert batch["item_vectors/regions"].shape[0] == batch["item_length/regions"].shape[0] == 3
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["fill", "RUN", "a [MASK]", "--items", "FILE", "--picture", "none.png"], "has no picture 'none.png'"),
+    (["fill", "RUN", "a [MASK]", "--picture", "1"], "--picture 1: its items are needed, too"),
+    (["fill", "RUN", "a [MASK]", "--items", "frames=FILE"], "--items frames=FILE: expected NAME=FILE, once for each of regions"),
+    (["fill", "RUN", "a [MASK]", "--items", "NARROW"], "have 2 numbers each, and the network reads"),
+    (["evaluate", "RUN", "FILMS", "--task", "retrieval"], "built with another tokenizer"),
+    (["evaluate", "RUN", "STORE", "NARROW", "--task", "retrieval"], "narrow.npz: no store of texts with pictures. Build one"),
+    (["evaluate", "RUN", "STORE", "--task", "retrieval", "--candidates", "few"], "--candidates few: expected all, or how many"),
+    (["evaluate", "RUN", "STORE", "--task", "retrieval", "--candidates", "all", "--seed", "1"], "nothing is drawn at random"),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused(
+    run: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    np.savez(tmp_path / "narrow.npz", keys=np.array(["1"]), offsets=np.array([0, 1]), features=np.ones((1, 2), np.float32))
+    given = {
+        "RUN": run("unicoder-vl"), "FILE": samples.SAMPLES / "scenes.npz", "FILMS": samples.films(),
+        "STORE": samples.scenes("none"), "NARROW": tmp_path / "narrow.npz",
+    }  # fmt: skip
+    assert main([str(given.get(word, word)) for word in words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
