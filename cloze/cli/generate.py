@@ -1,4 +1,4 @@
-"""`cloze generate`: continue texts with a left-to-right network, or answer them with one that writes a text of its own."""
+"""`cloze generate`: continue texts, or answer them with a network that writes a text of its own."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ def command(
     ] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="The same as --temperature 0.")] = False,
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams instead of sampling.")] = None,
+    groups: Annotated[int, typer.Option(min=1, help="Divide the beams into groups that avoid each other's tokens.")] = 1,
+    diversity: Annotated[
+        float | None, typer.Option(help="By how much the groups of beams avoid each other's tokens; default: 0.5.")
+    ] = None,
+    sampled: Annotated[bool, typer.Option("--sampled", help="Draw the beams; --temperature, --top-p, … say from what.")] = False,
     length_penalty: Annotated[float, typer.Option(help="For beam search: above 0 favours long texts.")] = 1.0,
     early: Annotated[bool, typer.Option("--early", help="Stop a beam search as soon as every beam has ended.")] = False,
     no_repeat: Annotated[int, typer.Option(min=0, help="Repeat no sequence of this many tokens; 0: no limit.")] = 0,
@@ -40,6 +45,10 @@ def command(
     ban: Annotated[list[str] | None, typer.Option(help="A word that is never written; may be given several times.")] = None,
     first: Annotated[str | None, typer.Option(help="The token that is written first.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="End a text behind this string; may be given several times.")] = None,
+    draft: Annotated[
+        Path | None, typer.Option(help="A smaller checkpoint of the same vocabulary that proposes tokens: faster, equal results.")
+    ] = None,
+    draft_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens that --draft proposes at a time; default: 5.")] = None,
     count: Annotated[int, typer.Option(min=1, help="Continuations per prompt; with --beams the best ones.")] = 1,
     stream: Annotated[bool, typer.Option("--stream", help="Print the text of one prompt while it is written.")] = False,
     seed: Annotated[int, typer.Option(help="Random seed: equal seeds give equal texts.")] = 0,
@@ -55,6 +64,7 @@ def command(
     given = [prompt for prompt in given for _ in range(1 if beams else count)]
 
     from cloze.assembly.build import load_checkpoint
+    from cloze.decoding.drafting import Draft
     from cloze.decoding.generation import generate
     from cloze.decoding.options import WritingOptions, parts_of
     from cloze.decoding.progress import Progress
@@ -62,22 +72,32 @@ def command(
     from cloze.decoding.sequence import answers
     from cloze.decoding.streaming import Streamed
 
+    if draft is None and draft_tokens is not None:
+        raise UserError("--draft-tokens configures --draft. Name the checkpoint that proposes tokens: --draft CHECKPOINT")
     reader, head, _ = to_generate(load_checkpoint(checkpoint, device), language=language)
+    helper = None
+    if draft is not None:
+        own, own_head, _ = to_generate(load_checkpoint(draft, device), language=language)
+        helper = Draft(own, own_head, draft_tokens or 5)
     options = WritingOptions(
         temperature=0.0 if greedy else temperature, top_k=top_k, top_p=top_p, min_p=min_p, typical_p=typical_p, beams=beams,
-        best=count if beams else 1, length_penalty=length_penalty, early=early, no_repeat=no_repeat, min_tokens=min_tokens,
-        repetition_penalty=repetition_penalty, ban=ban or [], first=first, stop=stop or [],
+        best=count if beams else 1, groups=groups, diversity=diversity, sampled=sampled, length_penalty=length_penalty,
+        early=early, no_repeat=no_repeat, min_tokens=min_tokens, repetition_penalty=repetition_penalty,
+        ban=ban or [], first=first, stop=stop or [],
     )
     how = parts_of(reader, options)
     if stream:
         if len(given) != 1 or beams or as_json:
             raise UserError("--stream shows one text while it is drawn: give one prompt, without --count, --beams and --json.")
         shown = Streamed(reader, given[0], stop=stop or [])
-        generate(reader, head, given, tokens=tokens, seed=seed, told=shown, **how)
+        generate(reader, head, given, tokens=tokens, seed=seed, told=shown, draft=helper, **how)
         shown.close()
         return
     with Progress(len(given), "texts") as progress:
-        made = generate(reader, head, given, tokens=tokens, seed=seed, report=progress, **how)
+        made = generate(reader, head, given, tokens=tokens, seed=seed, report=progress, draft=helper, **how)
+    if helper is not None and helper.proposed:
+        share = helper.accepted / helper.proposed
+        typer.echo(f"draft: {share:.0%} of the {helper.proposed:,} tokens that it proposed were accepted", err=True)
     for number, one in enumerate(made):
         if as_json:
             import json

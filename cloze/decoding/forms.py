@@ -27,6 +27,7 @@ from cloze.decoding.scoring import log_probabilities
 from cloze.decoding.search import Written
 from cloze.decoding.sequence import (
     Manner,
+    continue_rows,
     end_id,
     end_role,
     has_decoder,
@@ -37,7 +38,7 @@ from cloze.decoding.sequence import (
     write,
     write_behind,
 )
-from cloze.decoding.writing import Answering, Continuing, Filling
+from cloze.decoding.writing import Answering, Filling
 from cloze.errors import UserError
 from cloze.exercises.answer import Edits, Lesson
 
@@ -138,13 +139,12 @@ class ByDecoder(_AtOnce):
         reader, start, end = self.reader, start_id(self.reader), end_id(self.reader)
         room = manner.room(reader, 1)
         made: dict[int, Written] = {}
-        for index in by_length([len(row) for row in sources], rows=manner.rows):
+        for index in by_length([len(row) for row in sources], rows=manner.together):
             with torch.inference_mode():
-                batch = reader.batch([sources[i] for i in index])
-                kept = [name for name in batch if name in ("tokens", "block") or name.startswith("inputs/") or "." in name]
+                some = [sources[i] for i in index]
                 first = torch.full((len(index), 1), start, dtype=torch.int64, device=reader.device)
-                writer = Answering(reader, head, Batch({name: batch[name] for name in kept}, checked=True))
-                found = write(writer, first, index, room, end, manner)
+                drafter = None if manner.draft is None else _answering(manner.draft.reader, manner.draft.head, some)
+                found = write(_answering(reader, head, some), first, index, room, end, manner, drafter)
             made.update(zip(index.tolist(), found, strict=True))
             manner.report(len(index))
         return [made[number] for number in range(len(sources))]
@@ -177,6 +177,12 @@ class ByDecoder(_AtOnce):
             "start": start_role(self.reader), "max_length": least(max_length, self.reader.max_length), "set": set,
         }  # fmt: skip
         return Lesson([("answer", answer), ("frame", {"template": template})])
+
+
+def _answering(reader: Reader, head: Any, sources: Sequence[Framed]) -> Answering:
+    batch = reader.batch(sources)
+    kept = [name for name in batch if name in ("tokens", "block") or name.startswith("inputs/") or "." in name]
+    return Answering(reader, head, Batch({name: batch[name] for name in kept}, checked=True))
 
 
 class _InOneRow(Form):
@@ -250,7 +256,7 @@ class ByContinuing(_InOneRow, _AtOnce):
     def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
         """Continue the text and the separator."""
         starts, end = [row.ids for row in sources], end_id(self.reader)
-        return write_behind(self.reader, starts, lambda index: Continuing(self.reader, head, self.banned), end, manner)
+        return continue_rows(self.reader, head, starts, self.banned, end, manner)
 
 
 class ByGaps(_InOneRow):

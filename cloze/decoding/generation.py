@@ -1,4 +1,4 @@
-"""Continue texts with a left-to-right network, or answer them with one that reads one text and writes another."""
+"""Continue texts, or answer them with a network that reads one text and writes another."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cloze.decoding.forms import form_of
+from cloze.decoding.drafting import Draft
+from cloze.decoding.forms import ByGaps, form_of
 from cloze.decoding.layout import Ids
 from cloze.decoding.lengths import by_length
 from cloze.decoding.marks import refuse_marks
 from cloze.decoding.reader import Reader
 from cloze.decoding.sampling import Sampling
 from cloze.decoding.search import Beams, Limits, Written
-from cloze.decoding.sequence import Manner, answer_text, answers, extend, first_ids
+from cloze.decoding.sequence import Manner, answer_text, answers, end_id, extend, first_ids, has_decoder, start_id
+from cloze.decoding.writing import asks
 from cloze.errors import UserError
 from cloze.rng import Draw, row_keys
 
@@ -54,6 +56,7 @@ def generate(
     limits: Limits | None = None,
     stop: Sequence[str] = (),
     told: Callable[[list[int]], None] | None = None,
+    draft: Draft | None = None,
     seed: int = 0,
     rows: int = 32,
     cache: bool = True,
@@ -64,7 +67,8 @@ def generate(
     An encoder-decoder reads the prompt and writes an answer, and so does a network that reads from source to target; others
     continue it. With `beams` the best texts of a beam search are taken instead of a drawn one, `beams.best` for each prompt;
     `limits` are obeyed either way. A drawn text ends behind the first of the strings `stop`; `told` gets the next token of each
-    row as soon as it is drawn.
+    row as soon as it is drawn. A `draft` proposes tokens, which changes the time that it takes and not what is
+    written: the tokens at temperature 0, their distribution otherwise.
 
     Random numbers are addressed by (seed, number of the prompt, number of the token), so a continuation does not depend
     on the batch it was made in. A row stops at the end token [EOS], which is not part of the text. A prompt that fills
@@ -75,10 +79,12 @@ def generate(
     refuse_marks(reader, "generation")
     if beams is not None and stop:
         raise UserError("stop strings end a text that is drawn; leave out the beams, or the stop strings.")
-    if answers(reader) or beams is not None or limits is not None or stop or told is not None:
+    if draft is not None:
+        _require_draft(draft, reader, head, beams)
+    if asks(reader, head) or answers(reader) or beams or limits is not None or stop or told is not None or draft is not None:
         write = _answer if answers(reader) else extend
         stops = (lambda ids: _end_of(reader.tokenizer.decode(list(ids)), stop) is not None) if stop else None
-        manner = Manner(tokens, sampling or Sampling(), beams, limits or Limits(), seed, rows, report, stops, told)
+        manner = Manner(tokens, sampling or Sampling(), beams, limits or Limits(), seed, rows, report, stops, told, draft)
         written = write(reader, head, prompts, manner)
         return [
             _as_generated(reader, prompt, one, tokens, stop)
@@ -115,6 +121,41 @@ def _as_generated(reader: Reader, prompt: str, one: Written, tokens: int, stop: 
         text = _continuation(reader, first_ids(reader, prompt), prompt, list(one.ids))
     end = _end_of(text, stop)
     return Generated(prompt, text[:end], one.ids, stopped if end is None else "stop", one.score)
+
+
+def _require_draft(draft: Draft, reader: Reader, head: Any, beams: Beams | None) -> None:
+    """A `UserError` if `draft` cannot propose tokens for what `reader` writes."""
+    own, what = draft.reader, "Leave --draft out."
+    if beams is not None:
+        raise UserError(f"--draft: a draft proposes one text, and a beam search writes several at once. {what}")
+    if asks(reader, head) or asks(own, draft.head):
+        raise UserError(f"--draft: XLNet reads the whole text again for each token, so it cannot check several at once. {what}")
+    if answers(reader) and not has_decoder(reader) and isinstance(form_of(reader), ByGaps):
+        raise UserError(f"--draft: this network writes by filling one gap after another and cannot check several at once. {what}")
+    if own.tokenizer.hash != reader.tokenizer.hash:
+        raise UserError(
+            f"--draft: its vocabulary of {own.tokenizer.size:,} tokens is not that of the network that writes "
+            f"({reader.tokenizer.size:,}).\n  Train it on a corpus that is encoded with the same tokenizer: cloze corpus build "
+            "TEXT --out STORE --tokenizer CHECKPOINT"
+        )
+    if _way(own) != _way(reader):
+        raise UserError(
+            f"--draft: the network that writes {_way(reader)[0]}, its draft {_way(own)[0]}, or they lay out texts differently.\n"
+            "  Give a draft of the same kind."
+        )
+    for one, name in ((reader, "the network that writes"), (own, "the draft")):
+        if not one.new_cache().forgets:
+            raise UserError(
+                f"--draft: {name} ({type(one.network).__name__}) reads token after token and takes none back, so a draft would "
+                f"save nothing. {what}"
+            )
+
+
+def _way(reader: Reader) -> tuple[Any, ...]:
+    """How a network writes: what it does with a text, and how this is laid out."""
+    if has_decoder(reader):
+        return "answers by a decoder", reader.single.template, start_id(reader), end_id(reader)
+    return ("answers in the row that it reads", reader.writing.template) if answers(reader) else ("continues texts",)
 
 
 def _end_of(text: str, stop: Sequence[str]) -> int | None:

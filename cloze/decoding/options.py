@@ -22,6 +22,9 @@ class WritingOptions(TypedDict, total=False):
         typical_p: Sample from the tokens with total probability p whose information is nearest to the entropy.
         beams: Beam search with this many beams instead of sampling.
         best: How many of the beams are returned for a text.
+        groups: Divide the beams into this many groups that avoid each other's tokens.
+        diversity: By how much a token's score is lowered for each beam of another group that has it.
+        sampled: Draw the continuations of beams, from the tokens that the options of sampling leave.
         length_penalty: The power of the length by which beam search divides a score.
         early: Stop a beam search as soon as every beam has ended.
         no_repeat: No n-gram of this length occurs twice. 0: no limit.
@@ -39,6 +42,9 @@ class WritingOptions(TypedDict, total=False):
     typical_p: float | None
     beams: int | None
     best: int
+    groups: int
+    diversity: float
+    sampled: bool
     length_penalty: float
     early: bool
     no_repeat: int
@@ -50,6 +56,7 @@ class WritingOptions(TypedDict, total=False):
 
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p")
+_BEAMS = ("length_penalty", "early", "best", "groups", "diversity", "sampled")
 _LIMITS = ("min_tokens", "no_repeat", "repetition_penalty")
 
 
@@ -67,15 +74,30 @@ def parts_of(reader: Reader, options: WritingOptions) -> dict[str, Any]:
     if "first" in given:
         limits["first"] = _token(reader, given["first"])
     chosen = Limits(**limits)
-    beams = None
-    if "beams" in given:
-        beams = Beams(given["beams"], given.get("length_penalty", 1.0), given.get("early", False), given.get("best", 1))
-    elif given.get("best", 1) != 1:
-        raise UserError("several best texts come from a beam search: give the number of beams.")
+    sampling = Sampling(**{name: given[name] for name in _SAMPLING if name in given})
     return {
-        "sampling": Sampling(**{name: given[name] for name in _SAMPLING if name in given}), "beams": beams,
-        "limits": None if chosen == Limits() else chosen, "stop": tuple(given.get("stop", ())),
+        "sampling": sampling, "beams": _beams(given, sampling), "limits": None if chosen == Limits() else chosen,
+        "stop": tuple(given.get("stop", ())),
     }  # fmt: skip
+
+
+def _beams(given: dict[str, Any], sampling: Sampling) -> Beams | None:
+    """The beams; a `UserError` for options that would change nothing."""
+    asked = {name: given[name] for name in _BEAMS if name in given}
+    if "beams" not in given:
+        if asked.get("best", 1) != 1:
+            raise UserError("several best texts come from a beam search: give the number of beams.")
+        if asked.get("groups", 1) != 1 or "diversity" in asked or asked.get("sampled", False):
+            raise UserError("groups, diversity and sampled are about beams: give the number of beams.")
+        return None
+    beams = Beams(given["beams"], **asked)
+    if "diversity" in asked and beams.groups == 1:
+        raise UserError(f"diversity {beams.diversity}: is between groups of beams; give 2 groups or more.")
+    if beams.sampled and sampling.temperature == 0.0:
+        raise UserError("a temperature of 0 draws nothing; leave it out, or do not draw the beams.")
+    if not beams.sampled and sampling not in (Sampling(), Sampling(temperature=0.0)):
+        raise UserError("a beam search takes the best tokens, whatever the options of sampling. Add sampled, or leave them out.")
+    return beams
 
 
 def _spellings(reader: Reader, word: str) -> list[tuple[int, ...]]:

@@ -9,6 +9,7 @@ import torch
 from cloze.decoding.reader import Checkpoint, Reader, head_for, prediction_head, require_order
 from cloze.decoding.scoring import Method, check_order, method_of
 from cloze.decoding.sequence import answers, has_decoder
+from cloze.decoding.writing import asks
 
 
 class Ready(NamedTuple):
@@ -27,7 +28,9 @@ def to_fill(loaded: Checkpoint, *, language: str | None = None) -> Ready:
 
 def to_generate(loaded: Checkpoint, *, language: str | None = None) -> Ready:
     """What continues texts or answers them; a `ClozeError` for a network that does neither."""
-    reader = Reader.of(loaded, language=language)
+    reader, head = Reader.of(loaded, language=language), head_for(loaded, "token_prediction")
+    if head is not None and asks(reader, head):
+        return Ready(reader, head)
     if not has_decoder(reader):
         order = require_order(loaded, "source_to_target", "left_to_right", verb="generate", instead=_instead(loaded))
         reader = Reader.of(loaded, order=order, language=language)

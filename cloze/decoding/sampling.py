@@ -54,21 +54,31 @@ class Sampling:
         last = probabilities.shape[1] - 1 - (probabilities > 0).flip(-1).int().argmax(-1)  # rounding may point behind it
         return ids.gather(-1, rank.minimum(last[:, None]))[:, 0]
 
-    def kept(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """The probabilities (B, K) of the tokens that may be drawn, the most probable first, and their ids; 0 where left out."""
-        count = scores.shape[-1] if self.top_k is None else min(self.top_k, scores.shape[-1])
+    def left(self, scores: Tensor, *, least: int = 1) -> Tensor:
+        """The scores (B, V) divided by the temperature, -inf for tokens that are left out; each rule leaves at least `least`."""
+        kept, ids = self.kept(scores, least=least)
+        found = (scores / self.temperature).gather(-1, ids).masked_fill(kept <= 0, -torch.inf)
+        return torch.full_like(scores, -torch.inf).scatter(-1, ids, found)
+
+    def kept(self, scores: Tensor, *, least: int = 1) -> tuple[Tensor, Tensor]:
+        """The probabilities (B, K) of the tokens that may be drawn, the most probable first, and their ids; 0 where left out.
+
+        Each rule leaves at least `least` tokens.
+        """
+        count = scores.shape[-1] if self.top_k is None else min(max(self.top_k, least), scores.shape[-1])
         best = (scores.double() / self.temperature).topk(count, dim=-1)
         found = best.values.softmax(-1)
+        first = torch.arange(count, device=scores.device) < least
         if self.top_p is not None:
-            found = _only(found, found.cumsum(-1) - found < self.top_p)
+            found = _only(found, (found.cumsum(-1) - found < self.top_p) | first)
         if self.min_p is not None:
-            found = _only(found, found >= self.min_p * found[:, :1])
+            found = _only(found, (found >= self.min_p * found[:, :1]) | first)
         if self.typical_p is not None:
             information = -found.log()
             entropy = (found * information.nan_to_num(posinf=0.0)).sum(-1, keepdim=True)
             order = (information - entropy).abs().argsort(dim=-1, stable=True)
             ordered = found.gather(-1, order)
-            near = ordered.cumsum(-1) - ordered < self.typical_p
+            near = (ordered.cumsum(-1) - ordered < self.typical_p) | first
             found = _only(found, torch.zeros_like(near).scatter(-1, order, near))
         return found, best.indices
 

@@ -1,4 +1,8 @@
-"""Choose whole continuations, token by token or by beam search; the caller passes what reads the tokens."""
+"""Choose whole continuations, token by token or by beam search; the caller passes what reads the tokens.
+
+`sample` draws one token after another; `beam_search` keeps the best sequences, in groups that avoid each other's tokens, or draws
+them. `drafting.py` writes what `sample` writes with fewer calls of the network.
+"""
 
 from __future__ import annotations
 
@@ -103,18 +107,46 @@ class Beams:
     `length_penalty`. The `best` of them are returned. `early`: false stops when the best running sequence, at its present
     length, cannot beat the worst that is kept; true as soon as `count` have ended; `never` only when no running sequence can win
     at any length.
+
+    With several `groups` each has an equal part of the beams and is searched by itself, one group after another at each token.
+    The score of a token is lowered by `diversity` for each beam of the groups before that goes on with the same token now
+    (Vijayakumar et al., "Diverse Beam Search", 2018, §3, with the Hamming distance). As in the authors' code (ashwinkalyan/dbs)
+    scores of sequences contain what was subtracted. Differs: a sequence that has just ended lowers nothing, and the best are
+    taken from all groups together (both as in transformers 4); the authors list each group's.
+
+    `sampled`: candidates are not the best ones but are drawn without replacement, in proportion to the exponential of their
+    scores.
     """
 
     count: int = 4
     length_penalty: float = 1.0
     early: bool | Literal["never"] = False
     best: int = 1
+    groups: int = 1
+    diversity: float = 0.5
+    sampled: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= _MOST:
             raise UserError(f"beams {self.count}: expected 1 to {_MOST:,}.")
         if not 1 <= self.best <= self.count:
             raise UserError(f"{self.best} texts of {self.count} beams: expected at most as many texts as beams.")
+        if self.groups < 1 or self.count % self.groups:
+            raise UserError(f"groups {self.groups}: {self.count} beams cannot be divided into so many equal groups.")
+        if not 0.0 <= self.diversity < float("inf"):
+            raise UserError(f"diversity {self.diversity}: expected 0 (groups ignore each other) or more.")
+        if self.sampled and self.groups > 1:
+            raise UserError("groups of beams are compared by their best tokens; beams that are drawn have no groups.")
+
+    @property
+    def each(self) -> int:
+        """The number of beams of a group."""
+        return self.count // self.groups
+
+    @property
+    def candidates(self) -> int:
+        """How many continuations of a group are considered at a time: enough if the end follows each beam."""
+        return 2 * self.each
 
 
 def sample(
@@ -140,34 +172,82 @@ def sample(
                 ended[row], lengths[row] = True, number + 1
         if bool(ended.all()):
             break
-    return [_cut(row[start : start + length], end) for row, length in zip(tokens.tolist(), lengths, strict=True)]
+    return [cut_at(row[start : start + length], end) for row, length in zip(tokens.tolist(), lengths, strict=True)]
 
 
-def _cut(ids: list[int], end: int, score: float | None = None) -> Written:
+def cut_at(ids: list[int], end: int, score: float | None = None) -> Written:
+    """What stands before the first end token."""
     ended = end in ids
     return Written(tuple(ids[: ids.index(end)] if ended else ids), ended, score)
 
 
 def beam_search(
-    writer: Writer, tokens: Tensor, *, new: int, end: int, beams: Beams, limits: Limits
+    writer: Writer, tokens: Tensor, *, new: int, end: int, beams: Beams, limits: Limits, sampling: Sampling | None = None,
+    uniform: Tensor | None = None,
 ) -> list[Written]:
-    """The best continuation of each of tokens (R, L) by up to `new` tokens, and the next best ones as its `others`."""
-    search = _Search(tokens, new, end, beams)
+    """The best continuation of each of tokens (R, L) by up to `new` tokens, and the next best ones as its `others`.
+
+    Sampled beams are drawn from what `sampling` leaves of each beam's tokens, at least two, with the random numbers `uniform`
+    (R, new, candidates).
+    """
+    groups = [_Search(tokens, new, end, beams) for _ in range(beams.groups)]
     first = writer.scores(tokens).float().log_softmax(-1)
-    rows = torch.arange(len(tokens), device=tokens.device).repeat_interleave(beams.count)
-    writer.select(rows)
-    scores = first[rows]
-    while True:
-        flat = search.running.flatten(0, 1)
-        origin = search.advance(limits.apply(scores, flat, start=search.start, end=end))
-        if search.over:
-            return search.best()
-        writer.reorder(origin)
-        scores = writer.scores(search.running.flatten(0, 1)).float().log_softmax(-1)
+    writer.select(torch.arange(len(tokens), device=tokens.device).repeat_interleave(beams.count))
+    scores = first[:, None].expand(-1, beams.count, -1)
+    for number in range(new):
+        origin, chosen = [], torch.zeros_like(first)  # how many beams of the groups before have chosen each token
+        for place, group in enumerate(groups):
+            own, flat = slice(place * beams.each, (place + 1) * beams.each), group.running.flatten(0, 1)
+            found = (scores[:, own] - beams.diversity * chosen[:, None] if place else scores[:, own]).flatten(0, 1)
+            found = limits.apply(found, flat, start=group.start, end=end)
+            if beams.sampled and sampling is not None and uniform is not None:
+                beam = group.advance(sampling.left(found, least=2), uniform[:, number])
+            else:
+                beam = group.advance(found)
+            origin.append(beam + own.start)
+            chosen.scatter_add_(1, group.running[:, :, -1], group.live[:, None].expand(-1, beams.each).to(chosen.dtype))
+        if all(group.over for group in groups):
+            break
+        offset = torch.arange(len(tokens), device=tokens.device)[:, None] * beams.count
+        writer.reorder((torch.cat(origin, dim=1) + offset).flatten())
+        running = torch.cat([group.running for group in groups], dim=1)
+        scores = writer.scores(running.flatten(0, 1)).float().log_softmax(-1).unflatten(0, running.shape[:2])
+    return _ranked(groups, beams.best)
+
+
+def _ranked(groups: Sequence[_Search], several: int) -> list[Written]:
+    """The best ended sequence of each row among all groups, with the others that are wanted."""
+    found = []
+    for row in zip(*(group.ended() for group in groups), strict=True):
+        first, *others = sorted((one for group in row for one in group), key=_worth, reverse=True)[:several]
+        found.append(first._replace(others=tuple(others)))
+    return found
+
+
+def _worth(one: Written) -> float:
+    return -float("inf") if one.score is None else one.score
+
+
+def _drawn(scores: Tensor, uniform: Tensor) -> Tensor:
+    """Places (R, N) that are drawn one after another, each once, with probabilities by the exponentials of scores (R, V);
+    `uniform` (R, N) are in [0, 1). If fewer have a probability, the others are the next best."""
+    order = scores.argsort(dim=1, descending=True, stable=True)
+    left = scores.gather(1, order).double().softmax(-1)
+    unused = torch.ones_like(left, dtype=torch.bool)
+    places = []
+    for number in range(uniform.shape[1]):
+        cumulative = left.cumsum(1)
+        rank = torch.searchsorted(cumulative, uniform[:, number, None].double() * cumulative[:, -1:], right=True)
+        last = left.shape[1] - 1 - (left > 0).flip(1).int().argmax(1, keepdim=True)  # rounding may point behind it
+        next_best = unused.int().argmax(1, keepdim=True)
+        rank = torch.where(cumulative[:, -1:] > 0, rank.minimum(last), next_best)
+        left, unused = left.scatter(1, rank, 0.0), unused.scatter(1, rank, False)
+        places.append(rank)
+    return order.gather(1, torch.cat(places, dim=1))
 
 
 class _Search:
-    """The state of a beam search over R rows with K beams: what runs, what has ended, with scores; all tensors.
+    """The state of a beam search over R rows with the K beams of one group: what runs, what has ended, with scores; all tensors.
 
     `running` (R, K, L) and `total` (R, K) are the running sequences; `kept` (R, K, start + new), `worth` (R, K) and `done`
     the best that have ended. `open` (R, 1): a running sequence can still win.
@@ -175,7 +255,7 @@ class _Search:
 
     def __init__(self, tokens: Tensor, new: int, end: int, beams: Beams) -> None:
         rows, self.start = tokens.shape
-        device, count = tokens.device, beams.count
+        device, count = tokens.device, beams.each
         self.end, self.beams = end, beams
         self.max_length = self.start + new
         self.running = tokens[:, None].expand(-1, count, -1)
@@ -188,12 +268,21 @@ class _Search:
         self.open = torch.ones(rows, 1, dtype=torch.bool, device=device)
         self.over = False
 
-    def advance(self, scores: Tensor) -> Tensor:
-        """One token further, given log probabilities (R*K, V); the flat row that each running sequence came from, (R*K,)."""
+    @property
+    def live(self) -> Tensor:
+        """(R,): whether the search goes on for a row."""
+        return self.open[:, 0] & ~self.done.all(1) if self.beams.early is True else self.open[:, 0]
+
+    def advance(self, scores: Tensor, uniform: Tensor | None = None) -> Tensor:
+        """One token further, given log probabilities (R*K, V); the beam that each running sequence came from, (R, K).
+
+        With `uniform` (R, candidates) the continuations are drawn.
+        """
         rows, count = self.total.shape
         vocabulary = scores.shape[1]
         every = (scores.view(rows, count, vocabulary) + self.total[:, :, None]).flatten(1)
-        total, place = every.topk(2 * count)
+        place = every.topk(self.beams.candidates).indices if uniform is None else _drawn(every, uniform)
+        total = every.gather(1, place)
         beam, token = place // vocabulary, place % vocabulary
         longer = torch.cat([_rows(self.running, beam), token[:, :, None]], dim=2)
         stops = (token == self.end) | (longer.shape[2] >= self.max_length)
@@ -201,13 +290,12 @@ class _Search:
         self._keep(longer, total, stops)
         self.running, self.total = _rows(longer, chosen), left
         self._judge(bool(stops.all()))
-        offset = torch.arange(rows, device=beam.device)[:, None] * count
-        return (beam.gather(1, chosen) + offset).flatten()
+        return beam.gather(1, chosen)
 
     def _keep(self, longer: Tensor, total: Tensor, stops: Tensor) -> None:
         """Let sequences that have just ended replace worse ones if they are among the best."""
-        count, length = self.beams.count, longer.shape[2]
-        among = stops & (torch.arange(2 * count, device=stops.device) < count)
+        count, length = self.beams.each, longer.shape[2]
+        among = stops & (torch.arange(self.beams.candidates, device=stops.device) < count)
         worth = total / (length - self.start) ** self.beams.length_penalty
         if self.beams.early is True:
             worth = worth + self.done.all(1, keepdim=True).float() * _NEVER
@@ -224,16 +312,14 @@ class _Search:
         hope = self.total[:, :1] / (length - self.start) ** penalty
         worst = torch.where(self.done, self.worth.min(1, keepdim=True).values, _NEVER)
         self.open = self.open & (hope > worst).any(1, keepdim=True)
-        full = early is True and bool(self.done.all())
-        self.over = all_stop or full or not bool(self.open.any())
+        self.over = all_stop or not bool(self.live.any())
 
-    def best(self) -> list[Written]:
-        """The best ended sequence of each row, with the others that are wanted."""
-        found, several = [], self.beams.best
-        for ids, worth in zip(self.kept.tolist(), self.worth.tolist(), strict=True):
-            first, *others = (_cut(one[self.start :], self.end, value) for one, value in zip(ids[:several], worth, strict=False))
-            found.append(first._replace(others=tuple(others)))
-        return found
+    def ended(self) -> list[list[Written]]:
+        """The ended sequences of each row, the best first."""
+        return [
+            [cut_at(one[self.start :], self.end, value) for one, value in zip(ids, worth, strict=True)]
+            for ids, worth in zip(self.kept.tolist(), self.worth.tolist(), strict=True)
+        ]
 
 
 def _rows(x: Tensor, index: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Write whole texts through a `Writer`: by beam search or drawn, under limits."""
+"""Write whole texts through a `Writer`: by beam search or drawn, under limits, with or without a draft."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cloze.decoding.drafting import Checker, Draft, Numbers, assisted
 from cloze.decoding.layout import Ids
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.decoding.sampling import Sampling
 from cloze.decoding.search import Beams, Limits, Writer, Written, beam_search, sample
-from cloze.decoding.writing import Continuing
+from cloze.decoding.writing import Asking, Continuing, asks
 from cloze.errors import CheckpointError, UserError
 from cloze.rng import Draw, row_keys
 
@@ -28,7 +29,8 @@ class Manner:
     """How to write: up to `tokens` each, by `beams` or else by `sampling`, `rows` at a time; `report` gets the rows done.
 
     Random numbers are addressed by `seed`, the number of the text and of the token. A text that is drawn also ends where `stops`
-    is true of its tokens. `told` gets the next token of every row of a batch as soon as it is chosen.
+    is true of its tokens. `told` gets the next token of every row of a batch as soon as it is chosen. A `draft` proposes
+    tokens.
     """
 
     tokens: int
@@ -40,6 +42,12 @@ class Manner:
     report: Callable[[int], None] = lambda done: None
     stops: Callable[[Sequence[int]], bool] | None = None
     told: Callable[[list[int]], None] | None = None
+    draft: Draft | None = None
+
+    @property
+    def together(self) -> int:
+        """How many texts are written together; with a draft one, because of each a different number of tokens is accepted."""
+        return self.rows if self.draft is None else 1
 
     def room(self, reader: Reader, taken: int) -> int:
         """How many tokens can follow `taken` ones."""
@@ -70,25 +78,37 @@ def first_ids(reader: Reader, prompt: str) -> Ids:
 
 
 def extend(reader: Reader, head: Any, prompts: Sequence[str], manner: Manner) -> list[Written]:
-    """Continuations by a left-to-right network."""
+    """Continuations by a left-to-right network, or by one that is asked for each token (`writing.Asking`)."""
     end = reader.tokenizer.roles.get("[EOS]", -1)
     banned = unwritten(reader, end)
     starts = [first_ids(reader, prompt) for prompt in prompts]
-    return write_behind(reader, starts, lambda index: Continuing(reader, head, banned), end, manner)
+    if asks(reader, head):
+        return write_behind(reader, starts, lambda index: Asking(reader, head, banned), end, manner)
+    return continue_rows(reader, head, starts, banned, end, manner)
+
+
+def continue_rows(
+    reader: Reader, head: Any, starts: Sequence[Ids], banned: Tensor | None, end: int, manner: Manner
+) -> list[Written]:
+    """What a left-to-right network puts behind each start."""
+    draft = manner.draft
+    drafter = None if draft is None else lambda: Continuing(draft.reader, draft.head, banned)
+    return write_behind(reader, starts, lambda index: Continuing(reader, head, banned), end, manner, drafter)
 
 
 def write_behind(
-    reader: Reader, starts: Sequence[Ids], writer: Callable[[NDArray[np.int64]], Writer], end: int, manner: Manner
+    reader: Reader, starts: Sequence[Ids], writer: Callable[[NDArray[np.int64]], Writer], end: int, manner: Manner,
+    drafter: Callable[[], Checker] | None = None,
 ) -> list[Written]:
     """What `writer`, made for the numbers of some starts, puts behind each; starts of one length are written together, so that
-    nothing is padded.
+    nothing is padded. `drafter` makes what proposes tokens.
     """
     made: dict[int, Written] = {}
-    for index in of_one_length([len(start) for start in starts], manner.rows):
+    for index in of_one_length([len(start) for start in starts], manner.together):
         room = manner.room(reader, len(starts[index[0]]))
         with torch.inference_mode():
             first = torch.from_numpy(np.stack([starts[i] for i in index])).long().to(reader.device)
-            found = write(writer(index), first, index, room, end, manner)
+            found = write(writer(index), first, index, room, end, manner, None if drafter is None else drafter())
         made.update(zip(index.tolist(), found, strict=True))
         manner.report(len(index))
     return [made[number] for number in range(len(starts))]
@@ -142,13 +162,27 @@ def of_one_length(lengths: Sequence[int], rows: int) -> Iterator[NDArray[np.int6
 
 
 def write(
-    writer: Writer, first: Tensor, index: NDArray[np.int64], room: int, end: int, manner: Manner
+    writer: Any, first: Tensor, index: NDArray[np.int64], room: int, end: int, manner: Manner, drafter: Checker | None = None
 ) -> list[Written]:
-    """Up to `room` tokens behind each row of `first`, whose numbers are `index`."""
-    if manner.beams is not None:
-        return beam_search(writer, first, new=room, end=end, beams=manner.beams, limits=manner.limits)
-    uniform = Draw(row_keys(manner.seed, "generate", items=np.asarray(index, np.int64))).uniform("token", max(1, room))
-    numbers = torch.from_numpy(uniform).to(first.device)
+    """Up to `room` tokens behind each row of `first`, whose numbers are `index`. With a `drafter` there is one row, and `writer`
+    is a `Checker`, else a `Writer`."""
+    draw, beams = Draw(row_keys(manner.seed, "generate", items=np.asarray(index, np.int64))), manner.beams
+    if beams is not None:
+        uniform = None
+        if beams.sampled:
+            found = draw.uniform("beams", room * beams.candidates).reshape(len(index), room, beams.candidates)
+            uniform = torch.from_numpy(found).to(first.device)
+        return beam_search(
+            writer, first, new=room, end=end, beams=beams, limits=manner.limits, sampling=manner.sampling, uniform=uniform
+        )
+    numbers = torch.from_numpy(draw.uniform("token", max(1, room))).to(first.device)
+    if drafter is not None and manner.draft is not None:
+        proposing, accepting = (torch.from_numpy(draw.uniform(name, room)[0]).to(first.device) for name in ("propose", "accept"))
+        written = assisted(
+            writer, drafter, first, draft=manner.draft, new=room, end=end, sampling=manner.sampling,
+            numbers=Numbers(proposing, accepting, numbers[0]), limits=manner.limits, stops=manner.stops, told=manner.told,
+        )
+        return [written]
     return sample(
         writer, first, new=room, end=end, sampling=manner.sampling, uniform=numbers, limits=manner.limits, stops=manner.stops,
         told=manner.told,

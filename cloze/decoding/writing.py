@@ -11,23 +11,13 @@ from cloze.batch import Batch
 from cloze.decoding.reader import Reader
 
 
-class Continuing:
-    """A left-to-right network that continues a text. Special tokens other than the end are never written."""
+class _InOneRow:
+    """A network that writes behind what it reads. Special tokens other than the end are never written."""
 
     def __init__(self, reader: Reader, head: Any, banned: Tensor | None = None) -> None:
         self.reader, self.head, self.banned = reader, head, banned
         self.cache = reader.new_cache()
         self.read = 0  # tokens that the cache holds; a prompt in it does not count
-
-    def scores(self, tokens: Tensor) -> Tensor:
-        """Scores (R, V) of the token after tokens (R, L)."""
-        new = tokens[:, self.read :]
-        batch = self.reader.continued(new, self.read)
-        self.read = tokens.shape[1]
-        states = self.reader.states(batch, self.head.reads, cache=self.cache)
-        positions = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1
-        scores = self.reader.token_scores(self.head, states, batch, positions)
-        return scores if self.banned is None else scores.index_fill(1, self.banned, -torch.inf)
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows."""
@@ -35,8 +25,33 @@ class Continuing:
 
     reorder = select
 
+    def _allowed(self, scores: Tensor) -> Tensor:
+        return scores if self.banned is None else scores.index_fill(-1, self.banned, -torch.inf)
 
-class Filling(Continuing):
+
+class Continuing(_InOneRow):
+    """A left-to-right network that continues a text."""
+
+    def scores(self, tokens: Tensor) -> Tensor:
+        """Scores (R, V) of the token after tokens (R, L)."""
+        return self.following(tokens, 1)[:, 0]
+
+    def following(self, tokens: Tensor, count: int) -> Tensor:
+        """Scores (R, count, V) of the token after each of the last `count` of tokens (R, L)."""
+        new = tokens[:, self.read :]
+        batch = self.reader.continued(new, self.read)
+        self.read = tokens.shape[1]
+        states = self.reader.states(batch, self.head.reads, cache=self.cache)
+        scores = self.reader.token_scores(self.head, states, batch, _last(new, count))
+        return self._allowed(scores.unflatten(0, (len(new), count)))
+
+    def forget(self, length: int) -> None:
+        """Keep the first `length` tokens."""
+        self.cache.forget(max(0, self.read - length))
+        self.read = min(self.read, length)
+
+
+class Filling(_InOneRow):
     """A network that fills gaps writes a second text behind the first: a [MASK] where the next token shall stand, asked there,
     taken away again (UniLM; Dong et al., 2019, §2.5). The first text sees all of itself, the second what stands before.
 
@@ -61,11 +76,34 @@ class Filling(Continuing):
         new = torch.cat([tokens[:, read:], gap], dim=1)
         batch = reader.continued(new, read, self.segment)
         states = reader.states(batch, self.head.reads, cache=self.cache, order="left_to_right")
-        for kept in self.cache.layers:
-            kept[:] = [tensor[:, :, :-1] for tensor in kept]  # the gap was never part of the text
-        positions = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1
-        scores = reader.token_scores(self.head, states, batch, positions)
-        return scores if self.banned is None else scores.index_fill(1, self.banned, -torch.inf)
+        self.cache.forget(1)  # the gap was never part of the text
+        return self._allowed(reader.token_scores(self.head, states, batch, _last(new, 1)))
+
+
+class Asking:
+    """A network with states that do not see their own token (XLNet) writes one token at a time: it is asked at a place behind
+    the text, which sees all of the text, while the text does not see the place (`prepare_inputs_for_generation` of transformers'
+    XLNet, without a memory).
+
+    The text sees itself in both directions, so each token that is written changes every state: all of it is read again.
+    """
+
+    def __init__(self, reader: Reader, head: Any, banned: Tensor | None = None) -> None:
+        self.reader, self.head, self.banned = reader, head, banned
+
+    def scores(self, tokens: Tensor) -> Tensor:
+        """Scores (R, V) of the token after tokens (R, L)."""
+        asked = torch.cat([tokens, tokens[:, -1:]], dim=1)  # any token: nothing sees it
+        batch = self.reader.continued(asked, 0)
+        batch, positions = self.reader.prediction_inputs(self.head, batch, _last(asked, 1))
+        states = self.reader.states(batch, self.head.reads, positions=positions)
+        scores = self.reader.token_scores(self.head, states, batch, positions)
+        return scores if self.banned is None else scores.index_fill(-1, self.banned, -torch.inf)
+
+    def select(self, rows: Tensor) -> None:
+        """Nothing is remembered."""
+
+    reorder = select
 
 
 class Answering:
@@ -77,13 +115,20 @@ class Answering:
 
     def scores(self, tokens: Tensor) -> Tensor:
         """Scores (R, V) of the token after the decoder's tokens (R, L)."""
+        return self.following(tokens, 1)[:, 0]
+
+    def following(self, tokens: Tensor, count: int) -> Tensor:
+        """Scores (R, count, V) of the token after each of the last `count` of the decoder's tokens (R, L)."""
         new = tokens[:, self.cache.length :]
         batch = Batch({**self.batch, "decoder.tokens": new}, checked=True)
         state = self.reader.network.writes
         states = self.reader.states(batch, (state,), cache=self.cache)
-        positions = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1
         read = {self.head.reads[0]: states[state]}
-        return self.reader.token_scores(self.head, read, batch, positions)
+        return self.reader.token_scores(self.head, read, batch, _last(new, count)).unflatten(0, (len(new), count))
+
+    def forget(self, length: int) -> None:
+        """Keep the decoder's first `length` tokens."""
+        self.cache.forget(max(0, self.cache.length - length))
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows and with what they read."""
@@ -96,6 +141,19 @@ class Answering:
     def reorder(self, rows: Tensor) -> None:
         """Go on with these rows, each from one that reads the same source."""
         _select(self.cache.layers, rows)
+
+
+def asks(reader: Reader, head: Any) -> bool:
+    """Whether a head reads states that do not see their own token."""
+    gives = reader.network.gives
+    return any(gives[name].sees == "before" for name in head.reads if name in gives)
+
+
+def _last(tokens: Tensor, count: int) -> Tensor:
+    """The flat positions (R * count,) of the last `count` tokens of each row of (R, L)."""
+    rows, length = tokens.shape
+    ends = torch.arange(1, rows + 1, device=tokens.device)[:, None] * length
+    return (ends - torch.arange(count, 0, -1, device=tokens.device)).flatten()
 
 
 def _select(layers: list[list[Tensor]], rows: Tensor) -> None:

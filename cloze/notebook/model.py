@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from cloze.assembly.build import Loaded, load_checkpoint
 from cloze.assembly.user_files import import_files
 from cloze.decoding.answer_scoring import score_answers
+from cloze.decoding.drafting import Draft
 from cloze.decoding.embedding import Pooling, embed
 from cloze.decoding.filling import Filled, fill
 from cloze.decoding.generation import Generated, generate
@@ -146,28 +147,31 @@ class Model:
 
     @overload
     def generate(  # type: ignore[overload-overlap]
-        self, texts: str = "", *, tokens: int = 64, seed: int = 0, language: str | None = None, batch: int = 32,
-        **options: Unpack[WritingOptions],
+        self, texts: str = "", *, tokens: int = 64, draft: Model | None = None, seed: int = 0, language: str | None = None,
+        batch: int = 32, **options: Unpack[WritingOptions],
     ) -> Generated: ...
     @overload
     def generate(
-        self, texts: Texts, *, tokens: int = 64, seed: int = 0, language: str | None = None, batch: int = 32,
-        **options: Unpack[WritingOptions],
+        self, texts: Texts, *, tokens: int = 64, draft: Model | None = None, seed: int = 0, language: str | None = None,
+        batch: int = 32, **options: Unpack[WritingOptions],
     ) -> list[Generated]: ...
     def generate(
-        self, texts: str | Texts = "", *, tokens: int = 64, seed: int = 0, language: str | None = None, batch: int = 32,
-        **options: Unpack[WritingOptions],
+        self, texts: str | Texts = "", *, tokens: int = 64, draft: Model | None = None, seed: int = 0,
+        language: str | None = None, batch: int = 32, **options: Unpack[WritingOptions],
     ) -> Any:
         """Continue every text by up to `tokens` tokens. An encoder-decoder generates its output for the text.
 
         Args:
             texts: What the model reads.
             tokens: The most tokens to generate.
+            draft: A smaller model with the same vocabulary that proposes tokens, to be faster. At temperature 0 the texts are
+                the same, otherwise they have the same distribution.
             seed: Equal seeds give equal texts.
             language: The language of the texts, for networks that read one.
             batch: Texts at once.
-            options: How to write: `temperature`, `top_k`, `top_p`, `min_p`, `typical_p`; `beams`, `best`, `length_penalty`,
-                `early`; `no_repeat`, `min_tokens`, `repetition_penalty`, `ban`, `first`, `stop` (see `WritingOptions`).
+            options: How to write: `temperature`, `top_k`, `top_p`, `min_p`, `typical_p`; `beams`, `best`, `groups`,
+                `diversity`, `sampled`, `length_penalty`, `early`; `no_repeat`, `min_tokens`, `repetition_penalty`, `ban`,
+                `first`, `stop` (see `WritingOptions`).
 
         Returns:
             A `Generated` per text. With `best` above 1, so many for each text, one after another.
@@ -178,6 +182,9 @@ class Model:
         self._require("generate", lambda: to_generate(self.checkpoint))
         ready = to_generate(self.checkpoint, language=language)
         how = parts_of(ready.reader, options)
+        if draft is not None:
+            other = to_generate(draft.checkpoint, language=language)
+            how["draft"] = Draft(other.reader, other.head)
 
         def made(given: list[str]) -> list[Generated]:
             return generate(ready.reader, ready.head, given, tokens=tokens, seed=seed, rows=batch, **how)

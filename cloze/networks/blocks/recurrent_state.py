@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,9 @@ class StateCache:
 
     A translator's decoder also remembers what it was fed last, and in `encoded` the encoder's states.
     """
+
+    #: Whether tokens can be forgotten again.
+    forgets: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.layers: list[list[Tensor]] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,6 +24,9 @@ from cloze.networks.blocks.selected import Selected
 class Cache:
     """Keys and values of the tokens read so far, for generation from left to right."""
 
+    #: Whether tokens can be forgotten again.
+    forgets: ClassVar[bool] = True
+
     def __init__(self, layers: int) -> None:
         self.layers: list[list[Tensor]] = [[] for _ in range(layers)]
 
@@ -30,6 +34,11 @@ class Cache:
     def length(self) -> int:
         """Tokens read so far."""
         return self.layers[0][0].shape[2] if self.layers and self.layers[0] else 0
+
+    def forget(self, count: int) -> None:
+        """Take back the last `count` tokens. What a layer keeps behind its keys and values is of another sequence."""
+        for kept in self.layers:
+            kept[:2] = [tensor[:, :, : tensor.shape[2] - count] for tensor in kept[:2]]
 
 
 @dataclass(frozen=True)
