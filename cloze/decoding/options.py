@@ -43,7 +43,7 @@ class WritingOptions(TypedDict, total=False):
     beams: int | None
     best: int
     groups: int
-    diversity: float
+    diversity: float | None
     sampled: bool
     length_penalty: float
     early: bool

@@ -62,7 +62,7 @@ def tables() -> tuple[Tensor, Tensor]:
 def exact(table: Tensor, sampling: Sampling, limits: Limits, start: tuple[int, int], new: int) -> dict[tuple[int, ...], float]:
     """The probability of every text of up to `new` tokens, by multiplying those of its tokens."""
     found: dict[tuple[int, ...], float] = {}
-    open_texts = {(): 1.0}
+    open_texts: dict[tuple[int, ...], float] = {(): 1.0}
     for number in range(new):
         going: dict[tuple[int, ...], float] = {}
         for text, share in open_texts.items():
@@ -174,7 +174,7 @@ def test_at_temperature_0_the_texts_are_those_without_a_draft(gpt2: Any, checkpo
         "encoder_decoder": lambda: answering(checkpoint("roberta").tokenizer),
     }
     reader, head = makers[kind]()
-    given = {"tokens": 14, "sampling": Sampling(temperature=0), "limits": limits}
+    given: dict[str, Any] = {"tokens": 10, "sampling": Sampling(temperature=0), "limits": limits}
     draft = like((reader, head), 0.03)
     plain, made = generate(reader, head, PROMPTS, **given), generate(reader, head, PROMPTS, draft=draft, **given)
     assert made == plain and any(len(one.ids) > 4 for one in made)
@@ -183,24 +183,23 @@ def test_at_temperature_0_the_texts_are_those_without_a_draft(gpt2: Any, checkpo
 
 def test_networks_of_different_kinds_draft_for_each_other(gpt2: Any) -> None:
     other = transformer_xl(gpt2[0].tokenizer)
-    given = {"tokens": 12, "sampling": Sampling(temperature=0)}
+    given: dict[str, Any] = {"tokens": 7, "sampling": Sampling(temperature=0)}
     for (reader, head), (own, own_head) in ((gpt2, other), (other, gpt2)):
         assert generate(reader, head, PROMPTS, draft=Draft(own, own_head, 4), **given) == generate(reader, head, PROMPTS, **given)
 
 
-def test_a_draft_that_is_the_network_itself_is_always_right_and_a_full_one_proposes_nothing(gpt2: Any) -> None:
+def test_a_draft_that_is_the_network_itself_is_always_right_and_a_full_one_proposes_nothing(gpt2: Any, checkpoint: Make) -> None:
     reader, head = gpt2
-    sure, told = Draft(reader, head, 4), []
+    sure, told = Draft(reader, head, 4), list[int]()
     (made,) = generate(reader, head, ["The cat"], tokens=11, draft=sure, told=told.extend, seed=4)
     assert sure.accepted == sure.proposed > 0 and tuple(told)[: len(made.ids)] == made.ids
-    network = type(reader.network).__new__(type(reader.network))
-    network.__dict__ = {**reader.network.__dict__, "max_length": 6}
-    short = Draft(replace(reader, network=network), head, 4)
+    loaded = checkpoint("gpt2", **{"positions.max_length": 8})
+    short = Draft(Reader.of(loaded), prediction_head(loaded, verb="generate"), 4)
     greedy = Sampling(temperature=0)
     assert generate(reader, head, PROMPTS, tokens=9, draft=short, sampling=greedy) == generate(
         reader, head, PROMPTS, tokens=9, sampling=greedy
     )
-    assert 0 < short.proposed < 3 * 8
+    assert 0 < short.proposed < 3 * 8 and short.room(8) == 1 and short.room(9) == 0
 
 
 def test_what_cannot_have_a_draft_or_be_one_is_refused(gpt2: Any, checkpoint: Make) -> None:

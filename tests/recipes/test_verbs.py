@@ -43,7 +43,7 @@ VERBS = {
     "transformer-xl": (CONTINUE, WORKS, WORKS),
     "unilm": (WORKS, WORKS, WORKS),
     "xlm-15-mlm": (WORKS, GAP, WORKS),
-    "xlnet-base": (WORKS, GAP, WORKS),
+    "xlnet-base": (WORKS, WORKS, WORKS),
     "zen": (WORKS, GAP, WORKS),
 }
 CHINESE = ("nezha", "zen")
