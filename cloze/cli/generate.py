@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloze.cli.with_files import WithFiles
 from cloze.errors import UserError
+
+if TYPE_CHECKING:
+    from cloze.decoding.drafting import Draft
+    from cloze.decoding.generation import Generated
 
 
 def command(
@@ -20,37 +24,29 @@ def command(
     field: Annotated[str, typer.Option(help="The field of a JSON line that holds the prompt.")] = "text",
     tokens: Annotated[int, typer.Option(min=1, help="At most this many new tokens.")] = 64,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 always takes the most probable token.")] = 1.0,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Sample from this many of the most probable tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Sample from the fewest tokens with this total probability.")] = None,
-    min_p: Annotated[
-        float | None, typer.Option(help="Sample from tokens at least this many times as probable as the most probable one.")
-    ] = None,
-    typical_p: Annotated[
-        float | None, typer.Option(help="Sample from the tokens with this total probability that are nearest to the entropy.")
-    ] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Sample from so many most probable tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Sample from the fewest tokens of this probability.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="… from those this often as probable as the best.")] = None,
+    typical_p: Annotated[float | None, typer.Option(help="… from those of this probability near the entropy.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="The same as --temperature 0.")] = False,
-    beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams instead of sampling.")] = None,
-    groups: Annotated[int, typer.Option(min=1, help="Divide the beams into groups that avoid each other's tokens.")] = 1,
-    diversity: Annotated[
-        float | None, typer.Option(help="By how much the groups of beams avoid each other's tokens; default: 0.5.")
-    ] = None,
-    sampled: Annotated[bool, typer.Option("--sampled", help="Draw the beams; --temperature, --top-p, … say from what.")] = False,
+    beams: Annotated[int | None, typer.Option(min=1, help="Search with so many beams instead.")] = None,
+    groups: Annotated[int | None, typer.Option(min=1, help="Groups of beams that differ.")] = None,
+    diversity: Annotated[float | None, typer.Option(help="How much groups differ; default: 0.5.")] = None,
+    sampled: Annotated[bool, typer.Option("--sampled", help="Draw beams from what options of sampling leave.")] = False,
     length_penalty: Annotated[float, typer.Option(help="For beam search: above 0 favours long texts.")] = 1.0,
-    early: Annotated[bool, typer.Option("--early", help="Stop a beam search as soon as every beam has ended.")] = False,
+    early: Annotated[bool, typer.Option("--early", help="Stop a search when every beam has ended.")] = False,
     no_repeat: Annotated[int, typer.Option(min=0, help="Repeat no sequence of this many tokens; 0: no limit.")] = 0,
     repetition_penalty: Annotated[
         float, typer.Option(help="Above 1: tokens that were read or written before become less probable.")
     ] = 1.0,
     min_tokens: Annotated[int, typer.Option(min=0, help="Generate at least this many new tokens.")] = 0,
-    ban: Annotated[list[str] | None, typer.Option(help="A word that is never written; may be given several times.")] = None,
+    ban: Annotated[list[str] | None, typer.Option(help="A word that is never written; repeatable.")] = None,
     first: Annotated[str | None, typer.Option(help="The token that is written first.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="End a text behind this string; may be given several times.")] = None,
-    draft: Annotated[
-        Path | None, typer.Option(help="A smaller checkpoint of the same vocabulary that proposes tokens: faster, equal results.")
-    ] = None,
-    draft_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens that --draft proposes at a time; default: 5.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End a text behind this string; repeatable.")] = None,
+    draft: Annotated[Path | None, typer.Option(help="A smaller checkpoint, which proposes tokens.")] = None,
+    draft_tokens: Annotated[int | None, typer.Option(min=1, help="So many at a time; default: 5.")] = None,
     count: Annotated[int, typer.Option(min=1, help="Continuations per prompt; with --beams the best ones.")] = 1,
-    stream: Annotated[bool, typer.Option("--stream", help="Print the text of one prompt while it is written.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Print one text while it is written.")] = False,
     seed: Annotated[int, typer.Option(help="Random seed: equal seeds give equal texts.")] = 0,
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
@@ -64,7 +60,6 @@ def command(
     given = [prompt for prompt in given for _ in range(1 if beams else count)]
 
     from cloze.assembly.build import load_checkpoint
-    from cloze.decoding.drafting import Draft
     from cloze.decoding.generation import generate
     from cloze.decoding.options import WritingOptions, parts_of
     from cloze.decoding.progress import Progress
@@ -72,16 +67,11 @@ def command(
     from cloze.decoding.sequence import answers
     from cloze.decoding.streaming import Streamed
 
-    if draft is None and draft_tokens is not None:
-        raise UserError("--draft-tokens configures --draft. Name the checkpoint that proposes tokens: --draft CHECKPOINT")
     reader, head, _ = to_generate(load_checkpoint(checkpoint, device), language=language)
-    helper = None
-    if draft is not None:
-        own, own_head, _ = to_generate(load_checkpoint(draft, device), language=language)
-        helper = Draft(own, own_head, draft_tokens or 5)
+    helper = _draft(draft, draft_tokens, device, language)
     options = WritingOptions(
         temperature=0.0 if greedy else temperature, top_k=top_k, top_p=top_p, min_p=min_p, typical_p=typical_p, beams=beams,
-        best=count if beams else 1, groups=groups, diversity=diversity, sampled=sampled, length_penalty=length_penalty,
+        best=count if beams else 1, groups=groups or 1, diversity=diversity, sampled=sampled, length_penalty=length_penalty,
         early=early, no_repeat=no_repeat, min_tokens=min_tokens, repetition_penalty=repetition_penalty,
         ban=ban or [], first=first, stop=stop or [],
     )
@@ -98,14 +88,32 @@ def command(
     if helper is not None and helper.proposed:
         share = helper.accepted / helper.proposed
         typer.echo(f"draft: {share:.0%} of the {helper.proposed:,} tokens that it proposed were accepted", err=True)
+    _print(made, answers=answers(reader), as_json=as_json)
+
+
+def _draft(checkpoint: Path | None, tokens: int | None, device: str, language: str | None) -> Draft | None:
+    """What proposes tokens."""
+    from cloze.assembly.build import load_checkpoint
+    from cloze.decoding.drafting import Draft
+    from cloze.decoding.ready import to_generate
+
+    if checkpoint is None:
+        if tokens is not None:
+            raise UserError("--draft-tokens configures --draft. Name the checkpoint that proposes tokens: --draft CHECKPOINT")
+        return None
+    ready = to_generate(load_checkpoint(checkpoint, device), language=language)
+    return Draft(ready.reader, ready.head, tokens or 5)
+
+
+def _print(made: list[Generated], *, answers: bool, as_json: bool) -> None:
+    """The texts, with a line between them."""
+    import json
+    from dataclasses import asdict
+
     for number, one in enumerate(made):
         if as_json:
-            import json
-            from dataclasses import asdict
-
             print(json.dumps(asdict(one), ensure_ascii=False))
             continue
         if number:
             print("---")
-        print(one.text if answers(reader) else one.prompt + one.text)
-
+        print(one.text if answers else one.prompt + one.text)

@@ -47,7 +47,7 @@ LIMITS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Pair:
-    """One network in both libraries: `writer` makes ours, which continues `first` (R, L); `fields` are what transformers reads."""
+    """One network in both libraries: `writer` makes ours, which continues `first` (R, L); `fields` are theirs."""
 
     writer: Callable[[], Any]
     model: Any
