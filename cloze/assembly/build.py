@@ -287,6 +287,7 @@ def build_data(
     return Data(
         feeds["train"], batch=first_batch(recipe), micro_batch=recipe.training.micro_batch, rank=rank, ranks=ranks,
         workers=recipe.training.workers, held_out=feeds["held_out"],
+        growth=None if recipe.training.batch_warmup is None else build_part(recipe.training.batch_warmup),
     )
 
 

@@ -60,6 +60,7 @@ def check_recipe(recipe: Recipe) -> Checked:
     _check_room(recipe, faults)
     _made(recipe.training.optimizer, {}, faults)
     _made(recipe.training.rate, {}, faults)
+    _check_growth(recipe, faults)
     moves = [recipe.training.layerwise_rates, *(network.train for network in recipe.networks.values())]
     for part in [part for part in moves if isinstance(part, PartSpec)]:
         _made(part, {}, faults)
@@ -71,18 +72,36 @@ def check_recipe(recipe: Recipe) -> Checked:
     return checked
 
 
+def _check_growth(recipe: Recipe, faults: Faults) -> None:
+    """A step has a part of the batch, and some rows of it."""
+    part = recipe.training.batch_warmup
+    growth = None if part is None else _made(part, {}, faults)
+    if part is None or growth is None:
+        return
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        if not 0 < growth(share) <= 1:
+            what = f"{growth(share):g} at {share:.0%} of the budget; expected a part of the batch, above 0 and at most 1."
+            faults.add(part.where, part.path, what, "For example `batch_warmup: {linear: {start: 0.25, end: 1.0, until: 0.1}}`.")
+            return
+
+
 def _made(part: PartSpec, available: Mapping[str, Any], faults: Faults) -> Any:
     """A part as its builder makes it, or None and a fault."""
     try:
         with faults.catching(part.where, part.path):
             arguments = {
-                name: _made(value, available, faults) if isinstance(value, PartSpec) and value.kind != "schedule" else value
-                for name, value in part.arguments.items()
+                name: _made(value, available, faults) if isinstance(value, PartSpec) else value
+                for name, value in part.arguments.items() if not _is_schedule(value)
             }
+            arguments |= {name: plain(value) for name, value in part.arguments.items() if _is_schedule(value)}
             return build(parts.builder_of(part.kind, part.name), arguments, available)
     except (ValueError, TypeError) as error:
         faults.add(part.where, part.path, f"{error}.")
     return None
+
+
+def _is_schedule(value: Any) -> bool:
+    return isinstance(value, PartSpec) and value.kind == "schedule"
 
 
 # ---- the data tower --------------------------------------------------------------------------------------------------
@@ -120,6 +139,9 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
     """Walk through the edits of an entry; returns all fields after the last one."""
     source = recipe.sources[entry.source]
     made = _made(source, {"tables": stand_ins(recipe.tables)}, faults)
+    if made is not None and recipe.training.batch_warmup is not None and (made.lanes or made.of_one_length):
+        faults.add(source.where, "training.batch_warmup", f"{source.name} plans which rows share a batch, so it cannot grow.",
+                   "Leave batch_warmup out.")
     available = set() if made is None else set(made.gives)
     annotated = [layer for text in recipe.texts.values() for layer in text.annotate.items()]
     layers = [f"layers/{name}" for name, _ in annotated]

@@ -87,6 +87,7 @@ def _changes(recipe: Recipe, facts: Facts, kept: Collection[str]) -> Iterator[Ch
         yield Change("training.micro_batch", recipe.training.micro_batch, batch, "no larger than the batch")
     yield from _rate(recipe, updates, continued=facts.continued)
     yield from _optimizer(recipe, updates)
+    yield from _growth_and_mean(recipe, updates)
     yield from _evaluations(recipe, facts, length)
     yield from _dropouts(recipe, facts)
     yield from _first_weights(recipe)
@@ -201,6 +202,18 @@ def _optimizer(recipe: Recipe, updates: float) -> Iterator[Change]:
     if updates < FEW_UPDATES and betas is not None and betas[1] > BETA:
         path = f"training.optimizer.{optimizer.name}.betas"
         yield Change(path, list(betas), [betas[0], BETA], "the published average is too long for so few updates")
+
+
+def _growth_and_mean(recipe: Recipe, updates: float) -> Iterator[Change]:
+    """A fitted batch is small and need not grow; a mean of the weights reaches back over the published part of the run."""
+    training = recipe.training
+    if (growth := training.batch_warmup) is not None and {"start", "end"} <= growth.arguments.keys():
+        start, end = growth.arguments["start"], growth.arguments["end"]
+        yield Change(f"training.batch_warmup.{growth.name}.start", start, max(start, end), "the fitted batch is small already")
+    if training.average is not None and training.steps and updates < training.steps:
+        decay = training.average["decay"]
+        fewer = round(max(1 - (1 - decay) * training.steps / max(updates, 1.0), 0.0), 4)
+        yield Change("training.average.decay", decay, fewer, "the mean reaches back over the same part of the run")
 
 
 def _evaluations(recipe: Recipe, facts: Facts, length: int) -> Iterator[Change]:

@@ -22,7 +22,7 @@ FIGURES = re.compile(
     r"|subsample\.threshold|windows\.radius|(?!functional)\w+\.(negatives|power|smoothing|z_loss|weight|limit)"
     r"|negatives\.either|margin\.by"
     r"|training\.(batch|steps|epochs|tokens|clip)"
-    r"|training\.(rate|optimizer)\..+"
+    r"|training\.(rate|optimizer|batch_warmup|average)\..+"
 )
 #: The source of figures that the authors do not state, or that are not known: the choice is ours.
 OURS = "ours"

@@ -49,11 +49,13 @@ if TYPE_CHECKING:
     RatePart = PartSpec
     LayerwisePart = PartSpec | None
     AverageSection = Mapping[str, float] | None
+    SchedulePart = PartSpec | None
 else:  # what the schema of `training:` sees
     OptimizerPart = Part["optimizer"]
     RatePart = Part["rate"]
     LayerwisePart = Part["layerwise"]
     AverageSection = WeightsAverage | None
+    SchedulePart = Part["schedule"]
 
 
 @dataclass(frozen=True)
@@ -198,16 +200,18 @@ class Phase:
 class TrainingSpec:
     """How the recipe is trained. The signature is the schema of `training:`.
 
-    `batch` counts examples per update over all ranks; `micro_batch` those that one device holds. `steps`, `epochs` or `tokens` is
-    the published budget, `evaluate_every` a share of it or every `epoch`, `checkpoint_every` in steps or a duration. A loss is
-    the mean over its targets, or its sum divided by rows or by nothing (`divide`). `engine`: a compiled engine trains where one
-    fits (`auto`), always or never. A store of several shards is read in `lanes` at once. With an `average`, the run measures and
-    exports an exponential mean of the weights; with `keep_best`, the checkpoint with the lowest held-out loss of that objective.
+    `batch` counts examples per update over all ranks, and `batch_warmup` is the part of it that a step has; `micro_batch` counts
+    those that one device holds. `steps`, `epochs` or `tokens` is the published budget, `evaluate_every` a share of it or every
+    `epoch`, `checkpoint_every` in steps or a duration. A loss is the mean over its targets, or its sum divided by rows or by
+    nothing (`divide`). `engine`: a compiled engine trains where one fits (`auto`), always or never. A store of several shards is
+    read in `lanes` at once. With an `average`, the run measures and exports an exponential mean of the weights; with `keep_best`,
+    the checkpoint with the lowest held-out loss of that objective.
     """
 
     optimizer: OptimizerPart
     rate: RatePart
     batch: Count
+    batch_warmup: SchedulePart = None
     micro_batch: Count | None = None
     steps: Count | None = None
     epochs: Positive | None = None
@@ -251,7 +255,7 @@ class TaskSpec:
 
 
 #: Keys of `training` that the canonical form leaves out at their defaults: runs that began before there were any keep their hash.
-_LATER: Mapping[str, Any] = {"lanes": LANES, "average": None, "keep_best": None}
+_LATER: Mapping[str, Any] = {"lanes": LANES, "batch_warmup": None, "average": None, "keep_best": None}
 
 # Not part of the hash: what changes no weight (as `evaluate_every` may: see `_identity`), or belongs to the run's record.
 RECORD_ONLY = frozenset(

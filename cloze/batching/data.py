@@ -9,8 +9,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import pairwise
 from multiprocessing import get_context
 from typing import Any, NamedTuple, Protocol
 
@@ -55,11 +56,15 @@ class Data:
     A step takes the next `batch` rows of its entry, beginning at the cursor. Every rank gets one contiguous piece of them,
     divided into micro-batches; neither the number of ranks nor the micro-batch changes which rows a step has or how they are
     made. `workers` processes make blocks ahead; 0 makes them in this process, which is faster except for huge batches.
+
+    With `growth`, a step has that part of the batch which it gives for the share of the budget spent before the step, rounded to
+    whole rows; ranks that cannot share them evenly differ by one row.
     """
 
     def __init__(
         self, feeds: Mapping[str, Feed | MixedFeed], *, batch: int, micro_batch: int | None = None, rank: int = 0, ranks: int = 1,
         workers: int = 0, held_out: Mapping[str, Feed | MixedFeed] | None = None, held_out_rows: int = 256,
+        growth: Callable[[float], float] | None = None,
     ) -> None:
         self.feeds = dict(feeds)
         self.held_out_feeds = dict(held_out or {})
@@ -67,6 +72,7 @@ class Data:
         self._micro_batch = micro_batch
         self.rank, self.ranks = rank, ranks
         self.workers = workers
+        self.growth = growth
         self._made: dict[tuple[str, Cursor], tuple[list[MicroArrays], Cursor]] = {}
         self._ordered: dict[tuple[str, Cursor], Future[list[StepArrays]]] = {}
         self._pool: ProcessPoolExecutor | None = None
@@ -80,6 +86,23 @@ class Data:
             )
         self.batch = batch
         self.micro_batch = min(self._micro_batch or batch, batch // self.ranks)
+        self._rows = self.rows(0.0)
+        if self._rows < self.ranks:
+            raise RecipeError(
+                f"training.batch_warmup: the first step has {self._rows} rows, fewer than the {self.ranks} processes.\n"
+                "  Let it start at a larger part of the batch, or start fewer processes."
+            )
+
+    def rows(self, share: float) -> int:
+        """The rows of a step that begins when a share of the budget is spent, over all ranks."""
+        return self.batch if self.growth is None else max(round(self.batch * self.growth(share)), 1)
+
+    def _grow(self, share: float) -> None:
+        """Take the rows of a share; what was made ahead for other numbers of rows is made again."""
+        if (rows := self.rows(share)) != self._rows:
+            self._rows = rows
+            self._made.clear()
+            self._ordered.clear()
 
     def split(self, micro_batch: int) -> None:
         """Divide the rows of a rank into micro-batches of at most this many."""
@@ -125,14 +148,19 @@ class Data:
         return self.feeds[entry].rows(0)
 
     def spans(self) -> list[tuple[int, int]]:
-        """(first row, rows) of each of this rank's micro-batches in a step; every rank has the same number."""
-        share = self.batch // self.ranks
-        start = self.rank * share
-        return [(row, min(self.micro_batch, start + share - row)) for row in range(start, start + share, self.micro_batch)]
+        """(first row, rows) of each of this rank's micro-batches in a step; every rank has the same number, and each has rows."""
+        rows, ranks = self._rows, self.ranks
+        start, stop = rows * self.rank // ranks, rows * (self.rank + 1) // ranks
+        if rows % ranks == 0:
+            return [(row, min(self.micro_batch, stop - row)) for row in range(start, stop, self.micro_batch)]
+        number = -(-(rows // ranks + 1) // max(self.micro_batch, 2))  # of at least two rows, of which a rank may lack one
+        edges = [start + (stop - start) * place // number for place in range(number + 1)]
+        return [(first, after - first) for first, after in pairwise(edges)]
 
     def next(self, entry: str, cursor: Place, share: float = 0.0) -> tuple[list[MicroBatch], Cursor]:
         """The micro-batches of the step that starts at `cursor` at a share of the budget, and the cursor of the next step."""
         begin = Cursor(cursor.epoch, cursor.item)
+        self._grow(share)
         if (entry, begin) not in self._made:
             self._fill(entry, begin, share)
         micros, after = self._made.pop((entry, begin))
@@ -172,11 +200,11 @@ class Data:
         self._made.clear()
         feed = self.feeds[entry]
         spans = self.spans()
-        ahead = max(1, min(BLOCK // max(1, sum(size for _, size in spans)), -(-feed.rows(cursor.epoch) // self.batch)))
+        ahead = max(1, min(BLOCK // max(1, sum(size for _, size in spans)), -(-feed.rows(cursor.epoch) // self._rows)))
         if feed.changes:
-            made = make_steps(feed.when(share), cursor, self.batch, spans, 1)
+            made = make_steps(feed.when(share), cursor, self._rows, spans, 1)
         elif not self.workers:
-            made = make_steps(feed, cursor, self.batch, spans, ahead)
+            made = make_steps(feed, cursor, self._rows, spans, ahead)
         else:
             made = self._from_workers(entry, cursor, spans, ahead)
         for begin, micros, after in made:
@@ -196,8 +224,8 @@ class Data:
             if key in self._ordered:
                 wanted[key] = self._ordered.pop(key)
             else:
-                wanted[key] = self._pool.submit(_make_there, entry, begin, self.batch, spans, ahead)
-            _, begin = feed.advance(begin, self.batch * ahead)
+                wanted[key] = self._pool.submit(_make_there, entry, begin, self._rows, spans, ahead)
+            _, begin = feed.advance(begin, self._rows * ahead)
         now = wanted.pop((entry, cursor))
         # Blocks ordered for other entries stay ordered: the entries of a mixture alternate.
         self._ordered.update(wanted)

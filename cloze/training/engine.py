@@ -142,7 +142,9 @@ def choose(run: Run, engines: Sequence[Engine], processes: int) -> Choice:
 
 def _needs_loop(run: Run) -> str:
     """Why no engine can train a run, if that follows from how it is trained."""
-    return "a mean of the weights is kept" if run.training.average is not None else ""
+    if run.training.average is not None:
+        return "a mean of the weights is kept"
+    return "the batch grows" if run.training.growth is not None else ""
 
 
 def _chosen(engine: Engine, run: Run) -> Choice:

@@ -19,6 +19,7 @@ from cloze.training.trial import Trial, tried, update_of
 
 #: The fraction of the available memory that may be used: the rest is for what operations need besides tensors.
 SHARE = 0.8
+_PARTS = 64  # of a phase, over which a batch that grows is averaged
 _HEAP = 1.25  # bytes that the allocator of a CPU holds for each byte of tensors, measured on runs of BERT
 
 
@@ -139,7 +140,7 @@ class Costs:
 
     def cost(self, phase: Phase, trials: Mapping[tuple[str, int | None], Trial], update: float) -> dict[str, float]:
         """What one update costs in the unit of every kind of budget; `update` is the optimiser's own time in seconds."""
-        run, rows = self.run, int(phase.set.get("batch", self.batch))
+        run, rows = self.run, int(phase.set.get("batch", self.batch)) * self._grown(phase)
         entries = list(run.step.entries)
         odds = [float(phase.set.get(f"odds.{entry}", run.odds.get(entry, 1.0))) for entry in entries]
         every = run.mixing == "all"
@@ -155,6 +156,14 @@ class Costs:
             cost["epochs"] += (1.0 if every else weight) * rows / max(items, 1.0) * odd / sum(odds)
         cost["bytes"] = cost["tokens"] * (run.bytes_per_token or 0.0)
         return cost
+
+    def _grown(self, phase: Phase) -> float:
+        """The mean part of the batch that the steps of a phase have."""
+        growth, place = self.run.training.growth, list(self.phases).index(phase)
+        if growth is None:
+            return 1.0
+        begin = self.phases[place - 1].until if place else 0.0
+        return sum(growth(begin + (part + 0.5) / _PARTS * self.shares[place]) for part in range(_PARTS)) / _PARTS
 
     def _shorter(self, entry: str, length: int | None) -> float:
         """About how many rows an epoch has at a length for each row that it has at the current one."""

@@ -38,8 +38,9 @@ class Training:
     budget, and one five-hundredth. `checkpoint_seconds` are seconds of training between checkpoints, in place of steps. `keep` is
     how many of the last checkpoints stay, `keep_steps` are checkpoints made and kept. A loss is divided by its targets, by the
     rows of the step or by nothing (`divide`); `engine` is the engine that may train it. `average`: the decay of an exponential
-    mean of the weights, which is measured and exported in their place (None: the weights themselves). `shard`: under FSDP, how
-    many ranks hold the parameters once (None: all).
+    mean of the weights, which is measured and exported in their place (None: the weights themselves). `growth`: the part of the
+    batch that a step has, by the share of the budget spent (None: all of it); the data follow it. `shard`: under FSDP, how many
+    ranks hold the parameters once (None: all).
     """
 
     clip: float | None = 1.0
@@ -55,6 +56,7 @@ class Training:
     divide: Literal["targets", "rows", "nothing"] = "targets"
     engine: Literal["auto", "loop", "compiled"] = "auto"
     average: float | None = None
+    growth: Callable[[float], float] | None = None
     tensorboard: bool = False
     strategy: Strategy = "ddp"
     shard: int | None = None
@@ -145,6 +147,11 @@ class Run:
             raise RecipeError(
                 "schedule: a phase changes the batch, but a network carries memory from row to row of the batch, so that the "
                 "batch must stay the same. Write it once, under `training:`."
+            )
+        if self.step.carries and self.training.growth is not None:
+            raise RecipeError(
+                "training.batch_warmup: a network carries memory from row to row of the batch, so that the batch must stay the "
+                "same.\n  Leave batch_warmup out."
             )
         self.rate(0.0, self.training.nominal_steps)
         self.step.require_trained()

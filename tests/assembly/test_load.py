@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from cloze.assembly.build import placed, plain
 from cloze.assembly.canonical import to_yaml
+from cloze.assembly.change import Facts
 from cloze.assembly.check import check_recipe
 from cloze.assembly.document import read_yaml
+from cloze.assembly.fit import fit
 from cloze.assembly.given import build
 from cloze.assembly.load import load_recipe, phase_recipes, recipe_from_data, recipe_names
 from cloze.assembly.paths import split
@@ -328,6 +330,7 @@ def test_a_missing_recipe_file_names_the_recipe_that_was_perhaps_meant(tmp_path:
 
 def test_numbers_of_edits_follow_schedules_and_a_whole_number_stays_whole(write: Write) -> None:
     recipe = load_recipe(write(("mask: {", "mask: {unit: ngram, count: {linear: {start: 4, end: 1}}, power: 0, ")))
+    check_recipe(recipe)
     spec = recipe.entries["main"].exercise[1]
     found = [placed(spec, {}).when(share).edit.count for share in (0.0, 0.3, 0.5, 1.0)]
     assert found == [4, 3, 2, 1] and {type(one) for one in found} == {int}
@@ -354,7 +357,7 @@ def test_a_schedule_of_an_edit_is_refused_where_it_leaves_the_bounds_or_no_numbe
 
 def test_keys_that_came_later_leave_the_hash_as_it_was_until_they_are_written(write: Write) -> None:
     plain = load_recipe(write())
-    assert not {"average", "keep_best", "lanes"} & plain.canonical()["training"].keys()
+    assert not {"average", "batch_warmup", "keep_best", "lanes"} & plain.canonical()["training"].keys()
     mean = load_recipe(write(("batch: 32", "batch: 32\n  average: {decay: 0.999}")))
     best = load_recipe(write(("batch: 32", "batch: 32\n  keep_best: token_prediction")))
     often = load_recipe(write(("batch: 32", "batch: 32\n  keep_best: token_prediction\n  evaluate_every: 0.2")))
@@ -374,3 +377,19 @@ def test_means_and_best_checkpoints_that_cannot_be_are_refused(write: Write, wri
 def test_an_optimizer_that_averages_takes_no_second_mean(write: Write) -> None:
     changes = ("optimizer: adamw", "optimizer: asgd"), ("batch: 32", "batch: 32\n  average: {decay: 0.9}")
     assert "training.average: asgd already exports a mean" in message_of(lambda: load_recipe(write(*changes)))
+
+
+def test_a_batch_grows_by_a_schedule_of_its_part_and_a_fitted_one_need_not(write: Write) -> None:
+    grown = "batch: 32\n  batch_warmup: {linear: {start: 0.25, end: 1.0}}\n  average: {decay: 0.999}\n  steps: 100000"
+    recipe = load_recipe(write(("batch: 32", grown)))
+    assert recipe_from_data(recipe.canonical()).hash == recipe.hash != load_recipe(write()).hash
+    facts = Facts(budget_tokens=1e6, text_tokens=1e6)
+    found = {change.path: change.here for change in fit(replace(recipe, name="bert"), facts)}
+    assert found["training.batch_warmup.linear.start"] == 1.0 and 0 <= found["training.average.decay"] < 0.999
+
+
+@pytest.mark.parametrize(("start", "end"), [(0.0, 1.0), (0.5, 2.0)])
+def test_a_batch_without_rows_or_of_more_than_itself_is_refused(write: Write, start: float, end: float) -> None:
+    written = f"batch: 32\n  batch_warmup: {{linear: {{start: {start}, end: {end}}}}}"
+    recipe = load_recipe(write(("batch: 32", written)))
+    assert "expected a part of the batch, above 0 and at most 1" in message_of(lambda: check_recipe(recipe))
