@@ -15,6 +15,7 @@ from cloze.assembly.changes import lasts
 from cloze.assembly.grafting import Side, completed, fresh_parts, report, require_fit, shape
 from cloze.assembly.new_heads import start_head
 from cloze.assembly.origins import borrowed, frozen_heads
+from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import ObjectiveSpec, PartSpec, Recipe
 from cloze.assembly.step_keys import head_key
 from cloze.errors import CheckpointError
@@ -101,9 +102,10 @@ def _load_head(
     """Load the head of the same name and part, `or_alone` the only one of that part that predicts the same set; returns what does
     not fit, or an empty string."""
     here, known = head.state_dict(), given.imported.model.heads
-    alike = [name for name in known if known[name].part == spec.part.name]
+    taken = class_of("objective", spec.part.name).takes_over
+    alike = [name for name in known if known[name].part in {spec.part.name, *taken}]
     same = [name for name in alike if known[name].argument("set") == spec.set]
-    name = same[0] if or_alone and spec.state not in known and len(same) == 1 else spec.state
+    name = same[0] if (or_alone or taken) and spec.state not in known and len(same) == 1 else spec.state
     theirs = given.heads.get(name)
     if theirs is None or name not in alike:
         return "the checkpoint has no such head" if here else ""
@@ -172,5 +174,5 @@ def load_origins(
     for label, folder in origins.items():
         if not resumes or label in never:
             reading = reading_of(label, tables)
-            own = tokenizer if reading is None else reading.tokenizer
+            own = tokenizer if reading is None or reading.first else reading.tokenizer
             begin_with(step, recipe, label, folder, own, say=(lambda text: None) if resumes else say, drawn=drawn)

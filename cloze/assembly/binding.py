@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cloze.assembly.changes import read_by_export
+from cloze.assembly.changes import joins_vocabulary, read_by_export
 from cloze.assembly.corpora import open_corpus
 from cloze.assembly.given import build, restored
 from cloze.assembly.parts import builder_of, class_of
@@ -150,11 +150,18 @@ def naming_table(name: str) -> Iterator[None]:
 
 
 def other_readings(recipe: Recipe, store: Store, begin: Mapping[str, Path]) -> dict[str, OtherReading]:
-    """How each network whose states the exported one reads (`fuse`) reads the texts of a store itself, by its name."""
+    """How each network with a tokenizer of its own reads the texts of a store, by its name: those whose states the exported one
+    reads (`fuse`), and those that read the ids of both tokenizers (`join_vocabulary`)."""
     from cloze.assembly.saved_change import open_folder
 
     made: dict[str, OtherReading] = {}
-    for name in read_by_export(recipe):
+    joined = [name for name in recipe.networks if joins_vocabulary(recipe, name)]
+    if recipe.export in joined:
+        raise RecipeError(
+            f"networks.{recipe.export}: join_vocabulary gives a teacher the ids of two tokenizers, and a folder has one.\n"
+            "  Export the network that reads the ids of the text alone: `export: student`."
+        )
+    for name in [*read_by_export(recipe), *joined]:
         if name not in begin:
             continue
         found = open_folder(begin[name])
@@ -165,5 +172,8 @@ def other_readings(recipe: Recipe, store: Store, begin: Mapping[str, Path]) -> d
                 "  Bind a checkpoint that reads texts in the order of the recipe, such as bert."
             )
         limit = found.model.flat.get("positions.max_length")
-        made[name] = OtherReading(store.tokenizer(), found.tokenizer, found.reading.single, limit, found.vocab_size)
+        first = store.vocab_size if name in joined else 0
+        made[name] = OtherReading(
+            store.tokenizer(), found.tokenizer, found.reading.single, limit, first + found.vocab_size, first
+        )
     return made

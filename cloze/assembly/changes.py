@@ -95,6 +95,11 @@ def read_by_export(recipe: Recipe) -> tuple[str, ...]:
     return _read_by((change.name, change.arguments) for change in recipe.exported.change)
 
 
+def joins_vocabulary(recipe: Recipe, network: str) -> bool:
+    """Whether a network reads the ids of the text's tokenizer and, behind them, those of its own."""
+    return any(type_of(change.name).joins_vocabulary for change in recipe.networks[network].change)
+
+
 def _read_by(changes: Iterable[Described]) -> tuple[str, ...]:
     return tuple(name for part, arguments in changes for name in build(builder_of("change", part), arguments, {}).reads)
 

@@ -305,6 +305,8 @@ def _check_entry(
     recipe: Recipe, entry: EntrySpec, networks: Mapping[str, Any], given: Mapping[str, Any], available: frozenset[str],
     checked: Checked, seen: set[int], faults: Faults,
 ) -> None:
+    from cloze.networks.network import PARAMETERS
+
     states: dict[str, frozenset[str]] = {}  # by pass
     for run in entry.passes:
         network = networks[run.network]
@@ -328,10 +330,10 @@ def _check_entry(
             _check_scope(recipe, objective, built, faults)
             if sound:
                 _check_targets(objective, built, present, available, faults)
-            known = {**states, run.name: frozenset(network.gives) | heads}
+            known = {**states, run.name: frozenset({*network.gives, PARAMETERS, *heads})}
             _check_readings(recipe, run, objective, built.reads, known, faults)
             heads.add(objective.state)
-        states[run.name] = frozenset(network.gives) | frozenset(heads)
+        states[run.name] = frozenset({*network.gives, PARAMETERS, *heads})
 
 
 def _present(

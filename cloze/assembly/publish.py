@@ -15,7 +15,7 @@ from cloze import fields
 from cloze.assembly.annotating import kept_annotators, read_layers
 from cloze.assembly.build import plain
 from cloze.assembly.canonical import to_yaml
-from cloze.assembly.changes import lasts
+from cloze.assembly.changes import joins_vocabulary, lasts
 from cloze.assembly.given import build, wanted
 from cloze.assembly.origins import NETWORKS, write_reference
 from cloze.assembly.parts import class_of
@@ -70,7 +70,7 @@ class Publisher:
                 write_reference(folder / NETWORKS / f"{name}.json", self.references[name])
             elif name in self.needed:
                 self._write_needed(folder / NETWORKS / name, name)
-            elif name != self.recipe.export:
+            elif name != self.recipe.export and not joins_vocabulary(self.recipe, name):
                 self._write(folder / NETWORKS / name, name, state, step)
         (folder / "cloze").mkdir(parents=True, exist_ok=True)
         (folder / "cloze" / "recipe.yaml").write_text(to_yaml(self.recipe.canonical()), encoding="utf-8")

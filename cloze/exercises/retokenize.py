@@ -22,7 +22,8 @@ from cloze.text import Tokenizer, retokenized
 class OtherReading(NamedTuple):
     """How a network with a tokenizer of its own reads texts. `rows`: the tokenizer of the rows that the texts come from.
 
-    `max_length`: the longest row that the network reads (None: any); `vocab_size`: the rows of its table of tokens.
+    `max_length`: the longest row that the network reads (None: any); `vocab_size`: the rows of its table of tokens; `first`: the
+    row of its own id 0, if those of the ids of `rows` come before.
     """
 
     rows: Tokenizer
@@ -30,6 +31,7 @@ class OtherReading(NamedTuple):
     template: str
     max_length: int | None
     vocab_size: int
+    first: int = 0
 
 
 def reading_of(network: str, tables: Mapping[str, Any] | None) -> OtherReading | None:

@@ -38,6 +38,10 @@ class StateKind(NamedTuple):
     sees: str
 
 
+#: What every network gives besides its states: its parameters by name.
+PARAMETERS = "parameters"
+
+
 def reading_kinds(sees: str) -> dict[str, StateKind]:
     """The kinds of the states that `reading_states` gives."""
     return {"hidden": StateKind("B L D", sees), "layers": StateKind("N B L D", sees), "summary": StateKind("E D", sees)}

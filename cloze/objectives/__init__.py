@@ -31,10 +31,12 @@ from cloze.objectives.embedding import Embedding
 from cloze.objectives.entity_prediction import EntityPrediction
 from cloze.objectives.factorisation import Factorisation
 from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
+from cloze.objectives.joined_prediction import JoinedPrediction, joined_prediction
 from cloze.objectives.label_prediction import label_prediction
 from cloze.objectives.linking import LinkChoice, Linking
 from cloze.objectives.margin import Margin
 from cloze.objectives.match import MatchAttention, MatchHidden, MatchScores
+from cloze.objectives.match_parameters import MatchParameters
 from cloze.objectives.mixed import MixedClassification, mixed_classification
 from cloze.objectives.negative_sampling import NegativeSampling
 from cloze.objectives.objective import Loss, Objective
@@ -60,14 +62,15 @@ from cloze.objectives.triple_contrast import TripleContrast
 
 __all__ = [
     "ActivationPenalty", "AnswerExtraction", "Arcs", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast",
-    "ContrastItems", "ContrastPairs", "CooccurrenceRegression", "CrfLabelling", "Embedding", "EntityPrediction", "Factorisation",
-    "HierarchicalSoftmax", "LanguageModel", "LayerClassification", "LayerLabelling", "LinkChoice", "Linking", "Loss", "Margin",
-    "MatchAttention", "MatchHidden", "MatchScores", "MixedClassification", "NegativeSampling", "Objective", "Outside",
-    "PooledClassification", "Pull", "Regress", "RelationClassification", "Sample", "SensePrediction", "SequenceLabelling",
-    "Several", "SoftClassification", "SpanBoundary", "SpanExtraction", "StochasticAnswer", "TextChoice",
-    "TextClassification", "TextPrediction", "TextRegression", "TextSeveral", "Transport", "TripleContrast", "WordLabelling",
-    "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling", "label_prediction", "mixed_classification",
-    "outside", "pooled_classification", "regress", "relation_classification", "relation_prediction", "sampled_prediction",
+    "ContrastItems", "ContrastPairs", "CooccurrenceRegression", "CrfLabelling", "Embedding", "EntityPrediction",
+    "Factorisation", "HierarchicalSoftmax", "JoinedPrediction", "LanguageModel", "LayerClassification", "LayerLabelling",
+    "LinkChoice", "Linking", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchParameters", "MatchScores",
+    "MixedClassification", "NegativeSampling", "Objective", "Outside", "PooledClassification", "Pull", "Regress",
+    "RelationClassification", "Sample", "SensePrediction", "SequenceLabelling", "Several", "SoftClassification",
+    "SpanBoundary", "SpanExtraction", "StochasticAnswer", "TextChoice", "TextClassification", "TextPrediction",
+    "TextRegression", "TextSeveral", "Transport", "TripleContrast", "WordLabelling", "adaptive_prediction", "arcs", "choose",
+    "classify", "crf_labelling", "joined_prediction", "label_prediction", "mixed_classification", "outside",
+    "pooled_classification", "regress", "relation_classification", "relation_prediction", "sampled_prediction",
     "sense_prediction", "sequence_labelling", "several", "soft_classification", "span_boundary", "token_labelling",
     "token_prediction",
 ]

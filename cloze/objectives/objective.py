@@ -54,6 +54,8 @@ class Objective(nn.Module, ABC):
 
     `width_arguments` may name a reading in place of a number: the width of the network that it comes from.
 
+    `takes_over` are other parts whose heads have the same tensors: it starts from theirs.
+
     `in_training_alone`: no command has a use for it, so a checkpoint holds it for its parameters alone. `factored` are the
     readings for which it takes another head's scores as a `Product`, too.
 
@@ -74,6 +76,7 @@ class Objective(nn.Module, ABC):
     vectors_from: Literal["windows", "cells"] | None = None
     width_arguments: tuple[str, ...] = ()
     in_training_alone: bool = False
+    takes_over: frozenset[str] = frozenset()
     factored: frozenset[str] = frozenset()
     head: nn.Module
 

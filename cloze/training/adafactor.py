@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from cloze.bounds import Count, Positive
+from cloze.networks.blocks.projections import stacked
 from cloze.registry import register
 from cloze.training.optimizers import Family, OptimizerSpec
 from cloze.training.sharding import spread, whole
-from cloze.training.stacked import stacked
 
 
 @register("optimizer", "adafactor")

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, NonNegative, Positive
+from cloze.networks.blocks.projections import stacked
 from cloze.registry import register
 from cloze.training.sharding import spread, whole
-from cloze.training.stacked import stacked
 
 Decay = Literal["matrices", "all"]
 Named = Iterable[tuple[str, nn.Parameter]]

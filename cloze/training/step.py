@@ -19,7 +19,7 @@ from cloze.errors import RecipeError
 from cloze.fields import sequence, split
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations
-from cloze.networks.network import Network
+from cloze.networks.network import PARAMETERS, Network
 from cloze.networks.routing import few, routed, seen_by, takes_positions
 from cloze.objectives import Loss
 from cloze.training.carry import Carry
@@ -282,7 +282,7 @@ class Step(nn.Module):
         self, passes: Sequence[_ResolvedPass], batch: Batch, losses: dict[str, Loss] | None, carry: Carry | None
     ) -> dict[str, Tensor]:
         """Run the passes in order; returns their states and scores. Fills `losses` unless it is None."""
-        states: dict[str, Tensor] = {}
+        states: dict[str, Any] = {}
         for resolved in passes:
             pass_ = resolved.pass_
             network = self._network(pass_)
@@ -290,13 +290,15 @@ class Step(nn.Module):
                 fields = self._fields(pass_, batch, states)
                 want = resolved.want & network.gives.keys()
                 own = self._run_network(resolved, want, fields, carry) if want else {}
+                if PARAMETERS in resolved.want:
+                    own[PARAMETERS] = dict(network.named_parameters())
                 states.update({f"{pass_.name}.{name}": state for name, state in own.items()})
                 self._run_objectives(resolved, fields, states, losses)
         return states
 
     def _run_network(
         self, resolved: _ResolvedPass, want: frozenset[str], fields: Batch, carry: Carry | None
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, Any]:
         """The wanted states of a pass's network."""
         pass_, network = resolved.pass_, self._network(resolved.pass_)
         given = routed(network, fields, pass_.order)
@@ -312,7 +314,7 @@ class Step(nn.Module):
         return states
 
     def _run_objectives(
-        self, resolved: _ResolvedPass, fields: Batch, states: dict[str, Tensor], losses: dict[str, Loss] | None
+        self, resolved: _ResolvedPass, fields: Batch, states: dict[str, Any], losses: dict[str, Loss] | None
     ) -> None:
         """Add the losses of a pass's objectives to `losses`, and scores that other parts read to `states`."""
         for weighted in resolved.pass_.objectives:
@@ -403,7 +405,7 @@ class Step(nn.Module):
     def _resolved(self, pass_: Pass, want: frozenset[str], outside: set[str], whole: set[str]) -> _ResolvedPass:
         network = self._network(pass_)
         heads = {weighted.name for weighted in pass_.objectives}
-        unknown = want - network.gives.keys() - heads
+        unknown = want - network.gives.keys() - heads - {PARAMETERS}
         if unknown:
             raise RecipeError(
                 f"pass {pass_.name!r}: {', '.join(sorted(unknown))} is read, but network {pass_.network!r} "
@@ -438,8 +440,8 @@ def _passes_read(weighted: Weighted) -> set[str]:
 
 
 def _readings(
-    pass_: Pass, reads: Sequence[str], bound: Mapping[str, str], states: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
+    pass_: Pass, reads: Sequence[str], bound: Mapping[str, str], states: Mapping[str, Any]
+) -> dict[str, Any]:
     paths = {name: bound.get(name, name) for name in reads}
     return {name: states[path if "." in path else f"{pass_.name}.{path}"] for name, path in paths.items()}
 

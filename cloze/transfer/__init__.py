@@ -17,6 +17,7 @@ from cloze.transfer.encoder import encoder_only
 from cloze.transfer.expand import expand_vocabulary, linear_map
 from cloze.transfer.features import Features
 from cloze.transfer.fuse import Fuse
+from cloze.transfer.join_vocabulary import JoinVocabulary
 from cloze.transfer.keep_layers import KeepLayers, stacks_of
 from cloze.transfer.knowledge_adapter import KnowledgeAdapter, TuneTrunk
 from cloze.transfer.layerwise import Divide, Factors, Heads, Progressive
@@ -30,7 +31,7 @@ from cloze.transfer.vocabulary import Vocabulary, matched_rows, transfer_rows
 
 __all__ = [
     "Adapters", "Alone", "Arguments", "Chain", "Change", "Divide", "DropSegments", "Factors", "Features", "Fuse", "Gradual",
-    "Heads", "KeepLayers", "KnowledgeAdapter", "LoRA", "PfeifferAdapters", "Prefix", "Progressive", "ReplaceLayers", "Sequential",
-    "Shape", "SoftPrompt", "TrainLinker", "Transition", "TuneTrunk", "Vocabulary", "encoder_only", "expand_vocabulary",
-    "linear_map", "matched_rows", "stacks_of", "transfer_rows",
+    "Heads", "JoinVocabulary", "KeepLayers", "KnowledgeAdapter", "LoRA", "PfeifferAdapters", "Prefix", "Progressive",
+    "ReplaceLayers", "Sequential", "Shape", "SoftPrompt", "TrainLinker", "Transition", "TuneTrunk", "Vocabulary",
+    "encoder_only", "expand_vocabulary", "linear_map", "matched_rows", "stacks_of", "transfer_rows",
 ]

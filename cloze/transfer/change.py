@@ -63,6 +63,8 @@ class Change:
     continues: ClassVar[bool] = False
     #: The tensors of a checkpoint with another vocabulary are made to fit.
     changes_vocabulary: ClassVar[bool] = False
+    #: The network reads the ids of the text's tokenizer and, behind them, those of its own. No folder can hold it.
+    joins_vocabulary: ClassVar[bool] = False
 
     @property
     def needs_checkpoint(self) -> bool:

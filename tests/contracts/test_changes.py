@@ -39,6 +39,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "features": {},
     "fuse": {"network": "bert"},  # of unknown width; tests/transfer/test_fuse.py and tests/tasks/test_fused.py have both networks
     "drop_segments": {},
+    "join_vocabulary": {},
     "keep_layers": {"layers": [1]},
     "knowledge_adapter": {"width": 4, "heads": 2, "layers": 1, "at": [0, 1]},
     "layer_dropout": {"odds": 0.2},

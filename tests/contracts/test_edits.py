@@ -33,10 +33,19 @@ FACTS = TokenFacts(
 SAME: Any = SimpleNamespace(
     hash="", size=1000, roles=ROLES, ordinary_ids=FACTS.ordinary, encode=None, sentinels=FACTS.sentinels, spellings=()
 )
+#: Spells an id as its number, and reads a number as two ids, or none.
+DIGITS: Any = SimpleNamespace(
+    kind="unigram", size=1000, roles=ROLES, spellings=["\u2581"] * 1000, special_ids=np.arange(5),
+    decode=lambda ids: " ".join(map(str, ids)),
+    encode=lambda text: SimpleNamespace(ids=np.array([int(text.split()[0]), 7] if int(text.split()[0]) % 3 else [], np.int32)),
+)
 REQUIRED = {
     "template": "[CLS] {A} [SEP]", "to": "other", "companion": "next", "table": "ngrams", "network": "bert", "layer": "entity",
 }
-OF_EDIT = {("link", "table"): "entities", ("replace_mentions", "table"): "entities", ("inject", "table"): "facts"}
+OF_EDIT = {
+    ("mix_vocabularies", "network"): "teacher", ("link", "table"): "entities", ("replace_mentions", "table"): "entities",
+    ("inject", "table"): "facts",
+}
 MORE: dict[str, dict[str, Any]] = {
     "show": {"layer": "entity"}, "favour": {"senses": "senses"}, "ask_links": {"of": "entity"}, "ask_items": {"items": "frames"},
 }
@@ -59,6 +68,7 @@ GIVEN = {
         "surfaces": SimpleNamespace(null=9, of_label=ENTITIES.of_label),
         "senses": BoundSenses(np.ones((1000, 2), np.bool_), np.zeros(1000, np.int32), ("noun.act", "verb.motion")),
         "bert": OtherReading(SAME, SAME, "[CLS] {A} [SEP]", None, 1000),
+        "teacher": OtherReading(DIGITS, DIGITS, "[CLS] {A} [SEP]", None, 2000, 1000),
     },
 }
 

@@ -13,7 +13,15 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks import Clock
-from cloze.objectives import Classify, Loss, classify, relation_prediction, token_labelling, token_prediction
+from cloze.objectives import (
+    Classify,
+    Loss,
+    classify,
+    joined_prediction,
+    relation_prediction,
+    token_labelling,
+    token_prediction,
+)
 from cloze.objectives import cross_entropy as module
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
 from cloze.objectives.transforms import Gelu
@@ -35,6 +43,9 @@ MAKERS: dict[str, Callable[[], Classify]] = {
     "scaled": lambda: vocabulary(transform=None, bias=False, scale=True),
     "widened": lambda: vocabulary(tie="widened", table=nn.Embedding(VOCABULARY, 5)),
     "untied": lambda: vocabulary(transform=None, tie=False, bias=False),
+    "joined_prediction": lambda: joined_prediction(
+        transform="gelu", width=WIDTH, vocab_size=1, table=nn.Embedding(VOCABULARY, WIDTH).double()
+    ).double(),
     "relation_prediction": lambda: relation_prediction(classes=3, width=WIDTH, clock=Clock()).double(),
     "token_labelling": lambda: token_labelling(width=WIDTH, clock=Clock()).double(),
     "token_labelling of three": lambda: token_labelling(classes=3, set="main", width=WIDTH, clock=Clock()).double(),

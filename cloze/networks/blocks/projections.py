@@ -20,6 +20,17 @@ STACKED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
+def stacked(name: str) -> int:
+    """How many matrices of the published models a parameter of that name holds, one above the other.
+
+    What depends on the size of a matrix, such as LAMB and Adafactor, treats each of them as the matrix that it is there.
+
+    >>> stacked("networks.main.layers.0.attention.projections.weight"), stacked("networks.main.embeddings.tokens.weight")
+    (3, 1)
+    """
+    return len(STACKED.get(name.split(".")[-2], ("itself",))) if "." in name else 1
+
+
 class Stacked:
     """A sequence reads itself: `projections` stacks query, key and value, (3·inside, D)."""
 
