@@ -10,7 +10,7 @@ import numpy as np
 
 from cloze.assembly.build import Loaded
 from cloze.assembly.probe_file import examples_of, read_finding
-from cloze.compression.prune_heads import OF
+from cloze.compression.maps import KIND_OF
 from cloze.errors import CheckpointError
 from cloze.probes.gates import families
 from cloze.probes.heads import Scores, ordered
@@ -35,7 +35,7 @@ def head_changes(loaded: Loaded, share: float, scores: Scores) -> list[tuple[str
     order = ordered(scores)
     pruned = order[: int(share * len(order) + 1e-6)]
     found = {argument: sorted([one.layer, one.head] for one in pruned if one.argument == argument) for argument in scores}
-    return [("prune_heads", {"heads": heads, "of": OF[argument]}) for argument, heads in found.items() if heads]
+    return [("prune_heads", {"heads": heads, "of": KIND_OF[argument]}) for argument, heads in found.items() if heads]
 
 
 def read_scores(path: Path, loaded: Loaded) -> Scores:

@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 from torch import nn
 
 from cloze.networks.blocks.attention import Attention
+
+Of = Literal["attention", "decoder", "crossing"]
+
+
+class AttentionKind(NamedTuple):
+    """A kind of multi-head attention: the argument of a call that gates its heads, and its name in a table for readers."""
+
+    gates: str
+    said: str
+
+
+#: A sequence's attention to itself, that of a decoder to itself, and that of a decoder to the encoder.
+KINDS: Mapping[Of, AttentionKind] = MappingProxyType({
+    "attention": AttentionKind("gates", "encoder"), "decoder": AttentionKind("decoder_gates", "decoder"),
+    "crossing": AttentionKind("crossing_gates", "decoder to encoder"),
+})  # fmt: skip
+#: The kind whose heads an argument of a call gates.
+KIND_OF: Mapping[str, Of] = MappingProxyType({kind.gates: name for name, kind in KINDS.items()})
 
 
 def token_tables(network: Any) -> list[nn.Embedding]:
@@ -16,13 +35,9 @@ def token_tables(network: Any) -> list[nn.Embedding]:
     return [module for module in network.tables.values() if isinstance(module, nn.Embedding)]
 
 
-def attentions(network: Any) -> Mapping[str, list[Attention]]:
-    """The multi-head attentions of a network, one per layer, by what they do.
-
-    `attention` is a sequence's attention to itself, `decoder` that of a decoder to itself and `crossing` its attention to the
-    encoder: the order of the arguments `gates`, `decoder_gates` and `crossing_gates`. Empty if it has none, as in an LSTM.
-    """
-    found: dict[str, list[Attention]] = {"attention": [], "decoder": [], "crossing": []}
+def attentions(network: Any) -> Mapping[Of, list[Attention]]:
+    """The multi-head attentions of a network, one per layer, by kind. Empty if it has none, as in an LSTM."""
+    found: dict[Of, list[Attention]] = {kind: [] for kind in KINDS}
     for name, module in network.named_modules():
         if isinstance(module, Attention):
             inside, _, own = name.rpartition(".")

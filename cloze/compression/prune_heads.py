@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from cloze.bounds import Natural
-from cloze.compression.maps import attentions
+from cloze.compression.maps import Of, attentions
 from cloze.errors import CheckpointError
 from cloze.networks.blocks.computed import compute_weight
 from cloze.registry import register
 from cloze.transfer.change import Change
-
-Of = Literal["attention", "decoder", "crossing"]
-#: The argument that gates these heads in a call of the network → the kind of attention.
-OF: Mapping[str, Of] = MappingProxyType({"gates": "attention", "decoder_gates": "decoder", "crossing_gates": "crossing"})
 
 
 class HeadMask(nn.Module):
@@ -72,7 +67,7 @@ class PruneHeads(Change):
             compute_weight(attention.out, "prune_heads", HeadMask(kept.flatten()))
 
 
-def heads_of(network: Any) -> Mapping[str, list[Any]]:
+def heads_of(network: Any) -> Mapping[Of, list[Any]]:
     """The attentions of a network by kind, as `attentions` gives them; a `CheckpointError` where heads cannot be pruned."""
     found = attentions(network)
     name = type(network).__name__

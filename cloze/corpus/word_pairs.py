@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.bounds import Count
-from cloze.corpus.pairs import BoundPairs, require_pairs, sides_of
+from cloze.corpus.pairs import WRONG, BoundPairs, require_pairs, sides_of
 from cloze.corpus.passages import FEWEST
 from cloze.corpus.plan import Int64, Plan
 from cloze.corpus.readers.blocks import PAIRS
@@ -20,6 +20,8 @@ from cloze.corpus.store import Store
 from cloze.corpus.text_vectors import BoundTextVectors
 from cloze.errors import CorpusError, RecipeError, require_table
 from cloze.registry import Given, register
+from cloze.rows import Rows
+from cloze.text import Encoded
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
@@ -39,6 +41,9 @@ class WordPairs(Source):
     The companion `related` is the other word of a pair. `distractor` is a word that the lexicon, in either order, does not relate
     to the row's. Words are held out, not pairs: pairs of two held-out words are the held-out part, and pairs of one are left
     out of both parts, so that no held-out word occurs in training. A text of several words counts as one.
+
+    Byte-level BPE has other pieces for a word behind a space than for one at the start of a text. Each word of a row has one or
+    the other with equal probability, as inside a text nearly every word follows a space.
 
     Differs: each row draws its own candidates, so rows depend neither on the batch nor on the number of processes (Lauscher et
     al. compare the words of a batch).
@@ -103,6 +108,46 @@ class BoundWordPairs(BoundPairs):
         self._places = sentences.reshape(-1)  # of every side of this part
         self._directions = self._vectors(source) if len(documents) else None
 
+    def read(self, plan: Plan, items: Int64, want: frozenset[str]) -> Rows:
+        """As in `BoundPairs`; with byte-level BPE, half of the words are spelled as behind a space."""
+        rows = super().read(plan, items, want)
+        draw = self.draw(plan, items)
+        for view in ("", f"{self.source.companion}.", f"{WRONG}.") if self._behind_space else ():
+            if f"{view}tokens" in rows:
+                rows = self._respelled(rows, view, draw.uniform(f"word_pairs/space/{view}") < 0.5, plan.room)
+        return rows
+
+    @cached_property
+    def _behind_space(self) -> dict[bytes, Encoded]:
+        """Each distinct text as it is spelled behind a space, by the bytes of its ids. Empty if there is one way to spell it, or
+        if its tokens have labels."""
+        tokenizer, starts = self.store.tokenizer(), self.store.sentence_starts
+        if tokenizer.kind != "byte_bpe" or self.store.aligned:
+            return {}
+        spelled = tokenizer.encode_batch([f" {text}" for text in _spelled(self.store, self.words.place)])
+        ids = (np.asarray(self.store.tokens[starts[place] : starts[place + 1]], np.int32) for place in self.words.place.tolist())
+        return {own.tobytes(): other for own, other in zip(ids, spelled, strict=True)}
+
+    def _respelled(self, rows: Rows, view: str, chosen: NDArray[np.bool_], room: int) -> Rows:
+        """The rows with the other spelling of a view's word where they are `chosen` (B,); a word that was cut stays."""
+        tokens, length = rows[f"{view}tokens"], rows[f"{view}length"].copy()
+        found: dict[int, Encoded] = {}
+        for row in np.flatnonzero(chosen).tolist():
+            other = self._behind_space.get(tokens[row, : length[row]].tobytes())
+            if other is not None and len(other.ids) <= room:
+                found[row], length[row] = other, len(other.ids)
+        width = max(int(length.max(initial=0)), 1)
+        made = {f"{view}length": length, f"{view}tokens": _widened(tokens, width)}
+        for row, other in found.items():
+            made[f"{view}tokens"][row, : length[row]] = other.ids
+        if f"{view}word_start" in rows:
+            starts = made[f"{view}word_start"] = _widened(rows[f"{view}word_start"], width)
+            for row, other in found.items():
+                starts[row, : length[row]] = other.word_start
+        if f"{view}sentence" in rows:
+            made[f"{view}sentence"] = _widened(rows[f"{view}sentence"], width)
+        return rows.having_all(made)
+
     def _vectors(self, source: WordPairs) -> NDArray[np.float32] | None:
         """A direction for each distinct text, (U, D); None: wrong words are random."""
         if source.near is None or source.tables is None:
@@ -160,6 +205,14 @@ class BoundWordPairs(BoundPairs):
 
     def _key(self, first: Int64, second: Int64) -> Int64:
         return first * len(self.words.hash) + second
+
+
+def _widened(values: NDArray[Any], width: int) -> NDArray[Any]:
+    """A copy of values (B, L) with `width` columns; what is added is zero."""
+    made = np.zeros((len(values), width), values.dtype)
+    least = min(width, values.shape[1])
+    made[:, :least] = values[:, :least]
+    return made
 
 
 def _spelled(store: Store, sentences: Int64) -> list[str]:

@@ -98,15 +98,17 @@ class MatchParameters(Match):
         return apart.mean() if self.over == "mean" else apart.sum()
 
     def _map(self, name: str, side: str, there: int, here: int) -> Tensor:
-        known: Any = self.head[side]
+        maps: Any = self.head
+        known = maps[side]
         key = _key(there, here)
         if key not in known:
-            maps = ", ".join(each.replace("_", " to ") for each in known) or "none"
+            told = ", ".join(each.replace("_", " to ") for each in known) or "none"
             raise RecipeError(
                 f"match_parameters: {name} has {there:,} {side} in the teacher and {here:,} in the student, and there is no map "
-                f"between these.\n  Maps: {maps}. Give both networks an inner width that is `inner` times their width."
+                f"between these.\n  Maps: {told}. Give both networks an inner width that is `inner` times their width."
             )
-        return known[key]
+        found: Tensor = known[key]
+        return found
 
 
 def pairs_of(student: Mapping[str, Tensor], teacher: Mapping[str, Tensor]) -> Iterator[Pair]:

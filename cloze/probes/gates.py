@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from cloze.compression.maps import KINDS, Of
 from cloze.errors import UserError
 
 
@@ -25,13 +26,13 @@ def families(network: Any) -> list[Family]:
     if "attention" not in network.gives:
         raise UserError(f"{type(network).__name__} has no attention, hence no heads.")
     if network.writes is None:
-        return [Family("gates", "attention", len(network.layers), network.layers[0].attention.heads)]
+        return [Family(KINDS["attention"].gates, "attention", len(network.layers), network.layers[0].attention.heads)]
     encoder, decoder = network.encoder.layers, network.decoder.layers
-    return [
-        Family("gates", "encoder", len(encoder), encoder[0].attention.heads),
-        Family("decoder_gates", "decoder", len(decoder), decoder[0].attention.heads),
-        Family("crossing_gates", "decoder to encoder", len(decoder), decoder[0].crossing.heads),
-    ]
+    sizes: dict[Of, tuple[int, int]] = {
+        "attention": (len(encoder), encoder[0].attention.heads), "decoder": (len(decoder), decoder[0].attention.heads),
+        "crossing": (len(decoder), decoder[0].crossing.heads),
+    }
+    return [Family(KINDS[kind].gates, KINDS[kind].said, *size) for kind, size in sizes.items()]
 
 
 @contextmanager

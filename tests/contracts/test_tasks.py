@@ -34,7 +34,8 @@ SYSTEMS = [
     "cove", "skip-thought", "nnlm", "word2vec-cbow", "fasttext", "glove",
 ]  # fmt: skip
 #: Values that make a recipe small where it does not follow the size of the network.
-SMALLER = {"k-adapter": ("network.change.0.knowledge_adapter.width=24",)}
+NARROW = ("network.change.0.knowledge_adapter.width=24",)
+SMALLER = {"k-adapter": NARROW, "k-adapter-linguistic": NARROW}
 HELPERS = {"pair_attention", "graph_vectors"}  # a table next to a network, and one that reads triples and no text
 BAGS = "word2vec-cbow fasttext glove"
 READERS = f"bert quick modern electra-small character-bert ib-bert xlnet-base zen ernie-thu knowbert elmo context2vec {BAGS}"
@@ -63,7 +64,7 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
         r"dropout.word drops rows of a table, .*\n  Leave it at 0: --set network.dropout.word=0", "network.dropout.word=0",
     ),
     (
-        "k-adapter", " ".join(sorted(set(SYSTEMS) - set(f"{TRANSFORMERS} {OF_ITEMS}".split()))),
+        "k-adapter k-adapter-linguistic", " ".join(sorted(set(SYSTEMS) - set(f"{TRANSFORMERS} {OF_ITEMS}".split()))),
         r"knowledge_adapter: \w+ is not a Transformer encoder\. Use adapters", None,
     ),
     (

@@ -14,7 +14,7 @@ from cloze.corpus.build import build_store
 from cloze.corpus.word_pairs import split_words, words_of
 from cloze.errors import CorpusError, RecipeError
 from cloze.interop.vectors import open_vectors
-from cloze.text import Normalise, TextSpec, Tokenizer, Words
+from cloze.text import ByteBPE, Normalise, TextSpec, Tokenizer, Words
 from cloze.text.training import train
 
 PAIRS = [("cat", "feline"), ("car", "motor car"), ("dog", "cat"), ("road", "street"), ("hot dog", "sausage")]
@@ -147,3 +147,35 @@ def test_what_a_recipe_may_not_say() -> None:
         WordPairs(among=0)
     with pytest.raises(RecipeError, match=r"no file.*\n  --bind NAME=PATH"):
         TextVectors().opens  # noqa: B018
+
+
+def test_with_byte_level_bpe_half_of_the_words_are_spelled_as_behind_a_space(tmp_path: Path) -> None:
+    text = [" ".join(word for pair in PAIRS for word in pair)] * 20
+    reader = train(TextSpec(Normalise(lower=True), ByteBPE(size=320)), text)
+    store = built(tmp_path / "s", PAIRS, reader=reader)
+    bound = pickle.loads(pickle.dumps(WordPairs().bind(store, seed=1, entry="main")))
+    ways = {text: (tuple(reader.encode(text).ids), tuple(reader.encode(f" {text}").ids)) for pair in PAIRS for text in pair}
+    assert all(start != inside for start, inside in ways.values())
+    counts, want = np.zeros(2, int), frozenset({*WANT, "word_start", "sentence", "related.word_start"})
+    for epoch in range(60):
+        plan = bound.plan(epoch, 20)
+        rows = bound.read(plan, np.arange(len(plan)), want)
+        assert rows["word_start"].shape == rows["sentence"].shape == rows["tokens"].shape
+        for view in ("", "related.", "distractor."):
+            for tokens, length in zip(rows[f"{view}tokens"], rows[f"{view}length"], strict=True):
+                ids = tuple(tokens[:length].tolist())
+                start, inside = ways[reader.decode(list(ids)).strip()]
+                counts += [ids == start, ids == inside]
+    assert counts.sum() == 60 * 5 * 3 and abs(counts[0] / counts.sum() - 0.5) < 0.05
+    again = bound.read(bound.plan(3, 20), np.array([2]), want)
+    whole = bound.read(bound.plan(3, 20), np.arange(5), want)
+    assert again["related.tokens"][0].tolist() == whole["related.tokens"][2, : again["related.length"][0]].tolist()
+
+
+def test_a_word_that_does_not_fit_behind_a_space_stays_as_it_is(tmp_path: Path) -> None:
+    reader = train(TextSpec(Normalise(lower=True), ByteBPE(size=258)), ["cat dog"] * 9)  # bytes alone
+    rows_of = [("cat", "dog"), ("sun", "day"), ("sky", "air")]
+    bound = WordPairs().bind(built(tmp_path / "s", rows_of, reader=reader), seed=1, entry="main")
+    for epoch in range(8):
+        rows = bound.read(bound.plan(epoch, 3), np.arange(3), WANT)
+        assert rows["length"].tolist() == rows["related.length"].tolist() == [3, 3, 3]

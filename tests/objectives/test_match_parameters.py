@@ -49,8 +49,9 @@ def test_a_student_that_is_the_projected_teacher_has_no_loss(direction: Any) -> 
     """`down` projects the teacher's parameters, so the student has those; `up` the student's."""
     objective = MatchParameters(direction=direction, width=4, project=8, over="sum").double()
     assert sum(p.numel() for p in objective.parameters()) == 2 * (4 * 8 + 16 * 32)
-    rows = {8: objective.head["rows"]["8_4"], 32: objective.head["rows"]["32_16"]}
-    columns = {8: objective.head["columns"]["8_4"], 32: objective.head["columns"]["32_16"]}
+    maps: Any = objective.head
+    rows = {8: maps["rows"]["8_4"], 32: maps["rows"]["32_16"]}
+    columns = {8: maps["columns"]["8_4"], 32: maps["columns"]["32_16"]}
     source = network(8) if direction == "down" else network(4)
     made = {}
     for name, tensor in source.items():

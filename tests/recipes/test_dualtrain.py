@@ -82,8 +82,9 @@ def test_students_have_the_counts_of_a_bert_with_4_928_pieces(width: int) -> Non
 
 def test_the_teacher_has_a_row_for_every_piece_of_both_vocabularies_and_words_of_both_begin_alike(pair: Pair) -> None:
     step, _, tokenizer = pair.step()
-    old = load_checkpoint(pair.teacher)
-    table, before = (network.embeddings.tokens.weight.detach() for network in (step.networks["teacher"], old.network))
+    old: Any = load_checkpoint(pair.teacher)
+    networks: list[Any] = [step.networks["teacher"], old.network]
+    table, before = (network.embeddings.tokens.weight.detach() for network in networks)
     assert table.shape == (300 + pair.own.size, before.shape[1])
     torch.testing.assert_close(table[300:], before)
     shared = {piece: pair.own.id(piece) for piece in tokenizer.spellings}
