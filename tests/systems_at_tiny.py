@@ -9,6 +9,11 @@ from typing import Any
 
 from cloze.assembly.load import load_recipe, recipe_names
 
+#: Sections of a recipe that hold numbers of training: rates, budgets, batches.
+NUMBERS = ("training", "schedule")
+#: How long a phase is, which a contract never waits for.
+SPANS = ("share", "steps", "epochs", "tokens")
+
 
 @cache
 def _at_tiny(name: str) -> dict[str, Any]:
@@ -16,14 +21,17 @@ def _at_tiny(name: str) -> dict[str, Any]:
 
 
 def distinct(key: Callable[[str], object] = lambda name: None, *, only: tuple[str, ...] = ()) -> list[str]:
-    """The named recipes without those that differ at tiny size in name, paper and notes alone: larger sizes of one system.
+    """The named recipes without those that are the same system at tiny size: larger ones, and ones trained at another rate.
 
-    `key` tells further recipes apart. With `only`, recipes are the same if these sections are, whatever they predict.
+    The same is what differs in name, paper and notes alone, and in numbers of training and rates of dropout that are not zero in
+    both. `tests/recipes/test_published.py` compares these numbers with the published ones for every recipe. `key` tells further
+    recipes apart. With `only`, recipes are the same if these sections are, whatever they predict.
     """
     found: dict[str, str] = {}
     for name in recipe_names():
         said = {
-            section: _without_objectives(value) if only else value for section, value in _at_tiny(name).items()
+            section: _without_objectives(value) if only else _without_numbers(value, drawn=section in NUMBERS)
+            for section, value in _at_tiny(name).items()
             if (section in only if only else section not in ("name", "paper", "notes"))
         }
         found.setdefault(json.dumps([said, key(name)], sort_keys=True), name)
@@ -34,3 +42,13 @@ def _without_objectives(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _without_objectives(inner) for name, inner in value.items() if name != "objectives"}
     return [_without_objectives(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _without_numbers(value: Any, *, drawn: bool) -> Any:
+    """With `drawn`, numbers become whether they are zero; rates of dropout always do."""
+    if isinstance(value, dict):
+        kept = {name: inner for name, inner in value.items() if not (drawn and name in SPANS)}
+        return {name: _without_numbers(inner, drawn=drawn or name.endswith("dropout")) for name, inner in kept.items()}
+    if isinstance(value, list):
+        return [_without_numbers(inner, drawn=drawn) for inner in value]
+    return value != 0 if drawn and isinstance(value, int | float) and not isinstance(value, bool) else value

@@ -31,7 +31,9 @@ OTHERS = {
     "pairs": "english-french.tsv", "word_pairs": "english-words.tsv", "triples": "facts.tsv", "triple_texts": "facts.tsv",
     "entity_texts": "facts.tsv",
 }
-CHINESE = {"bert-wwm-zh", "nezha", "zen", "ernie", "k-bert"}
+CHINESE = {
+    "bert-wwm-zh", "bert-wwm-ext", "roberta-wwm-ext", "roberta-wwm-ext-large", "nezha", "nezha-large", "zen", "ernie", "k-bert",
+}
 LENGTH = 48
 
 

@@ -1,4 +1,4 @@
-"""The losses and gradients of every recipe at a fixed seed stay what they were: a rewrite of a network changes no number.
+"""The losses and gradients of every system at a fixed seed stay what they were: a rewrite of a network changes no number.
 
 Where a recipe changes on purpose, renew its line and say why in the changelog:
 
@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly.load import recipe_names
+from tests.contracts.conftest import CHINESE
+from tests.systems_at_tiny import distinct
 
 STORED = Path(__file__).with_name("losses.json")
 
@@ -37,7 +38,7 @@ def numbers(system: Any) -> dict[str, list[float]]:
     return found
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", distinct(CHINESE.__contains__))
 def test_losses_and_gradients_at_a_fixed_seed_are_those_stored(name: str, system: Callable[..., Any]) -> None:
     found = numbers(system(name))
     stored = json.loads(STORED.read_text()) if STORED.exists() else {}
@@ -50,3 +51,14 @@ def test_losses_and_gradients_at_a_fixed_seed_are_those_stored(name: str, system
     for entry, values in stored[name].items():
         assert found[entry][:-1] == pytest.approx(values[:-1], rel=1e-5, abs=1e-5)
         assert found[entry][-1] == pytest.approx(values[-1], rel=1e-4)
+
+
+def test_a_member_that_is_left_out_has_the_losses_of_its_system(system: Callable[..., Any]) -> None:
+    known = distinct(CHINESE.__contains__)
+    for member, own in {"gpt3-175b": "gpt3", "roberta-large": "roberta", "nezha-large": "nezha"}.items():
+        assert own in known and member not in known
+        assert numbers(system(member)) == numbers(system(own))
+
+
+def test_a_number_is_stored_for_every_system_and_for_no_other() -> None:
+    assert sorted(json.loads(STORED.read_text())) == distinct(CHINESE.__contains__)

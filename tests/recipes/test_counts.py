@@ -7,11 +7,12 @@ what a recipe trains; the functions below say what is added or left out.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from cloze.assembly.check import Checked, check_recipe
-from cloze.assembly.load import load_recipe
+from cloze.assembly.load import load_recipe, text_of_named
 
 
 def checked(name: str, size: str | None = None, *changes: str) -> Checked:
@@ -75,18 +76,27 @@ Counted = Callable[[Checked], int]
         ("bert", "medium", with_pooler, 41_373_184),
         ("bert-wwm", None, with_heads, 336_226_108),  # BERT-large, uncased
         ("bert-wwm-zh", None, with_pooler, 102_267_648),
+        ("bert-wwm-ext", None, with_pooler, 102_267_648),
+        ("roberta-wwm-ext", None, network, 102_267_648 - 769 * 768),  # no pooler is trained
+        ("roberta-wwm-ext-large", None, network, 335_141_888 - 9394 * 1024 - 1025 * 1024),
         ("biobert", None, with_pooler, 108_310_272),  # BERT-base, cased
         ("clinicalbert", None, with_pooler, 108_310_272),
         ("mbert", None, with_pooler, 177_853_440),
         ("bertje", None, with_pooler, 109_482_240 - 522 * 768),  # BERT-base of 30,000 entries
         ("ernie", None, with_pooler, 102_267_648 - 3128 * 768 + 768),  # Chinese BERT of 18,000 entries and 513 positions
         ("nezha", None, with_pooler, 102_267_648 - 512 * 768),  # Chinese BERT without a table of positions
+        ("nezha-large", None, with_pooler, 335_141_888 - 9394 * 1024 - 512 * 1024),  # BERT-large of 21,128 entries
         ("spanbert", None, with_pooler, 335_141_888 - 1526 * 1024),  # BERT-large, cased: 28,996 entries
+        ("spanbert-base", None, with_pooler, 108_310_272),
+        ("unilm", None, with_pooler, 108_310_272 + 4 * 768),  # BERT, cased, with six segments
+        ("unilm-large", None, with_pooler, 335_141_888 - 1526 * 1024 + 4 * 1024),
         ("structbert", None, with_pooler, 109_482_240),  # BERT-base; its head has a third class
         ("roberta", None, fairseq, 124_697_433),
         ("roberta", None, fairseq_with_pooler, 124_645_632),
         ("roberta", "large", fairseq, 355_412_057),
         ("roberta", "large", fairseq_with_pooler, 355_359_744),
+        ("roberta-large", None, fairseq, 355_412_057),
+        ("roberta-large", None, fairseq_with_pooler, 355_359_744),
         ("roberta-doc-sentences", None, fairseq, 124_697_433),
         ("roberta-segment-pair", None, fairseq, 124_697_433),
         ("roberta-sentence-pair", None, fairseq, 124_697_433),
@@ -101,17 +111,25 @@ Counted = Callable[[Checked], int]
         ("albert-large", None, with_pooler, 17_683_968),
         ("albert-xlarge", None, with_pooler, 58_724_864),
         ("albert-xxlarge", None, with_pooler, 222_595_584),
+        ("albert-base-v2", None, with_pooler, 11_683_584),  # version 2 changes the training only
+        ("albert-large-v2", None, with_pooler, 17_683_968),
+        ("albert-xlarge-v2", None, with_pooler, 58_724_864),
+        ("albert-xxlarge-v2", None, with_pooler, 222_595_584),
         ("electra-small", None, discriminator, 13_549_057),
         ("electra-base", None, discriminator, 109_483_009),
         ("electra-base", "large", discriminator, 335_142_913),
+        ("electra-large", None, discriminator, 335_142_913),
+        ("electra-small++", None, discriminator, 13_549_057),  # the generator is larger
         ("t5-small", None, with_heads, 60_506_624),
         ("t5-base", None, with_heads, 222_903_552),
         ("t5-large", None, with_heads, 737_668_096),
         ("t5-v1.1-small", None, with_heads, 76_961_152),
         ("t5-v1.1-base", None, with_heads, 247_577_856),
+        ("t5-v1.1-large", None, with_heads, 783_150_080),
         ("bart-base", None, spare_rows, 139_420_416),
         ("bart-large", None, spare_rows, 406_291_456),
         ("mass", None, with_heads, 123_468_288),  # README: 123M
+        ("mass-middle", None, with_heads, 208_664_576),  # README: 208M
         ("nnlm", None, with_heads, 11_904_264),  # the paper's formula at |V| = 17,964, n = 6, h = 60, m = 100
         ("awd-lstm", None, with_heads, 24_221_600),
         ("elmo", None, network, 93_600_864),
@@ -132,6 +150,8 @@ def test_a_recipe_has_the_published_number_of_parameters(name: str, size: str | 
         ("xlm-15-mlm", with_heads, "249.1"),
         ("xlm-15-tlm", with_heads, "249.1"),
         ("xlm-en", with_heads, "667.1"),  # the README says 665
+        ("xlm-17", with_heads, "571.7"),
+        ("xlm-100", with_heads, "571.7"),
         ("flaubert", with_heads, "138"),  # README of getalp/Flaubert
         ("camembert", network, "110"),  # fairseq, examples/camembert
         ("robbert", fairseq, "117"),  # model card
@@ -180,6 +200,52 @@ def test_transformer_xl_with_the_words_of_the_data_set_has_the_published_million
     assert round((with_heads(found) + 3 * 411) / 1e6, 1) == 151.1
 
 
-def test_the_base_of_cased_english_has_the_published_number_of_parameters() -> None:
-    """SpanBERT's recipe is BERT-large, cased; its base is that of BERT."""
-    assert with_pooler(checked("spanbert", "base")) == 108_310_272
+def test_transformer_xl_large_with_words_and_a_table_of_four_widths_is_that_of_the_authors_script(tmp_path: Path) -> None:
+    """run_wt103_large.sh: clusters of words whose vectors are 4 times narrower each, tied to the softmax but for one map."""
+    text = text_of_named("transformer-xl-large").replace("objectives:\n  - token_prediction: {tie: true}", (
+        "objectives:\n  - adaptive_prediction: {tie: true, cutoffs: [20000, 40000, 200000], divide: 4}"
+    )).replace("norm_epsilon: 1e-5", "norm_epsilon: 1e-5\n    embedding: {cutoffs: [20000, 40000, 200000], divide: 4}")
+    (tmp_path / "words.yaml").write_text(text)
+    clusters = {20_000: 1024, 20_001: 256, 160_000: 64, 67_735: 16}
+    assert sum(clusters) == 267_736 and len(clusters) == 4
+    table = 20_000 * 1024 + 20_000 * 256 + 160_000 * 64 + 67_735 * 16
+    maps = 1024 * (1024 + 256 + 64 + 16)
+    layer = 3 * 1024**2 + 2 * 1024**2 + 2 * 1024 + 2 * 1024 * 4096 + 4096 + 1024 + 2 * 1024
+    softmax = 267_735 + 3 * 1025 + 1024**2
+    found = checked(str(tmp_path / "words.yaml"), None, "text.tokenizer.size=267735")
+    assert with_heads(found) == table + maps + 18 * layer + 2 * 1024 + softmax
+
+
+#: What table 2.1 of the paper says of each size of GPT-3: millions of parameters, layers, width, heads, their width, the peak
+#: times 10,000, and millions of tokens in a batch.
+GPT3 = {
+    "gpt3": (125, 12, 768, 12, 64, 6.0, 0.5), "gpt3-medium": (350, 24, 1024, 16, 64, 3.0, 0.5),
+    "gpt3-large": (760, 24, 1536, 16, 96, 2.5, 0.5), "gpt3-xl": (1300, 24, 2048, 24, 128, 2.0, 1),
+    "gpt3-2.7b": (2700, 32, 2560, 32, 80, 1.6, 1), "gpt3-6.7b": (6700, 32, 4096, 32, 128, 1.2, 2),
+    "gpt3-13b": (13_000, 40, 5140, 40, 128, 1.0, 2), "gpt3-175b": (175_000, 96, 12288, 96, 128, 0.6, 3.2),
+}
+
+
+@pytest.mark.parametrize("name", GPT3)
+def test_a_size_of_gpt3_is_that_of_the_papers_table_where_the_table_agrees_with_itself(name: str) -> None:
+    millions, layers, width, heads, across, peak, tokens = GPT3[name]
+    heads = 16 if name == "gpt3-xl" else heads  # 24 heads of 128 are not 2,048 wide, and give 1,517 million
+    width = 5120 if name == "gpt3-13b" else width  # 40 heads of 128
+    assert width == heads * across
+    found = checked(name)
+    part, training = found.recipe.exported.part, found.recipe.training
+    assert part is not None
+    assert (part.arguments["layers"], part.arguments["width"], part.arguments["heads"]) == (layers, width, heads)
+    own = layers * (12 * width**2 + 13 * width) + (50_257 + 2048) * width + 2 * width
+    assert with_heads(found) == own == pytest.approx(1e6 * millions, rel=0.02)
+    rate = training.rate.arguments
+    assert rate["peak"] == pytest.approx(peak * 1e-4) and rate["floor"] == pytest.approx(0.1 * rate["peak"])
+    row = training.batch * 2048
+    assert row == pytest.approx(1e6 * tokens, rel=0.05)
+    assert training.steps * row == pytest.approx(300e9, rel=1e-3) and rate["warmup_steps"] * row == pytest.approx(375e6, rel=5e-3)
+
+
+def test_the_bytes_of_enwik8_are_their_own_vocabulary() -> None:
+    """256 bytes and four marks; 12 layers of width 512, and u and v of 8 heads."""
+    layer = 5 * 512**2 + 2 * 512 + 2 * 512 * 2048 + 2048 + 512 + 2 * 512
+    assert with_heads(checked("transformer-xl-enwik8")) == 260 * 512 + 12 * layer + 2 * 512 + 260

@@ -16,6 +16,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "exercise.0.pair.alone": "random_document", "exercise.2.split_words.pieces": ["marks", "foreign"],
         "texts.main.normalise.strip_accents": True,
     },
+    "albert-base-v2": {"training.steps": 10_000_000, "networks.main.transformer.dropout": 0.0},  # README of google-research/albert
     "albert-xxlarge": {"training.steps": 1_500_000, "networks.main.transformer.dropout": 0.0},  # README of google-research/albert
     "bert-wwm-zh": {  # ymcui/LAMB_Optimizer_TF optimization.py, which the authors' README links
         "training.optimizer.lamb.ratio": "all", "training.optimizer.lamb.bias_correction": False,
@@ -32,6 +33,14 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     },
     "electra-base": {  # google-research/electra build_pretraining_dataset.py, run_pretraining.py
         "exercise.0.pair.cut": "half", "exercise.0.pair.trim": "end", "sources.main.passages.short_by": "passage",
+    },
+    "electra-large": {  # google-research/electra configure_pretraining.py
+        "exercise.2.mask.rate": 0.25, "training.batch": 2048, "networks.generator.transformer.width": 256,
+        "networks.generator.transformer.layers": 24, "networks.generator.transformer.heads": 4,
+    },
+    "roberta-wwm-ext-large": {"training.batch": 512, "training.steps": 2_000_000, "schedule": []},  # README of ymcui/Chinese-BERT-wwm
+    "spanbert-base": {  # an author in issue 6 of facebookresearch/SpanBERT
+        "training.batch": 8 * 256, "training.steps": 2_400_000 // 8, "training.rate.linear.peak": 5e-4,
     },
     "ernie": {  # PaddlePaddle/ERNIE batching.py, pretrain_args.py, model/ernie.py
         "networks.main.transformer.norm.post.epsilon": 1e-5, "training.steps": 1_000_000,
