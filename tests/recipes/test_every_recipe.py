@@ -26,8 +26,9 @@ SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
 #: Which sample a source reads, by the recipe's name or by the kind of source; English otherwise.
 TEXTS = {
     "bert-wwm-zh": "chinese.txt", "bert-wwm-ext": "chinese.txt", "roberta-wwm-ext": "chinese.txt",
-    "roberta-wwm-ext-large": "chinese.txt", "nezha": "chinese.txt", "nezha-large": "chinese.txt", "zen": "chinese.txt", "ernie": "chinese.txt",
-    "k-bert": "chinese.txt", "flaubert": "french.txt", "camembert": "french.txt", "bertje": "dutch.txt", "robbert": "dutch.txt",
+    "roberta-wwm-ext-large": "chinese.txt", "nezha": "chinese.txt", "nezha-large": "chinese.txt", "zen": "chinese.txt",
+    "ernie": "chinese.txt", "k-bert": "chinese.txt", "flaubert": "french.txt", "camembert": "french.txt",
+    "bertje": "dutch.txt", "robbert": "dutch.txt",
     "pairs": "english-french.tsv", "word_pairs": "english-words.tsv", "triples": "facts.tsv", "triple_texts": "facts.tsv",
     "entity_texts": "facts.tsv",
 }

@@ -16,7 +16,8 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "exercise.0.pair.alone": "random_document", "exercise.2.split_words.pieces": ["marks", "foreign"],
         "texts.main.normalise.strip_accents": True,
     },
-    "albert-base-v2": {"training.steps": 10_000_000, "networks.main.transformer.dropout": 0.0},  # README of google-research/albert
+    # README of google-research/albert
+    "albert-base-v2": {"training.steps": 10_000_000, "networks.main.transformer.dropout": 0.0},
     "albert-xxlarge": {"training.steps": 1_500_000, "networks.main.transformer.dropout": 0.0},  # README of google-research/albert
     "bert-wwm-zh": {  # ymcui/LAMB_Optimizer_TF optimization.py, which the authors' README links
         "training.optimizer.lamb.ratio": "all", "training.optimizer.lamb.bias_correction": False,
@@ -38,7 +39,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "exercise.2.mask.rate": 0.25, "training.batch": 2048, "networks.generator.transformer.width": 256,
         "networks.generator.transformer.layers": 24, "networks.generator.transformer.heads": 4,
     },
-    "roberta-wwm-ext-large": {"training.batch": 512, "training.steps": 2_000_000, "schedule": []},  # README of ymcui/Chinese-BERT-wwm
+    "roberta-wwm-ext-large": {  # README of ymcui/Chinese-BERT-wwm
+        "training.batch": 512, "training.steps": 2_000_000, "schedule": [],
+    },
     "spanbert-base": {  # an author in issue 6 of facebookresearch/SpanBERT
         "training.batch": 8 * 256, "training.steps": 2_400_000 // 8, "training.rate.linear.peak": 5e-4,
     },
