@@ -13,7 +13,7 @@ from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import dropouts
 from cloze.training.freezing import ByPhase, Only, Unfreezing, unfreezing_of
-from cloze.training.phases import Phase, phases_from_shares, sets_dropout, sets_train
+from cloze.training.phases import Phase, phases_from_shares, sets_base, sets_dropout, sets_train
 from cloze.training.step import Step
 
 
@@ -23,6 +23,31 @@ def phases_of(recipe: Recipe) -> tuple[Phase, ...]:
         return ()
     sizes = [(phase.share or phase.steps or phase.epochs or 0.0, phase.set) for phase in recipe.schedule]
     return phases_from_shares(sizes)
+
+
+def with_positions(phases: tuple[Phase, ...], recipe: Recipe) -> tuple[Phase, ...]:
+    """The phases with the rotary positions that each network has in them, if some phase sets a base."""
+    turning = positions_by_phase(recipe)
+    return tuple(
+        replace(phase, positions={name: build_part(part) for name, part in named.items()})
+        for phase, named in zip(phases, turning, strict=True)
+    ) if turning else phases
+
+
+def positions_by_phase(recipe: Recipe) -> list[dict[str, PartSpec]]:
+    """The rotary positions of each network in each phase; nothing if no phase sets a base."""
+    if not any(sets_base(path) for phase in recipe.schedule for path in phase.set):
+        return []
+    parts = [{name: network.part for name, network in one.networks.items()} for one in phase_recipes(recipe)]
+    return [
+        {name: part.arguments["positions"] for name, part in named.items() if part is not None and _turns(part)}
+        for named in parts
+    ]
+
+
+def _turns(part: PartSpec) -> bool:
+    positions = part.arguments.get("positions")
+    return isinstance(positions, PartSpec) and positions.name == "rotary"
 
 
 def unfreezing(recipe: Recipe, label: str) -> Unfreezing:

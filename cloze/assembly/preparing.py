@@ -24,7 +24,7 @@ from cloze.assembly.inputs import require_held_out_known, require_inputs, store_
 from cloze.assembly.measuring import counted, described, selection_of
 from cloze.assembly.origins import borrowed, reference_to
 from cloze.assembly.parts import class_of, engines
-from cloze.assembly.phasing import phases_of, unfreezing, with_dropouts
+from cloze.assembly.phasing import phases_of, positions_by_phase, unfreezing, with_dropouts, with_positions
 from cloze.assembly.plan import Plan, prospects_of, ways_out
 from cloze.assembly.publish import Publisher
 from cloze.assembly.recipe import NetworkSpec, Recipe
@@ -83,7 +83,7 @@ def prepare(
     step = build_step(loaded, vocab_size=chosen.size, seed=seed, filled=frozenset(begin), **given)
     ranks = processes()
     require_one_process(loaded, step, ranks)
-    phases = with_dropouts(phases, loaded, step, vocab_size=chosen.size, **given)
+    phases = with_positions(with_dropouts(phases, loaded, step, vocab_size=chosen.size, **given), loaded)
     load_origins(
         step, loaded, begin, chosen, resumes=bool(Checkpoints(out).steps()), say=say, tables=tables,
         drawn=partial(build_step, loaded, vocab_size=chosen.size, seed=seed, **given),
@@ -102,15 +102,16 @@ def prepare(
     selection = None if best is None else Selection(None, best, more=False)
     if description is not None and aside:
         selection = selection_of(loaded, step, chosen, stores, aside, description, out, tables=tables)
+    publisher = Publisher(
+        loaded, chosen, tables, languages_of(stores), out.resolve().name,
+        {label: reference_to(begin[label], out) for label in borrowed(loaded) - {loaded.export, *read_by_export(loaded)}},
+        description, None if description is None else description.get("labels"), code,
+        {label: begin[label] for label in read_by_export(loaded) if label in borrowed(loaded)}, out,
+        {layer: store.label_names(layer) for store in stores.values() for layer in store.labels},
+    )
     run = Run(
-        folder=out, step=step, data=data, budget=spend,
-        export=Publisher(
-            loaded, chosen, tables, languages_of(stores), out.resolve().name,
-            {label: reference_to(begin[label], out) for label in borrowed(loaded) - {loaded.export, *read_by_export(loaded)}},
-            description, None if description is None else description.get("labels"), code,
-            {label: begin[label] for label in read_by_export(loaded) if label in borrowed(loaded)}, out,
-            {layer: store.label_names(layer) for store in stores.values() for layer in store.labels},
-        ),
+        folder=out, step=step, data=data, budget=spend, export=publisher,
+        exports=[replace(publisher, positions=positions) for positions in positions_by_phase(loaded)],
         borrowed=borrowed_parts(loaded),
         optimizer=build_part(loaded.training.optimizer), rate=build_part(loaded.training.rate),
         record=record,

@@ -46,7 +46,8 @@ class Publisher:
     languages of its text, `run` is the name of the run's folder, and `references` point to borrowed networks. `needed` are the
     folders of borrowed networks whose states the exported one reads: every folder holds them, too; in a run, all checkpoints
     link to one copy in `home`. For a recipe on labelled text, `task` is the contents of `cloze/task.json` and `labels` are the
-    classes. `code` are the files of users that registered parts.
+    classes. `code` are the files of users that registered parts. `positions` take the place of those of networks in the recipe,
+    by name, because a phase has set them.
     """
 
     recipe: Recipe
@@ -61,6 +62,7 @@ class Publisher:
     needed: Mapping[str, Path] = field(default_factory=dict)
     home: Path = Path()
     label_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    positions: Mapping[str, PartSpec] = field(default_factory=dict)
 
     def __call__(self, folder: Path, state: Mapping[str, Tensor], step: int) -> list[str]:
         """Write `folder` from a step's full state; returns the remarks on the exported network."""
@@ -104,6 +106,8 @@ class Publisher:
         """One network of the recipe with the heads of its passes, as plain tensors."""
         part = self.recipe.networks[name].part
         assert part is not None  # build_step refuses a network without a part
+        if name in self.positions:
+            part = replace(part, arguments={**part.arguments, "positions": self.positions[name]})
         heads, orders = {}, []
         for entry in self.recipe.entries.values():
             for run in entry.passes:

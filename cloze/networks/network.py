@@ -131,6 +131,9 @@ class Network(nn.Module, ABC):
         """Linear maps of numbers that heads may tie to, by the name of what they read; by default there are none."""
         return {}
 
+    def rotate_by(self, positions: Any) -> None:
+        """Turn by other bases of rotary positions (`choices.Rotary`) from now on; by default there are none to turn."""
+
     def __call__(self, **given: Any) -> Any:
         """`forward`, through the objects around the whole network, which a change has added (`blocks/around.py`)."""
         call: Callable[..., Any] = super().__call__

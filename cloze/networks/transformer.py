@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
@@ -207,6 +208,11 @@ class Transformer(Network):
         counted.above(self.embeddings)
         counted.maps(size.tokens, self.project)
         self.count_layers(counted, size, around)
+
+    def rotate_by(self, positions: Any) -> None:
+        """Turn queries and keys by other bases from now on, where positions are rotary."""
+        if isinstance(self.layer_inputs.positions, choices.Rotary):
+            self.layer_inputs = replace(self.layer_inputs, positions=positions)
 
     def count_layers(self, counted: Operations, size: Shown, around: Sequence[Around]) -> None:
         """The products of the layers, and of the objects around them, for rows of this size."""

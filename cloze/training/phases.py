@@ -9,12 +9,22 @@ from typing import Any
 
 from cloze.errors import RecipeError
 
-MAY_SET = "length, batch, odds.<entry>, networks.<name>.train, and dropouts such as networks.main.dropout"
+MAY_SET = (
+    "length, batch, odds.<entry>, networks.<name>.train, bases of rotary positions such as networks.main.positions.base, and "
+    "dropouts such as networks.main.dropout"
+)
 
 
 def may_set(path: str) -> bool:
-    """Whether a phase may set the value of a path: of the data, the mixture, what is trained, or a dropout."""
-    return path in ("length", "batch") or path.startswith("odds.") or sets_train(path) or sets_dropout(path)
+    """Whether a phase may set the value of a path: of the data, the mixture, what is trained, rotary positions, or a dropout."""
+    data = path in ("length", "batch") or path.startswith("odds.")
+    return data or sets_train(path) or sets_base(path) or sets_dropout(path)
+
+
+def sets_base(path: str) -> bool:
+    """Whether a path names a base of the rotary positions of a network."""
+    names = path.split(".")
+    return names[0] in ("network", "networks") and "positions" in names and names[-1] in ("base", "local_base")
 
 
 def sets_train(path: str, network: str | None = None) -> bool:
@@ -36,13 +46,15 @@ def sets_dropout(path: str) -> bool:
 class Phase:
     """Values that hold until the share `until` of the budget is spent.
 
-    `set` maps value paths to values: `length`, `batch`, `odds.<entry>`, `networks.<name>.train`, dropouts. `rates` holds the
-    rate of each dropout of the step by its module's name, or nothing if no phase sets any.
+    `set` maps value paths to values: `length`, `batch`, `odds.<entry>`, `networks.<name>.train`, bases of positions, dropouts.
+    `rates` holds the rate of each dropout of the step by its module's name, `positions` the rotary positions of networks by name;
+    nothing if no phase sets any.
     """
 
     until: float = 1.0
     set: Mapping[str, Any] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
+    positions: Mapping[str, Any] = field(default_factory=dict)
 
 
 def phases_from_shares(parts: Sequence[tuple[float, Mapping[str, Any]]]) -> tuple[Phase, ...]:

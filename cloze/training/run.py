@@ -103,7 +103,8 @@ class Run:
     says by network when each depth group is trained (default: always), `layerwise` at which rate. The losses of objectives are
     compared with `baselines`, by their names in the log; `selection` chooses the checkpoint that the run gives (None: the last).
     `until` is the share of the budget at which the run pauses, with a held-out loss and a checkpoint.
-    `mirror` is a URL for copies of its checkpoints.
+    `mirror` is a URL for copies of its checkpoints. `exports` take the place of `export` in each phase, where phases differ in
+    what a checkpoint says of its networks.
     """
 
     folder: Path
@@ -116,6 +117,7 @@ class Run:
     record: Record
     training: Training = field(default_factory=Training)
     phases: Sequence[Phase] = ()
+    exports: Sequence[Export] = ()
     odds: Mapping[str, float] = field(default_factory=dict)
     mixing: Literal["step", "row", "all"] = "step"
     seed: int = 0

@@ -134,11 +134,12 @@ class Saver:
         self._step = state["step"]
         if self.ranks.first:
             named, checkpoints = with_shared_names(module, exported), copy.copy(self.checkpoints)  # with what is best now
+            export = self.run.exports[state["phase"]] if self.run.exports else self.run.export
 
             def write() -> None:
                 checkpoints.save(
                     state, parameters=without(parameters, self.run.borrowed), optimizer=moments, carry=carry,
-                    export=lambda folder: self.run.export(folder, named, state["step"]),
+                    export=lambda folder: export(folder, named, state["step"]),
                 )
                 self._copy()
 

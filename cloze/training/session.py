@@ -210,6 +210,9 @@ class Session:
         self.deck = Deck(self._odds, seed=self.run.seed)
         if self.run.phases:
             set_dropouts(self.model, self.run.phases[phase].rates)
+            for name, positions in self.run.phases[phase].positions.items():
+                network: Any = self.model.networks[name]
+                network.rotate_by(positions)
         return self.run.data.change(values)
 
     def entries(self) -> list[str]:
