@@ -2,10 +2,10 @@
 
     python benchmarks/items.py [--regions 100000 1000000] [--steps 32] [--size mini]
 
-Pictures have 10 regions each, with 2,048 random numbers in half precision, boxes and classes, and two captions of 12 random words.
+Pictures have 10 regions each, with 2,048 random numbers in half precision, boxes and classes, and two captions of 12 words.
 A process of its own builds the store, another one trains `unicoder-vl` on it with batches of 32. `anonymous` is the largest
-anonymous memory of a process: what is not pages of files, which the system takes back when it needs them. Feeding is processor time
-of the training process inside `Data.next`, relative to that of all steps, as in exercises.py. Results go to
+anonymous memory of a process: what is not pages of files, which the system takes back when it needs them. Feeding is processor
+time of the training process inside `Data.next`, relative to that of all steps, as in exercises.py. Results go to
 benchmarks/results/items_<machine>_<date>.csv. Goals: memory that does not grow with the regions, feeding under 5 %.
 """
 
