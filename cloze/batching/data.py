@@ -262,11 +262,15 @@ def _window(runs: list[EpochRows], first: int, size: int) -> list[EpochRows]:
 
 
 def to_batch(micro: MicroArrays) -> Batch:
-    """Tensors that share memory with the arrays; ids become 64-bit, as torch's embedding and loss require."""
+    """Tensors that share memory with the arrays; ids become 64-bit, as torch's embedding and loss require, and numbers of half
+    precision single."""
     tensors = {}
     for name, value in micro.arrays.items():
         if value.dtype.kind in "iu" and value.dtype != np.int64:
             value = value.astype(np.int64)
+        if value.dtype == np.float16:  # torch is twice as fast at it
+            tensors[name] = torch.from_numpy(value if value.flags.writeable else value.copy()).float()
+            continue
         if not value.flags.writeable or not value.flags.c_contiguous:
             value = value.copy()
         tensors[name] = torch.from_numpy(value)

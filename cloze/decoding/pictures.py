@@ -44,7 +44,7 @@ class Pictures:
             kinds = self.sets[name].kinds
             read = [array for array, kind in kinds.items() if kind.field(name, array) in network.takes]
             found |= self.sets[name].read(numbers, read)
-        return {name: value.astype(np.int64) if value.dtype.kind == "i" else value for name, value in found.items()}
+        return {name: value.astype(np.int64 if value.dtype.kind == "i" else np.float32) for name, value in found.items()}
 
 
 def require_items(loaded: Any, sets: Mapping[str, ItemSet], whose: str) -> None:

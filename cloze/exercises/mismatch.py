@@ -69,6 +69,10 @@ def chosen(changed: NDArray[np.bool_], there: NDArray[Any], here: NDArray[Any]) 
     if here.ndim == 1:
         return np.where(changed, there, here)
     width = max(here.shape[1], there.shape[1])
+    if here.shape == there.shape:
+        made = here.astype(np.result_type(here, there))
+        made[changed] = there[changed]
+        return made
     made = np.zeros((len(here), width, *here.shape[2:]), np.result_type(here, there))
     made[:, : here.shape[1]] = here
     made[changed, : there.shape[1]] = there[changed]

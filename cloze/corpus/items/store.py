@@ -81,7 +81,8 @@ class ItemSet:
 
     def read(self, pictures: Int64, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         """The items of some pictures (B,), -1 for none, as fields: `item_length/<set>` (B,) and each array (B, R, …), padded with
-        0, classes with -1. Numbers become float32, boxes get the share of the picture that they cover as a fifth column."""
+        0, classes with -1. Numbers keep their type, half of the memory for float16; boxes get the share of the picture that they
+        cover as a fifth column."""
         start, stop = self.spans[pictures].T if len(self.spans) else np.zeros((2, len(pictures)), np.int64)
         count = np.where(pictures >= 0, stop - start, 0)
         place = np.arange(int(count.max(initial=0)))
@@ -91,16 +92,22 @@ class ItemSet:
         for name in names:
             kind = self.kinds[name]
             shape = (len(pictures), len(place))
-            if kind.whole:
-                made = np.full(shape, -1, np.int32)
-                made[inside] = self.arrays[name][index]
+            values = self.arrays[name].take(index, axis=0)
+            if len(index) == inside.size:  # nothing is padding
+                made = values.reshape(*shape, *values.shape[1:])
             else:
-                made = np.zeros((*shape, kind.width + (name == BOXES)), np.float32)
-                made[inside, : kind.width] = self.arrays[name][index]
-                if name == BOXES:
-                    made[..., 4] = (made[..., 2] - made[..., 0]) * (made[..., 3] - made[..., 1])
-            found[kind.field(self.name, name)] = made
+                made = np.full((*shape, *values.shape[1:]), -1 if kind.whole else 0, values.dtype)
+                made[inside] = values
+            found[kind.field(self.name, name)] = with_area(made) if name == BOXES else made
         return found
+
+
+def with_area(boxes: NDArray[Any]) -> NDArray[np.float32]:
+    """Boxes (B, R, 4) with the share of the picture that they cover (B, R, 5)."""
+    made = np.empty((*boxes.shape[:2], 5), np.float32)
+    made[..., :4] = boxes[..., :4]
+    made[..., 4] = (made[..., 2] - made[..., 0]) * (made[..., 3] - made[..., 1])
+    return made
 
 
 class Items:
