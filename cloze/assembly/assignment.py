@@ -9,7 +9,7 @@ from typing import Any
 
 from cloze.assembly.binding import parse_binds
 from cloze.assembly.build import Loaded
-from cloze.assembly.load import task_recipe_names
+from cloze.assembly.load import own_task_recipe_names, task_recipe_names
 from cloze.assembly.several import FIRST, Labelled, after, several
 from cloze.errors import TaskError, nearest
 
@@ -52,6 +52,22 @@ class Assignment:
             raise TaskError(f"--task {self.task}: unknown task. {nearest(self.task, task_recipe_names())}")
         own = f"{(loaded.recipe or {}).get('name')}_{self.task.removeprefix('sentence_')}"
         return own if own in task_recipe_names() else self.task
+
+    def own_recipe(self, name: str) -> str | Path:
+        """The recipe for this task of a system that begins without a checkpoint, by the name of the system."""
+        changed = {"--first": self.first, "--change": self.changes, "--auxiliary": self.auxiliary, "--task NAME=": self.tasks}
+        for option, given in changed.items():
+            if given:
+                raise TaskError(f"{name}: begins without a checkpoint, so it has no {option}. Leave {option} out.")
+        if self.recipe is not None:
+            return self.recipe
+        own = name if self.task == "sentence_classification" else f"{name}_{self.task}"
+        if own not in own_task_recipe_names():
+            known = [one.removeprefix(f"{name}_") for one in own_task_recipe_names() if one.startswith(f"{name}_")]
+            raise TaskError(
+                f"{name}: has no recipe for --task {self.task}. {nearest(self.task, ['sentence_classification', *known])}"
+            )
+        return own
 
     def files(self, sources: Sequence[str]) -> dict[str, Labelled]:
         """The files that were given, by the source of a recipe that reads them."""

@@ -96,7 +96,7 @@ def tokenizer_of_texts(
     recipe: Recipe, spec: PartSpec, paths: Sequence[str], folder: Path, *, seed: int, run: Path | None, report: Say
 ) -> Tokenizer | None:
     """A tokenizer trained on the texts of a source that builds its own store; None if it has none, or a store already."""
-    if len(paths) == 1 and Store.is_store(paths[0]):
+    if len(paths) == 1 and Store.is_store(paths[0]) or "main" not in recipe.texts:
         return None
     if run is not None and Store.is_store(folder / "store"):
         return Store.open(folder / "store").tokenizer()

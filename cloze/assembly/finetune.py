@@ -21,7 +21,7 @@ from cloze.assembly.claim import SEEDS, claimed
 from cloze.assembly.each import repeat_stages, repeats
 from cloze.assembly.fit_task import COUNTED, facts_of, fit_lengths, fit_task
 from cloze.assembly.fitted import holding, table_of
-from cloze.assembly.load import load_recipe, named_recipes, read_tree
+from cloze.assembly.load import load_recipe, named_recipes, own_task_recipe_names, read_tree
 from cloze.assembly.onto import Origin, depth_groups, put_onto
 from cloze.assembly.origins import add_changes, bound_checkpoints, checkpoint_names, origins_in
 from cloze.assembly.recipe import Recipe
@@ -43,6 +43,8 @@ from cloze.tasks.result import load_tuned, task_of
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
 from cloze.text import Tokenizer
+from cloze.text.normalise import Normalise
+from cloze.text.words import Words
 from cloze.training.checkpoint import Checkpoints, publish
 from cloze.training.precision import choose_device
 from cloze.training.run import Outcome
@@ -195,18 +197,20 @@ def learn(
     """Fine-tune a checkpoint on the labelled text of an `assignment`, once per seed; dev files select the best checkpoint.
 
     One seed is a run in `out`; several are runs in `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with
-    `cloze/task.json`; a run that was stopped resumes. `from_scratch` starts from random weights in the shape of the checkpoint,
-    for comparison; `device`, `extend` and `report` are as in `pretrain`. Raises a `ClozeError` before training if the recipe
-    cannot be trained.
+    `cloze/task.json`; a run that was stopped resumes. A recipe of a task that begins at random may be named in place of a
+    checkpoint; its tokenizer is trained on the training text. `from_scratch` starts from random weights in the shape of the
+    checkpoint, for comparison; `device`, `extend` and `report` are as in `pretrain`. Raises a `ClozeError` before training if the
+    recipe cannot be trained.
     """
     note = report or (lambda line: None)
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
     choose_device(device)  # refuses a missing device before anything is read or printed
     import_files(assignment.with_files)
-    loaded = load_checkpoint(checkpoint)
-    bound = parse_binds([*assignment.binds, f"{START}={checkpoint}"])
-    make_recipe = recipe_maker(assignment, loaded)
+    alone = begins_alone(checkpoint)
+    loaded = None if alone else load_checkpoint(checkpoint)
+    bound = parse_binds([*assignment.binds, *([] if alone else [f"{START}={checkpoint}"])])
+    make_recipe = maker_of(checkpoint, assignment, loaded)
     made = make_recipe()
     shown = str(assignment.recipe or made.name)
     if made.task is None:
@@ -220,7 +224,7 @@ def learn(
     require_files(named)
     require_apart(named, out)
     rows = count_rows(made, files)
-    require_readable(made, files, loaded.tokenizer)
+    require_readable(made, files, Words(min_count=1).of_words(["a"], Normalise()) if loaded is None else loaded.tokenizer)
     _require_same_classes(made, files, assignment.checkpoints)
     for line in _unread_texts(made, files):
         note(line)
@@ -237,8 +241,8 @@ def learn(
             request = Request(
                 CommandLine(shown, out=str(out), overrides=tuple(assignment.overrides)), [], checkpoints=checkpoints,
                 binds={name: one.train for name, one in files.items()}, dev={name: one.dev for name, one in files.items()},
-                tokenizer=Path(checkpoint) if from_scratch else None, seed=seed, device=device, extend=extend, report=report,
-                command=assignment.words(checkpoint, out, seeds),
+                tokenizer=Path(checkpoint) if from_scratch and not alone else None, seed=seed, device=device, extend=extend,
+                report=report, command=assignment.words(checkpoint, out, seeds),
             )
             if len(seeds) > 1:
                 request.say(f"seed {seed}")
@@ -292,6 +296,23 @@ def _run(made: Recipe, request: Request, folder: Path) -> Outcome:
         return run_stages(made, request, folder, None)
     spend = the_budget(made, None, folder, extend=request.extend)
     return run_stage(made, request, folder, spend, begin_of(made, request, {}))
+
+
+def begins_alone(checkpoint: str | Path) -> bool:
+    """Whether a recipe is named in place of a checkpoint: one of a task that begins at random."""
+    return str(checkpoint) in own_task_recipe_names() and not Path(checkpoint).is_dir()
+
+
+def maker_of(checkpoint: str | Path, assignment: Assignment, loaded: Loaded | None) -> RecipeMaker:
+    """`recipe_maker` for a checkpoint; of a task that begins at random, its recipe as it is written."""
+    if loaded is not None:
+        return recipe_maker(assignment, loaded)
+    name = assignment.own_recipe(str(checkpoint))
+
+    def make(*, rows: Mapping[str, int] | None = None, report: Say = lambda line: None) -> Recipe:
+        return load_recipe(name, overrides=assignment.overrides, with_files=assignment.with_files)
+
+    return make
 
 
 class RecipeMaker(Protocol):

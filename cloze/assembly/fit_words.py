@@ -59,7 +59,7 @@ def fit_words(recipe: Recipe, facts: Facts) -> Iterator[Change]:
                 yield Change(f"exercise[{place}].{argument}", published, THRESHOLD, why)
     for name, network in recipe.networks.items():
         arguments = network.part.arguments if network.part is not None else {}
-        hashed = arguments.get("subwords") or arguments.get("word_ngrams", 1) > 1
+        hashed = arguments.get("subwords")
         here = max(LEAST_BUCKETS, 10_000 * math.ceil(BUCKETS * facts.text_tokens / 10_000))
         if hashed and here < arguments["buckets"]:
             yield Change(f"networks.{name}.buckets", arguments["buckets"], here, "the text has no more frequent n-grams")

@@ -57,12 +57,17 @@ def taught_task_recipe_names() -> list[str]:
     return _named(resources.files("cloze") / "recipes" / "taught_tasks")
 
 
+def own_task_recipe_names() -> list[str]:
+    """The names of the recipes for tasks that begin at random, without a checkpoint."""
+    return _named(resources.files("cloze") / "recipes" / "own_tasks")
+
+
 @cache
 def named_recipes() -> dict[str, tuple[str, ...]]:
     """Every recipe that comes with cloze, with the folder that it is in."""
     folders = {
         (): recipe_names(), ("distillation",): distillation_recipe_names(), ("tasks",): task_recipe_names(),
-        ("taught_tasks",): taught_task_recipe_names(),
+        ("taught_tasks",): taught_task_recipe_names(), ("own_tasks",): own_task_recipe_names(),
     }
     return {name: folder for folder, known in folders.items() for name in known}
 

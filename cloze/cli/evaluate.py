@@ -142,6 +142,7 @@ class Tuned(Labelled):
     repair: Annotated[str | None, typer.Option(help="Invalid BIO labels: begin (as conlleval), or drop.")] = None
     bleu: Annotated[str | None, typer.Option(help="Add BLEU by sacrebleu: 13a, zh, char or intl.")] = None
     threshold: Annotated[float | None, typer.Option(help="Multi-label: the least probability of a label.")] = None
+    at: Annotated[str | None, typer.Option(help="Add precision and recall of the k most probable labels: 1,5.")] = None
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None
     length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None
 
@@ -149,7 +150,7 @@ class Tuned(Labelled):
         """The task of a folder, with the options in place of its own."""
         from cloze.tasks.result import task_of
 
-        options = {"repair": self.repair, "threshold": self.threshold, "bleu": self.bleu}
+        options = {"repair": self.repair, "threshold": self.threshold, "bleu": self.bleu, "at": _ks(self.at)}
         found = task_of(folder, self.task, text=self.text, text_b=self.text_b, label=self.label, **options)
         return found.deciding(beams=self.beams, length_penalty=self.length_penalty)
 
@@ -229,6 +230,14 @@ def command(
     cloze evaluate SENTIMENT OTHER test.tsv
     """
     mode_of(MODES, context, options).run(checkpoint, files or [])
+
+
+def _ks(given: str | None) -> list[int] | None:
+    """The numbers of `--at`."""
+    try:
+        return None if given is None else [int(k) for k in given.split(",")]
+    except ValueError:
+        raise UserError(f"--at {given}: expected whole numbers from 1 on, such as 1,5.") from None
 
 
 def _check(folders: list[Path], files: list[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +14,7 @@ def command(
     model: Annotated[Path, typer.Argument(help="A run, a fine-tuned folder, or a file of vectors to convert.")],
     out: Annotated[Path, typer.Argument(help="The new folder or file; a name ending in .gz is compressed.")],
     to: Annotated[str, typer.Option(
-        help="The format: huggingface, merged, peft, change or onnx; word2vec, word2vec-binary, glove or fasttext."
+        help="The format: huggingface, merged, peft, change, onnx, word2vec, word2vec-binary, glove, fasttext[-quantised]."
     )] = "word2vec",
     base: Annotated[Path | None, typer.Option(help="With --to peft or change: the network that the run began with.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
@@ -22,6 +22,10 @@ def command(
     licence: Annotated[str | None, typer.Option(help="For the model card: mit, apache-2.0, cc-by-4.0, …")] = None,
     task: Annotated[str | None, typer.Option(help="The task to export, if the folder has several.")] = None,
     data: Annotated[str | None, typer.Option(help="For the model card: the training text, in a sentence.")] = None,
+    cutoff: Annotated[int | None, typer.Option(help="Of fasttext-quantised: how many words and n-grams to keep.")] = None,
+    piece: Annotated[int, typer.Option(help="Of fasttext-quantised: numbers in a quantised piece of a row.")] = 2,
+    norms: Annotated[bool, typer.Option("--norms", help="Of fasttext-quantised: quantise lengths of rows apart.")] = False,
+    answers: Annotated[bool, typer.Option("--answers", help="Of fasttext-quantised: quantise the output, too.")] = False,
     int8: Annotated[bool, typer.Option("--int8", help="With --to onnx: linear maps multiply in int8.")] = False,
     with_files: WithFiles = None,
 ) -> None:
@@ -33,13 +37,21 @@ def command(
 
     After lora, --to merged writes the weights with the updates merged. After lora, prompt or prefix, --to peft writes what was
     trained, for peft. After any change that adds parameters, --to change writes only what was trained, with the heads and the
-    SHA-256 of the network that it belongs to. --to onnx writes a Transformer, with its classifier or labeller, for onnxruntime.
+    SHA-256 of the network that it belongs to. A classifier of fasttext-supervised becomes fastText's .bin with --to fasttext, and
+    its .ftz with --to fasttext-quantised. --to onnx writes a Transformer, with its classifier or labeller, for onnxruntime.
     """
     from cloze.cli.hints import suggest
     from cloze.errors import UserError
 
     if int8 and to != "onnx":
         raise UserError(f"--int8 is for --to onnx, not for --to {to}.")
+    if to != "fasttext-quantised" and (cutoff is not None or piece != 2 or norms or answers):
+        raise UserError(f"--cutoff, --piece, --norms and --answers are for --to fasttext-quantised, not for --to {to}.")
+    if to in ("fasttext", "fasttext-quantised") and _is_classifier(model, to):
+        from cloze.interop.vectors import Quantising
+
+        _write_classifier(model, out, None if to == "fasttext" else Quantising(piece, norms, answers), cutoff, overwrite)
+        return
     if to == "onnx":
         _write_onnx(model, out, int8=int8, task=task)
         return
@@ -89,6 +101,32 @@ def _write_change(model: Path, out: Path, to: str, base: Path | None) -> None:
     for remark in remarks:
         print(f"  {remark}")
     suggest("cloze", "show", out)
+
+
+def _is_classifier(model: Path, to: str) -> bool:
+    """Whether a folder holds a classifier of fastText; a `UserError` if it does not and the format is for these alone."""
+    from cloze.errors import UserError
+    from cloze.interop.vectors.classifier import is_classifier
+
+    found = model.is_dir() and is_classifier(model)
+    if not found and to == "fasttext-quantised":
+        raise UserError(f"{model}: --to fasttext-quantised is for classifiers of fasttext-supervised. Use --to fasttext.")
+    return found
+
+
+def _write_classifier(model: Path, out: Path, quantising: Any, cutoff: int | None, overwrite: bool) -> None:
+    """Write a classifier as fastText's file."""
+    from cloze.cli.hints import suggest
+    from cloze.errors import UserError
+    from cloze.interop.vectors.classifier import write_classifier
+
+    if out.is_file() and not overwrite:
+        raise UserError(f"{out}: there is such a file already. Choose another name, or give --overwrite to replace it.")
+    words, labels, remarks = write_classifier(model, out, quantising=quantising, cutoff=cutoff)
+    print(f"{out}: {words:,} words, {labels:,} labels, {out.stat().st_size / 1e6:,.2f} MB")
+    for remark in remarks:
+        print(f"  {remark}")
+    suggest("cloze", "import", out, "--out", "FOLDER")
 
 
 def _write_onnx(model: Path, out: Path, *, int8: bool, task: str | None) -> None:

@@ -42,7 +42,9 @@ FORMER: Mapping[str, str] = {
 
 
 def command(
-    checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
+    checkpoint: Annotated[Path, typer.Argument(
+        help="A run folder or a Hugging Face folder, or a recipe that needs none: fasttext-supervised."
+    )],
     out: Annotated[Path | None, typer.Option(help="The folder to write.")] = None,
     train: Annotated[str | None, typer.Option(help="Labelled text: TSV, CSV, JSONL, CoNLL, or a folder per class.")] = None,
     dev: Annotated[str | None, typer.Option(help="Labelled text that selects the best epoch.")] = None,

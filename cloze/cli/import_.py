@@ -11,6 +11,7 @@ from cloze.cli.with_files import WithFiles
 
 if TYPE_CHECKING:
     from cloze.interop import Imported
+    from cloze.interop.vectors.fasttext import FastText
 
 
 def command(
@@ -30,7 +31,8 @@ def command(
     """Read a Hugging Face folder (config.json, model.safetensors, tokenizer) and write it as a cloze checkpoint.
 
     The result is a Hugging Face folder again, with the recipe of its kind in cloze/recipe.yaml. Nothing is downloaded.
-    A file of word vectors (.vec, .txt, .bin, also packed) becomes a checkpoint of the network word_vectors.
+    A file of word vectors (.vec, .txt, .bin, also packed) becomes a checkpoint of the network word_vectors. A classifier of
+    fastText (.bin, .ftz) becomes a fine-tuned folder.
     Released weights of ELMo (options.json, weights.hdf5), CoVe (wmtlstm.pth with --words GLOVE), Skip-thought (uni_skip.npz with
     its tables) and fastai's AWD-LSTM (lstm_fwd.pth with itos.pkl) are read from their folder or file.
     --words extends the vocabulary of a run with the words of a larger table of vectors, each mapped linearly from its vector:
@@ -49,8 +51,11 @@ def command(
         given = None if words is None else open_vectors(words, repeated=repeated)
         imported, words = import_released(source, split=split, words=given), None
     elif source.is_file():
-        from cloze.interop.vectors.importing import import_vectors
+        from cloze.interop.vectors.importing import import_vectors, supervised
 
+        if (classifier := supervised(source)) is not None:
+            _write_classifier(classifier, source, out, name)
+            return
         imported = import_vectors(source, repeated=repeated)
     else:
         from cloze.assembly.user_files import naming_files
@@ -76,6 +81,38 @@ def command(
         typer.echo(f"  {remark}")
     typer.echo(f"written to {out}")
     suggest("cloze", "show", out)
+
+
+def _write_classifier(model: FastText, source: Path, out: Path, name: str | None) -> None:
+    """Write a classifier of fastText as a fine-tuned folder, whole or not at all."""
+    import json
+
+    from cloze.assembly.canonical import to_yaml
+    from cloze.assembly.load import read_tree, recipe_from_data
+    from cloze.cli.hints import suggest
+    from cloze.interop import Card, export_folder
+    from cloze.interop.vectors.classifier import import_classifier, recipe_of_classifier
+    from cloze.whole import whole_folder
+
+    imported, task = import_classifier(model, str(source))
+    several = "_multi_label" if task["task"] == "multi_label" else ""
+    base = read_tree(f"fasttext-supervised{several}").plain()
+    named = name or source.stem
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with whole_folder(out) as stage:
+        recipe = recipe_from_data(recipe_of_classifier(imported, base, named), origin=str(source))
+        export_folder(
+            stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, labels=imported.labels,
+            card=Card(named, paper=recipe.paper, notes="Imported from a model of fastText.", step=0, folder=out.name),
+        )
+        (stage / "cloze" / "recipe.yaml").write_text(to_yaml(recipe.canonical()), encoding="utf-8")
+        (stage / "cloze" / "task.json").write_text(json.dumps(task, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    rows = imported.model.tables["ngrams"].arrays["kept"].shape[0]
+    typer.echo(f"bag_of_ngrams: {len(model.words):,} words, {rows:,} rows of n-grams, {len(model.labels):,} labels")
+    for remark in imported.remarks:
+        typer.echo(f"  {remark}")
+    typer.echo(f"written to {out}")
+    suggest("cloze", "predict", out, "TEXT")
 
 
 def _copied(source: Path) -> list[str]:

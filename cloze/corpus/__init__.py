@@ -9,6 +9,7 @@ Its contract is tested in tests/corpus/.
 from cloze.corpus.cooccurrences import BoundCooccurrences, Cooccurrences
 from cloze.corpus.entities import BoundEntities, Entities
 from cloze.corpus.fact_table import BoundFacts, Facts
+from cloze.corpus.hashed_ngrams import HashedNGrams
 from cloze.corpus.lexicon import BoundLexicon, Lexicon
 from cloze.corpus.lines import BoundLines, Lines
 from cloze.corpus.linking import LinkerAnnotator
@@ -36,7 +37,7 @@ __all__ = [
     "BoundCooccurrences", "BoundEntities", "BoundEntityTexts", "BoundFacts", "BoundLexicon", "BoundLines", "BoundPairs",
     "BoundPassages", "BoundRecords", "BoundSenses", "BoundStreams", "BoundSurfaces", "BoundTermDocuments", "BoundTextVectors",
     "BoundTripleTexts", "BoundTriples", "BoundVectors", "BoundWordPairs", "Cooccurrences", "Entities", "EntityTexts",
-    "Facts", "Lexicon", "Lines", "LinkerAnnotator", "LookUp", "Pairs", "Passages", "Plan", "PretrainedVectors", "RecordStore",
-    "Records", "Sentences", "ShardedStore", "Source", "Store", "Streams", "SupersenseTable", "Surfaces", "TermDocuments",
-    "TextVectors", "TripleStore", "TripleTexts", "Triples", "WordPairs",
+    "Facts", "HashedNGrams", "Lexicon", "Lines", "LinkerAnnotator", "LookUp", "Pairs", "Passages", "Plan",
+    "PretrainedVectors", "RecordStore", "Records", "Sentences", "ShardedStore", "Source", "Store", "Streams",
+    "SupersenseTable", "Surfaces", "TermDocuments", "TextVectors", "TripleStore", "TripleTexts", "Triples", "WordPairs",
 ]

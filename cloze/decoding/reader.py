@@ -248,7 +248,7 @@ class Reader:
     def _spelled(self, framed: list[Framed], parts: Sequence[Sequence[str]]) -> list[Framed]:
         if "characters" not in self.network.takes:
             return framed
-        per_word = next(part.per_word for part in self.network.modules() if isinstance(part, Characters))
+        per_word = self.network.per_word or next(part.per_word for part in self.network.modules() if isinstance(part, Characters))
         return spelled(framed, parts, self.tokenizer, per_word)
 
     def ids(self, texts: Sequence[str]) -> list[Ids]:

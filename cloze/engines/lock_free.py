@@ -8,9 +8,6 @@ bit; with more threads the order of updates varies. Tokens are counted before su
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,26 +15,23 @@ import torch
 from numpy.typing import NDArray
 
 from cloze import rng
-from cloze.batching import Cursor, Feed
+from cloze.batching import Feed
 from cloze.corpus.lines import BoundLines, LinePlan
 from cloze.engines.conditions import is_for, require_numba, single
 from cloze.engines.tables import Table
-from cloze.errors import CorpusError
+from cloze.engines.threads import NO_KEYS, Arrays, Threads
 from cloze.exercises.subsample import Subsample
 from cloze.exercises.windows import Windows
 from cloze.networks.word_vectors import WordVectors
-from cloze.objectives import Loss
 from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.negative_sampling import NegativeSampling
 from cloze.registry import register
-from cloze.training.engine import Steps, Unit, on_cpu
+from cloze.training.engine import Steps, on_cpu
 from cloze.training.run import Run
 from cloze.training.static_optimizers import Sgd
 
 if TYPE_CHECKING:
     from cloze.engines.kernels.parts import Job
-
-_WORDS_PER_JOB = 20_000  # about 15 ms: long compared with handing out a job, short compared with the decay of the rate
 
 
 class _Shape(NamedTuple):
@@ -114,22 +108,19 @@ def shape_of(run: Run) -> _Shape | str:
     return _Shape(entry, feed, keep, windows, network, objective)
 
 
-class LockFreeTrainer:
+class LockFreeTrainer(Threads):
     """Word vectors at work: all threads take jobs of several steps until something is due."""
-
-    unit = Unit()
 
     def __init__(self, steps: Steps, *, threads: int) -> None:
         from cloze.engines.kernels import parts
 
         shape = shape_of(steps.run)
         assert not isinstance(shape, str)
-        self.steps, self.shape, self.threads = steps, shape, threads
-        data: Any = steps.run.data
-        self.batch: int = data.batch
+        super().__init__(steps, shape.entry, shape.feed, threads=threads)
+        self.shape = shape
+        source: Any = shape.feed.source
+        self.source: BoundLines = source
         self.shared = _is_shared(shape)
-        micro = data.next(shape.entry, Cursor())[0][0]  # the windows of the first rows stand for all
-        self.flops_per_word = steps.run.step.flops(shape.entry, micro.batch) / max(micro.tokens, 1)
         self.windows, self.targets, self.subwords = _described(shape)
         # A word that fills its own window is moved by the whole gradient many times; without a bound its vector diverges.
         bounded = self.windows.full and self.windows.predicts == parts.PREDICT_FROM_MEAN
@@ -137,54 +128,24 @@ class LockFreeTrainer:
         self.inputs = Table(shape.network.embeddings.weight)
         self.outputs = Table(shape.objective.head.weight)
         self.works = [parts.Work.of(self.windows, self.targets, self.inputs.padded, self.subwords) for _ in range(threads)]
-        self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        self.lock = threading.Lock()
-        source: Any = shape.feed.source
-        self.source: BoundLines = source
-        self.tokens = np.asarray(source.store.tokens)
-        _check(self.tokens, source.store.vocab_size, source.store.path)
-        tokens_per_row = max(source.tokens / max(shape.feed.rows(0), 1), 1.0)
-        self.steps_per_job = max(int(_WORDS_PER_JOB / (tokens_per_row * self.batch)), 1)
-        self.over = False
-        self._compile()
+        self.compile(NO_KEYS)
 
-    def _compile(self) -> None:
-        """Run the kernel on nothing, so that it is compiled or loaded before any time is measured."""
-        none = np.zeros(0, np.int64)
+    def take(self) -> None:
+        """Let the kernels have the vectors and the output."""
         self.inputs.take()
         self.outputs.take()
-        job = self._job_of(none, none, none.astype(np.float32), none.astype(np.uint64))
-        self._train(job, 0, np.zeros(4))
-
-    def train(self) -> None:
-        """Steps by all threads, until something is due, a signal comes or the budget is spent."""
-        totals = np.zeros((self.threads, 4))
-        self.inputs.take()
-        self.outputs.take()
-        self.over = False
-        if self.pool is None:
-            self._work(0, totals[0])
-        else:
-            running = [self.pool.submit(self._work, number, totals[number]) for number in range(self.threads)]
-            for future in running:
-                future.result()  # raises the exception of a thread; the others have stopped at their next step
-        words, _, loss, targets = totals.sum(axis=0).tolist()
-        total = torch.tensor(loss, dtype=torch.float64)
-        self.steps.report(Loss(total, {}), targets=targets, tokens=words, flops=words * self.flops_per_word)
 
     def settle(self) -> None:
         """Give the parameters back their own shape."""
         self.inputs.give_back()
         self.outputs.give_back()
 
-    def _work(self, number: int, totals: NDArray[np.float64]) -> None:
-        """Job after job until there is none left."""
-        try:
-            while (job := self._next()) is not None:
-                self._train(job, number, totals)
-        except BaseException:
-            self.over = True
-            raise
+    def train_rows(self, rows: Arrays, rates: NDArray[np.float32], number: int, totals: NDArray[np.float64]) -> None:
+        """Train on lines: first token, length and random key of each."""
+        from cloze.engines.kernels.parts import Job
+
+        starts, lengths, keys = rows
+        self._train(Job(self.tokens, starts, lengths, rates, keys), number, totals)
 
     def _train(self, job: Job, number: int, totals: NDArray[np.float64]) -> None:
         from cloze.engines.kernels import exact, shared
@@ -197,61 +158,20 @@ class LockFreeTrainer:
                 job, self.windows, self.targets, self.subwords, inputs, outputs, work, self.curve, totals
             )
 
-    def _next(self) -> Job | None:
-        """The next steps, some 20,000 words, as a job, counted as done. None if the threads should stop."""
-        with self.lock:
-            if self.over:
-                return None
-            feed, batch, cursor = self.shape.feed, self.batch, self.steps.cursor
-            many = min(self.steps_per_job, max((feed.rows(cursor.epoch) - cursor.item) // batch, 1))
-            runs, after = feed.advance(cursor, many * batch)
-            starts, lengths, keys = self._lines(runs)
-            rates: list[float] = []
-            while len(rates) < many and not self.over and self.steps.ready():
-                rates.append(self.steps.rate())
-                done = len(rates)
-                here = after if done == many else Cursor(cursor.epoch, cursor.item + done * batch)
-                words = float(lengths[(done - 1) * batch : done * batch].sum())
-                if self.steps.count(here, tokens=words, examples=batch, flops=words * self.flops_per_word):
-                    self.over = True
-            if not rates:
-                return None
-            lines = len(rates) * batch
-            return self._job_of(starts[:lines], lengths[:lines], np.repeat(np.array(rates, np.float32), batch), keys[:lines])
-
-    def _lines(self, runs: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64]]:
-        """First token, length and random key of each row in `runs`, pairs of an epoch and row numbers."""
-        seed, entry = self.steps.run.seed, self.shape.entry
+    def gather(self, runs: Any) -> Arrays:
+        """First token, length and random key of each row in `runs`."""
+        seed, entry = self.steps.run.seed, self.entry
         found = []
         for epoch, rows in runs:
             plan = self.plan(epoch)
             chosen = plan.order[rows]
             keys = rng.row_keys(seed, "lock_free", entry, epoch, items=chosen)
             found.append((plan.start[chosen], plan.length[chosen].astype(np.int64), keys))
-        starts, lengths, keys = (np.concatenate(part) for part in zip(*found, strict=True))
-        return starts, lengths, keys
+        return tuple(np.concatenate(part) for part in zip(*found, strict=True))
 
     def plan(self, epoch: int) -> LinePlan:
         """The rows of an epoch."""
         return self.source.plan(epoch, self.shape.feed.exercise.room)
-
-    def _job_of(
-        self, starts: NDArray[np.int64], lengths: NDArray[np.int64], rates: NDArray[np.float32], keys: NDArray[np.uint64]
-    ) -> Job:
-        from cloze.engines.kernels.parts import Job
-
-        return Job(self.tokens, starts, lengths, rates, keys)
-
-
-def _check(tokens: NDArray[Any], vocab_size: int, path: Path) -> None:
-    """Refuse ids outside the vocabulary: compiled code uses them as addresses without bounds checks."""
-    for low in range(0, len(tokens), 1 << 24):
-        largest = int(tokens[low : low + (1 << 24)].max())
-        if largest >= vocab_size:
-            raise CorpusError(
-                f"{path / 'tokens.bin'}: holds the id {largest:,}, but the vocabulary has {vocab_size:,} words. The file is "
-                "damaged.\n  Build the store again."
-            )
 
 
 def _is_shared(shape: _Shape) -> bool:

@@ -42,3 +42,31 @@ class Table:
             self.rows = self.rows[:0]
             self.parameter.data = self.parameter.data.contiguous()
             self.taken = False
+
+
+class TurnedTable:
+    """A parameter (C, width) that a kernel reads turned, (width, C), with C padded to whole registers.
+
+    `take` copies it into `rows`, and `give_back` copies it back; between them the parameter is not up to date.
+    """
+
+    def __init__(self, parameter: Tensor) -> None:
+        from cloze.kernel import SIMD_WIDTH
+
+        self.parameter, self.taken = parameter, False
+        self.padded = -(-parameter.shape[0] // SIMD_WIDTH) * SIMD_WIDTH
+        self.rows: NDArray[np.float32] = np.zeros((parameter.shape[1], 0), np.float32)
+
+    def take(self) -> None:
+        """Copy the parameter into `rows`; the columns of the padding are 0 and stay so."""
+        if not self.taken:
+            from cloze.engines.kernels.parts import aligned
+
+            self.rows, self.taken = aligned(self.parameter.shape[1], self.padded), True
+            self.rows[:, : self.parameter.shape[0]] = self.parameter.data.numpy().T
+
+    def give_back(self) -> None:
+        """Copy `rows` back into the parameter."""
+        if self.taken:
+            self.parameter.data.copy_(torch.from_numpy(self.rows[:, : self.parameter.shape[0]].T))
+            self.taken = False

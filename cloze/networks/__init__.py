@@ -7,6 +7,7 @@ Contract: tests/networks/ (leaks, padding, packing, gradients, state-dict round 
 
 from __future__ import annotations
 
+from cloze.networks.bag_of_ngrams import BagOfNGrams
 from cloze.networks.bilstm import BiLSTM
 from cloze.networks.blocks.recurrent_state import StateCache
 from cloze.networks.blocks.stack import Cache
@@ -35,7 +36,7 @@ from cloze.networks.word_vectors import WordVectors
 from cloze.networks.zen import Zen
 
 __all__ = [
-    "BiLSTM", "Cache", "Clock", "CoAttentionTransformer", "CrossModal", "EncoderDecoder",
+    "BagOfNGrams", "BiLSTM", "Cache", "Clock", "CoAttentionTransformer", "CrossModal", "EncoderDecoder",
     "GRU", "GraphVectors", "JointModal", "KnowledgeFusion", "LSTM", "LSTMEncoderDecoder",
     "LinkedTransformer", "MobileTransformer", "Network", "PairAttention", "SequenceCache", "Spoken", "StateCache", "StateKind",
     "States", "Transformer", "TransformerXL", "TwoSidedLSTM", "TwoStream", "Visual", "Window", "WordVectors", "Zen",

@@ -82,6 +82,7 @@ class Network(nn.Module, ABC):
     `fresh` are the modules that such a checkpoint may lack, each as a whole. `looks_up` are the paths of the arguments
     that name look-up tables which it reads whenever it is used, so that a checkpoint holds them. `unread` are linear maps that
     published checkpoints have and nothing reads, by their names.
+    `per_word`: it takes words without an id as so many `characters`; None: what its layer of characters takes, if it has one.
     `unlimited`: it also reads rows of more than `max_length` tokens. `of_words`: it is a table of single words and reads no
     texts. `writes` is the state of a decoder that writes another text than the one that is read; None: it has no decoder.
     `item_sets` are the sets of items that it reads with a text, such as regions of a picture, and the width of their features.
@@ -106,6 +107,7 @@ class Network(nn.Module, ABC):
     summarises_decoder: ClassVar[bool] = False
     carries: bool = False
     max_length: int | None = None
+    per_word: int | None = None
     unlimited: bool = False
     widths: Mapping[str, int] = MappingProxyType({})
     inputs: Mapping[str, int] = MappingProxyType({})

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from cloze.bounds import Count, NonNegative, Width
 from cloze.errors import RecipeError
+from cloze.hashed import count_roles, ngram_rows, rows_of_words
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations
 from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds
-from cloze.networks.subwords import count_roles, hashes_of_words, ngram_rows, rows_of_words, run_rows
 from cloze.registry import Given, register
 
 
@@ -31,8 +31,8 @@ class WordVectors(Network):
 
     **Subwords** (Bojanowski et al., 2017, §3.2; fastText's code): the vector of a word is the mean of its own row and those of
     its character n-grams of `subwords: [3, 6]` letters, hashed into `buckets` rows; of an unseen word of its n-grams alone.
-    `word_ngrams` above 1 adds hashed runs of that many words to the `summary` (Joulin et al., 2017, §2.2).
-    Differs: `summary` counts a word once, whatever the number of its n-grams; fastText's classifier counts rows.
+    `summary` counts a word once, whatever the number of its n-grams. fastText's classifier, which counts rows and has runs of
+    words, is `bag_of_ngrams`.
 
     **Gradient.** Of a mean of n rows each row is due 1/n of the gradient: `divided`. `full` gives each the whole, as word2vec,
     gensim and fastText do for CBOW's contexts and for n-grams (`model.cc`; their classifier divides, and so does `summary`).
@@ -62,7 +62,6 @@ class WordVectors(Network):
         width: Width,
         subwords: tuple[int, int] | None = None,
         buckets: Count = 2_000_000,
-        word_ngrams: Count = 1,
         both_sides: bool = False,
         biases: bool = False,
         gradient: Literal["full", "divided"] = "divided",
@@ -70,10 +69,10 @@ class WordVectors(Network):
         vocab_size: Given[int], spellings: Given[Sequence[str] | None] = None, clock: Given[Clock | None] = None,
     ) -> None:
         super().__init__()
-        _check(subwords, buckets, word_ngrams, both_sides, biases)
+        _check(subwords, buckets, both_sides, biases)
         self.width, self.vocab_size, self.clock = width, vocab_size, Clock() if clock is None else clock
-        self.subwords, self.word_ngrams, self.both_sides = subwords, word_ngrams, both_sides
-        self.buckets = buckets if subwords is not None or word_ngrams > 1 else 0
+        self.subwords, self.both_sides = subwords, both_sides
+        self.buckets = buckets if subwords is not None else 0
         self.gradient, self.spread = gradient, spread
         self.spellings = None if spellings is None else tuple(spellings)
         self.roles = 0 if spellings is None else count_roles(spellings)
@@ -90,13 +89,11 @@ class WordVectors(Network):
 
     def _keep_rows(self) -> None:
         """What the spellings say of rows, as buffers that move with the module and are not saved."""
-        starts, rows, hashes = None, None, None
+        starts, rows = None, None
         if self.spellings is not None and self.subwords is not None:
             known = rows_of_words(self.spellings, self.subwords, self.buckets)
             starts, rows = (torch.from_numpy(array) for array in known)
-        if self.spellings is not None and self.word_ngrams > 1:
-            hashes = torch.from_numpy(hashes_of_words(self.spellings))
-        for name, buffer in (("starts", starts), ("rows", rows), ("hashes", hashes)):
+        for name, buffer in (("starts", starts), ("rows", rows)):
             self.register_buffer(name, buffer, persistent=False)
 
     @property
@@ -213,7 +210,7 @@ class WordVectors(Network):
         return (total[example] - shown) / others[:, None]
 
     def _summary(self, hidden: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
-        """The mean over the words and runs of words of each example, (E, D), examples row by row."""
+        """The mean over the words of each example, (E, D), examples row by row."""
         example, words = self._examples(tokens, block)
         inside = torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0
         several = 1 if block is None else max(int(block.max()), 1) if block.numel() else 1
@@ -221,10 +218,6 @@ class WordVectors(Network):
         exists[torch.arange(len(tokens), device=tokens.device) * several] = True  # a row has an example, be it empty
         exists[example[inside.flatten()]] = True
         total, number, _ = _by_example(hidden, example, words, len(exists))
-        if self.word_ngrams > 1:
-            rows, owner = self._runs(tokens.flatten(), example, inside.flatten())
-            total = total.index_add(0, owner, F.embedding(rows, self.embeddings.weight))
-            number = number.index_add(0, owner, torch.ones_like(owner, dtype=hidden.dtype))
         return (total / number.clamp(min=1)[:, None])[exists]
 
     def _examples(self, tokens: Tensor, block: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -235,18 +228,6 @@ class WordVectors(Network):
             return row.flatten(), words.flatten()
         several = max(int(block.max()), 1) if block.numel() else 1
         return (row * several + (block - 1).clamp(min=0)).flatten(), (words & (block > 0)).flatten()
-
-    def _runs(self, tokens: Tensor, example: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows of all runs of words, and the example of each."""
-        hashes = self._buffer("hashes")[tokens].cpu().numpy()
-        numbers, kept = example.cpu().numpy(), inside.cpu().numpy()
-        rows, owners = [], []
-        for number in dict.fromkeys(numbers[kept].tolist()):
-            found = run_rows(hashes[kept & (numbers == number)], self.word_ngrams, self.buckets, self.vocab_size)
-            rows.append(torch.from_numpy(found))
-            owners.append(torch.full((len(found),), number))
-        none = torch.zeros(0, dtype=torch.long)
-        return torch.cat([none, *rows]).to(tokens.device), torch.cat([none, *owners]).to(tokens.device)
 
     def _association(self, cell: Tensor | None) -> Tensor:
         if cell is None or self.contexts is None:
@@ -288,14 +269,12 @@ class _Scaled(torch.autograd.Function):
 
 
 def _check(
-    subwords: tuple[int, int] | None, buckets: int, word_ngrams: int, both_sides: bool, biases: bool
+    subwords: tuple[int, int] | None, buckets: int, both_sides: bool, biases: bool
 ) -> None:
     if subwords is not None and not 1 <= subwords[0] <= subwords[1]:
         raise RecipeError(f"word_vectors: subwords {list(subwords)}; expected the shortest and the longest, such as [3, 6].")
-    if (subwords is not None or word_ngrams > 1) and buckets < 1:
+    if subwords is not None and buckets < 1:
         raise RecipeError(f"word_vectors: buckets {buckets}; hashed n-grams need at least one row, fastText has 2000000.")
-    if word_ngrams < 1:
-        raise RecipeError(f"word_vectors: word_ngrams {word_ngrams}; expected 1 (words alone) or more.")
     if both_sides and subwords is not None:
         raise RecipeError("word_vectors: `both_sides` is for cells of words, which have no subwords. Leave out one of the two.")
     if biases and not both_sides:

@@ -33,6 +33,7 @@ from cloze.objectives.factorisation import Factorisation
 from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.joined_prediction import JoinedPrediction, joined_prediction
 from cloze.objectives.label_prediction import label_prediction
+from cloze.objectives.linear_classification import LinearClassification
 from cloze.objectives.linking import LinkChoice, Linking
 from cloze.objectives.margin import Margin
 from cloze.objectives.match import MatchAttention, MatchHidden, MatchScores
@@ -64,7 +65,7 @@ __all__ = [
     "ActivationPenalty", "AnswerExtraction", "Arcs", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast",
     "ContrastItems", "ContrastPairs", "CooccurrenceRegression", "CrfLabelling", "Embedding", "EntityPrediction",
     "Factorisation", "HierarchicalSoftmax", "JoinedPrediction", "LanguageModel", "LayerClassification", "LayerLabelling",
-    "LinkChoice", "Linking", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchParameters", "MatchScores",
+    "LinearClassification", "LinkChoice", "Linking", "Loss", "Margin", "MatchAttention", "MatchHidden", "MatchParameters", "MatchScores",
     "MixedClassification", "NegativeSampling", "Objective", "Outside", "PooledClassification", "Pull", "Regress",
     "RelationClassification", "Sample", "SensePrediction", "SequenceLabelling", "Several", "SoftClassification",
     "SpanBoundary", "SpanExtraction", "StochasticAnswer", "TextChoice", "TextClassification", "TextPrediction",

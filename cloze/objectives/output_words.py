@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cloze.batch import Batch
-from cloze.networks.subwords import count_roles
+from cloze.hashed import count_roles
 from cloze.objectives.objective import Loss, TargetsAtPositions
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from cloze.corpus.readers.class_folders import read_class_folders
 from cloze.corpus.readers.columnar import is_columnar
@@ -18,15 +19,17 @@ from cloze.errors import TaskError
 from cloze.registry import register
 from cloze.tasks.classifier import Classifier, load
 from cloze.tasks.labels import Examples, label_ids
-from cloze.tasks.metrics import METRICS, measure
+from cloze.tasks.metrics import METRICS, at_most, ks_of, measure
 from cloze.tasks.texts import TextTask
 
 
 @dataclass(frozen=True)
 class Classification(TextTask):
-    """A task whose answers are labels; `name` says whether it is about one text or two."""
+    """A task whose answers are labels; `name` says whether it is about one text or two, and `at`
+    for which numbers of most probable labels precision and recall are measured, too."""
 
     name: str = "sentence_classification"
+    at: tuple[int, ...] = ()
     does: ClassVar[str] = "chooses a label"
 
     @property
@@ -57,7 +60,12 @@ class Classification(TextTask):
     def constant(self, always: str, examples: Examples, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one label."""
         truth = label_ids(examples, labels)
-        return measure(truth, np.full_like(truth, list(labels).index(always)), len(labels))
+        place = list(labels).index(always)
+        return {**measure(truth, np.full_like(truth, place), len(labels)), **self.constant_at(truth, place)}
+
+    def constant_at(self, truth: NDArray[np.int64], always: int) -> dict[str, float]:
+        """What one label is right, by precision and recall of one answer."""
+        return at_most((truth != always).astype(np.int64), [k for k in self.at if k == 1], 2)
 
     def description(self) -> dict[str, Any]:
         """The columns."""
@@ -65,12 +73,14 @@ class Classification(TextTask):
 
 
 @register("task", "sentence_classification")
-def sentence_classification(text: str = "text", label: str = "label") -> Classification:
-    """The class of a text: sentiment, topic, acceptability. The arguments are names of columns."""
-    return Classification(text, None, label)
+def sentence_classification(text: str = "text", label: str = "label", at: Sequence[int] = ()) -> Classification:
+    """The class of a text: sentiment, topic, acceptability. The arguments are names of columns; `at`: see `Classification`."""
+    return Classification(text, None, label, at=ks_of(at))
 
 
 @register("task", "pair_classification")
-def pair_classification(text: str = "text", text_b: str = "text_b", label: str = "label") -> Classification:
-    """The relation of two texts: entailment, paraphrase. The arguments are names of columns."""
-    return Classification(text, text_b, label, name="pair_classification")
+def pair_classification(
+    text: str = "text", text_b: str = "text_b", label: str = "label", at: Sequence[int] = ()
+) -> Classification:
+    """The relation of two texts: entailment, paraphrase. The arguments are names of columns; `at`: see `Classification`."""
+    return Classification(text, text_b, label, name="pair_classification", at=ks_of(at))

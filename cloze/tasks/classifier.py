@@ -14,7 +14,7 @@ from torch import nn
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.tasks.labels import Examples, label_ids
-from cloze.tasks.metrics import measure
+from cloze.tasks.metrics import at_most, measure, ranks_of
 from cloze.tasks.task import Evaluation, FramedRow, Report, cut_remark
 from cloze.tasks.texts import SummaryLearner, TableTask, head_named
 
@@ -81,15 +81,17 @@ class Classifier(SummaryLearner):
     def judge(
         self, rows: Sequence[Labelled], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> NDArray[np.int64]:
-        """The right label and the most probable one of every row: (N, 2)."""
+        """The right label and the most probable one of every row, (N, 2); with `at` a third column, the rank of the right one."""
         truth = np.array([row.label for row in rows], np.int64)
-        guess = self.probabilities([row.framed for row in rows], size=size, report=report).argmax(1)
-        return np.stack([truth, guess], axis=1)
+        found = self.probabilities([row.framed for row in rows], size=size, report=report)
+        ranks = [ranks_of(found, truth)] if self.task.at else []
+        return np.stack([truth, found.argmax(1), *ranks], axis=1)
 
     def metrics(self, judged: Any) -> dict[str, float]:
-        """Every metric of pairs of labels (N, 2)."""
-        truth, guess = np.asarray(judged).T
-        return measure(truth, guess, len(self.names))
+        """Every metric of the items of `judge`."""
+        truth, guess, *ranks = np.asarray(judged).T
+        names = len(self.names)
+        return {**measure(truth, guess, names), **(at_most(ranks[0], self.task.at, names) if ranks else {})}
 
     def evaluate(
         self, examples: Examples, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
@@ -99,8 +101,9 @@ class Classifier(SummaryLearner):
         judged = self.judge(rows, size=size, report=report)
         baseline = None
         if always is not None:
-            constant = np.full_like(judged[:, 0], self.names.index(always))
-            baseline = {"always": always, **measure(judged[:, 0], constant, len(self.names))}
+            truth, place = judged[:, 0], self.names.index(always)
+            alone = measure(truth, np.full_like(truth, place), len(self.names))
+            baseline = {"always": always, **alone, **self.task.constant_at(truth, place)}
         remark = cut_remark([row.framed.cut for row in rows], self.length)
         return Evaluation(len(rows), self.metrics(judged), baseline, () if remark is None else (remark,), judged=judged)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -30,6 +32,23 @@ def set_metrics(truth: ArrayLike, probabilities: ArrayLike, threshold: float) ->
         "exact_match": float((given == guess).all(1).mean()),
         "mean_average_precision": float(np.mean(ranked)) if ranked else 0.0,
     }
+
+
+def sets_at_most(truth: ArrayLike, probabilities: ArrayLike, at: Sequence[int]) -> dict[str, float]:
+    """Precision and recall of the k most probable classes of all texts with labels together, for each k in `at`.
+
+    As fastText's `test` (`fasttext.cc`, `meter.cc`), which leaves out texts without labels.
+    """
+    given, found = np.asarray(truth) > 0.5, np.asarray(probabilities, np.float64)
+    kept = given.any(1)
+    order = np.argsort(-found[kept], axis=1, kind="stable")
+    hits = np.take_along_axis(given[kept], order, 1)
+    made = {}
+    for k in at:
+        right = float(hits[:, :k].sum())
+        made[f"precision_at_{k}"] = right / max(len(hits) * min(k, given.shape[1]), 1)
+        made[f"recall_at_{k}"] = right / max(int(given.sum()), 1)
+    return made
 
 
 def average_precision(truth: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:

@@ -52,6 +52,33 @@ def measure(truth: Labels, guess: Labels, classes: int) -> dict[str, float]:
     return {name: function(counts) for name, function in METRICS.items()}
 
 
+def at_most(rank: NDArray[np.int64], at: Sequence[int], classes: int) -> dict[str, float]:
+    """Precision and recall of the k most probable classes, for each k in `at`, from the rank (N,) of the right one, 0 the first.
+
+    As fastText's `test` (`meter.cc`): right answers by all answers that are given, and by all that are right.
+    """
+    made = {}
+    for k in at:
+        right = float((rank < k).mean())
+        made |= {f"precision_at_{k}": right / min(k, classes), f"recall_at_{k}": right}
+    return made
+
+
+def ranks_of(probabilities: NDArray[np.floating], truth: Labels) -> Labels:
+    """How many classes are more probable than the true one, (N,); of equal ones those with a smaller number are."""
+    own = np.take_along_axis(probabilities, truth[:, None], 1)
+    earlier = np.arange(probabilities.shape[1]) < truth[:, None]
+    return np.asarray(((probabilities > own) | ((probabilities == own) & earlier)).sum(1), np.int64)
+
+
+def ks_of(at: Sequence[int]) -> tuple[int, ...]:
+    """The numbers of most probable classes to measure; a `TaskError` for one below 1."""
+    for k in at:
+        if k < 1:
+            raise TaskError(f"--at {','.join(map(str, at))}: expected whole numbers from 1 on, such as 1,5.")
+    return tuple(dict.fromkeys(at))
+
+
 def spread(results: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """Mean and standard deviation (of a sample, n - 1) of each metric over several runs."""
     summary = {}

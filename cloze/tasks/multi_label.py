@@ -15,18 +15,20 @@ from cloze.corpus.records.several import classes_of
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError, nearest
 from cloze.registry import register
-from cloze.tasks.label_sets import SET_METRICS, set_metrics
+from cloze.tasks.label_sets import SET_METRICS, set_metrics, sets_at_most
+from cloze.tasks.metrics import ks_of
 from cloze.tasks.task import Evaluation, Report, cut_remark
 from cloze.tasks.texts import Answered, AnsweredTexts, CellTask, SummaryLearner, each_text, head_named
 
 
 @dataclass(frozen=True)
 class MultiLabel(CellTask):
-    """A task whose answers are sets of classes; `separator` separates them in a cell, and `threshold` is the probability
-    from which on a class is predicted."""
+    """A task whose answers are sets of classes; `separator` separates them in a cell, `threshold` is the probability from
+    which on a class is predicted, and `at` are the numbers of most probable classes whose precision and recall are measured."""
 
     separator: str = ","
     threshold: float = 0.5
+    at: tuple[int, ...] = ()
 
     name: str = "multi_label"
     metrics: ClassVar[Mapping[str, bool]] = SET_METRICS
@@ -115,7 +117,8 @@ class MultiLabeller(SummaryLearner):
     def metrics(self, judged: Any) -> dict[str, float]:
         """Every metric of given sets and probabilities (N, 2, C)."""
         both = np.asarray(judged, np.float64).reshape(-1, 2, len(self.names))
-        return set_metrics(both[:, 0], both[:, 1], self.task.threshold)
+        found = sets_at_most(both[:, 0], both[:, 1], self.task.at) if self.task.at else {}
+        return {**set_metrics(both[:, 0], both[:, 1], self.task.threshold), **found}
 
     def evaluate(
         self, examples: AnsweredTexts[list[str]], always: str | None = None, *, size: int = 64,
@@ -146,6 +149,7 @@ class MultiLabeller(SummaryLearner):
 @register("task", "multi_label")
 def multi_label(
     text: str = "text", text_b: str | None = None, label: str = "label", separator: str = ",", threshold: float = 0.5,
+    at: Sequence[int] = (),
 ) -> MultiLabel:
     """The classes of a text, or with `text_b` of two, of which it may have any number. The first three are names of columns."""
-    return MultiLabel(text, text_b, label, separator=separator, threshold=threshold)
+    return MultiLabel(text, text_b, label, separator=separator, threshold=threshold, at=ks_of(at))

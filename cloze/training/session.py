@@ -37,6 +37,12 @@ from cloze.training.selection import Standing
 _LOG_SHARE, _CHECKPOINT_SHARE = 1 / 500, 1 / 10
 
 
+def _whole(epochs: float) -> float:
+    """A sum of small shares; five epochs are not 4.9999999999."""
+    nearest = float(round(epochs))
+    return nearest if abs(epochs - nearest) < 1e-9 else epochs
+
+
 @dataclass(frozen=True)
 class Piece:
     """A micro-batch of an entry and the position of its rows in the step."""
@@ -249,7 +255,7 @@ class Session:
         for entry, after in cursors.items():
             old = self.progress.cursors[entry]
             read = after.epoch - old.epoch + (after.item - old.item) / max(self.run.data.items(entry), 1)
-            spent.epochs = round(spent.epochs + read * self._odds[entry] / total, 9)  # five epochs are not 4.99999999
+            spent.epochs = _whole(spent.epochs + read * self._odds[entry] / total)
             self.progress.cursors[entry] = after
         spent.steps += 1
         spent.tokens += int(tokens)

@@ -43,7 +43,7 @@ def test_words_of_a_small_text_have_a_vector_from_the_second_time_on_but_for_tho
         return {change.path: change.here for change in fit_vocabulary(load_recipe(name), bytes_)}
 
     assert least("word2vec-skipgram", 25_000_000) == {"texts.main.tokenizer.min_count": 2}
-    assert least("word2vec-skipgram", 100_000_000) == least("glove", 25_000_000) == least("fasttext-supervised", 25_000_000) == {}
+    assert least("word2vec-skipgram", 100_000_000) == least("glove", 25_000_000) == {}
 
 
 def test_factorisations_and_networks_are_no_word_vectors_by_passes() -> None:

@@ -350,12 +350,12 @@ def test_a_recipe_that_does_not_fit_says_why(value: str, reason: str, train: Any
 
 
 def test_an_id_beyond_the_vocabulary_is_refused_before_compiled_code_sees_it(tmp_path: Path) -> None:
-    from cloze.engines.lock_free import _check
+    from cloze.engines.threads import check_ids
     from cloze.errors import CorpusError
 
-    _check(np.array([0, 7], np.uint16), 8, tmp_path)
+    check_ids(np.array([0, 7], np.uint16), 8, tmp_path)
     with pytest.raises(CorpusError, match="tokens.bin: holds the id 8, but the vocabulary has 8 words"):
-        _check(np.array([0, 8, 1], np.uint16), 8, tmp_path)
+        check_ids(np.array([0, 8, 1], np.uint16), 8, tmp_path)
 
 
 @pytest.fixture

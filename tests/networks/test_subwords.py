@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cloze.networks.subwords import (
+from cloze.hashed import (
     count_roles,
     fasttext_hash,
     hashes_of_words,

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from cloze.errors import RecipeError
+from cloze.hashed import ngram_rows
 from cloze.networks import WordVectors
-from cloze.networks.subwords import ngram_rows, run_rows
 
 SPELLINGS = ["[PAD]", "[UNK]", "where", "here", "of", "time"]
 TOKENS = torch.tensor([[2, 3, 4, 5], [4, 4, 2, 0]])
@@ -73,7 +73,7 @@ def test_the_summary_is_the_mean_of_an_examples_words(block: list[list[int]]) ->
     assert empty.shape == (1, 3) and not empty.any()
 
 
-@pytest.mark.parametrize("grams", [{}, {"subwords": (3, 6), "word_ngrams": 2}])
+@pytest.mark.parametrize("grams", [{}, {"subwords": (3, 6)}])
 def test_rows_without_a_word_have_no_states_and_an_empty_summary(grams: dict[str, Any]) -> None:
     made = states(network(**grams), "hidden", "context", "summary", tokens=TOKENS[:, :0])
     assert made["hidden"].shape == made["context"].shape == (2, 0, 3) and not made["summary"].any()
@@ -133,17 +133,8 @@ def test_an_unseen_word_does_not_depend_on_words_that_share_no_n_gram_with_it() 
     assert before is not None and after is not None and torch.equal(before, after)
 
 
-def test_runs_of_words_join_the_summary() -> None:
-    made = network(word_ngrams=2)
-    summary = states(made, "summary", tokens=TOKENS, block=BLOCK)["summary"]
-    assert made.hashes is not None
-    runs = run_rows(made.hashes[TOKENS[1, :3]].numpy(), 2, 50, 6)
-    assert len(runs) == 2
-    torch.testing.assert_close(summary[1], made.embeddings.weight[[4, 4, 2, *runs.tolist()]].mean(0))
-
-
 def test_pairs_and_examples_do_not_depend_on_what_lies_next_to_them() -> None:
-    made = network(subwords=(3, 6), word_ngrams=2)
+    made = network(subwords=(3, 6))
     alone = states(made, "hidden", "context", "summary", tokens=TOKENS[1:, :3])
     together = states(made, "hidden", "context", "summary", block=BLOCK)
     torch.testing.assert_close(together["hidden"][1, :3], alone["hidden"][0])
@@ -165,7 +156,7 @@ def test_a_cell_scores_by_both_sides_and_biases() -> None:
 
 
 def test_a_checkpoint_holds_the_tables_and_nothing_that_spellings_say() -> None:
-    assert set(network(subwords=(3, 6), word_ngrams=2).state_dict()) == {"embeddings.weight"}
+    assert set(network(subwords=(3, 6)).state_dict()) == {"embeddings.weight"}
     assert set(network(both_sides=True, biases=True).state_dict()) == {
         "embeddings.weight", "contexts.weight", "bias", "context_bias",
     }
@@ -176,7 +167,6 @@ def test_a_checkpoint_holds_the_tables_and_nothing_that_spellings_say() -> None:
     [
         ({"subwords": (4, 3)}, "shortest and the longest"),
         ({"subwords": (3, 6), "buckets": 0}, "at least one row"),
-        ({"word_ngrams": 0}, "expected 1"),
         ({"subwords": (3, 6), "both_sides": True}, "no subwords"),
         ({"biases": True}, "both_sides: true"),
     ],

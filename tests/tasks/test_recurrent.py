@@ -173,11 +173,10 @@ def test_gradients_end_at_the_border_of_pieces() -> None:
     assert made[0].grad[0].abs().sum(1).gt(0).all()
 
 
-@pytest.mark.parametrize("hashed", [{}, {"subwords": (3, 4), "buckets": 50}, {"word_ngrams": 2, "buckets": 50}])
+@pytest.mark.parametrize("hashed", [{}, {"subwords": (3, 4), "buckets": 50}])
 def test_vectors_alone_are_classified_by_one_linear_map_on_their_mean(
     folder: Folder, tables: Path, tmp_path: Path, hashed: Any
 ) -> None:
-    """fastText's classifier."""
     pieces = load_checkpoint(folder("bert")).tokenizer
     arguments: dict[str, Any] = {"width": 16, **hashed}
     network = WordVectors(**arguments, vocab_size=pieces.size, spellings=pieces.spellings, clock=Clock())

@@ -52,6 +52,10 @@ class ClassAnswer(Answer):
         """`column/label` (B,)."""
         return {"column/label": stored["label"]}
 
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """How often each class occurs, for objectives that need it."""
+        return {"label_counts": np.bincount(stored["label"]).tolist()}
+
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The classes, how often each occurs, and the most frequent one."""
         return described_classes(stored["label"], classes)

@@ -51,10 +51,10 @@ class ClassesAnswer(CellAnswer):
         return {"numbers/label": hot(stored["label"], classes)}
 
     def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-        """The share of the records with each class, for objectives that need it, smoothed by half a record with and half a record
-        without it."""
+        """The share of the records with each class, smoothed by half a record with and half a record without it, and how many
+        have it, for objectives that need them."""
         counts, records = np.bincount(stored["label"]), len(stored["bounds"]) - 1
-        return {"shares": [float(share) for share in (counts + 0.5) / (records + 1)]}
+        return {"shares": [float(share) for share in (counts + 0.5) / (records + 1)], "label_counts": counts.tolist()}
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The classes, how often each occurs, and the most frequent combination as a JSON list."""

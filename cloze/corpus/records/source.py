@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -112,6 +112,14 @@ class Records(Source):
         text = {"tokens", "length", "word_start"}
         others = {f"{name}.{field}" for name in ("distractor", "next") for field in own | text}
         return frozenset({*own, *others, *(f"sibling.{field}" for field in text)})
+
+    def texts(self, paths: Sequence[str | Path]) -> Iterable[str] | None:
+        """All texts of the records, for a recipe that begins without a checkpoint; None for records with items, whose tokenizer
+        comes with their store."""
+        if self.items:
+            return None
+        require_paths(paths)
+        return (text for path in paths for record in self.answer.read(path, self.columns) for text in record.texts)
 
     def knowing(self, paths: Sequence[str | Path], tokenizer: Tokenizer | None) -> Tokenizer:
         """The tokenizer for the text; with `new_words`, one that knows all words of these files."""

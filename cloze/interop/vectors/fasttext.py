@@ -1,9 +1,10 @@
-"""fastText's .bin file: its settings, its dictionary, and the matrices of words with n-grams and of answers.
+"""fastText's .bin and .ftz files: settings, dictionary, and the matrices of words with n-grams and of answers.
 
 Layout, all little-endian (facebookresearch/fastText: fasttext.cc `saveModel`, args.cc `save`, dictionary.cc `save`,
 densematrix.cc `save`): int32 793712314 and version 12; twelve int32 and a double of settings; int32 entries, words, labels;
 int64 tokens read and size of the pruning table (-1: none); per entry its bytes, a NUL, int64 count, int8 kind (0 word,
-1 label); a byte (is it quantised?), int64 rows and columns, float32 numbers; the same again for the answers.
+1 label); the pruning table, int32 bucket and row; a byte (is it quantised?), int64 rows and columns, float32 numbers, or a
+quantised matrix (`quantised.py`); the same again for the answers.
 
 Files of before 2017 begin with the settings and lack the size of the pruning table and the bytes on quantisation.
 """
@@ -14,12 +15,13 @@ import mmap
 import struct
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import CheckpointError
+from cloze.interop.vectors.quantised import read_quantised, write_quantised
 from cloze.interop.vectors.subwords import Subwords
 from cloze.interop.vectors.vectors import Matrix, Vectors, refuse_infinite, refuse_repeated
 
@@ -27,6 +29,7 @@ MAGIC = 793712314
 VERSION = 12
 _SETTINGS = struct.Struct("<12id")
 _SIZES = struct.Struct("<3iq")
+_ROWS = 65536  # written together
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class Settings:
 @dataclass(frozen=True)
 class FastText:
     """The contents of a .bin file: words, then labels; the counts of both; the number of tokens read; `table`, a row per word and
-    per bucket (words + buckets, D); `answers`, the output matrix."""
+    per bucket (words + buckets, D); `answers`, the output matrix. A quantised matrix is given as the numbers that it stands for.
+    `pruned`: only these buckets (K,) have rows, and those rows (K,), counted from the last word's; None: all have one."""
 
     settings: Settings
     words: Sequence[str]
@@ -61,6 +65,7 @@ class FastText:
     tokens: int
     table: Matrix
     answers: Matrix
+    pruned: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def vectors(self, place: str, *, repeated: str = "refuse") -> Vectors:
         """The words with their n-grams, without labels."""
@@ -68,7 +73,7 @@ class FastText:
         refuse_infinite(self.table[:count], self.words, place)
         words, own, kept = refuse_repeated(self.words, self.table[:count], place, repeated)
         counts = self.counts[:count] if kept is None else self.counts[kept]
-        grams = self.settings.longest > 0 and len(self.table) > count
+        grams = self.settings.longest > 0 and self.pruned is None and len(self.table) > count
         part = Subwords(self.table[count:], self.settings.shortest, self.settings.longest) if grams else None
         return Vectors(words, own, place, part, counts)
 
@@ -84,18 +89,55 @@ def read_fasttext(data: bytes | mmap.mmap, place: str) -> FastText:
         raise CheckpointError(_cut_off(place, len(data))) from None
 
 
-def write_fasttext(file: IO[bytes], model: FastText) -> None:
-    """Write a .bin file that fastText and gensim's `load_facebook_model` open."""
+class Quantising(NamedTuple):
+    """How a .ftz file is quantised: numbers in a piece, if lengths of rows are apart (-qnorm), and if the answers are (-qout)."""
+
+    size: int = 2
+    norms: bool = False
+    answers: bool = False
+
+
+def write_fasttext(file: IO[bytes], model: FastText, quantising: Quantising | None = None) -> None:
+    """Write a .bin file that fastText and gensim's `load_facebook_model` open, or with `quantising` a .ftz file.
+
+    Only a .ftz file may be pruned; in a .bin file buckets without a row get zeros.
+    """
     file.write(struct.pack("<2i", MAGIC, VERSION))
     file.write(_SETTINGS.pack(*astuple(model.settings)))
-    entries = len(model.words) + len(model.labels)
-    file.write(_SIZES.pack(entries, len(model.words), len(model.labels), model.tokens) + struct.pack("<q", -1))
+    entries, pruned = len(model.words) + len(model.labels), model.pruned if quantising is not None else None
+    file.write(_SIZES.pack(entries, len(model.words), len(model.labels), model.tokens))
+    file.write(struct.pack("<q", -1 if pruned is None else len(pruned[0])))
     for place, word in enumerate([*model.words, *model.labels]):
         file.write(word.encode("utf-8") + b"\0" + struct.pack("<qb", model.counts[place], place >= len(model.words)))
-    for matrix in (model.table, model.answers):
-        file.write(struct.pack("<b2q", 0, *matrix.shape))
-        for start in range(0, len(matrix), 65536):
-            file.write(matrix[start : start + 65536].astype("<f4", copy=False).tobytes())
+    if quantising is not None:
+        if pruned is not None:
+            file.write(np.stack(pruned, 1).astype("<i4").tobytes())
+        file.write(b"\1")
+        write_quantised(file, model.table, size=quantising.size, norms=quantising.norms)
+        if quantising.answers:
+            file.write(b"\1")
+            write_quantised(file, model.answers, norms=quantising.norms)
+            return
+    else:
+        _write_rows(file, len(model.words), model)
+    file.write(struct.pack("<b2q", 0, *model.answers.shape) + model.answers.astype("<f4", copy=False).tobytes())
+
+
+def _write_rows(file: IO[bytes], words: int, model: FastText) -> None:
+    """The table whole: a row for every bucket, zeros for those that have none."""
+    count = len(model.table) if model.pruned is None else words + model.settings.buckets
+    file.write(struct.pack("<b2q", 0, count, model.settings.width))
+    own = model.table if model.pruned is None else model.table[:words]
+    for start in range(0, len(own), _ROWS):
+        file.write(own[start : start + _ROWS].astype("<f4", copy=False).tobytes())
+    if model.pruned is None:
+        return
+    buckets, rows = model.pruned
+    for start in range(0, model.settings.buckets, _ROWS):
+        part = np.zeros((min(_ROWS, model.settings.buckets - start), model.settings.width), "<f4")
+        first, last = np.searchsorted(buckets, [start, start + _ROWS])
+        part[buckets[first:last] - start] = model.table[words + rows[first:last]]
+        file.write(part.tobytes())
 
 
 def is_fasttext(start: bytes) -> bool:
@@ -165,25 +207,36 @@ def _read(data: bytes | mmap.mmap, place: str) -> FastText:
         names.append(data[position:end].decode("utf-8", "backslashreplace"))
         counts[entry], _ = struct.unpack_from("<qb", data, end + 1)
         position = end + 10
-    position += 8 * max(0, pruned)
-    table, position = _matrix(data, position, place, "words and n-grams", marked=not old)
-    answers, position = _matrix(data, position, place, "answers", marked=not old)
-    expected = count + (settings.buckets if settings.longest > 0 or settings.word_ngrams > 1 else 0)
-    if table.shape[1] != settings.width or len(table) not in (expected, count + settings.buckets):
+    kept: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+    if pruned >= 0 and not old:
+        if position + 8 * pruned > len(data):
+            raise IndexError
+        pairs = np.frombuffer(data, "<i4", 2 * pruned, position).reshape(-1, 2).astype(np.int64)
+        kept = pairs[np.argsort(pairs[:, 0])].T[0], pairs[np.argsort(pairs[:, 0])].T[1]
+        position += 8 * pruned
+    table, position = _matrix(data, position, place, marked=not old)
+    answers, position = _matrix(data, position, place, marked=not old)
+    hashed = settings.buckets if settings.longest > 0 or settings.word_ngrams > 1 else 0
+    expected = count + (hashed if kept is None else len(kept[0]))
+    rows_fit = len(table) == expected or (kept is None and len(table) == count + settings.buckets)
+    if table.shape[1] != settings.width or not rows_fit or (kept is not None and not _fits(*kept, settings.buckets)):
         raise CheckpointError(
             f"{place}: a table of {table.shape[0]:,} x {table.shape[1]}; expected {expected:,} rows (words and buckets) of "
             f"{settings.width} numbers. A damaged file: copy it again."
         )
-    return FastText(settings, names[:count], names[count:], counts, tokens, table, answers)
+    return FastText(settings, names[:count], names[count:], counts, tokens, table, answers, kept)
 
 
-def _matrix(data: bytes | mmap.mmap, position: int, place: str, what: str, *, marked: bool) -> tuple[Matrix, int]:
-    """A matrix as a view of the bytes, and where it ends; `marked`: a byte before it says whether it is quantised."""
+def _fits(buckets: NDArray[np.int64], rows: NDArray[np.int64], most: int) -> bool:
+    """Whether buckets in ascending order are different ones, and their rows are 0, 1, …."""
+    inside = not len(buckets) or bool(buckets[0] >= 0 and buckets[-1] < most)
+    return inside and bool((np.diff(buckets) > 0).all() and (np.sort(rows) == np.arange(len(rows))).all())
+
+
+def _matrix(data: bytes | mmap.mmap, position: int, place: str, *, marked: bool) -> tuple[Matrix, int]:
+    """A matrix, a view of the bytes if it is whole, and where it ends; `marked`: a byte before it says if it is quantised."""
     if marked and struct.unpack_from("<b", data, position)[0]:
-        raise CheckpointError(
-            f"{place}: the matrix of {what} is quantised (a .ftz file); cloze reads whole vectors alone.\n"
-            f"  Take the .bin file that it was made from."
-        )
+        return read_quantised(data, position + 1)
     position += marked
     rows, columns = struct.unpack_from("<2q", data, position)
     start = position + 16

@@ -68,6 +68,12 @@ def import_vectors(path: Path, *, repeated: str = "refuse") -> Imported:
     )
 
 
+def supervised(path: Path) -> FastText | None:
+    """A classifier of fastText in a file; None for any other file of vectors."""
+    found = open_fasttext(path) if kind_of(path) == "fasttext" else None
+    return found if found is not None and found.settings.model == 3 and found.labels else None
+
+
 def recipe_of_vectors(imported: Imported, base: Mapping[str, Any], name: str) -> dict[str, Any]:
     """`base`, a recipe of word vectors as plain data, with the imported network and vocabulary in it."""
     recipe = copy.deepcopy(dict(base))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.networks.subwords import ngram_rows
+from cloze.hashed import ngram_rows
 
 END_OF_LINE = "</s>"
 _TOGETHER = 4096

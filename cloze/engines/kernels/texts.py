@@ -1,0 +1,289 @@
+"""fastText's classifier, text by text: the mean of a text's rows, a loss over its classes, all updates at once.
+
+As `model.cc` (`update`) and `loss.cc` of facebookresearch/fastText. The output of `SOFTMAX` and `ONE_VERSUS_ALL` is kept turned,
+(D, C): a register then holds the scores of several classes, and none must be summed up across. That of `HIERARCHICAL` has one
+row per inner node.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.engines.kernels.draws import GOLDEN, below, mix
+from cloze.engines.kernels.lines import fetch_row
+from cloze.engines.kernels.parts import aligned
+from cloze.engines.kernels.rows import move_rows
+from cloze.kernel import SIMD_WIDTH, kernel
+from cloze.simd import (
+    INNER,
+    OPTIONS,
+    add,
+    add_product,
+    divide,
+    exponential,
+    larger,
+    largest_of,
+    load,
+    load_eight,
+    multiply,
+    spread,
+    spread_eight,
+    store,
+    subtract,
+    total_of,
+)
+
+SOFTMAX, ONE_VERSUS_ALL, HIERARCHICAL = 0, 1, 2
+
+_RUN = np.uint64(116049371)
+_LOSS_EVERY = 8  # texts: often enough for the log
+
+
+class Terms(NamedTuple):
+    """Which rows a text has: the arrays of `cloze.hashed.Bag`; `end` is an id behind every text, or -1."""
+
+    starts: NDArray[np.int64]   # (V + 1,)
+    rows: NDArray[np.int64]
+    sizes: NDArray[np.int64]    # (V,)
+    hashes: NDArray[np.uint64]  # (V,)
+    places: NDArray[np.int32]   # (buckets,)
+    longest: int
+    buckets: np.uint64
+    skips: bool
+    end: int
+
+    @classmethod
+    def of(cls, bag: Any, end: int) -> Terms:
+        """Of a vocabulary with its n-grams."""
+        hashing = bag.hashing
+        return cls(
+            bag.starts, bag.rows, bag.sizes, bag.hashes.astype(np.uint64), bag.places, hashing.words,
+            np.uint64(max(hashing.buckets, 1)), hashing.skips, end,
+        )
+
+    def most(self, longest: int) -> int:
+        """The largest number of rows of a text with up to `longest` words."""
+        return (longest + 1) * (int(np.diff(self.starts).max(initial=1)) + self.longest - 1)
+
+
+class Classes(NamedTuple):
+    """The classes of every record, `labels[begins[i] : begins[i + 1]]`, the loss, and for `HIERARCHICAL` the paths of classes."""
+
+    begins: NDArray[np.int64]   # (R + 1,)
+    labels: NDArray[np.int64]
+    formula: int
+    classes: int
+    points: NDArray[np.int32]   # (C, depth)
+    bits: NDArray[np.int8]      # (C, depth)
+    depths: NDArray[np.int32]   # (C,)
+
+
+class TextJob(NamedTuple):
+    """Texts in an array of ids, which may be memory-mapped; each has its record, a learning rate and a random key."""
+
+    tokens: NDArray[Any]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    records: NDArray[np.int64]
+    rates: NDArray[np.float32]
+    keys: NDArray[np.uint64]
+
+
+class TextWork(NamedTuple):
+    """The buffers of one thread; `members` has two slots, for a text and the next one."""
+
+    members: NDArray[np.int64]   # (2, rows of a text)
+    mean: NDArray[np.float32]    # (1, width)
+    gained: NDArray[np.float32]  # (1, width)
+    scores: NDArray[np.float32]  # (1, classes)
+
+    @classmethod
+    def of(cls, most: int, width: int, classes: int) -> TextWork:
+        """Buffers for texts with up to `most` rows."""
+        return cls(np.zeros((2, most), np.int64), aligned(1, width), aligned(1, width), aligned(1, classes))
+
+
+@kernel(**OPTIONS)
+def collect_rows(tokens: Any, start: Any, length: Any, terms: Any, inputs: Any, members: Any) -> Any:
+    """Write the rows of a text into `members` and prefetch them. Returns how many there are, and how many terms its mean has."""
+    found, total = np.int64(0), np.int64(0)
+    stop = start + length
+    for place in range(start, stop + (terms.end >= 0)):
+        word = np.int64(tokens[place]) if place < stop else np.int64(terms.end)
+        total += terms.sizes[word]
+        for position in range(terms.starts[word], terms.starts[word + 1]):
+            members[found] = terms.rows[position]
+            fetch_row(inputs, members[found])
+            found += 1
+        if terms.longest > 1:
+            value = terms.hashes[word]
+            for other in range(place + 1, min(place + terms.longest, stop + (terms.end >= 0))):
+                following = np.int64(tokens[other]) if other < stop else np.int64(terms.end)
+                value = value * _RUN + terms.hashes[following]
+                row = np.int64(terms.places[np.int64(value % terms.buckets)])
+                if row >= 0:
+                    members[found] = row
+                    fetch_row(inputs, row)
+                    found += 1
+                total += 1 if row >= 0 or not terms.skips else 0
+    return found, total
+
+
+@kernel(**INNER)
+def take_share(inputs: Any, members: Any, found: Any, share: Any, mean: Any) -> None:
+    """mean (1, width) = share · the sum of inputs[members[:found]]."""
+    factor = spread_eight(share)
+    for block in range(inputs.shape[1] // 8):
+        d = block * 8
+        one, other = spread_eight(np.float32(0.0)), spread_eight(np.float32(0.0))
+        for j in range(0, found - 1, 2):
+            one = add_product(one, factor, load_eight(inputs, members[j], d))
+            other = add_product(other, factor, load_eight(inputs, members[j + 1], d))
+        if found % 2:
+            one = add_product(one, factor, load_eight(inputs, members[found - 1], d))
+        store(mean, 0, d, add_product(one, spread_eight(np.float32(1.0)), other))
+
+
+@kernel(**INNER)
+def take_scores(outputs: Any, classes: Any, mean: Any, scores: Any) -> None:
+    """scores (1, C) = mean · outputs; those of the padding are very low."""
+    for block in range(outputs.shape[1] // SIMD_WIDTH):
+        c = block * SIMD_WIDTH
+        found = spread(np.float32(0.0))
+        for d in range(outputs.shape[0]):
+            found = add_product(found, spread(mean[0, d]), load(outputs, d, c))
+        store(scores, 0, c, found)
+    for c in range(classes.classes, outputs.shape[1]):
+        scores[0, c] = np.float32(-1e30)
+
+
+@kernel(**INNER)
+def to_softmax(scores: Any) -> None:
+    """Replace scores by probabilities."""
+    blocks = scores.shape[1] // SIMD_WIDTH
+    most = load(scores, 0, 0)
+    for block in range(1, blocks):
+        most = larger(most, load(scores, 0, block * SIMD_WIDTH))
+    top = spread(largest_of(most))
+    total = spread(np.float32(0.0))
+    for block in range(blocks):
+        raised = exponential(subtract(load(scores, 0, block * SIMD_WIDTH), top))
+        store(scores, 0, block * SIMD_WIDTH, raised)
+        total = add(total, raised)
+    share = spread(np.float32(1.0) / total_of(total))
+    for block in range(blocks):
+        store(scores, 0, block * SIMD_WIDTH, multiply(share, load(scores, 0, block * SIMD_WIDTH)))
+
+
+@kernel(**INNER)
+def to_sigmoids(scores: Any) -> None:
+    """Replace scores by the probability of each class alone."""
+    one, lowest, minus = spread(np.float32(1.0)), spread(np.float32(-80.0)), spread(np.float32(-1.0))
+    for block in range(scores.shape[1] // SIMD_WIDTH):
+        against = exponential(multiply(minus, larger(load(scores, 0, block * SIMD_WIDTH), lowest)))
+        store(scores, 0, block * SIMD_WIDTH, divide(one, add(one, against)))
+
+
+@kernel(**INNER)
+def move_outputs(outputs: Any, mean: Any, steps: Any, gained: Any) -> None:
+    """gained[d] = Σ_c steps[c] · outputs[d, c], then outputs[d, c] += steps[c] · mean[d]."""
+    for d in range(outputs.shape[0]):
+        seen, total = spread(mean[0, d]), spread(np.float32(0.0))
+        for block in range(outputs.shape[1] // SIMD_WIDTH):
+            c = block * SIMD_WIDTH
+            row, step = load(outputs, d, c), load(steps, 0, c)
+            total = add_product(total, step, row)
+            store(outputs, d, c, add_product(row, step, seen))
+        gained[0, d] = total_of(total)
+
+
+@kernel(**OPTIONS)
+def learn_classes(outputs: Any, classes: Any, record: Any, work: Any, rate: Any, key: Any, with_loss: Any) -> Any:
+    """Train the output on `work.mean`, and write the gradient of the mean times the rate into `work.gained`. Returns the loss."""
+    first, last = classes.begins[record], classes.begins[record + 1]
+    loss = 0.0
+    scores = work.scores
+    take_scores(outputs, classes, work.mean, scores)
+    if classes.formula == SOFTMAX:
+        to_softmax(scores)
+        target = classes.labels[first + below(mix(key), last - first)]
+        if with_loss:
+            loss = -np.log(max(np.float64(scores[0, target]), 1e-30))
+        for block in range(scores.shape[1] // SIMD_WIDTH):
+            c = block * SIMD_WIDTH
+            store(scores, 0, c, multiply(spread(-rate), load(scores, 0, c)))
+        scores[0, target] += rate
+    else:
+        to_sigmoids(scores)
+        if with_loss:
+            for c in range(classes.classes):
+                loss -= np.log(max(1.0 - np.float64(scores[0, c]), 1e-30))
+            for place in range(first, last):
+                p = np.float64(scores[0, classes.labels[place]])
+                loss += np.log(max(1.0 - p, 1e-30)) - np.log(max(p, 1e-30))
+        for block in range(scores.shape[1] // SIMD_WIDTH):
+            c = block * SIMD_WIDTH
+            store(scores, 0, c, multiply(spread(-rate), load(scores, 0, c)))
+        for place in range(first, last):
+            scores[0, classes.labels[place]] += rate
+    move_outputs(outputs, work.mean, scores, work.gained)
+    return loss
+
+
+@kernel(**OPTIONS)
+def learn_path(outputs: Any, classes: Any, record: Any, work: Any, rate: Any, key: Any, with_loss: Any) -> Any:
+    """The same along the path of a class to the root, node by node."""
+    first, last = classes.begins[record], classes.begins[record + 1]
+    target = classes.labels[first + below(mix(key), last - first)]
+    loss = 0.0
+    for d in range(outputs.shape[1]):
+        work.gained[0, d] = np.float32(0.0)
+    for step in range(classes.depths[target]):
+        node, bit = np.int64(classes.points[target, step]), np.float32(classes.bits[target, step])
+        product = np.float32(0.0)
+        for d in range(outputs.shape[1]):
+            product += outputs[node, d] * work.mean[0, d]
+        share = np.float32(1.0) / (np.float32(1.0) + np.exp(-product))
+        if with_loss:
+            against = np.float64(-product if bit > 0 else product)
+            loss += max(against, 0.0) + np.log1p(np.exp(-abs(against)))
+        alpha = rate * (bit - share)
+        for d in range(outputs.shape[1]):
+            weight = outputs[node, d]
+            work.gained[0, d] += alpha * weight
+            outputs[node, d] = weight + alpha * work.mean[0, d]
+    return loss
+
+
+@kernel(**OPTIONS)
+def train_texts(job: Any, terms: Any, classes: Any, inputs: Any, outputs: Any, work: Any, totals: Any) -> None:
+    """Train on every text of a job in place. Adds to `totals`: words, texts, the loss and for how many texts it was computed."""
+    number = len(job.starts)
+    found, total = np.int64(0), np.int64(0)
+    if number > 0:
+        found, total = collect_rows(job.tokens, job.starts[0], job.lengths[0], terms, inputs, work.members[0])
+    for text in range(number):
+        members, size, now = work.members[text % 2], total, found
+        if text + 1 < number:
+            found, total = collect_rows(
+                job.tokens, job.starts[text + 1], job.lengths[text + 1], terms, inputs, work.members[(text + 1) % 2]
+            )
+        totals[0] += job.lengths[text]
+        record = job.records[text]
+        labelled = classes.begins[record + 1] > classes.begins[record] or classes.formula == ONE_VERSUS_ALL
+        if size == 0 or not labelled:
+            continue
+        share = np.float32(1.0) / np.float32(size)
+        take_share(inputs, members, now, share, work.mean)
+        with_loss = text % _LOSS_EVERY == 0
+        if classes.formula == HIERARCHICAL:
+            loss = learn_path(outputs, classes, record, work, job.rates[text], job.keys[text] + GOLDEN, with_loss)
+        else:
+            loss = learn_classes(outputs, classes, record, work, job.rates[text], job.keys[text] + GOLDEN, with_loss)
+        if with_loss:
+            totals[2] += loss
+            totals[3] += 1
+        move_rows(inputs, members, now, work.gained, share)

@@ -1,0 +1,170 @@
+"""The engine `lock_free_texts`: fastText's classifier in compiled code, by threads that change the same rows without locks.
+
+A step is `training.batch` texts, each of which is an update of its own (`kernels/texts.py`). The kernel reads ids from the
+memory-mapped store and finds the rows of their n-grams itself. The loop, which is the reference, sums the gradients of a step
+and updates once; with a batch of one text both do the same. With one thread a run can be repeated, and resumed, bit for bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloze import rng
+from cloze.batching import Feed
+from cloze.corpus import BoundRecords
+from cloze.engines.conditions import is_for, require_numba, single
+from cloze.engines.tables import Table, TurnedTable
+from cloze.engines.threads import NO_KEYS, Arrays, Threads
+from cloze.exercises.frame import Frame, split_template
+from cloze.exercises.label import Label
+from cloze.exercises.value import Value
+from cloze.networks.bag_of_ngrams import BagOfNGrams
+from cloze.objectives.linear_classification import LinearClassification
+from cloze.registry import register
+from cloze.training.engine import Steps, on_cpu
+from cloze.training.run import Run
+from cloze.training.static_optimizers import Sgd
+
+
+class _Shape(NamedTuple):
+    """The parts of a run of the classifier; `end`: the id behind every text, -1 for none."""
+
+    entry: str
+    feed: Feed
+    source: BoundRecords
+    network: BagOfNGrams
+    objective: LinearClassification
+    end: int
+
+
+@register("engine", "lock_free_texts")
+class LockFreeTexts:
+    """Trains `bag_of_ngrams` on records by `linear_classification` with plain `sgd`."""
+
+    name = "lock_free_texts"
+    cpu_only = True
+
+    def meant_for(self, run: Run) -> bool:
+        """Whether the objective is this one."""
+        return is_for(run, LinearClassification)
+
+    def fits(self, run: Run) -> str:
+        """Why this engine cannot train the run; empty if it can."""
+        found = shape_of(run)
+        if isinstance(found, str):
+            return found
+        if not isinstance(run.optimizer, Sgd) or run.optimizer.momentum or run.optimizer.weight_decay:
+            return "the optimizer is not sgd without momentum and weight decay"
+        if run.training.clip is not None or run.training.divide != "nothing":
+            return "training.clip is set, or training.divide is not nothing"
+        if run.phases or not (found.network.embeddings.weight.requires_grad and found.objective.head.weight.requires_grad):
+            return "the recipe has phases, or does not train everything"
+        return "" if on_cpu(run) else "the device is not the CPU"
+
+    def require(self, run: Run) -> str:
+        """A hint if the kernel must be compiled first. Raises `MissingExtra` without numba."""
+        return require_numba("training the classifier in compiled code", _kernels)
+
+    def begin(self, steps: Steps) -> TextTrainer:
+        """Compile the kernel and start."""
+        return TextTrainer(steps, threads=torch.get_num_threads())
+
+
+def shape_of(run: Run) -> _Shape | str:
+    """The parts of a run of the classifier, or why it is not one."""
+    found = single(run)
+    if isinstance(found, str):
+        return found
+    entry, feed, network, objective, _ = found
+    if feed.packing or not isinstance(feed.source, BoundRecords) or feed.source.store.texts > 1:
+        return "the data are not records with one text"
+    if not isinstance(objective, LinearClassification):
+        return "the objective is not linear_classification"
+    edits: list[Any] = [placed.edit for placed in feed.edits]
+    right = len(edits) == 2 and isinstance(edits[0], Frame) and isinstance(edits[1], Value if objective.several else Label)
+    if not right or feed.source.source.stride is not None:
+        return "the exercise is not frame and label"
+    if not isinstance(network, BagOfNGrams) or network.bag is None:
+        return "the network is not bag_of_ngrams"
+    template = split_template(edits[0].template)
+    roles = [text for kind, text in template[1:] if kind == "role"]
+    if template[0] != ("part", "A") or len(roles) != len(template) - 1 or roles not in ([], ["[EOS]"]):
+        return "the template is neither {A} nor {A} [EOS]"
+    end = int(feed.source.store.header["roles"]["[EOS]"]) if roles else -1
+    return _Shape(entry, feed, feed.source, network, objective, end)
+
+
+class TextTrainer(Threads):
+    """The classifier at work: all threads take jobs of several steps until something is due."""
+
+    def __init__(self, steps: Steps, *, threads: int) -> None:
+        from cloze.engines.kernels.texts import HIERARCHICAL, Terms, TextWork
+
+        shape = shape_of(steps.run)
+        assert not isinstance(shape, str) and shape.network.bag is not None
+        super().__init__(steps, shape.entry, shape.feed, threads=threads)
+        self.shape = shape
+        self.terms = Terms.of(shape.network.bag, shape.end)
+        self.classes = _classes(shape)
+        rows: Any = shape.network.embeddings.weight
+        output: Any = shape.objective.head.weight
+        self.inputs = Table(rows)
+        self.outputs: Any = Table(output) if self.classes.formula == HIERARCHICAL else TurnedTable(output)
+        most = self.terms.most(min(int(shape.source.store.lengths.max(initial=1)), shape.feed.length))
+        self.works = [TextWork.of(most, self.inputs.padded, self.outputs.padded) for _ in range(threads)]
+        self.compile(np.zeros(0, np.int64), NO_KEYS)
+
+    def take(self) -> None:
+        """Let the kernel have the rows and the output."""
+        self.inputs.take()
+        self.outputs.take()
+
+    def settle(self) -> None:
+        """Give the parameters back their own shape."""
+        self.inputs.give_back()
+        self.outputs.give_back()
+
+    def train_rows(self, rows: Arrays, rates: NDArray[np.float32], number: int, totals: NDArray[np.float64]) -> None:
+        """Train on texts: first token, length, record and random key of each."""
+        from cloze.engines.kernels.texts import TextJob, train_texts
+
+        starts, lengths, records, keys = rows
+        job = TextJob(self.tokens, starts, lengths, records, rates, keys)
+        train_texts(job, self.terms, self.classes, self.inputs.rows, self.outputs.rows, self.works[number], totals)
+
+    def gather(self, runs: Any) -> Arrays:
+        """First token, length, record and random key of each row in `runs`."""
+        seed, entry, source, room = self.steps.run.seed, self.entry, self.shape.source, self.feed.exercise.room
+        found = []
+        for epoch, rows in runs:
+            plan = source.plan(epoch, room)
+            chosen = plan.order[rows]
+            keys = rng.row_keys(seed, "lock_free_texts", entry, epoch, items=chosen)
+            records = source.records[plan.passages.record[chosen]]
+            found.append((plan.start[chosen], plan.passages.length[chosen].astype(np.int64), records, keys))
+        return tuple(np.concatenate(part) for part in zip(*found, strict=True))
+
+
+def _kernels() -> tuple[Any, ...]:
+    from cloze.engines.kernels.texts import train_texts
+
+    return (train_texts,)
+
+
+def _classes(shape: _Shape) -> Any:
+    """The classes of all records, and the loss, in the form that the kernel takes."""
+    from cloze.engines.kernels.texts import HIERARCHICAL, ONE_VERSUS_ALL, SOFTMAX, Classes
+
+    store, objective = shape.source.store, shape.objective
+    labels = np.asarray(store.columns["label"]).astype(np.int64)
+    begins = np.arange(store.documents + 1) if store.bounds is None else np.asarray(store.bounds)
+    formula = {"softmax": SOFTMAX, "one_versus_all": ONE_VERSUS_ALL, "hierarchical": HIERARCHICAL}[objective.formula]
+    if objective.codes is None:
+        none = np.zeros((1, 1), np.int32)
+        return Classes(begins, labels, formula, objective.classes, none, none.astype(np.int8), none[0])
+    points, bits, depths = objective.codes
+    return Classes(begins, labels, formula, objective.classes, points, bits, depths)

@@ -1,0 +1,198 @@
+"""fastText's classifiers: a .bin or .ftz file → a fine-tuned folder of cloze, and back.
+
+The network is `bag_of_ngrams`, the head `linear_classification`; both predict what the file predicts.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloze.errors import CheckpointError, UserError
+from cloze.hashed import Hashing, KeptBuckets
+from cloze.interop.arguments import complete
+from cloze.interop.export import DESCRIPTION
+from cloze.interop.files import read_json
+from cloze.interop.model import Head, Model, Table
+from cloze.interop.read import Imported, import_folder
+from cloze.interop.vectors.fasttext import FastText, Quantising, Settings, write_fasttext
+from cloze.interop.vectors.subwords import END_OF_LINE
+from cloze.interop.vectors.whole import whole_file
+from cloze.reading import Reading
+from cloze.text.normalise import Normalise
+from cloze.text.words import Words
+
+PART, HEAD, TABLE = "bag_of_ngrams", "linear_classification", "ngrams"
+PREFIX = "__label__"
+_SPECIAL = {"[PAD]": "[PAD]", "[UNK]": "[UNK]", "[BOS]": "[BOS]", "[EOS]": END_OF_LINE}
+_LOSSES = {1: "hierarchical", 2: "one_versus_all", 3: "softmax", 4: "one_versus_all"}
+_CODES = {"hierarchical": 1, "softmax": 3, "one_versus_all": 4}
+
+
+def is_classifier(folder: Path) -> bool:
+    """Whether a folder holds such a network."""
+    path = folder / DESCRIPTION
+    return path.exists() and read_json(path, "what cloze knows of the model").get("part") == PART
+
+
+def import_classifier(model: FastText, place: str) -> tuple[Imported, dict[str, Any]]:
+    """A supervised model as a checkpoint, and its task.json. Names of labels lose `__label__`.
+
+    A model trained with one-versus-all or with negative sampling gives every label a probability of its own: the task is
+    `multi_label`; otherwise it is `sentence_classification`.
+    """
+    settings, remarks = model.settings, []
+    loss = _LOSSES.get(settings.loss)
+    if loss is None or settings.model != 3 or not model.labels:
+        raise CheckpointError(f"{place}: is not a classifier of fastText (model {settings.model}, loss {settings.loss}).")
+    if settings.loss == 2:
+        remarks.append("it was trained with negative sampling; cloze reads its output as one-versus-all, as fastText does.")
+    several = loss == "one_versus_all"
+    known = {word: row for row, word in enumerate(model.words)}
+    if END_OF_LINE not in known:
+        remarks.append(f"the word {END_OF_LINE} is not among its words: the end of a text counts as a row of zeros.")
+    lost = [word for word in model.words if word in _SPECIAL and word != END_OF_LINE]
+    if lost:
+        remarks.append(f"{', '.join(lost)} of the file cannot be told from roles of the tokenizer and were left out.")
+    words = [word for word in model.words if word not in _SPECIAL.values()]
+    places = np.array([-1, -1, -1, known.get(END_OF_LINE, -1), *(known[word] for word in words)], np.int64)
+    own = np.array(model.table[np.maximum(places, 0)], np.float32)
+    own[places < 0] = 0.0
+    table, rows = _kept(model)
+    tokenizer = Words(min_count=1, split="whitespace", special=_SPECIAL).of_words(words, Normalise())
+    labels = [label.removeprefix(PREFIX) for label in model.labels]
+    nodes = max(len(labels) - 1, 1) if loss == "hierarchical" else len(labels)
+    state = {"head.weight": torch.from_numpy(np.array(model.answers[:nodes], np.float32))}
+    counts = [max(int(count), 1) for count in model.counts[len(model.words) :]]
+    name = "multi_label" if several else "classification"
+    head = Head(
+        HEAD, {"set": "label", "classes": len(labels), "loss": loss, "several": several, "label_counts": counts}, state
+    )
+    made = Model(
+        arguments=complete({"width": settings.width, "ngrams": TABLE}, PART), order="open",
+        network={"embeddings.weight": torch.from_numpy(np.concatenate((own, rows)))}, part=PART, heads={name: head},
+        tables={TABLE: Table("hashed_ngrams", {key: torch.from_numpy(array) for key, array in table.arrays.items()})},
+    )
+    task = {
+        "task": "multi_label" if several else "sentence_classification",
+        "columns": {"text": "text", "text_b": None, "label": "label"},
+        "labels": labels, "head": name, "length": None,
+        **({"separator": ",", "threshold": 0.5} if several else {}),
+    }
+    return Imported(
+        folder=Path(place).parent, architecture=None, model=made, tokenizer=tokenizer,
+        reading=Reading("{A} [EOS]", None, "first"), remarks=tuple(remarks), labels=tuple(labels),
+    ), task
+
+
+def recipe_of_classifier(imported: Imported, base: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """`base`, a recipe of fastText's classifier as plain data, with the imported shape in it."""
+    recipe = copy.deepcopy(dict(base))
+    settings = imported.model.tables[TABLE].arrays["settings"].tolist()
+    head = next(iter(imported.model.heads.values()))
+    recipe["name"] = name
+    recipe["notes"] = "Read from a model of fastText. What such a file does not say of its training is that of the recipe.\n"
+    recipe["text"] = {"tokenizer": {"words": {"min_count": 1, "split": "whitespace", "special": dict(_SPECIAL)}}}
+    letters = {"characters": settings[1:3]} if settings[2] else {}
+    recipe["tables"] = {TABLE: {"hashed_ngrams": {"words": settings[0], "buckets": settings[3], **letters}}}
+    recipe["network"] = {PART: {**recipe["network"][PART], "width": imported.model.arguments["width"]}}
+    ((part, given),) = ((key, value) for one in recipe["objectives"] for key, value in one.items())
+    recipe["objectives"] = [{part: {**given, "loss": head.arguments["loss"]}}]
+    return recipe
+
+
+def write_classifier(
+    folder: Path, out: Path, *, quantising: Quantising | None = None, cutoff: int | None = None
+) -> tuple[int, int, list[str]]:
+    """Write a folder's classifier as fastText's .bin, or with `quantising` as .ftz; returns words, labels and remarks.
+
+    `cutoff` keeps only so many words and n-grams, those with the longest rows, and the end of a text (FastText.zip, §3.2;
+    fasttext.cc, `selectEmbeddings`). It needs `quantising`, because fastText refuses a pruned .bin.
+    """
+    imported = import_folder(folder)
+    table = KeptBuckets.restored({key: array.numpy() for key, array in imported.model.tables[TABLE].arrays.items()})
+    if quantising is None and (cutoff is not None or table.hashing.skips):
+        raise UserError(f"{folder}: a pruned model can only be written as .ftz. Write it with --to fasttext-quantised.")
+    model, remarks = _as_fasttext(folder, imported, table)
+    if cutoff is not None:
+        model = _pruned(model, cutoff)
+    with whole_file(out) as file:
+        write_fasttext(file, model, quantising)
+    if imported.tokenizer.lower:
+        remarks.append("fastText reads text as it is: give it text in lower case, with spaces around punctuation marks.")
+    return len(model.words), len(model.labels), remarks
+
+
+def _kept(model: FastText) -> tuple[KeptBuckets, NDArray[np.float32]]:
+    """The buckets of a model that have a row, and their rows. A row of zeros counts as none where absent ones count as zeros."""
+    settings, count = model.settings, len(model.words)
+    letters = (max(settings.shortest, 1), settings.longest) if settings.longest > 0 else None
+    hashed = settings.word_ngrams > 1 or letters is not None
+    hashing = Hashing(max(settings.word_ngrams, 1), letters, settings.buckets if hashed else 0, model.pruned is not None)
+    if model.pruned is not None:
+        return KeptBuckets(hashing, *model.pruned), np.array(model.table[count:], np.float32)
+    if not hashed:
+        return KeptBuckets(hashing, np.zeros(0, np.int64)), np.zeros((0, settings.width), np.float32)
+    buckets = model.table[count:]
+    used = np.concatenate([buckets[start : start + 65536].any(1) for start in range(0, len(buckets), 65536)])
+    return KeptBuckets(hashing, np.flatnonzero(used)), np.array(buckets[used], np.float32)
+
+
+def _as_fasttext(folder: Path, imported: Imported, table: KeptBuckets) -> tuple[FastText, list[str]]:
+    tokenizer, hashing = imported.tokenizer, table.hashing
+    task = json.loads((folder / "cloze" / "task.json").read_text(encoding="utf-8"))
+    head = imported.model.heads.get(str(task["head"]))
+    if head is None or head.part != HEAD:
+        raise CheckpointError(f"{folder}: has no head {HEAD} that its task.json names. Copy the whole folder again.")
+    end = tokenizer.roles["[EOS]"]
+    ids = [end, *np.setdiff1d(np.arange(tokenizer.size), tokenizer.special_ids).tolist()]
+    words = [END_OF_LINE, *(tokenizer.piece(number) for number in ids[1:])]
+    rows = imported.model.network["embeddings.weight"].numpy()
+    of_labels = np.array(head.arguments.get("label_counts") or [1] * len(task["labels"]), np.int64)
+    order = np.argsort(-of_labels, kind="stable")  # as fastText sorts them, so that its Huffman tree is ours
+    answers = head.state["head.weight"].numpy()
+    loss = str(head.arguments["loss"])
+    if loss == "hierarchical":
+        answers = np.concatenate((answers, np.zeros((len(order) - len(answers), answers.shape[1]), np.float32)))
+    else:
+        answers = answers[order]
+    counts = np.concatenate((np.arange(len(words), 0, -1), of_labels[order]))
+    shortest, longest = hashing.characters or (0, 0)
+    settings = Settings(
+        rows.shape[1], min_count=1, word_ngrams=hashing.words, loss=_CODES[loss], model=3, buckets=hashing.buckets,
+        shortest=shortest, longest=longest,
+    )
+    labels = [PREFIX + task["labels"][number] for number in order]
+    odd = next((name for name in (*words, *labels) if not name or any(mark in name for mark in "\0 \t\n\r\v\f")), None)
+    if odd is not None:
+        raise CheckpointError(f"{folder}: fastText's names hold no white space, and {odd!r} does. Name the label in one word.")
+    pruned = (table.kept, table.order) if hashing.buckets else None
+    made = np.concatenate((rows[ids], rows[tokenizer.size :]))
+    remarks = ["word counts are not known: the file contains decreasing numbers that keep the order."]
+    return FastText(settings, words, labels, counts, int(counts.sum()), made, answers, pruned), remarks
+
+
+def _pruned(model: FastText, cutoff: int) -> FastText:
+    """The `cutoff` longest rows of a model and those of its end of a text, words first, n-grams renumbered."""
+    count = len(model.words)
+    if cutoff < 1:
+        raise UserError(f"--cutoff {cutoff}: expected how many words and n-grams are kept, such as 100000.")
+    lengths = np.linalg.norm(model.table, axis=1)
+    lengths[0] = np.inf  # the end of a text
+    chosen = np.sort(np.argsort(-lengths, kind="stable")[:cutoff])
+    words, grams = chosen[chosen < count], chosen[chosen >= count] - count
+    buckets, rows = model.pruned if model.pruned is not None else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+    kept = np.isin(rows, grams)
+    place = np.searchsorted(grams, rows[kept])
+    counts = np.concatenate((model.counts[words], model.counts[count:]))
+    return FastText(
+        model.settings, [model.words[row] for row in words], model.labels, counts, model.tokens, model.table[chosen],
+        model.answers, (buckets[kept], place),
+    )

@@ -1,0 +1,153 @@
+"""A text as the mean of the rows of its words and hashed n-grams: the network of fastText's classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.bounds import NonNegative, Width
+from cloze.errors import RecipeError, require_table
+from cloze.hashed import Bag, KeptBuckets
+from cloze.networks.cost import Operations
+from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds
+from cloze.networks.spelling import WORD_BEGINS
+from cloze.registry import Given, register
+
+
+@register("network", "bag_of_ngrams")
+class BagOfNGrams(Network):
+    """The mean of the rows of a text's words, of their n-grams, and of its runs of words (Joulin et al., 2017, §2).
+
+    **States.** `summary` (E, D): the mean over all terms of an example, zero for one without any (`model.cc`, `computeHidden`).
+    `hidden` (B, L, D): the mean of a word's own row and those of its n-grams; `layers` (1, B, L, D) has nothing else.
+
+    **Terms** are chosen by the recipe's table `ngrams` (`hashed_ngrams`), which also says which n-grams have rows. The role
+    `[EOS]` is a word if the tokenizer spells it `</s>`, as fastText does at the end of a line. A word without an id has no row of
+    its own, but its n-grams count, and runs of words contain it (`dictionary.cc`, `addSubwords`).
+    Differs: of a word without an id only the first 128 bytes are read, and text that is trained on has all of them spelled
+    `[UNK]` in runs of words; with `min_count: 1` it has none.
+
+    **Start.** Rows are uniform in ±`spread` / width; 1 is fastText's.
+
+    Parameters: `embeddings.weight` (V + K, D): the words, then the n-grams that are kept.
+    """
+
+    sees: ClassVar[Mapping[str, str]] = MappingProxyType({"hidden": "a word sees nothing but itself"})
+    sizes = named_sizes("width", tiny=(10,), mini=(20,), small=(50,), medium=(100,), base=(200,), large=(300,))
+    looks_up = ("ngrams",)
+    per_word = 130
+
+    def __init__(
+        self, *,
+        width: Width,
+        ngrams: str = "ngrams",
+        spread: NonNegative = 1.0,
+        vocab_size: Given[int], spellings: Given[Sequence[str] | None] = None,
+        tables: Given[Mapping[str, Any] | None] = None,
+    ) -> None:
+        super().__init__()
+        known = {} if tables is None else tables
+        require_table("network.bag_of_ngrams.ngrams", ngrams, known)
+        table = known[ngrams]
+        self.width, self.vocab_size, self.spread = width, vocab_size, spread
+        self.bag = Bag(spellings, table) if spellings is not None and isinstance(table, KeptBuckets) else None
+        self.embeddings = nn.Embedding(vocab_size + table.size, width)
+        self.takes = self.needs | {"block", "characters"}
+        self.gives = {**reading_kinds("itself"), "summary": StateKind("E D", "all")}
+        self.reset_parameters()
+
+    @property
+    def tables(self) -> dict[str, nn.Embedding]:
+        """None that heads may tie to: a word is more than its row."""
+        return {}
+
+    @property
+    def layer_count(self) -> int:
+        """The vectors."""
+        return 1
+
+    def depth_groups(self) -> list[nn.Module]:
+        """The table."""
+        return [self.embeddings]
+
+    def reset_parameters(self) -> None:
+        """Redraw every row from torch's generator."""
+        nn.init.uniform_(self.embeddings.weight, -self.spread / self.width, self.spread / self.width)
+
+    def forward(
+        self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, characters: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """The wanted states of tokens (B, L); `characters` (B, L, C) spell words without an id, zeros elsewhere."""
+        made: dict[str, Tensor] = {}
+        if want & {"hidden", "layers"}:
+            everyone = torch.arange(tokens.numel(), device=tokens.device)
+            hidden = self._means(tokens, everyone, torch.ones_like(everyone, dtype=torch.bool), characters, runs=False)
+            hidden = hidden.view(*tokens.shape, self.width)
+            made |= {name: state for name, state in (("hidden", hidden), ("layers", hidden[None])) if name in want}
+        if "summary" in want:
+            example, inside, exists = examples_of(tokens, block)
+            made["summary"] = self._means(tokens, example, inside, characters, runs=True, count=len(exists))[exists]
+        return made
+
+    def count_operations(
+        self, counted: Operations, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None
+    ) -> None:
+        """None: rows are added."""
+        counted.above(self)
+
+    def _means(
+        self, tokens: Tensor, owner: Tensor, inside: Tensor, characters: Tensor | None, *, runs: bool, count: int | None = None
+    ) -> Tensor:
+        """The mean over the terms of each owner's words, (owners, D)."""
+        if self.bag is None:
+            raise RecipeError("bag_of_ngrams: needs the words' spellings and a bound table of n-grams, and was built without.")
+        bag = self.bag
+        ids = tokens.flatten().cpu().numpy()
+        kept = np.flatnonzero(bag.spoken[ids] & inside.cpu().numpy())
+        owners = owner.cpu().numpy()[kept]
+        order = np.argsort(owners, kind="stable")
+        kept, owners = kept[order], owners[order]
+        rows, of, total = bag.of_texts(ids[kept], owners, self._unseen(characters, ids, kept), runs=runs)
+        number = tokens.numel() if count is None else count
+        sizes = np.zeros(number, np.int64)
+        sizes[: len(total)] = total
+        place = tokens.device
+        found = F.embedding(torch.from_numpy(rows).to(place), self.embeddings.weight)
+        sums = found.new_zeros(number, self.width).index_add(0, torch.from_numpy(of).to(place), found)
+        return sums / torch.from_numpy(np.maximum(sizes, 1)).to(sums)[:, None]
+
+    def _unseen(self, characters: Tensor | None, ids: Any, kept: Any) -> dict[int, str]:
+        """The spelling of each word that is given in characters, by its place among the kept ones."""
+        if characters is None or self.bag is None:
+            return {}
+        spelled = characters.flatten(0, 1).cpu().numpy()[kept]
+        places = np.flatnonzero(self.bag.unknown[ids[kept]] & (spelled[:, 0] == WORD_BEGINS))
+        return {int(place): _word(spelled[place]) for place in places}
+
+
+def examples_of(tokens: Tensor, block: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The number of each token's example (B·L,), counted row by row, whether it is in one (B·L,), and which numbers exist.
+
+    A row has an example, be it empty; the examples of a row are numbered by `block`.
+    """
+    row = torch.arange(len(tokens), device=tokens.device)[:, None].expand(tokens.shape)
+    if block is None:
+        return row.flatten(), torch.ones_like(row, dtype=torch.bool).flatten(), torch.ones_like(row[:, 0], dtype=torch.bool)
+    several = max(int(block.max()), 1) if block.numel() else 1
+    example, inside = (row * several + (block - 1).clamp(min=0)).flatten(), (block > 0).flatten()
+    exists = torch.zeros(len(tokens) * several, dtype=torch.bool, device=tokens.device)
+    exists[torch.arange(len(tokens), device=tokens.device) * several] = True
+    exists[example[inside]] = True
+    return example, inside, exists
+
+
+def _word(characters: Any) -> str:
+    """The word that characters spell (`spelling.py`): 1 + byte each, between two marks."""
+    found = characters[(characters > 0) & (characters <= 256)] - 1
+    return bytes(found.tolist()).decode("utf-8", "surrogateescape")
