@@ -120,7 +120,7 @@ FAULTS = {
     "cut off in the words": (written(model())[:95], "It is cut off"),
     "cut off in the settings": (written(model())[:30], "It is cut off"),
     "another version": (struct.pack("<2i", 793712314, 9) + bytes(200), "version 9 of fastText's file; cloze reads versions 11"),
-    "quantised": (QUANTISED, "the matrix of words and n-grams is quantised"),
+    "cut off in a quantised matrix": (QUANTISED, "It is cut off"),
     "another width": (written(replace(model(), settings=Settings(7, buckets=50))), "a table of 54 x 6; expected 54 rows"),
     "wrong counts": (written(model())[:64] + struct.pack("<3i", 4, 9, 0) + written(model())[76:], "a damaged file"),
     "not finite": (written(replace(model(), table=np.full((54, 6), np.nan, np.float32))), "is nan; expected finite numbers"),

@@ -126,7 +126,8 @@ def write_fasttext(file: IO[bytes], model: FastText, quantising: Quantising | No
 def _write_rows(file: IO[bytes], words: int, model: FastText) -> None:
     """The table whole: a row for every bucket, zeros for those that have none."""
     count = len(model.table) if model.pruned is None else words + model.settings.buckets
-    file.write(struct.pack("<b2q", 0, count, model.settings.width))
+    width = model.table.shape[1]
+    file.write(struct.pack("<b2q", 0, count, width))
     own = model.table if model.pruned is None else model.table[:words]
     for start in range(0, len(own), _ROWS):
         file.write(own[start : start + _ROWS].astype("<f4", copy=False).tobytes())
@@ -134,7 +135,7 @@ def _write_rows(file: IO[bytes], words: int, model: FastText) -> None:
         return
     buckets, rows = model.pruned
     for start in range(0, model.settings.buckets, _ROWS):
-        part = np.zeros((min(_ROWS, model.settings.buckets - start), model.settings.width), "<f4")
+        part = np.zeros((min(_ROWS, model.settings.buckets - start), width), "<f4")
         first, last = np.searchsorted(buckets, [start, start + _ROWS])
         part[buckets[first:last] - start] = model.table[words + rows[first:last]]
         file.write(part.tobytes())

@@ -1,0 +1,228 @@
+"""fastText's classifier beside the authors' package: accuracy, examples per second, peak memory; each side in a fresh process.
+
+    taskset -c 0,1 python benchmarks/fasttext_supervised.py [--rounds 5] [--seeds 5] [--threads 2] [--parts speed accuracy memory]
+
+Both sides read the same texts, tokenised alike (lower case, punctuation marks and ideographs apart), in the same random order of
+lines, with equal settings: word pairs, the width, the rate and the epochs of `SETS`. The package trains lines in the order of the
+file; a file sorted by label, as CLINC150 is published, would be hard for it.
+
+Speed: texts by the seconds of training alone, sides in turn, medians over rounds. The package does not time its training, so it is
+the time of many epochs less that of one; reading the text and drawing the rows count on neither side. `whole` is the whole call
+from file to model, for the package without saving and for cloze with its store, its evaluations and its checkpoints, but without
+the start of Python. CPU seconds stand next to wall seconds, because a shared machine stretches these. Memory: the peak of a process
+that trains a model of 100 numbers and 2,000,000 buckets and saves it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import lzma
+import os
+import random
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+#: The width, the rate and the epochs of each set; the other settings are the recipe's.
+SETS: dict[str, tuple[int, float, int]] = {"cls_en_clinc150": (10, 0.5, 25), "care_cls_zh_chnsenticorp": (10, 0.5, 10)}
+BUCKETS = 2_000_000
+
+
+def main() -> None:
+    """Compare, or run one side in a process of its own (`--side`)."""
+    arguments = parse()
+    if arguments.side:
+        print(json.dumps((ours if arguments.side == "cloze" else theirs)(arguments)))
+        return
+    from results import write_results
+
+    work = Path(tempfile.mkdtemp(prefix="cloze-bench-"))
+    try:
+        records = [record for name in arguments.sets for record in compare(arguments, name, work)]
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    for record in records:
+        print("  ".join(f"{key} {value}" for key, value in record.items()))
+    if not arguments.dry:
+        print(write_results("fasttext_supervised", records))
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default=os.environ.get("CLOZE_DATA", str(ROOT.parent / "shared" / "data")))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--parts", nargs="+", choices=("speed", "accuracy", "memory"), default=["speed", "accuracy", "memory"])
+    parser.add_argument("--sets", nargs="+", choices=tuple(SETS), default=list(SETS))
+    parser.add_argument("--dry", action="store_true", help="write no results")
+    for name in ("side", "work", "width", "rate", "epochs", "seed", "part"):
+        parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def compare(arguments: argparse.Namespace, name: str, work: Path) -> list[dict[str, Any]]:
+    """The records of one set."""
+    width, rate, epochs = SETS[name]
+    records: list[dict[str, Any]] = []
+
+    def run(side: str, part: str, seed: int = 1, width: int = width) -> dict[str, Any]:
+        folder = work / f"{name}-{seed}"
+        if not folder.exists():
+            write(name, Path(arguments.data), folder, seed)
+        asked = {"side": side, "part": part, "work": folder, "width": width, "rate": rate, "epochs": epochs, "seed": seed}
+        words = [word for key, value in asked.items() for word in (f"--{key}", str(value))]
+        command = [sys.executable, __file__, *words, "--threads", str(arguments.threads)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "2"})
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+
+    shared = {"set": name, "width": width, "rate": rate, "epochs": epochs, "threads": arguments.threads}
+    if "speed" in arguments.parts:
+        found: dict[str, list[dict[str, Any]]] = {"cloze": [], "fasttext": []}
+        for _ in range(arguments.rounds):
+            for side, runs in found.items():
+                runs.append(run(side, "speed"))
+        for side, runs in found.items():
+            middle = {key: round(statistics.median(one[key] for one in runs), 3) for key in runs[0]}
+            records.append({**shared, "measured": "speed", "side": side, **middle})
+    if "accuracy" in arguments.parts:
+        for side in ("cloze", "fasttext"):
+            values = [run(side, "accuracy", seed)["accuracy"] for seed in range(1, arguments.seeds + 1)]
+            records.append({
+                **shared, "measured": "accuracy", "side": side, "mean": round(statistics.mean(values), 4),
+                "deviation": round(statistics.stdev(values), 4), "values": " ".join(f"{value:.4f}" for value in values),
+            })  # fmt: skip
+    if "memory" in arguments.parts:
+        for side in ("cloze", "fasttext"):
+            records.append({**shared, "width": 100, "measured": "memory", "side": side, **run(side, "memory", width=100)})
+    return records
+
+
+def write(name: str, data: Path, folder: Path, seed: int) -> None:
+    """The texts of a set, as a table for cloze and as lines for fastText, in one random order."""
+    from cloze.text.normalise import Normalise
+    from cloze.text.words import Words
+
+    cut = Words(min_count=1)._engine(["[UNK]"], "[UNK]", Normalise(lower=True, strip_accents=False, cjk_spacing=True, clean=True))
+    folder.mkdir(parents=True)
+    for part in ("train", "dev", "test"):
+        rows = read(name, data, part)
+        if part == "train":
+            random.Random(seed).shuffle(rows)
+        plain = [
+            (" ".join(piece for piece, _ in cut.pre_tokenizer.pre_tokenize_str(cut.normalizer.normalize_str(text))), label)
+            for text, label in rows
+        ]
+        lines = "".join(f"__label__{label} {text}\n" for text, label in plain)
+        (folder / f"{part}.txt").write_text(lines, encoding="utf-8")
+        with (folder / f"{part}.tsv").open("w", encoding="utf-8") as file:
+            file.write("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in plain))
+
+
+def read(name: str, data: Path, part: str) -> list[tuple[str, str]]:
+    """Text and label of each row of a part."""
+    if name == "cls_en_clinc150":
+        with lzma.open(data / name / "data_full.json.xz", "rt", encoding="utf-8") as file:
+            return [(text, label) for text, label in json.load(file)["val" if part == "dev" else part]]
+    with lzma.open(data / name / f"{part}.tsv.xz", "rt", encoding="utf-8") as file:
+        return [(row["text_a"], row["label"]) for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
+
+
+# --- one side, in a process of its own ----------------------------------------------------------------------------------
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process, all threads."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def peak() -> float:
+    """The peak of this process's memory in MB."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+
+
+def texts(folder: Path) -> int:
+    """How many texts there are to train on."""
+    return len((folder / "train.txt").read_text(encoding="utf-8").splitlines())
+
+
+def theirs(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The authors' package."""
+    import fasttext
+
+    folder, epochs = Path(arguments.work), int(arguments.epochs)
+
+    def train(epochs: int) -> tuple[Any, float, float]:
+        wall, cpu = time.perf_counter(), cpu_seconds()
+        model = fasttext.train_supervised(
+            str(folder / "train.txt"), dim=int(arguments.width), wordNgrams=2, bucket=BUCKETS, lr=float(arguments.rate),
+            epoch=epochs, thread=arguments.threads, verbose=0, minCount=1,
+        )
+        return model, time.perf_counter() - wall, cpu_seconds() - cpu
+
+    model, wall, cpu = train(epochs)
+    if arguments.part == "memory":
+        model.save_model(str(folder / "model.bin"))
+        return {"peak": peak()}
+    if arguments.part == "accuracy":
+        return {"accuracy": model.test(str(folder / "test.txt"))[1]}
+    _, once, once_cpu = train(1)
+    done = texts(folder) * (epochs - 1)
+    return {"per_second": done / (wall - once), "per_cpu_second": done / (cpu - once_cpu), "whole": wall, "whole_cpu": cpu}
+
+
+def ours(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The recipe by `finetune`."""
+    import torch
+
+    from cloze.assembly.finetune import finetune, measured_on
+    from cloze.engines.texts import TextTrainer
+
+    torch.set_num_threads(arguments.threads)
+    folder, spent = Path(arguments.work), {"wall": 0.0, "cpu": 0.0, "texts": 0.0}
+    train = TextTrainer.train
+
+    def timed(self: TextTrainer) -> None:
+        session = self.steps.session  # type: ignore[attr-defined]
+        wall, cpu, before = time.perf_counter(), cpu_seconds(), session.progress.spent.examples
+        train(self)
+        spent["wall"] += time.perf_counter() - wall
+        spent["cpu"] += cpu_seconds() - cpu
+        spent["texts"] += session.progress.spent.examples - before
+
+    TextTrainer.train = timed  # type: ignore[method-assign]
+    out = folder / f"out-{os.getpid()}"
+    wall, cpu = time.perf_counter(), cpu_seconds()
+    tuned = finetune(
+        "fasttext-supervised", train=[str(folder / "train.tsv")], dev=[str(folder / "dev.tsv")], out=out, device="cpu",
+        seeds=[int(arguments.seed)], overrides=[
+            f"network.width={arguments.width}", f"tables.ngrams.buckets={BUCKETS}", f"training.rate.peak={arguments.rate}",
+            f"training.epochs={arguments.epochs}", "training.evaluate_every=0", "training.engine=compiled",
+        ],
+    )  # fmt: skip
+    wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
+    found = {"peak": peak()}
+    if arguments.part == "accuracy":
+        found = {"accuracy": measured_on(tuned, [str(folder / "test.tsv")], "test").described["test"]["accuracy"]}
+    shutil.rmtree(out)
+    if arguments.part != "speed":
+        return found
+    done = spent["texts"]
+    return {"per_second": done / spent["wall"], "per_cpu_second": done / spent["cpu"], "whole": wall, "whole_cpu": cpu}
+
+
+if __name__ == "__main__":
+    main()
