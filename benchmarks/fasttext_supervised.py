@@ -6,11 +6,11 @@ Both sides read the same texts, tokenised alike (lower case, punctuation marks a
 lines, with equal settings: word pairs, the width, the rate and the epochs of `SETS`. The package trains lines in the order of the
 file; a file sorted by label, as CLINC150 is published, would be hard for it.
 
-Speed: texts by the seconds of training alone, sides in turn, medians over rounds. The package does not time its training, so it is
-the time of many epochs less that of one; reading the text and drawing the rows count on neither side. `whole` is the whole call
-from file to model, for the package without saving and for cloze with its store, its evaluations and its checkpoints, but without
-the start of Python. CPU seconds stand next to wall seconds, because a shared machine stretches these. Memory: the peak of a process
-that trains a model of 100 numbers and 2,000,000 buckets and saves it.
+Speed: texts by the seconds of training alone, sides in turn, medians over rounds. The package does not time its training, so
+it is the time of many epochs less that of one; reading the text and drawing the rows count on neither side. `whole` is the
+whole call from file to model, for the package without saving and for cloze with its store, its evaluations and its
+checkpoints, but without the start of Python. CPU seconds stand next to wall seconds, because a shared machine stretches these.
+Memory: the peak of a process that trains a model of 100 numbers and 2,000,000 buckets and saves it.
 """
 
 from __future__ import annotations

@@ -199,9 +199,9 @@ class Bag:
             owners.append(np.full(len(found), owner[place]))
         total = np.bincount(owner, sizes, int(owner.max(initial=-1)) + 1).astype(np.int64)
         for buckets, texts in run_buckets(hashes, owner, self.hashing) if runs else ():
-            place = self.places[buckets]
-            has = place >= 0
-            rows.append(place[has].astype(np.int64))
+            in_table = self.places[buckets].astype(np.int64)
+            has = in_table >= 0
+            rows.append(in_table[has])
             owners.append(texts[has])
             total += np.bincount(texts[has] if self.hashing.skips else texts, minlength=len(total))
         return np.concatenate(rows), np.concatenate(owners), total

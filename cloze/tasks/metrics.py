@@ -57,7 +57,7 @@ def at_most(rank: NDArray[np.int64], at: Sequence[int], classes: int) -> dict[st
 
     As fastText's `test` (`meter.cc`): right answers by all answers that are given, and by all that are right.
     """
-    made = {}
+    made: dict[str, float] = {}
     for k in at:
         right = float((rank < k).mean())
         made |= {f"precision_at_{k}": right / min(k, classes), f"recall_at_{k}": right}

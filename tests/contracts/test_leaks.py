@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cloze import fields
-from cloze.assembly.load import load_recipe, recipe_names
+from cloze.assembly.load import load_recipe, own_task_recipe_names, recipe_names
 from cloze.batch import Batch
 from cloze.corpus.items.store import ItemSet
 from cloze.networks import Window
@@ -95,7 +95,7 @@ def test_a_hidden_item_reaches_a_network_by_no_way(
 
 
 def test_every_registered_network_is_checked() -> None:
-    specs = [spec.part for name in recipe_names() for spec in load_recipe(name).networks.values()]
+    specs = [spec.part for name in (*recipe_names(), *own_task_recipe_names()) for spec in load_recipe(name).networks.values()]
     assert set(names("network")) == {spec.name for spec in specs if spec is not None}
 
 

@@ -54,7 +54,8 @@ class ClassAnswer(Answer):
 
     def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         """How often each class occurs, for objectives that need it."""
-        return {"label_counts": np.bincount(stored["label"]).tolist()}
+        labels = np.asarray(stored["label"])
+        return {"label_counts": np.bincount(labels[labels >= 0]).tolist()}
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The classes, how often each occurs, and the most frequent one."""

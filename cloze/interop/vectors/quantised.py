@@ -85,7 +85,7 @@ def write_quantised(file: IO[bytes], rows: Matrix, *, size: int = 2, norms: bool
     """Write a matrix in pieces of `size` numbers; with `norms` the length of each row is quantised apart from its direction."""
     lengths = np.linalg.norm(rows, axis=1).astype(np.float32)
     if norms:
-        rows = rows / np.where(lengths == 0, 1, lengths)[:, None]
+        rows = (rows / np.where(lengths == 0, 1, lengths)[:, None]).astype(np.float32)
     quantiser = Quantiser.learned(rows, size)
     codes = quantiser.codes(rows)
     file.write(struct.pack("<b2qi", norms, *rows.shape, codes.size) + codes.tobytes())
