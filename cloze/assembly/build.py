@@ -210,15 +210,17 @@ def placed(spec: EditSpec, available: Mapping[str, Any]) -> Placed:
 
 
 def edits_of(
-    recipe: Recipe, entry: EntrySpec, facts: TokenFacts, *, store: Store, tables: Mapping[str, Any]
+    recipe: Recipe, entry: EntrySpec, facts: TokenFacts, *, store: Store, tables: Mapping[str, Any], training: bool = True
 ) -> list[Placed]:
-    """The edits of an entry, with an `order` edit for every view when the order is not the same for all rows."""
+    """The edits of an entry, with an `order` edit for every view when the order is not the same for all rows. Without `training`,
+    those that only training uses are left out."""
     needed = {name for spec in entry.exercise for name in wanted(lookup(spec.part.kind, spec.part.name))}
     source = class_of("source", recipe.sources[entry.source].name)
     available = {"tokenizer": facts, "tables": tables, "keeps_empty": source.keeps_empty}
     if "counts" in needed:
         available["counts"] = store.counts()
-    edits = [placed(spec, available) for spec in entry.exercise]
+    used = [spec for spec in entry.exercise if training or not class_of("edit", spec.part.name).in_training_alone]
+    edits = [placed(spec, available) for spec in used]
     mixed = any(entry.order == "mixed" for entry in recipe.step_entries.values())  # rows of one batch have different orders
     if mixed or not isinstance(entry.order, str) or entry.order not in CONSTANT:
         order: Any = Order(entry.order) if isinstance(entry.order, str) else build_part(entry.order, available)  # type: ignore[arg-type]
@@ -229,9 +231,10 @@ def edits_of(
 def build_feed(
     recipe: Recipe, entry: EntrySpec, store: Store, step: Step, facts: TokenFacts, *, length: int, seed: int,
     part: Literal["train", "held_out"] = "train", compiled: bool = False, share: float | None = None,
-    tables: Mapping[str, Any] | None = None,
+    tables: Mapping[str, Any] | None = None, training: bool = True,
 ) -> Feed:
-    """One entry's examples over a store at one length; `share` of the documents is held out (default: the recipe's)."""
+    """One entry's examples over a store at one length; `share` of the documents is held out (default: the recipe's). Without
+    `training`, the edits that only training uses are left out, as for the part that is held out."""
     share = recipe.training.held_out if share is None else share
     source = build_part(recipe.sources[entry.source], {"tables": tables or {}})
     takes: set[str] = set()
@@ -245,7 +248,7 @@ def build_feed(
     given: dict[str, Any] = {"seed": seed, "entry": entry.name, "held_out": share, "part": part}
     return Feed(
         store.bound(source, lanes=recipe.training.lanes, options=options, **given),
-        edits_of(recipe, entry, facts, store=store, tables=tables or {}),
+        edits_of(recipe, entry, facts, store=store, tables=tables or {}, training=training and part == "train"),
         length=length,
         takes=frozenset(takes),
         padding=facts.roles.get("[PAD]", 0),

@@ -149,6 +149,7 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
     available |= {name.removesuffix("tokens") + layer for name in available if name.endswith("tokens") for layer in layers}
     lines = checked.edits.setdefault(entry.name, [])
     sound = made is not None
+    spoiled: dict[str, EditSpec] = {}
     for spec in entry.exercise:
         edit = _edit_of(spec, recipe, faults)
         if edit is None:
@@ -164,6 +165,10 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
         takes, gives = (_in_view(names, spec.view) for names in (edit.takes, edit.gives))
         for name in sorted(takes - available if sound else ()):
             _report_missing_field(name, spec.part, available, faults)
+        for name, by in [(name, by) for name in sorted(takes) for start, by in spoiled.items() if name.startswith(start)][:1]:
+            faults.add(by.part.where, by.part.path, f"{spec.part.name} reads {name}, which is not right for the text that "
+                       f"{by.part.name} returns.", f"Leave {by.part.name} out of this exercise.")
+        spoiled |= dict.fromkeys(edit.spoils, spec)
         copied = edit.copies
         if copied is not None:
             gives |= {f"{copied}.{name}" for name in available if "." not in name}

@@ -236,7 +236,7 @@ def put_aside(
     feeds = {
         name: build_feed(
             recipe, entry, aside[entry.source], step, facts, length=first_length(recipe), seed=seed, compiled=compiled, share=0.0,
-            tables=own[entry.source],
+            tables=own[entry.source], training=False,
         )
         for name, entry in recipe.entries.items() if entry.source in aside
     }

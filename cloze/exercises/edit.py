@@ -31,6 +31,9 @@ class Edit(Changing, ABC):
     `frames`: it puts a `template` around the texts of a row; `template: reading` is that of the checkpoint that the recipe starts
     from.
     `thins`: the argument with the frequency above which it drops occurrences of words.
+    `in_training_alone`: held-out texts are read without it.
+    `spoils`: how the names of fields begin that are no longer right for the text that it returns, so that no later edit may read
+    them.
     `hides`: tokens that it selects or replaces are hidden from the network.
     `adds`: it adds tokens to the text that the trained network reads, too, so that a checkpoint keeps it.
     `shows`: it gives the network labels of the text as further ids, so that a checkpoint keeps it.
@@ -42,6 +45,8 @@ class Edit(Changing, ABC):
     separates: ClassVar[bool] = False
     frames: ClassVar[bool] = False
     thins: ClassVar[str | None] = None
+    in_training_alone: ClassVar[bool] = False
+    spoils: ClassVar[tuple[str, ...]] = ()
     hides: ClassVar[bool] = False
     adds: ClassVar[bool] = False
     shows: ClassVar[bool] = False

@@ -14,8 +14,8 @@ from cloze.errors import RecipeError, nearest
 
 @dataclass(frozen=True)
 class TokenFacts:
-    """Ids of roles, the ordinary ids, the sentinels (T5), an encoder for literal text in templates, and the spelling of each
-    id."""
+    """Ids of roles, the ordinary ids, the sentinels (T5), an encoder for literal text in templates, the spelling of each id, and
+    the text of tokenizer.json."""
 
     size: int
     roles: Mapping[str, int]
@@ -23,6 +23,7 @@ class TokenFacts:
     read: Callable[[str], Sequence[int]]
     sentinels: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     spellings: Sequence[str] = ()
+    description: str = field(default="", repr=False)
 
     @classmethod
     def of(cls, tokenizer: Any) -> TokenFacts:
@@ -34,6 +35,7 @@ class TokenFacts:
             read=lambda text: tokenizer.encode(text).ids.tolist(),
             sentinels=np.asarray(tokenizer.sentinels, dtype=np.int32),
             spellings=tokenizer.spellings,
+            description=tokenizer.description,
         )
 
     def role(self, name: str) -> int:
