@@ -73,7 +73,7 @@ UNFIT = [  # found by matching fields and states
      'frame takes "parts", which nothing before it gives.\n  Edits that give parts: distance, pair'),
     (("tie: true", "tie: true, read: query"),
      'token_prediction reads "query", but network "main" (transformer) gives: '
-     "attention, hidden, keys, layers, queries, scores, summary, values.\n  Networks that give"),
+     "attention, hidden, keys, layers, parameters, queries, scores, summary, values.\n  Networks that give"),
     (("tie: true", "tie: true, set: other"),
      'token_prediction takes "positions/other", which no edit gives.\n  Sets of targets: main.'),
     (("tie: true", "tie: true, read: {scores: hidden}"), "token_prediction has no reading 'scores'."),

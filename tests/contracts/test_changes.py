@@ -106,7 +106,7 @@ UNMERGED = dict.fromkeys(
     ("adapters", "features", "knowledge_adapter", "pfeiffer_adapters", "prefix", "prompt"), "cannot be merged into weights"
 )
 #: Changes whose plain form computes about the same, and the relative difference of losses.
-ROUGH = {("quantise_activations", name): 0.02 if name == "uniter" else 0.01 for name in SYSTEMS}
+ROUGH = {("quantise_activations", name): 0.02 if name in ("uniter", "vilbert") else 0.01 for name in SYSTEMS}
 #: Changes of states that the recipes of these systems do not train on.
 UNREAD = {
     "features": "t5-small xlnet-base skip-thought nnlm elmo context2vec cove word2vec-cbow cbt",

@@ -17,10 +17,13 @@ def script() -> Callable[[str], ModuleType]:
     """`script("ledger")`: the module of reproductions/ledger.py."""
 
     def load(name: str) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+        file = FOLDER / f"{name}.py"
+        spec = importlib.util.spec_from_file_location(name, file)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(str(file.parent))  # as where a script is run
+            spec.loader.exec_module(module)
         return module
 
     return load
