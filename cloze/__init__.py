@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cloze.notebook.compare import Comparison, compare
     from cloze.notebook.frames import frame
     from cloze.notebook.model import Model, load
+    from cloze.notebook.sweep import Swept, sweep
     from cloze.notebook.train import finetune, pretrain
     from cloze.registry import Given, Live, Part, register
     from cloze.reports.page import write_report as report
@@ -30,6 +31,8 @@ _PUBLIC: dict[str, tuple[str, str]] = {
     "finetune": ("cloze.notebook.train", "finetune"),
     "compare": ("cloze.notebook.compare", "compare"),
     "Comparison": ("cloze.notebook.compare", "Comparison"),
+    "sweep": ("cloze.notebook.sweep", "sweep"),
+    "Swept": ("cloze.notebook.sweep", "Swept"),
     "frame": ("cloze.notebook.frames", "frame"),
     "Model": ("cloze.notebook.model", "Model"),
     "plan": ("cloze.assembly.planning", "plan"),
@@ -49,6 +52,7 @@ __all__ = [
     "Live",
     "Model",
     "Part",
+    "Swept",
     "__version__",
     "compare",
     "finetune",
@@ -59,6 +63,7 @@ __all__ = [
     "pretrain",
     "register",
     "report",
+    "sweep",
 ]
 
 

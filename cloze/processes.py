@@ -1,4 +1,5 @@
-"""The processes of a run as their launcher describes them: RANK, WORLD_SIZE and LOCAL_WORLD_SIZE in the environment.
+"""The processes of a run as their launcher describes them: RANK and WORLD_SIZE in the environment, and LOCAL_WORLD_SIZE, in whose
+place Open MPI and SLURM have variables of their own.
 
 A process without WORLD_SIZE runs alone and has rank 0, even if RANK is set.
 """
@@ -15,9 +16,15 @@ def processes() -> int:
     return _number("WORLD_SIZE", 1)
 
 
+#: How many processes a machine has, as torchrun, Open MPI and SLURM tell each of them.
+_HERE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
+
+
 def processes_here() -> int:
-    """How many of them run on this machine (LOCAL_WORLD_SIZE), 1 if nobody said so. Raises as `processes`."""
-    return _number("LOCAL_WORLD_SIZE", 1)
+    """How many of them run on this machine, by the launcher's variables; 1 if none says so. Raises as `processes`."""
+    world = processes()
+    name = next((name for name in _HERE if os.environ.get(name)), None)
+    return 1 if world == 1 or name is None else min(_number(name, 1), world)
 
 
 def rank() -> int:

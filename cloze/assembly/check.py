@@ -11,11 +11,12 @@ from typing import Any
 
 from cloze import fields
 from cloze.assembly import parts
+from cloze.assembly.check_templates import check_templates
 from cloze.assembly.document import Where
 from cloze.assembly.faults import Faults
 from cloze.assembly.given import build, courses, stand_ins, tables_for
 from cloze.assembly.load import phase_recipes
-from cloze.assembly.recipe import OWN, EditSpec, EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec, plain
+from cloze.assembly.recipe import EditSpec, EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec, plain
 from cloze.assembly.schema import arguments_of_part
 from cloze.assembly.structure import views
 from cloze.errors import ClozeError, nearest
@@ -55,7 +56,9 @@ def check_recipe(recipe: Recipe) -> Checked:
         check_recipe(stage.recipe)
     faults = Faults()
     checked = Checked(recipe)
-    _check_text(recipe, faults)
+    for text in recipe.texts.values():
+        _made(text.tokenizer, {}, faults)
+    check_templates(recipe, faults)
     available = {name: _check_fields(recipe, entry, checked, faults) for name, entry in recipe.entries.items()}
     _check_room(recipe, faults)
     _made(recipe.training.optimizer, {}, faults)
@@ -105,34 +108,6 @@ def _is_schedule(value: Any) -> bool:
 
 
 # ---- the data tower --------------------------------------------------------------------------------------------------
-
-
-def _check_text(recipe: Recipe, faults: Faults) -> None:
-    from cloze.exercises.frame import split_template
-    from cloze.text.roles import ROLES
-
-    for text in recipe.texts.values():
-        _made(text.tokenizer, {}, faults)
-    where = next((text.tokenizer.where for text in recipe.texts.values()), Where(recipe.name))
-    templates = [(where, f"reading.{key}", vars(recipe.reading)[key]) for key in ("single", "pair")]
-    for entry in recipe.entries.values():
-        for edit in entry.exercise:
-            if parts.class_of("edit", edit.part.name).frames:
-                templates.append((edit.part.where, f"{edit.part.path}.template", edit.part.arguments["template"]))
-    for place, path, template in templates:
-        if not isinstance(template, str):
-            continue
-        if template == OWN:
-            continue
-        pieces = split_template(template)
-        for kind, text_piece in pieces:
-            if kind == "role" and text_piece not in ROLES:
-                faults.add(place, path, f"{text_piece} is not a role.", nearest(text_piece, ROLES))
-        named = {piece for kind, piece in pieces if kind == "part"}
-        wanted = {"reading.single": {"A"}, "reading.pair": {"A", "B"}}.get(path, set())
-        if wanted - named:
-            missing = " and no ".join(f"{{{name}}}" for name in sorted(wanted - named))
-            faults.add(place, path, f"{template!r} has no {missing}.")
 
 
 def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Faults) -> frozenset[str]:

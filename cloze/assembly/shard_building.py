@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -86,7 +87,7 @@ class Building:
             "tokenizer": tokenizer.hash, "tokens": tokens, "format": format, "recipe": recipe, "words": words,
             "annotate": list(annotate), "files": {path: Path(path).stat().st_size for path in files}, "tasks": tasks,
         }
-        made = cls(out, json.loads(json.dumps(plan)))
+        made = cls(out, _absolute(json.loads(json.dumps(plan))))
         annotations = made.annotations(tokenizer)
         annotations.require_files()
         old = cls.read(out)
@@ -97,8 +98,9 @@ class Building:
             with whole_file(out / PLAN) as stage:
                 stage.write_text(json.dumps(made.plan, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             return made
-        if old.plan != made.plan:
-            differs = next(key for key in made.plan if made.plan[key] != old.plan.get(key))
+        before = _absolute(old.plan)  # an earlier version wrote the paths as they were given
+        if before != made.plan:
+            differs = next(key for key in made.plan if made.plan[key] != before.get(key))
             raise CorpusError(
                 f"{out}: was begun with other arguments or other text: `{differs}` has changed.\n"
                 "  Give what it was begun with to go on, another --out, or --overwrite to begin again."
@@ -184,6 +186,24 @@ class Building:
                 met[layer] = met.get(layer, frozenset()) | frozenset(found)
         self.annotations(Tokenizer.load(self.out / TOKENIZER)).require_met(met)
         return write_manifest(self.out, [name for record in records for name in record["shards"]])
+
+
+def _absolute(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan whose files are named by absolute paths, so that it holds in any folder and for any worker."""
+    tasks = [[{**piece, "path": os.path.abspath(piece["path"])} for piece in task] for task in plan["tasks"]]
+    files = {os.path.abspath(path): size for path, size in plan["files"].items()}
+    recipe, words = plan["recipe"], plan["words"]
+    return {
+        **plan, "files": files, "tasks": tasks, "annotate": [_with_file(one) for one in plan["annotate"]],
+        "recipe": os.path.abspath(recipe) if recipe is not None and Path(recipe).suffix in (".yaml", ".yml") else recipe,
+        "words": None if words is None else _with_file(words),
+    }  # fmt: skip
+
+
+def _with_file(given: str) -> str:
+    """`dictionary:FILE` or `entity=mentions:FILE` with the absolute path of the file, if there is one."""
+    kind, colon, file = given.rpartition(":")
+    return f"{kind}:{os.path.abspath(file)}" if colon and Path(file).is_file() else given
 
 
 def begin_again(out: Path) -> None:

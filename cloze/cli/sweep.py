@@ -18,6 +18,9 @@ def command(
         "--vary", help="PATH=A,B or PATH=LOW..HIGH or PATH=log:LOW..HIGH, such as training.rate.peak=log:1e-4..3e-3; repeatable."
     )] = None,
     out: Annotated[Path | None, typer.Option(help="The folder of the sweep; the same command resumes it.")] = None,
+    tasks: Annotated[list[str] | None, typer.Option(
+        "--task", show_default=False, help="NAME=TRAIN,DEV,TEST or NAME=TYPE:TRAIN,DEV,TEST: what decides at the end; repeatable."
+    )] = None,
     budget: Annotated[str | None, typer.Option(help="What a trial may spend in full: 20Mtokens, 1e16flops, 10m.")] = None,
     trials: Annotated[int | None, typer.Option(help="How many points to try; default: the whole grid of choices.")] = None,
     rungs: Annotated[str, typer.Option(help="Shares of the budget at which the worst trials are given up.")] = "0.1,0.3,1",
@@ -40,7 +43,8 @@ def command(
     """Try many values of a recipe, and give up the worst early.
 
     All trials train to the first rung, a share of the budget; the best third goes on to the next, and so on. The best trial is
-    the one with the lowest held-out loss at the end.
+    the one with the lowest held-out loss at the end. With --task, trials that reach the end are fine-tuned, and dev sets
+    decide.
 
     Example: cloze sweep bert --size tiny --corpus TEXT --budget 20Mtokens --vary training.rate.peak=log:1e-4..3e-3 --trials 16
     --out SWEEP
@@ -48,7 +52,7 @@ def command(
     Exit code: 0 if a trial reached the end, 1 if all failed, 130 or 143 after a signal."""
     from cloze.cli.finding import Forms, show
     from cloze.cli.hints import typed
-    from cloze.comparison.design import Design, budgets_of
+    from cloze.comparison.design import Design, budgets_of, tasks_of
     from cloze.comparison.search import search_of
     from cloze.comparison.space import space_of
     from cloze.comparison.standings import Finding, as_csv, table
@@ -59,8 +63,8 @@ def command(
 
     space = space_of(vary or [])
     design = Design(
-        [], [], corpus or [], budgets_of([] if budget is None else [budget]), seeds, size, tokenizer=tokenizer,
-        text_format=text_format, device=device, with_files=with_files or [],
+        [], tasks_of(tasks) if tasks else [], corpus or [], budgets_of([] if budget is None else [budget]), seeds, size,
+        tokenizer=tokenizer, text_format=text_format, device=device, with_files=with_files or [],
     )
     sweep = Sweep(
         recipe, design, space, search_of(search, space, trials, search_seed), rungs_of(rungs), keep_of(keep), values or []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from cloze.reports.figures import duration, plain
 @dataclass(frozen=True)
 class Standing:
     """How far a trial came: its held-out loss at each rung that it reached, and at the end that of each seed; what all its runs
-    cost; the curve of the first seed, rows of (tokens, flops, seconds, loss); the folder of its run."""
+    cost; the curve of the first seed, rows of (tokens, flops, seconds, loss); the folder of its run. `scores` are those on the
+    dev sets of the tasks, one per seed, and `worth` their mean over tasks for each seed that has all, more being better."""
 
     trial: Trial
     losses: Sequence[float]
@@ -33,6 +34,8 @@ class Standing:
     cost: Cost | None
     curve: Sequence[Sequence[float]]
     folder: Path | None
+    scores: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    worth: Sequence[float] = ()
 
     @property
     def loss(self) -> float | None:
@@ -55,9 +58,13 @@ class Finding:
 
     @property
     def best(self) -> Standing | None:
-        """The best of the trials that reached the end."""
+        """The best of the trials that reached the end and, where tasks decide, have been fine-tuned."""
         first = self.standings[0] if self.standings else None
-        return first if first is not None and first.seeds else None
+        return first if first is not None and self._decided(first) else None
+
+    def _decided(self, one: Standing) -> Sequence[float]:
+        """What the best trial is chosen by, one number per seed, more being better."""
+        return one.worth if self.sweep.design.tasks else [-loss for loss in one.seeds]
 
     @property
     def flops(self) -> float:
@@ -65,19 +72,23 @@ class Finding:
         return sum(one.cost.flops for one in self.standings if one.cost is not None)
 
     def apart(self, other: Standing) -> Difference | None:
-        """How much lower the best trial's loss is, by Welch's t test over seeds; None for trials that did not reach the end."""
-        if self.best is None or not other.seeds or other is self.best:
+        """How much better the best trial is, by Welch's t test over seeds; None for trials that did not reach the end."""
+        if self.best is None or not self._decided(other) or other is self.best:
             return None
-        return difference([-loss for loss in self.best.seeds], [-loss for loss in other.seeds])
+        return difference(self._decided(self.best), self._decided(other))
 
     def data(self) -> dict[str, Any]:
         """Plain values: the figures of `--json`."""
         return {
             "answer": sentence(self), "budget": self.sweep.design.budgets[0].typed, "rungs": list(self.sweep.rungs),
-            "seeds": self.sweep.design.seeds, "flops": self.flops, "flops_of_all_to_the_end": self.full,
+            "seeds": self.sweep.design.seeds,
+            "tasks": {name: metric.name for name, metric in self.sweep.design.metrics.items()},
+            "flops": self.flops, "flops_of_all_to_the_end": self.full,
             "trials": [
                 {"number": one.trial.number, "values": dict(value.split("=", 1) for value in one.trial.values),
-                 "losses": list(one.losses), "seeds": list(one.seeds), "cost": None if one.cost is None else one.cost._asdict(),
+                 "losses": list(one.losses), "seeds": list(one.seeds),
+                 "dev": {name: list(found) for name, found in one.scores.items()},
+                 "cost": None if one.cost is None else one.cost._asdict(),
                  "run": None if one.folder is None else str(one.folder)}
                 for one in self.standings
             ],
@@ -88,12 +99,14 @@ class Finding:
 def finding_of(rungs: Rungs) -> Finding:
     """What the finished cells of a sweep say."""
     rungs.counts()
-    found = sorted((_standing(rungs, trial) for trial in rungs.trials), key=_place)
+    by_task = bool(rungs.sweep.design.tasks)
+    found = sorted((_standing(rungs, trial) for trial in rungs.trials), key=lambda one: _place(one, by_task))
     return Finding(rungs.sweep, found, _failures(rungs), len(rungs.ready()), _full(rungs))
 
 
-def _place(one: Standing) -> tuple[int, float, int]:
-    return -len(one.losses), float("inf") if one.loss is None else one.loss, one.trial.number
+def _place(one: Standing, by_task: bool) -> tuple[int, float, float, int]:
+    worth = -float(np.mean(one.worth)) if one.worth else float("inf")
+    return -len(one.losses), worth if by_task else 0.0, float("inf") if one.loss is None else one.loss, one.trial.number
 
 
 def _standing(rungs: Rungs, trial: Trial) -> Standing:
@@ -115,7 +128,17 @@ def _standing(rungs: Rungs, trial: Trial) -> Standing:
         results += [one for other in rungs.seeds(trial)[1:] if (one := rungs.result(other)) is not None]
     cost = Cost(*(float(sum(one[key] for one in results)) for key in Cost._fields))
     seeds = [float(one["held_out"]) for one in results] if len(losses) == len(rungs.sweep.rungs) else []
-    return Standing(trial, losses, seeds, cost, found["curve"], cell.folder(rungs.out) / "run")
+    scores, worth = _scores(rungs, trial) if seeds else ({}, [])
+    return Standing(trial, losses, seeds, cost, found["curve"], cell.folder(rungs.out) / "run", scores, worth)
+
+
+def _scores(rungs: Rungs, trial: Trial) -> tuple[dict[str, list[float]], list[float]]:
+    """The scores of a trial by task, and for each seed that has all the mean over tasks, more being better."""
+    design = rungs.sweep.design
+    scores = {task.name: rungs.scores(trial, task) for task in design.tasks}
+    signs = [1.0 if design.metrics[name].more else -1.0 for name in scores]
+    seeds = zip(*scores.values(), strict=False)  # a task may have fewer, as long as runs are missing
+    return scores, [float(np.mean([sign * value for sign, value in zip(signs, row, strict=True)])) for row in seeds]
 
 
 def _full(rungs: Rungs) -> float | None:
@@ -148,14 +171,18 @@ def sentence(finding: Finding) -> str:
     """Which trial is best, of how many, at what cost."""
     best, sweep = finding.best, finding.sweep
     if best is None or best.loss is None:
-        return "No answer yet: no trial has reached the end of its budget."
+        tuned = " and been fine-tuned" if sweep.design.tasks else ""
+        return f"No answer yet: no trial has reached the end of its budget{tuned}."
     trials = counted(sweep.search.count, "trial")
     rungs = f" on {len(sweep.rungs)} rungs" if len(sweep.rungs) > 1 else ""
     cost = "" if finding.full is None or len(sweep.rungs) == 1 else (
         f", for {finding.flops / finding.full:.0%} of the FLOPs of training them all to the end"
     )  # fmt: skip
+    told = "".join(
+        f"{name} {sweep.design.metrics[name].name} {np.mean(found):.4f} on its dev set, " for name, found in best.scores.items()
+    )
     return (
-        f"{' '.join(best.trial.values)} is best of {trials}{rungs}: held-out loss {best.loss:.4f} after "
+        f"{' '.join(best.trial.values)} is best of {trials}{rungs}: {told}held-out loss {best.loss:.4f} after "
         f"{spoken(sweep.design.budgets[0].typed)}{cost}."
     )
 
@@ -164,10 +191,15 @@ def notes(finding: Finding) -> list[str]:
     """What to know about the answer."""
     made = []
     changed = changed_tasks(finding.sweep.space)
-    if changed:
+    if changed and not finding.sweep.design.tasks:
         made.append(
             f"{', '.join(changed)} may change what is predicted: losses of different values are then losses of different "
-            "exercises, and cloze compare with a task tells which is better"
+            "exercises, and a --task tells which is better"
+        )
+    if changed and finding.sweep.design.tasks and len(finding.sweep.rungs) > 1:
+        made.append(
+            f"{', '.join(changed)} may change what is predicted, and the rungs go by held-out losses: --rungs 1 lets the task "
+            "alone decide"
         )
     if finding.sweep.design.seeds < 2 and len([one for one in finding.standings if one.seeds]) > 1:
         made.append("with one seed, the spread over seeds is unknown; --seeds 3 repeats the trials that reached the end")
@@ -181,6 +213,7 @@ def rows(finding: Finding) -> tuple[list[str], list[list[str]]]:
     sweep = finding.sweep
     several = sweep.design.seeds > 1
     columns = ["", *(axis.path for axis in sweep.space), *(f"at {rung:g}" for rung in sweep.rungs)]
+    columns += [f"{name}: {metric.name}" for name, metric in sweep.design.metrics.items()]
     columns += ["against the best", *(["FLOPs", "time"])] if several else ["FLOPs", "time"]
     made = []
     for one in finding.standings:
@@ -190,6 +223,7 @@ def rows(finding: Finding) -> tuple[list[str], list[list[str]]]:
             losses[-1] = f"{found.mean:.4f} ± {found.deviation:.4f}"
         row = [f"trial {one.trial.number}", *(value.split("=", 1)[1] for value in one.trial.values)]
         row += [*losses, *["–"] * (len(sweep.rungs) - len(losses))]
+        row += [_told(one.scores.get(name, ())) for name in sweep.design.metrics]
         if several:
             apart = finding.apart(one)
             row.append(
@@ -198,6 +232,14 @@ def rows(finding: Finding) -> tuple[list[str], list[list[str]]]:
             )
         made.append([*row, *(["–"] * 2 if one.cost is None else [plain(one.cost.flops), duration(one.cost.seconds)])])
     return columns, made
+
+
+def _told(scores: Sequence[float]) -> str:
+    """Scores over seeds, for a cell of a table."""
+    if not scores:
+        return "–"
+    found = summary(scores)
+    return f"{found.mean:.4f}" + (f" ± {found.deviation:.4f}" if len(scores) > 1 else "")
 
 
 def table(finding: Finding) -> str:
@@ -222,8 +264,9 @@ def as_records(finding: Finding) -> list[dict[str, Any]]:
     for one in finding.standings:
         values = dict(value.split("=", 1) for value in one.trial.values)
         cost = dict.fromkeys(Cost._fields) if one.cost is None else one.cost._asdict()
+        scores = {name: float(np.mean(found)) if found else None for name, found in one.scores.items()}
         made += [
-            {"trial": one.trial.number, **values, "rung": rung, "held_out": loss, **cost}
+            {"trial": one.trial.number, **values, "rung": rung, "held_out": loss, **cost, **(scores if rung == 1 else {})}
             for rung, loss in zip(finding.sweep.rungs, one.losses, strict=False)
         ]
     return made
@@ -233,6 +276,7 @@ def as_csv(finding: Finding) -> str:
     """`as_records` as CSV."""
     file = io.StringIO()
     names = ["trial", *(axis.path for axis in finding.sweep.space), "rung", "held_out", *Cost._fields]
+    names += finding.sweep.design.metrics
     writer = csv.DictWriter(file, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(as_records(finding))

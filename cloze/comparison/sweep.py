@@ -7,6 +7,8 @@ its evaluation, and the loss of the winner is the one of a run that never paused
 
 Differs: the rungs are shares of the budget of one run, and the rate follows the whole budget. So at a rung no trial has decayed.
 
+With tasks, the trials that reach the end are fine-tuned on them and ranked by their dev sets. The rungs go by held-out losses.
+
 The cells are those of a comparison: the run of a trial is the run of the same recipe and values in `cloze compare`.
 """
 
@@ -25,7 +27,7 @@ from cloze.assembly.load import load_recipe
 from cloze.assembly.recipe import Recipe
 from cloze.comparison.cell import Cell
 from cloze.comparison.compare import begin, fill
-from cloze.comparison.design import Candidate, Design, checked, known_recipe
+from cloze.comparison.design import FULL, Candidate, Design, Labels, Transfer, checked, known_recipe
 from cloze.comparison.grid import Grid
 from cloze.comparison.search import Search
 from cloze.comparison.space import Axis, Values
@@ -38,7 +40,8 @@ class Sweep:
     """A sweep of one recipe. `design` has all but the trials: the text, the one budget, seeds, size, tokenizer and device.
 
     `values` are set in all trials. `rungs` are ascending shares of the budget, the last one 1; at each but the last, the share
-    `keep` of the trials goes on. The trials that reach the end run with `design.seeds` seeds.
+    `keep` of the trials goes on. The trials that reach the end run with `design.seeds` seeds; `design.tasks`, if any, decide
+    which of them is best.
     """
 
     recipe: str
@@ -90,7 +93,7 @@ def checked_sweep(sweep: Sweep) -> Sweep:
         raise BudgetError("--budget is missing: what each trial may spend in full, such as 20Mtokens or 1e16flops.")
     if design.seeds < 1:
         raise BudgetError(f"--seeds {design.seeds}: expected 1 or more.")
-    checked(replace(design, candidates=[Candidate(sweep.recipe, name, tuple(sweep.values))]))
+    ready = checked(replace(design, candidates=[Candidate(sweep.recipe, name, tuple(sweep.values))]))
     recipe = load_recipe(name, size=design.size, overrides=list(sweep.values), with_files=design.with_files)
     if recipe.stages:
         raise RecipeError(f"{sweep.recipe}: has stages, each with a budget of its own. A sweep takes a recipe without stages.")
@@ -98,7 +101,7 @@ def checked_sweep(sweep: Sweep) -> Sweep:
         raise RecipeError(f"{sweep.recipe}: training.held_out is 0, but a sweep ranks by held-out loss: hold some text out.")
     if any(axis.path == "training.held_out" for axis in sweep.space):
         raise RecipeError("--vary training.held_out: trials would be measured on different text. Give one value, with --set.")
-    return replace(sweep, recipe=name)
+    return replace(sweep, recipe=name, design=replace(design, metrics=ready.metrics, task_recipes=ready.task_recipes))
 
 
 @dataclass
@@ -137,6 +140,8 @@ class Rungs:
         for trial in self.at(len(self.sweep.rungs) - 1) or []:
             if self.loss(trial, len(self.sweep.rungs) - 1) is not None:
                 yield from self.seeds(trial)[1:]
+                for task in self.sweep.design.tasks:
+                    yield from self.tuned(trial, task)
 
     def ready(self) -> list[Cell]:
         """The cells to work on now, each once."""
@@ -147,10 +152,12 @@ class Rungs:
         """How many cells of each stage there will be, if none fails."""
         self._name()
         stores = {store.key for trial in self.trials if (store := self.grid.store(trial.candidate)) is not None}
-        found, left = {"corpus": len(stores)}, self.sweep.search.count
+        found, left, ends = {"corpus": len(stores)}, self.sweep.search.count, 0
         for rung in self.sweep.rungs:
             found["pretrain" if rung == 1 else f"pretrain until {rung:g}"] = left * (self.sweep.design.seeds if rung == 1 else 1)
-            left = kept(left, self.sweep.keep)
+            ends, left = left, kept(left, self.sweep.keep)
+        if self.sweep.design.tasks:
+            found["finetune"] = ends * self.sweep.design.seeds * len(self.sweep.design.tasks)
         return found
 
     def cell(self, trial: Trial, number: int) -> Cell:
@@ -162,6 +169,15 @@ class Rungs:
         """The whole runs of a trial, one per seed; the first is the one that the rungs have seen."""
         budget = self.sweep.design.budgets[0]
         return [self.grid.run(trial.candidate, budget, seed) for seed in range(1, self.sweep.design.seeds + 1)]
+
+    def tuned(self, trial: Trial, task: Labels) -> list[Cell]:
+        """The runs of fine-tuning of a trial, one per seed whose pre-training is finished."""
+        return self.grid.tuned(trial.candidate, self.sweep.design.budgets[0], Transfer(FULL), task)
+
+    def scores(self, trial: Trial, task: Labels) -> list[float]:
+        """The metric of a task on its dev set, one number per seed that is finished."""
+        results = [self.result(cell) for cell in self.tuned(trial, task)]
+        return [float(found["dev"]) for found in results if found is not None]
 
     def loss(self, trial: Trial, number: int) -> float | None:
         """The held-out loss of a trial at a rung; None if it is not there, infinite if it is not a number."""

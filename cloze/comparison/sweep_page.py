@@ -57,6 +57,7 @@ def render(finding: Finding, *, command: str = "", made: datetime | None = None)
         curves=curves(finding),
         columns=columns,
         rows=rows,
+        tasks=bool(finding.sweep.design.tasks),
         several=finding.sweep.design.seeds > 1,
         best="" if finding.best is None else str(finding.best.folder),
         first=finding.sweep.rungs[0],

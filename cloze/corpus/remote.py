@@ -120,12 +120,26 @@ class Remote:
         return cls(folder, str(found["address"]), int(found["limit"]))
 
     def shard(self, shard: Any) -> Path:
-        """The folder of a shard, fetched if it is not there. Raises `NoRoom` if the cache cannot hold it."""
+        """The folder of a shard, fetched if it is not there. Raises `NoRoom` if the cache cannot hold it.
+
+        Shards that this process fetches ahead of time make room for it: those not begun yet are left, the others can be removed
+        once they are whole.
+        """
         plain = shard if isinstance(shard, Mapping) else shard._asdict()
         coming = self._coming.pop(plain["name"], None)
         if coming is not None and not coming.cancel():
             with suppress(CorpusError, RunError):  # what failed ahead of time is tried again, and explained
                 coming.result()
+        try:
+            return self._fetch(plain)
+        except NoRoom:
+            if not self._coming:
+                raise
+        for one in self._coming.values():
+            if not one.cancel():
+                with suppress(CorpusError, RunError):
+                    one.result()
+        self._coming.clear()
         return self._fetch(plain)
 
     def ahead(self, now: Sequence[Any], next: Sequence[Any]) -> None:

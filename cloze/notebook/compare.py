@@ -96,7 +96,7 @@ def compare(
     with reporting(report):
         design = Design(
             candidates_of(named, vary=varied, values=overrides_of(overrides)),
-            tasks_of([_typed(name, given) for name, given in tasks.items()]), [str(path) for path in several],
+            tasks_of([typed_task(name, given) for name, given in tasks.items()]), [str(path) for path in several],
             budgets_of([budget] if isinstance(budget, str) else budget), seeds, size,
             transfers_of(",".join(transfer), with_files=files), rates, overrides_of(tuning),
             None if tokenizer is None else Path(tokenizer), text_format, device, files, allow_shared,
@@ -107,7 +107,7 @@ def compare(
             raise KeyboardInterrupt(f"Finished cells are kept in {out}; the same call resumes.") from None
 
 
-def _typed(name: str, given: Files) -> str:
+def typed_task(name: str, given: Files) -> str:
     """A task as the command line has it."""
     words = [given] if isinstance(given, str) else [str(word) for word in given]
     if len(words) == 1:

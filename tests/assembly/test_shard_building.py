@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,3 +139,38 @@ def test_a_shard_names_its_tokenizer(begin: Begin, tmp_path: Path) -> None:
     building.work()
     store = building.join()
     assert store.tokenizer().hash == Store.open(store.path / "shards" / "00000").tokenizer().hash
+
+
+def test_a_build_begun_with_relative_paths_goes_on_from_another_folder(
+    begin: Begin, text: Path, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "words.txt").write_text("cat number\n", encoding="utf-8")
+    given: dict[str, Any] = {"tokens": 3000, "format": "blank", "recipe": None, "annotate": ["phrase=list:words.txt"]}
+    given |= {"words": None, "say": lambda line: None}
+    monkeypatch.chdir(tmp_path)
+    relative = os.path.relpath(text, tmp_path)
+    Building.begin(tmp_path / "out", [relative], tokenizer, **given)
+    plan = json.loads((tmp_path / "out" / "build.json").read_text(encoding="utf-8"))
+    assert all(Path(path).is_absolute() for path in plan["files"]) and plan["annotate"] == [f"phrase=list:{tmp_path}/words.txt"]
+    monkeypatch.chdir(text)
+    read = Building.read(tmp_path / "out")
+    assert read is not None
+    read.work()
+    given["annotate"] = [f"phrase=list:{tmp_path}/words.txt"]
+    again = Building.begin(tmp_path / "out", [str(text)], tokenizer, **given)  # the same build, by absolute paths
+    whole = begin(tmp_path / "whole", annotate=given["annotate"])
+    whole.work()
+    assert again.left() == [] and again.join().counts().tolist() == whole.join().counts().tolist()
+    assert sums(tmp_path / "out") == sums(tmp_path / "whole")
+
+
+def test_a_build_of_an_earlier_version_with_relative_paths_goes_on(
+    text: Path, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {"tokens": 3000, "format": "blank", "recipe": None, "annotate": [], "words": None}
+    monkeypatch.chdir(text)
+    made = Building.begin(tmp_path / "out", ["a.txt"], tokenizer, say=lambda line: None, **given)
+    old = json.loads(json.dumps(made.plan).replace(f"{text}/a.txt", "a.txt"))
+    (tmp_path / "out" / "build.json").write_text(json.dumps(old), encoding="utf-8")
+    said: list[str] = []
+    assert Building.begin(tmp_path / "out", ["a.txt"], tokenizer, say=said.append, **given).left() and "going on" in said[0]

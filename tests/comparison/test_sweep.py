@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+import cloze
 from cloze.cli.main import main
 from cloze.comparison.cell import read_json, result_file, write_json
 from cloze.comparison.compare import Interrupted
-from cloze.comparison.design import Design, budgets_of
+from cloze.comparison.design import Design, budgets_of, tasks_of
 from cloze.comparison.search import search_of
 from cloze.comparison.space import grid_of, space_of
 from cloze.comparison.standings import as_csv, finding_of, sentence, table
@@ -35,6 +36,10 @@ def stub(folder: Path, until: float = 1.0) -> int:
     cell: Any = read_json(folder / "cell.json")
     if cell["kind"] == "corpus":
         result: dict[str, Any] = {"store": "run/store", "tokens": 100, "documents": 4, "vocabulary": 50, "bytes": 400}
+    elif cell["kind"] == "finetune":  # the task prefers lower rates than the held-out loss
+        trained: Any = read_json(Path(cell["request"]["checkpoint"]).parent / "cell.json")
+        rate = float(trained["request"]["values"][-1].split("=")[1])
+        result = {"metric": "accuracy", "dev": 0.9 - (math.log10(rate) + 3.5) ** 2 / 10, "test": 0.1}
     else:
         rate = float(cell["request"]["values"][-1].split("=")[1])
         if rate > 5e-3:
@@ -53,10 +58,11 @@ def sweep(files: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     monkeypatch.chdir(files)
 
     def make(
-        *vary: str, trials: int | None = 9, search: str = "grid", seeds: int = 1, budget: str = "10steps", **values: Any
+        *vary: str, trials: int | None = 9, search: str = "grid", seeds: int = 1, budget: str = "10steps",
+        tasks: tuple[str, ...] = (), **values: Any,
     ) -> Sweep:
         space = space_of(vary or [RATE])
-        design = Design([], [], ["text.txt"], budgets_of([budget]), seeds, device="cpu")
+        design = Design([], tasks_of(tasks) if tasks else [], ["text.txt"], budgets_of([budget]), seeds, device="cpu")
         return Sweep("a.yaml", design, space, search_of(search, space, trials), **{"rungs": (0.1, 0.3, 1.0), **values})
 
     return make
@@ -91,6 +97,67 @@ def test_the_sentence_says_what_the_best_trial_cost_against_all_of_them(sweep: M
     assert outline.headings[:2] == [sentence(finding), "Held-out loss"] and outline.addresses == []
     found = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))
     assert found["trials"][0]["values"] == {"training.rate.peak": "0.001003"} and len(found["trials"][0]["seeds"]) == 2
+
+
+MOOD = "mood=train.tsv,dev.tsv,test.tsv"
+
+
+def test_a_task_decides_by_its_dev_set_among_the_trials_that_reach_the_end(sweep: Make, tmp_path: Path) -> None:
+    workers = Here(stub)
+    made = sweep("training.rate.peak=log:1e-4..4e-3", tasks=(MOOD,), seeds=2, rungs=(0.1, 1.0))
+    finding, _ = finish(made, tmp_path, workers)
+    ends = [one for one in finding.standings if one.seeds]
+    assert [one.trial.values[0].split("=")[1] for one in ends] == ["0.0006325", "0.001003", "0.001591"]
+    assert min(ends, key=lambda one: one.loss or 0.0) is ends[1]  # by held-out loss another one would be best
+    assert [len(one.scores["mood"]) for one in ends] == [2, 2, 2] and all(not one.scores for one in finding.standings[3:])
+    assert len([name for name in workers.started if name.startswith("finetune")]) == 3 * 2
+    assert sentence(finding).startswith(
+        "training.rate.peak=0.0006325 is best of 9 trials on 2 rungs: mood accuracy 0.8909 on its dev set, held-out loss 2.0"
+    )
+    assert "mood: accuracy" in table(finding).splitlines()[0] and "0.8909 ± 0.0000" in table(finding)
+    assert as_csv(finding).splitlines()[0].endswith("flops,seconds,mood")
+    found = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))
+    assert found["tasks"] == {"mood": "accuracy"} and len(found["trials"][0]["dev"]["mood"]) == 2
+    again = Here(stub)
+    assert finish(made, tmp_path, again)[0].data() == finding.data() and again.started == []
+
+
+def test_a_trial_that_is_not_fine_tuned_yet_is_not_the_best(sweep: Make, tmp_path: Path) -> None:
+    def until_tuned(folder: Path, until: float = 1.0) -> int:
+        if folder.name.startswith("finetune"):
+            raise KeyboardInterrupt
+        return stub(folder, until)
+
+    made = sweep("training.rate.peak=log:1e-4..4e-3", tasks=(MOOD,), rungs=(0.1, 1.0))
+    with pytest.raises(Interrupted):
+        finish(made, tmp_path, Here(until_tuned))
+    found = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))
+    assert found["answer"] == "No answer yet: no trial has reached the end of its budget and been fine-tuned."
+    assert found["unfinished"] == 3
+
+
+def test_python_finds_what_the_command_finds(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(files)
+    for module in ("cloze.notebook.sweep", "cloze.jobs"):
+        monkeypatch.setattr(f"{module}.workers_on", lambda place, count: Here(stub))
+    found = cloze.sweep(
+        "a.yaml", corpus="text.txt", budget="10steps", vary={"training.batch": [4, 8], "training.rate.peak": "log:1e-4..1e-3"},
+        tasks={"mood": ("train.tsv", "dev.tsv", "test.tsv")}, trials=4, search="grid", rungs=[0.5, 1], keep=0.5,
+        out=tmp_path / "out", report=None,
+    )
+    typed = [
+        "sweep", "a.yaml", "--corpus", "text.txt", "--budget", "10steps", "--vary", "training.batch=4,8", "--vary",
+        "training.rate.peak=log:1e-4..1e-3", "--task", MOOD, "--trials", "4", "--search", "grid", "--rungs", "0.5,1", "--keep",
+        "0.5", "--out", str(tmp_path / "out"),
+    ]  # fmt: skip
+    assert main([*typed, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(found.data()))
+    assert main(typed) == 0
+    assert repr(found) == capsys.readouterr().out.rstrip("\n") + f"\n\nPage: {tmp_path / 'out' / 'sweep.html'}"
+    assert found.best == {"training.batch": "4", "training.rate.peak": "0.001"} and found.run is not None and found.failures == []
+    assert found.sentence in repr(found) and len(found.table()) == 4 + 2
 
 
 @pytest.mark.parametrize("search", ["grid", "random", "optuna"])
@@ -228,6 +295,10 @@ def test_the_plan_prints_the_trials_and_counts_the_cells(files: Path, capsys: py
         "training.batch=4", "training.batch=8", "corpus                 1 cells", "pretrain until 0.1     2 cells",
         "pretrain until 0.3     1 cells", "pretrain               1 cells",
     ]  # fmt: skip
+    given = [str(files / "a.yaml"), "--corpus", str(files / "text.txt"), "--budget", "10steps", *words, "--seeds", "2"]
+    task = "mood=" + ",".join(str(files / f"{part}.tsv") for part in ("train", "dev", "test"))
+    assert main(["sweep", *given, "--task", task]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "finetune               2 cells"
 
 
 def test_what_changes_the_exercise_is_noted(sweep: Make, tmp_path: Path) -> None:

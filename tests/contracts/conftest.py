@@ -29,7 +29,7 @@ SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
 #: The sample of a source that does not read running text.
 OTHERS = {
     "pairs": "english-french.tsv", "word_pairs": "english-words.tsv", "triples": "facts.tsv", "triple_texts": "facts.tsv",
-    "entity_texts": "facts.tsv",
+    "entity_texts": "facts.tsv", "records": "english_connectives.tsv",
 }
 CHINESE = {
     "bert-wwm-zh", "bert-wwm-ext", "roberta-wwm-ext", "roberta-wwm-ext-large", "nezha", "nezha-large", "zen", "ernie", "k-bert",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -166,6 +168,38 @@ def test_shards_fetched_ahead_do_not_displace_those_expected(store: Store, addre
     failed = [one.exception() is not None for one in remote._coming.values()]
     there = sorted(one.name for one in (remote.folder / "shards").iterdir() if one.is_dir())
     assert sum(failed) == 1 and len(there) == 2 and "00003" not in there
+
+
+def test_a_shard_that_is_needed_displaces_one_that_is_being_fetched_ahead(
+    store: Store, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room for two: one is held and one is on its way. The third waits for it and takes its place."""
+    shards: Any = store.shards  # type: ignore[attr-defined]
+    remote: Any = Remote.at(local_store(address, Cache(tmp_path, 2 * shards[0].bytes + 10)))
+    remote.shard(shards[0])
+    held, begun, wanted = remote.hold("00000"), threading.Event(), threading.Event()
+    real, real_room = place.Place.fetch, Remote._make_room
+
+    def slow(self: Any, name: str, *args: Any) -> None:
+        if name.startswith("shards/00001"):
+            begun.set()
+            assert wanted.wait(20)
+        real(self, name, *args)
+
+    def make_room(self: Any, size: int, *, keep: str, ahead: bool) -> None:
+        try:
+            real_room(self, size, keep=keep, ahead=ahead)
+        finally:
+            if keep == "00002":
+                wanted.set()
+
+    monkeypatch.setattr(place.Place, "fetch", slow)
+    monkeypatch.setattr(Remote, "_make_room", make_room)
+    remote.ahead([shards[0]], [shards[1]])
+    assert begun.wait(20)
+    assert remote.shard(shards[2]).name == "00002"
+    assert sorted(one.name for one in (remote.folder / "shards").iterdir() if one.is_dir()) == ["00000", "00002"]
+    os.close(held)
 
 
 def test_all_stores_of_a_cache_share_its_bound(store: Store, address: str, tmp_path: Path) -> None:

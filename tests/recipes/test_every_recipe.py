@@ -30,7 +30,7 @@ TEXTS = {
     "ernie": "chinese.txt", "k-bert": "chinese.txt", "flaubert": "french.txt", "camembert": "french.txt",
     "bertje": "dutch.txt", "robbert": "dutch.txt",
     "pairs": "english-french.tsv", "word_pairs": "english-words.tsv", "triples": "facts.tsv", "triple_texts": "facts.tsv",
-    "entity_texts": "facts.tsv",
+    "entity_texts": "facts.tsv", "records": "english_connectives.tsv",
 }
 #: Networks that bear a high rate: recurrent ones, and tables that begin next to zero.
 FAST = (LSTM, BiLSTM, TwoSidedLSTM, LSTMEncoderDecoder, GRU, WordVectors)
