@@ -47,8 +47,8 @@ from cloze.networks.item_choices import (
 from cloze.registry import Given, PartMark, register
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
-#: Layer norm, layer norm without offsets, and the norm by root mean square, which has none.
-Norm = Literal["layer", "layer_without_biases", "rms"]
+#: Layer norm, layer norm without offsets, without gains and offsets, and the norm by root mean square, which has no offsets.
+Norm = Literal["layer", "layer_without_biases", "layer_without_weights", "rms"]
 
 # ---- knowledge -------------------------------------------------------------------------------------------------------
 
@@ -123,6 +123,27 @@ class Functional:
 
     limit: Count = 64
     max_length: Count = 512
+
+
+@register("positions", "disentangled")
+@dataclass(frozen=True, kw_only=True)
+class Disentangled:
+    """A learned vector for each bucket of distances is, in every layer, a key for the queries and a query for the keys (DeBERTa;
+    He et al., 2021, §3.1), through the layer's own maps; scores are divided by √3 more.
+
+    Distances below half of the `buckets` have one each, in both directions; the others grow up to `max_length`, the longest text
+    that the network is meant to read, and farther ones share the last (ltgoslo/ltg-bert, `make_log_bucket_position`).
+    """
+
+    buckets: Count = 32
+    max_length: Count = 512
+
+    def __post_init__(self) -> None:
+        if not 4 <= self.buckets < self.max_length:
+            raise RecipeError(
+                f"positions.disentangled: {self.buckets} buckets for texts of {self.max_length} tokens. Give at least 4 buckets, "
+                "and fewer than max_length."
+            )
 
 
 @register("positions", "buckets")
@@ -230,12 +251,14 @@ class FeedForward:
 class GatedFeedForward:
     """Two linear maps to `inner`, one activated and multiplied by the other, and one back (Shazeer, 2020, eq. 5).
 
-    `inner` is four times the width if not given.
+    `inner` is four times the width if not given. With `norm`, a layer norm without weights stands before the map back
+    (NormFormer; Shleifer et al., 2021, §2; without weights in ltgoslo/ltg-bert).
     """
 
     inner: Width | None = None
     activation: Activation = "gelu"
     biases: bool = True
+    norm: bool = False
 
 
 FeedForwards = Annotated[FeedForward | GatedFeedForward, PartMark("feed_forward")]
@@ -251,10 +274,16 @@ class Band:
 
 @dataclass(frozen=True, kw_only=True)
 class BandedAttention:
-    """Whether the linear maps of attention have biases, and the band that limits what layers see."""
+    """Whether the linear maps of attention have biases, and the band that limits what layers see.
+
+    With `gate`, the heads' outputs are multiplied by GELU of a further map of what the layer reads (ltgoslo/gpt-bert). With
+    `norm`, a layer norm without weights stands before the map back (NormFormer; Shleifer et al., 2021, §2; ltgoslo/ltg-bert).
+    """
 
     biases: bool = True
     band: Band | None = None
+    gate: bool = False
+    norm: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -409,7 +438,7 @@ class _Drawn:
 
     std: NonNegative = 0.02
     positions: NonNegative | None = None
-    residual: Literal["as_drawn", "scaled", "scaled_by_depth"] = "as_drawn"
+    residual: Literal["as_drawn", "scaled", "scaled_by_depth", "feed_forward_by_depth"] = "as_drawn"
     offsets: tuple[int, ...] = ()
 
 
@@ -420,7 +449,8 @@ class Normal(_Drawn):
 
     `positions` is the standard deviation of learned positions, `std` if not given (GPT-2's code: 0.01). `residual: scaled`
     divides the maps into the residual stream by the square root of their number (GPT-2; Radford et al., 2019, §2.3),
-    `scaled_by_depth` by that of how many there are up to their layer (UniLM's code, `rescale_some_parameters`).
+    `scaled_by_depth` by that of how many there are up to their layer (UniLM's code, `rescale_some_parameters`),
+    `feed_forward_by_depth` both maps of the feed-forward by that of twice the number of their layer (ltgoslo/ltg-bert).
 
     `offsets` are distances in tokens. With them, the first heads of a network with learned positions, counted layer by layer,
     begin by attending to the tokens at these distances (-1: the one before), one distance for each head. Positions then begin as

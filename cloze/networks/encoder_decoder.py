@@ -19,7 +19,7 @@ from cloze.networks.blocks.attention import Attention, AttentionInputs, Record
 from cloze.networks.blocks.buckets import Bias, Buckets
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings, add_positions, position_table, residual_dtype
-from cloze.networks.blocks.feed_forward import FeedForward, GatedFeedForward
+from cloze.networks.blocks.feed_forward import feed_forward_of
 from cloze.networks.blocks.initial import attend_to_offsets, draw, initialise, initialise_apart
 from cloze.networks.blocks.layer import Layer, Source
 from cloze.networks.blocks.locked import LockedDropout
@@ -158,7 +158,7 @@ class EncoderDecoder(Network):
         scale = math.sqrt(width) if embedding.scaled else 1.0
         self.embeddings = Embeddings(vocab_size=vocab_size, width=width, inputs=self.inputs, scale=scale)
         kind = LockedDropout if rates.mask == "row" else Dropout
-        feed = GatedFeedForward if isinstance(feed_forward, choices.GatedFeedForward) else FeedForward
+        feed = feed_forward_of(feed_forward, self.inner, norm.epsilon, stacked=False)
         hidden_dropout, make = partial(kind, rates.hidden, clock), partial(make_norm, norm.kind, width, norm.epsilon)
 
         def attending(projections: Stacked | Across) -> Attention:
@@ -172,7 +172,7 @@ class EncoderDecoder(Network):
                 Layer(
                     width=width, norm=norm, dropout=hidden_dropout, active_dropout=kind(rates.inner, clock), first=layer == 0,
                     attention=attending(Stacked()), crossing=attending(Across()) if across else None,
-                    feed_forward=feed(self.inner, feed_forward.activation, feed_forward.biases),
+                    feed_forward=feed,
                 )
                 for layer in range(number)
             ]

@@ -19,9 +19,11 @@ from cloze.networks import choices
 from cloze.networks.blocks.around import Around, count_around
 from cloze.networks.blocks.attention import Attention, Record
 from cloze.networks.blocks.characters import Characters
+from cloze.networks.blocks.disentangled import DistanceVectors
+from cloze.networks.blocks.distances import StepDropout
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings, residual_dtype
-from cloze.networks.blocks.feed_forward import FeedForward, StackedGate
+from cloze.networks.blocks.feed_forward import feed_forward_of
 from cloze.networks.blocks.initial import attend_to_offsets, initialise, initialise_apart
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.layer_inputs import LayerInputs
@@ -32,12 +34,13 @@ from cloze.networks.blocks.sharing import share_weights
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import AnyOrder
 from cloze.networks.clock import Clock
-from cloze.networks.cost import Operations, Shown, shown
+from cloze.networks.cost import Operations, Shown, is_trained, shown
 from cloze.networks.network import Network, StateKind, attention_kinds, named_sizes, reading_kinds, reading_states
 from cloze.registry import Given, PartMark, register
 
 PositionKinds = Annotated[
-    choices.Learned | choices.Sinusoid | choices.Rotary | choices.Functional | choices.NoPositions, PartMark("positions")
+    choices.Learned | choices.Sinusoid | choices.Rotary | choices.Functional | choices.Disentangled | choices.NoPositions,
+    PartMark("positions"),
 ]
 Embedding = Annotated[choices.Table | Characters, PartMark("embedding")]
 
@@ -55,6 +58,9 @@ class Transformer(Network):
     With a `band` tokens see only their neighbourhood: `i - j < width` from left to right (GPT-3; Brown et al., 2020, §2.1),
     `|i - j| <= width / 2` in the open order (ModernBERT). `share`: layers share weights, with their norms, within each of the
     groups (ALBERT; Lan et al., 2020, §3.1).
+
+    With `depth_means`, the state after each residual connection is a learned mean of all states so far, the embeddings among them
+    (DenseFormer; Pagliardini et al., 2024; in GPT-BERT after attention, too).
 
     >>> network = Transformer(layers=1, width=8, heads=2, vocab_size=10, clock=Clock()).eval()
     >>> tuple(network(want=frozenset({"hidden"}), tokens=torch.zeros(2, 5, dtype=torch.long))["hidden"].shape)
@@ -81,6 +87,7 @@ class Transformer(Network):
         segments: Natural = 0,
         embedding: Embedding = choices.Table(),
         share: choices.Share | None = None,
+        depth_means: bool = False,
         dropout: BelowOne | choices.Dropouts = 0.1,
         initial: choices.Initials = choices.Truncated(),
         vocab_size: Given[int], clock: Given[Clock],
@@ -89,7 +96,7 @@ class Transformer(Network):
         self.width, self.vocab_size, self.heads, self.clock = width, vocab_size, heads, clock
         self.inner, self.initial = feed_forward.inner or 4 * width, initial
         self.max_length = None if isinstance(positions, choices.NoPositions) else positions.max_length
-        self.unlimited = isinstance(positions, choices.Functional)
+        self.unlimited = isinstance(positions, choices.Functional | choices.Disentangled)
         self.rates = rates = choices.dropouts(dropout)
         table = embedding if isinstance(embedding, choices.Table) else choices.Table()
         self.embedding_width, self.inputs = table.width or width, table.inputs or {}
@@ -103,12 +110,22 @@ class Transformer(Network):
         self.embedding_dropout = Dropout(rates.hidden, clock)
         projects = self.embedding_width != width or table.project
         self.project = nn.Linear(self.embedding_width, width) if projects else None
-        kind = StackedGate if isinstance(feed_forward, choices.GatedFeedForward) else FeedForward
+        by_distance = isinstance(positions, choices.Disentangled)
+        self.distances = DistanceVectors(positions, width, norm.epsilon) if isinstance(positions, choices.Disentangled) else None
+
+        def attending() -> Attention:
+            return Attention(
+                width=width, heads=heads, dropout=Dropout(rates.of_attention, clock), bias=attention.biases,
+                gated=attention.gate, norm_epsilon=norm.epsilon if attention.norm else None,
+                scale=(3 * (width // heads)) ** -0.5 if by_distance else None,
+                learned={"distance_dropout": StepDropout(rates.of_attention, clock)} if by_distance else None,
+            )
+
         self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
             Layer(
                 width=width, norm=norm, dropout=lambda: Dropout(rates.hidden, clock), active_dropout=Dropout(0.0, clock),
-                attention=Attention(width=width, heads=heads, dropout=Dropout(rates.of_attention, clock), bias=attention.biases),
-                feed_forward=kind(self.inner, feed_forward.activation, feed_forward.biases), first=number == 0,
+                attention=attending(), feed_forward=feed_forward_of(feed_forward, self.inner, norm.epsilon, stacked=True),
+                first=number == 0, depth=number if depth_means else None,
             )
             for number in range(layers)
         )
@@ -132,7 +149,8 @@ class Transformer(Network):
         if self.embeddings.characters is not None:
             self.embeddings.characters.reset_parameters()
         if not isinstance(self.initial, choices.Uniform):
-            inward = [[layer.attention.out.weight, layer.outer.weight] for layer in self.layers]
+            by_depth = self.initial.residual == "feed_forward_by_depth"
+            inward = [[(layer.inner if by_depth else layer.attention.out).weight, layer.outer.weight] for layer in self.layers]
             initialise_apart(self.initial, [self.embeddings.positions], [inward])
             tables = self.embeddings
             added = [one for one in (tables.tokens, tables.segments, *tables.inputs.values()) if isinstance(one, nn.Embedding)]
@@ -158,7 +176,9 @@ class Transformer(Network):
         past = cache.length if cache is not None else 0
         record = Record.of(want)
         given = each_layer(
-            self.layer_inputs(tokens, position_ids=position_ids, order=order, block=block, past=past),
+            self.layer_inputs(
+                tokens, position_ids=position_ids, order=order, block=block, past=past, distances=self.distances
+            ),
             caches=None if cache is None else cache.layers, gates=gates, record=record,
         )
         x = self.embeddings(tokens, position_ids, segments, vectors, inputs, characters)
@@ -219,6 +239,18 @@ class Transformer(Network):
         where = self.layer_inputs.positions
         distances = 2 * self.width * (2 * where.limit + 1) if isinstance(where, choices.Functional) else 0
         for number, layer in enumerate(self.layers):
+            self._count_buckets(counted, layer, size)
             layer.count_operations(counted, size.tokens, size.length)
             counted.constants(size.tokens * distances)  # vectors of distances, which are not trained
             count_around(counted, [*self.around, *around], number, size)
+
+    def _count_buckets(self, counted: Operations, layer: Layer, size: Shown) -> None:
+        """The vectors of distances that meet a layer's maps, its queries and its keys."""
+        if self.distances is None:
+            return
+        rows, inside = self.distances.table.num_embeddings, layer.attention.inside
+        (maps,) = layer.attention.projection_maps
+        vectors = counted.branch(live=is_trained(self.distances))
+        vectors.weights(rows * 2 * inside * self.width, trained=is_trained(maps))
+        counted.join(vectors)
+        counted.products(2 * size.tokens * rows * inside)

@@ -101,9 +101,9 @@ class VocabularyHead(nn.Module):
     `table` is an embedding of another module to tie to. It is not registered here: a tied weight is stored once, by the
     network that owns it. A `widened` table has `extra` (V, D - E), further numbers for each id, behind its own, so that rows are
     as wide as x. `scale` divides the rows by the root of the table's width before the product (T5's tied table). With
-    `biases: false` the dense map and its norm have no biases. Untied and further numbers start with standard deviation
-    `init_std`, truncated at two, untied ones with `initial: fan_in` with 1/√E after truncation (`logits_dense` in
-    google-research/t5x).
+    `biases: false` the dense map and its norm have no biases, with `biases: map` the norm has no weights. Untied and further
+    numbers start with standard deviation `init_std`, truncated at two, untied ones with `initial: fan_in` with 1/√E after
+    truncation (`logits_dense` in google-research/t5x).
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class VocabularyHead(nn.Module):
         norm_epsilon: float,
         widened: bool = False,
         scale: bool = False,
-        biases: bool = True,
+        biases: bool | Literal["map"] = True,
         init_std: float = 0.02,
         initial: Literal["truncated", "fan_in"] = "truncated",
     ) -> None:
@@ -127,8 +127,10 @@ class VocabularyHead(nn.Module):
             raise ValueError(f"a head without a transform cannot go from width {width} to a table of width {inner}")
         self.transform = transform
         self.scale = inner**-0.5 if scale else 1.0
-        self.dense = dense(width, inner, init_std, bias=biases) if transform is not None else None
-        self.norm = nn.LayerNorm(inner, eps=norm_epsilon, bias=biases) if transform is not None else None
+        self.dense = dense(width, inner, init_std, bias=bool(biases)) if transform is not None else None
+        self.norm = None
+        if transform is not None:
+            self.norm = nn.LayerNorm(inner, eps=norm_epsilon, bias=biases is True, elementwise_affine=biases != "map")
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
         self.output = None
         if table is None:

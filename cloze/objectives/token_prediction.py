@@ -19,7 +19,7 @@ def token_prediction(
     transform: Literal["gelu", "gelu_tanh", "relu"] | None = None,
     tie: bool | Literal["widened"] = False,
     bias: bool = True,
-    biases: bool = True,
+    biases: bool | Literal["map"] = True,
     norm_epsilon: Positive = 1e-12,
     scale: bool = False,
     initial: Literal["truncated", "fan_in"] = "truncated",
@@ -35,7 +35,8 @@ def token_prediction(
     """Cross-entropy over the vocabulary at the positions of the targets; only those rows reach the projection.
 
     `transform` puts a dense map to the table's width, a non-linearity and a norm before the projection (BERT's code,
-    `get_masked_lm_output`); with `biases: false` the dense map and its norm have no biases (ModernBERT). `tie` uses the network's
+    `get_masked_lm_output`); with `biases: false` the dense map and its norm have no biases (ModernBERT), with
+    `biases: map` the map has one and the norm has no weights at all (ltgoslo/ltg-bert). `tie` uses the network's
     token table as output weights (Press & Wolf, 2017). GPT-2: no transform, tied, no bias. With `tie: widened` the rows of a
     table that is narrower than the state get further numbers, and the dense map keeps the width (MobileBERT's code,
     `get_masked_lm_output`). `scale` multiplies the rows by the table's width to the power -1/2 before the table (T5 v1.0, whose

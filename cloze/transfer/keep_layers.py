@@ -48,6 +48,11 @@ class KeepLayers(Change):
                 )
             first += count
         full = complete(shape.arguments, shape.part)
+        if full.get("depth_means"):
+            raise CheckpointError(
+                f"{shape.origin}: keep_layers: every layer of this network reads a mean over all below it (depth_means), so "
+                "none can be left out. Distil it into a network without such means."
+            )
         for name in _counting(shape.part, OptionalDepth):  # so many layers, the lowest, have something of their own
             changed[name] = sum(layer < full[name] for layer in layers)
         if band_of(full) is not None:

@@ -114,7 +114,8 @@ class Prefix(Change):
         """Freeze the network and put keys and values in front of each layer's."""
         kind = type(network)
         shared = kind is Transformer and any(layer.lends for layer in network.layers)
-        if kind is not Transformer or isinstance(network.layer_inputs.positions, choices.Functional) or shared:
+        relative = kind is Transformer and isinstance(network.layer_inputs.positions, choices.Functional | choices.Disentangled)
+        if kind is not Transformer or relative or shared:
             raise CheckpointError(
                 f"prefix: {kind.__name__} is not a Transformer with weights of its own in each layer and no relative distances.\n"
                 "  Use another change, such as prompt or lora."

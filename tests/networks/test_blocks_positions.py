@@ -69,7 +69,7 @@ def test_functional_positions_are_the_definition_with_every_vector_written_out()
     relative = functional(2, 4, length=6, past=0, device=CPU)
     table = sinusoids(5, 4).double()
     vectors = torch.stack([torch.stack([table[max(-2, min(2, j - i)) + 2] for j in range(6)]) for i in range(6)])
-    torch.testing.assert_close(relative.scores(query, 1.0), torch.einsum("bhid,ijd->bhij", query, vectors))
+    torch.testing.assert_close(relative.scores(query, query, 1.0), torch.einsum("bhid,ijd->bhij", query, vectors))
     torch.testing.assert_close(relative.values(shares), torch.einsum("bhij,ijd->bhid", shares, vectors))
 
 

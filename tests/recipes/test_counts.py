@@ -200,6 +200,16 @@ def test_transformer_xl_with_the_words_of_the_data_set_has_the_published_million
     assert round((with_heads(found) + 3 * 411) / 1e6, 1) == 151.1
 
 
+def test_gpt_bert_has_the_layers_of_its_authors() -> None:
+    """model_extra.py with configs/base.json: no weights in norms but those of the distances' vectors, 24 means over the depth."""
+    attention = 2 * (768 * 1536 + 1536) + 768 * 768 + 768
+    layer = attention + 768 * 2 * 2560 + 2560 * 768
+    means = sum(range(2, 26))
+    head = 768 * 768 + 768 + 16_384
+    own = 16_384 * 768 + 63 * 768 + 2 * 768 + 12 * layer + means + head
+    assert with_heads(checked("gpt-bert")) == own == 119_454_532
+
+
 def test_transformer_xl_large_with_words_and_a_table_of_four_widths_is_that_of_the_authors_script(tmp_path: Path) -> None:
     """run_wt103_large.sh: clusters of words whose vectors are 4 times narrower each, tied to the softmax but for one map."""
     text = text_of_named("transformer-xl-large").replace("objectives:\n  - token_prediction: {tie: true}", (

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.networks.blocks.dropout import Dropout, Positions, drop
 from cloze.networks.blocks.kernels import attend_by_kernel
+from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.projections import Projections, Stacked
 from cloze.networks.blocks.relation import NONE, Relation
 from cloze.networks.blocks.selected import Selected
@@ -45,7 +47,8 @@ class AttentionInputs:
     `rows`: x is (M, D), the tokens that are not padding. `past`: a memory of states (B, M, D) before the row, which is only read.
     `cache`: the keys and values of earlier calls; this call adds its own. `source`: the states of another sequence, (B, S, D), or
     (M, D) for the tokens in `source_rows`. `projected`: queries, keys and values that the caller has already computed. `gates`,
-    (H) or (B, H), multiply the heads' outputs. `record` collects the states that it names. `further`: the inputs of a second
+    (H) or (B, H), multiply the heads' outputs. `record` collects the states that it names. `earlier`: the states that the
+    residual connections have made so far, for layers that read a mean of them; each adds its own. `further`: the inputs of a second
     attention in the same residual connection, which a change has added (`fuse`); attention itself does not use them. `host`: what
     holds the maps of the feed-forward in this call, where that is not the layer itself.
     """
@@ -61,6 +64,7 @@ class AttentionInputs:
     projected: QueryKeyValue | None = None
     gates: Tensor | None = None
     record: Record | None = None
+    earlier: list[Tensor] | None = None
     further: AttentionInputs | None = None
     host: Any = None
 
@@ -106,7 +110,8 @@ class Attention(nn.Module):
     """Multi-head attention (Vaswani et al., 2017, §3.2.2), (B, L, D) to (B, L, D).
 
     Parameters: those of `projections` (`projections`, or `query` and `memory`), those that are `learned` about relative
-    positions, and `out`. `scale` multiplies the scores; None: 1/√(head width).
+    positions, with `gated` those of `gate`, whose GELU multiplies the heads' outputs, and `out`. `scale` multiplies the scores;
+    None: 1/√(head width). With `norm_epsilon`, a layer norm without weights stands before `out`.
     """
 
     projections: nn.Linear
@@ -118,6 +123,7 @@ class Attention(nn.Module):
     def __init__(
         self, *, width: int, heads: int, dropout: Dropout, head_width: int | None = None, projections: Projections | None = None,
         scale: float | None = None, bias: bool = True, learned: Mapping[str, nn.Module | nn.Parameter] | None = None,
+        gated: bool = False, norm_epsilon: float | None = None,
     ) -> None:
         super().__init__()
         if head_width is None and width % heads:
@@ -128,6 +134,8 @@ class Attention(nn.Module):
         self.projecting: Projections = projections or Stacked()
         for name, part in {**self.projecting.maps(width, self.inside, bias=bias), **(learned or {})}.items():
             setattr(self, name, part)
+        self.gate = nn.Linear(width, self.inside, bias=bias) if gated else None
+        self.norm = None if norm_epsilon is None else make_norm("layer_without_weights", self.inside, norm_epsilon)
         self.out = nn.Linear(self.inside, width, bias=bias)
         self.dropout = dropout
 
@@ -140,7 +148,9 @@ class Attention(nn.Module):
         """(B, L, D) to (B, L, D), or to (M, D) if only some tokens have queries; `dropout` replaces the module's own."""
         projected = self.project(x, given) if given.projected is None else given.projected
         context = self._attend(projected, given, self.dropout if dropout is None else dropout).transpose(1, 2).flatten(2)
-        output: Tensor = self.out(context if given.query_tokens is None else given.query_tokens.collect(context))
+        context = context if given.query_tokens is None else given.query_tokens.collect(context)
+        context = context if self.gate is None else context * F.gelu(self.gate(given.take(x)))
+        output: Tensor = self.out(context if self.norm is None else self.norm(context))
         return output
 
     def project(self, x: Tensor, given: AttentionInputs) -> QueryKeyValue:
@@ -186,7 +196,7 @@ class Attention(nn.Module):
             return attend_by_kernel(query, key, value, given.seen, relation.bias, self.scale, dropout)
         content = relation.content(query)
         scores = (content * self.scale if self.scale != 1.0 else content) @ key.transpose(-2, -1)
-        added = relation.scores(query, self.scale)
+        added = relation.scores(query, key, self.scale)
         scores = scores if added is None else scores + added.to(scores.dtype)
         weights = probabilities(scores, given.seen.mask_of(scores), may_see_nothing=given.seen.may_see_nothing)
         if given.record is not None:

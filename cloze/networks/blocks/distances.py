@@ -122,7 +122,7 @@ class LearnedDistances(Relation):
         """q + u."""
         return query + self.u.to(query.dtype)[:, None]
 
-    def scores(self, query: Tensor, scale: float) -> Tensor:
+    def scores(self, query: Tensor, key: Tensor, scale: float) -> Tensor:
         """By distance, and by segment."""
         view = self.view
         by_distance = (query + self.v.to(query.dtype)[:, None]) * scale @ self.far

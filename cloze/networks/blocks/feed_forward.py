@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cloze.networks import choices
 from cloze.networks.blocks.dropout import Dropout, Positions
-from cloze.networks.choices import Activation
+from cloze.networks.choices import Activation, FeedForwards
 
 
 def activate(x: Tensor, kind: Activation) -> Tensor:
@@ -49,26 +50,36 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class GatedFeedForward(FeedForward):
-    """outer(activate(inner x) ⊙ gate x) (Shazeer, 2020, eq. 5), the gate a map of its own (T5 v1.1)."""
+    """outer(activate(inner x) ⊙ gate x) (Shazeer, 2020, eq. 5), the gate a map of its own (T5 v1.1).
+
+    With `norm_epsilon`, `outer` reads the product after a layer norm without weights (NormFormer; Shleifer et al., 2021, §2).
+    """
+
+    norm_epsilon: float | None = None
 
     reading = MappingProxyType({"inner": 1, "gate": 1})
 
     def between(self, host: Any, x: Tensor) -> Tensor:
         """The product."""
-        made: Tensor = super().between(host, x) * host.gate(x)
-        return made
+        active, gate = self.halves(host, x)
+        made = activate(active, self.activation) * gate
+        return made if self.norm_epsilon is None else F.layer_norm(made, made.shape[-1:], eps=self.norm_epsilon)
+
+    def halves(self, host: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The numbers to be activated, and the gate."""
+        return host.inner(x), host.gate(x)
 
 
 @dataclass(frozen=True)
-class StackedGate(FeedForward):
+class StackedGate(GatedFeedForward):
     """The same with both maps stacked in `inner`, that of the gate below (ModernBERT)."""
 
     reading = MappingProxyType({"inner": 2})
 
-    def between(self, host: Any, x: Tensor) -> Tensor:
-        """The product of both halves."""
+    def halves(self, host: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Both halves of what `inner` makes."""
         active, gate = host.inner(x).chunk(2, dim=-1)
-        return activate(active, self.activation) * gate
+        return active, gate
 
 
 @dataclass(frozen=True)
@@ -86,3 +97,11 @@ class FeedForwardCall:
     def __call__(self, x: Tensor) -> Tensor:
         made: Tensor = self.host.outer(self.dropout(self.kind.between(self.host, x), self.positions))
         return made
+
+
+def feed_forward_of(choice: FeedForwards, inner: int, epsilon: float, *, stacked: bool) -> FeedForward:
+    """What a recipe chose, with `inner` numbers; `epsilon` is that of norms. `stacked`: both maps of a gate are one."""
+    if not isinstance(choice, choices.GatedFeedForward):
+        return FeedForward(inner, choice.activation, choice.biases)
+    kind = StackedGate if stacked else GatedFeedForward
+    return kind(inner, choice.activation, choice.biases, epsilon if choice.norm else None)

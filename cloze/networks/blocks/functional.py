@@ -29,7 +29,7 @@ class Functional(Relation):
         """Only the selected tokens ask."""
         return replace(self, index=selected.queries_of(self.index[None, None]))
 
-    def scores(self, query: Tensor, scale: float) -> Tensor:
+    def scores(self, query: Tensor, key: Tensor, scale: float) -> Tensor:
         """q_i · a_ij, scaled, for queries (B, H, Lq, W): (B, H, Lq, Lk)."""
         near = query @ (self.table.to(query.dtype) * scale).t()
         return near.gather(-1, self.index.expand(*near.shape[:2], -1, -1))

@@ -61,7 +61,7 @@ def initialise_apart(
             below: dict[Tensor, int] = {}  # a shared map once
             for number, weights in enumerate(layers, 1):
                 for weight in weights:
-                    below.setdefault(weight, len(weights) * (number if initial.residual == "scaled_by_depth" else len(layers)))
+                    below.setdefault(weight, len(weights) * (len(layers) if initial.residual == "scaled" else number))
             for weight, number in below.items():
                 weight.mul_(1.0 / math.sqrt(number))
 

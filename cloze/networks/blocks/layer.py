@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from cloze.networks.blocks.attention import Attention, AttentionCall, AttentionInputs
+from cloze.networks.blocks.depth import DepthMean
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.feed_forward import FeedForward, FeedForwardCall
 from cloze.networks.blocks.norm import NormPlace, make_norm, norm_place
@@ -46,6 +47,9 @@ class Layer(nn.Module):
     the maps of `feed_forward` (`inner`, `outer`, …) and `inner_norm`. `dropout` is called once for each dropout of the layer.
     `first`: it is the first layer of its stack, where `norm` may leave out the norm before attention.
 
+    With `depth`, the number of layers below, the state after each residual connection is a mean over all states so far
+    (`depth.py`); parameters `means.attention.weight` and `means.inner.weight`.
+
     A module in `around` replaces the `NormPlace` of one residual connection: `attention`, `crossing` or `inner`. It has the same
     method `around`; adapters are such modules.
     """
@@ -56,13 +60,16 @@ class Layer(nn.Module):
 
     def __init__(
         self, *, width: int, attention: Attention, feed_forward: FeedForward, norm: Norms, dropout: Callable[[], Dropout],
-        active_dropout: Dropout, crossing: Attention | None = None, first: bool = False,
+        active_dropout: Dropout, crossing: Attention | None = None, first: bool = False, depth: int | None = None,
     ) -> None:
         super().__init__()
         make = partial(make_norm, norm.kind, width, norm.epsilon)
         self.place: NormPlace = norm_place(norm)
         self.feed_forward = feed_forward
         self.around = nn.ModuleDict()
+        self.means = nn.ModuleDict()
+        if depth is not None:  # the input of the stack, and two states of each layer below
+            self.means.update({"attention": DepthMean(2 * depth + 2), "inner": DepthMean(2 * depth + 3)})
         self.lends = False  # whether other layers share linear maps of this one
         self.attention = attention
         self.attention_norm = nn.Identity() if first and not norm.first else make()
@@ -90,7 +97,7 @@ class Layer(nn.Module):
         """The products of so many tokens that each meet so many `keys`; `source` is the sequence that a decoder reads."""
         attention, pre = self.attention, self.place.pre
         counted.above(self.attention_norm if pre else None)
-        counted.maps(tokens, *attention.projection_maps)
+        counted.maps(tokens, *attention.projection_maps, attention.gate)
         counted.products(2 * tokens * keys * attention.inside)
         self.place_of("attention").count_inside(counted, tokens)
         counted.maps(tokens, attention.out)
@@ -144,6 +151,14 @@ class Layer(nn.Module):
         place = self.place_of(name)
         fast = choose(x, change, norm, dropout, place)
         if fast is not None:
-            return fast(x, change, norm, dropout, place)
+            return self._mean(name, fast(x, change, norm, dropout, place), given)
         made: Tensor = place.around(x, change, norm, lambda output: dropout(output, given.positions), given.take)
+        return self._mean(name, made, given)
+
+    def _mean(self, name: str, x: Tensor, given: AttentionInputs) -> Tensor:
+        """The mean of the states so far, of which x becomes one; x itself in a layer without means."""
+        if name not in self.means or given.earlier is None:
+            return x
+        given.earlier.append(x)
+        made: Tensor = self.means[name]([given.take(state) for state in given.earlier])
         return made

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cloze.errors import RecipeError
 from cloze.networks.blocks.attention import AttentionInputs
+from cloze.networks.blocks.disentangled import DistanceVectors
 from cloze.networks.blocks.functional import functional
 from cloze.networks.blocks.relation import NONE, Relation
 from cloze.networks.blocks.rotary import rotation
@@ -39,25 +40,32 @@ class LayerInputs:
         return self.band is not None and (self.band.dense_every is None or layer % self.band.dense_every > 0)
 
     def __call__(
-        self, tokens: Tensor, *, position_ids: Tensor | None, order: AnyOrder, block: Tensor | None, past: int
+        self, tokens: Tensor, *, position_ids: Tensor | None, order: AnyOrder, block: Tensor | None, past: int,
+        distances: DistanceVectors | None = None,
     ) -> list[AttentionInputs]:
-        """The inputs of each layer for tokens (B, L) that follow `past` cached ones; equal layers share one object."""
+        """The inputs of each layer for tokens (B, L) that follow `past` cached ones; equal layers share one object. `distances`
+        are the network's vectors of distances, where it learns some."""
         length, device = tokens.shape[1], tokens.device
         seen = visibility(order, block, length=length, past=past, device=device)
         in_band = seen
         if self.band is not None:
             in_band = narrow(seen, order, self.band.width, length=length, past=past, device=device)
-        dense_relation, banded_relation = self._relations(position_ids, isinstance(order, Restricted), length, past, device)
+        branched = isinstance(order, Restricted)
+        dense_relation, banded_relation = self._relations(position_ids, branched, length, past, device, distances)
         dense, banded = AttentionInputs(seen, dense_relation), AttentionInputs(in_band, banded_relation)
         return [banded if self.banded(layer) else dense for layer in range(self.layers)]
 
     def _relations(
-        self, position_ids: Tensor | None, branched: bool, length: int, past: int, device: torch.device
+        self, position_ids: Tensor | None, branched: bool, length: int, past: int, device: torch.device,
+        distances: DistanceVectors | None,
     ) -> tuple[Relation, Relation]:
         """The relations of positions in dense and in banded layers. In rows that are not `branched`, two tokens of an example are
         as far apart as their columns."""
+        own = position_ids if branched else None
+        if distances is not None:
+            learned = distances.relation(length=length, past=past, device=device, position_ids=own)
+            return learned, learned
         if isinstance(self.positions, Functional):
-            own = position_ids if branched else None
             relative = functional(
                 self.positions.limit, self.head_width, length=length, past=past, device=device, position_ids=own
             )

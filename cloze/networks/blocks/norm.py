@@ -24,10 +24,10 @@ class RootMeanSquare(nn.RMSNorm):
 
 
 def make_norm(kind: Norm, width: int, epsilon: float) -> nn.Module:
-    """`layer`: Ba et al., 2016, with or without offsets. `rms`: Zhang & Sennrich, 2019, §3, a gain and no offset."""
+    """`layer`: Ba et al., 2016, with or without offsets, or without weights. `rms`: Zhang & Sennrich, 2019, §3, a gain alone."""
     if kind == "rms":
         return RootMeanSquare(width, eps=epsilon)
-    return nn.LayerNorm(width, eps=epsilon, bias=kind == "layer")
+    return nn.LayerNorm(width, eps=epsilon, bias=kind == "layer", elementwise_affine=kind != "layer_without_weights")
 
 
 Change = Callable[..., Any]

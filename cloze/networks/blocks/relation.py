@@ -34,8 +34,8 @@ class Relation:
         """The query that is multiplied with the keys."""
         return query
 
-    def scores(self, query: Tensor, scale: float) -> Tensor | None:
-        """What is added to the scores, (B, H, Lq, Lk)."""
+    def scores(self, query: Tensor, key: Tensor, scale: float) -> Tensor | None:
+        """What is added to the scores, (B, H, Lq, Lk); keys are (B, H, Lk, W)."""
         return self.bias
 
     def values(self, probabilities: Tensor) -> Tensor | None:

@@ -63,8 +63,9 @@ class Stack:
         for each in self.around:
             x = each.enter(x)
         passed, last = [x], len(self.layers) - 1
+        earlier = [x] if any(layer.means for layer in self.layers) else None
         for number, layer in enumerate(self.layers):
-            given = self.given[number]
+            given = self.given[number] if earlier is None else replace(self.given[number], earlier=earlier)
             for each in self.around:
                 given = each.before(number, layer, passed[-1], given)
             if unread and number == last:

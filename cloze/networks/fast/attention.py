@@ -27,7 +27,7 @@ from cloze.networks.fast.residual import Residual, bias_gradient, linear, offset
 def fits(call: AttentionCall, norm: nn.Module, place: NormPlace, x: Tensor) -> bool:
     """Whether the function supports the norm, the attention and all of its inputs."""
     attention, given = call.attention, call.given
-    if type(attention) is not Attention or not untouched(attention):
+    if type(attention) is not Attention or not untouched(attention) or attention.gate is not None or attention.norm is not None:
         return False
     if type(given.relation) is not Bias and given.relation is not NONE or given.seen.may_see_nothing:
         return False
