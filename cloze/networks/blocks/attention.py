@@ -48,9 +48,9 @@ class AttentionInputs:
     `cache`: the keys and values of earlier calls; this call adds its own. `source`: the states of another sequence, (B, S, D), or
     (M, D) for the tokens in `source_rows`. `projected`: queries, keys and values that the caller has already computed. `gates`,
     (H) or (B, H), multiply the heads' outputs. `record` collects the states that it names. `earlier`: the states that the
-    residual connections have made so far, for layers that read a mean of them; each adds its own. `further`: the inputs of a second
-    attention in the same residual connection, which a change has added (`fuse`); attention itself does not use them. `host`: what
-    holds the maps of the feed-forward in this call, where that is not the layer itself.
+    residual connections have made so far, for layers that read a mean of them; each adds its own. `further`: the inputs of a
+    second attention in the same residual connection, which a change has added (`fuse`); attention itself does not use them.
+    `host`: what holds the maps of the feed-forward in this call, where that is not the layer itself.
     """
 
     seen: Visibility
