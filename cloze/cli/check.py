@@ -11,7 +11,7 @@ import typer
 from cloze.cli.with_files import WithFiles
 
 if TYPE_CHECKING:
-    from cloze.assembly.check import Checked
+    from cloze.assembly.checked import Checked
 
 
 def command(

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cloze.assembly.check import Checked, check_recipe
+from cloze.assembly.check import check_recipe
+from cloze.assembly.checked import Checked
 from cloze.assembly.load import load_recipe, text_of_named
 
 
