@@ -33,6 +33,7 @@ DISCRIMINATOR = 0.5  # a generator and a discriminator in one step need a lower 
 WARMUP_UPDATES, LONGEST_WARMUP = 100, 0.3  # at least so many updates, at most this share of the budget
 SHORT, LONG_TOKENS = 128, 1e9  # tokens per row below that many tokens
 FEW_UPDATES, BETA = 10_000, 0.98  # Adam's second beta where updates are few
+MEANS = 16  # the part of a run that a mean of the weights reaches back over
 READ_OFTEN = 4.0  # passes over the text from which dropout pays
 RUNS = ("span", "ngram")  # units of what is hidden that hide the neighbours too
 OFFSETS = [-1, 1, -2, 2]  # where the heads of the first layer look at first, if positions are learned
@@ -205,15 +206,15 @@ def _optimizer(recipe: Recipe, updates: float) -> Iterator[Change]:
 
 
 def _growth_and_mean(recipe: Recipe, updates: float) -> Iterator[Change]:
-    """A fitted batch is small and need not grow; a mean of the weights reaches back over the published part of the run."""
+    """A fitted batch is small and need not grow; a mean of the weights reaches back over a part of the run (gpt-bert: 1/15.6)."""
     training = recipe.training
     if (growth := training.batch_warmup) is not None and {"start", "end"} <= growth.arguments.keys():
         start, end = growth.arguments["start"], growth.arguments["end"]
         yield Change(f"training.batch_warmup.{growth.name}.start", start, max(start, end), "the fitted batch is small already")
-    if training.average is not None and training.steps and updates < training.steps:
+    if training.average is not None:
         decay = training.average["decay"]
-        fewer = round(max(1 - (1 - decay) * training.steps / max(updates, 1.0), 0.0), 4)
-        yield Change("training.average.decay", decay, fewer, "the mean reaches back over the same part of the run")
+        most = round(max(1 - MEANS / max(updates, MEANS), 0.0), 4)
+        yield Change("training.average.decay", decay, min(decay, most), f"the mean reaches back over a {MEANS}th of the run")
 
 
 def _evaluations(recipe: Recipe, facts: Facts, length: int) -> Iterator[Change]:

@@ -81,6 +81,8 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., System]:
         runs = [published, *(stage.recipe for stage in published.stages)]
         values += ["training.keep_best=null"] * any(run.training.keep_best is not None for run in runs)  # it needs held-out text
         values += ["network.tune=true"] * any(part.name == "vectors" for part in published.tables.values())
+        grows = published.training.batch_warmup is not None
+        values += ["training.batch_warmup.linear.start=1.0"] * grows  # the whole batch at once
         first = next(iter(published.sources.values()))
         if first.arguments.get("reuse", 0) > 1:  # half of the shorter row, as in the recipe
             values += ["corpus.streams.reuse=22", "network.memory.reuse=24", "network.memory.size=36"]
