@@ -82,7 +82,7 @@ def prepare(
     require_room(loaded, vocab_size=chosen.size, tables=tables, device=place)
     step = build_step(loaded, vocab_size=chosen.size, seed=seed, filled=frozenset(begin), **given)
     ranks = processes()
-    require_one_process(loaded, step, ranks)
+    require_one_process(loaded, step, ranks, request.strategy)
     phases = with_positions(with_dropouts(phases, loaded, step, vocab_size=chosen.size, **given), loaded)
     load_origins(
         step, loaded, begin, chosen, resumes=bool(Checkpoints(out).steps()), say=say, tables=tables,
@@ -94,13 +94,11 @@ def prepare(
     for entry in loaded.step_entries:  # fails before anything is written if no examples can be made
         data.next(entry, Cursor())
         next(iter(data.held_out(entry)), None)
+    selection = None if (best := loaded.training.keep_best) is None else Selection(None, best, more=False)
     if description is not None and aside:
         made_by = {name: feed.exercise for name, feed in data.feeds.items() if isinstance(feed, Feed)}
         rooms = {name: (exercise.row_room, exercise.text_room) for name, exercise in made_by.items()}
         description = counted(loaded, description, stores, aside, rooms)
-    best = loaded.training.keep_best
-    selection = None if best is None else Selection(None, best, more=False)
-    if description is not None and aside:
         selection = selection_of(loaded, step, chosen, stores, aside, description, out, tables=tables)
     publisher = Publisher(
         loaded, chosen, tables, languages_of(stores), out.resolve().name,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cloze.assembly.canonical import to_json
 from cloze.assembly.document import Where
 from cloze.assembly.parts import builder_of, class_of
+from cloze.assembly.weights_average import WeightsAverage
 from cloze.bounds import BelowOne, Count, Duration, Natural, Positive
 from cloze.errors import RecipeError
 from cloze.reading import Reading
@@ -35,13 +36,6 @@ class PartSpec:
     arguments: Mapping[str, Any]
     where: Where = field(default=Where("<data>"), compare=False, repr=False)
     path: str = field(default="", compare=False, repr=False)
-
-
-@dataclass(frozen=True)
-class WeightsAverage:
-    """The exponential mean of all weights that a run measures and exports. The signature is the schema of `training.average`."""
-
-    decay: BelowOne
 
 
 if TYPE_CHECKING:

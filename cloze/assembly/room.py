@@ -94,8 +94,14 @@ def require_room(recipe: Recipe, *, vocab_size: int, tables: Mapping[str, Any], 
         )
 
 
-def require_one_process(recipe: Recipe, step: Step, ranks: int) -> None:
-    """Refuse to split the rows of a step between processes where an objective compares them with each other."""
+def require_one_process(recipe: Recipe, step: Step, ranks: int, strategy: str) -> None:
+    """Refuse to split the rows of a step between processes where an objective compares them with each other, and to divide the
+    parameters of a network where an objective reads them."""
+    if step.reads_parameters and ranks > 1 and strategy == "fsdp":
+        raise RecipeError(
+            f"{recipe.name}: an objective reads the parameters of a network, and --strategy fsdp divides them among processes."
+            "\n  Use --strategy ddp, with which every process holds all."
+        )
     if step.whole and ranks > 1:
         raise RecipeError(
             f"{recipe.name}: {step.whole[0]} compares all rows of a step with each other, and {ranks} processes would split "

@@ -139,6 +139,11 @@ class Step(nn.Module):
         """The objectives that compare the rows of a step with each other, so that rows cannot be processed independently."""
         return [name for name, objective in self.objectives.items() if objective.scope == "batch"]
 
+    @property
+    def reads_parameters(self) -> bool:
+        """Whether some objective reads the parameters of a network, which therefore cannot be divided among processes."""
+        return any(PARAMETERS in resolved.want for passes in self._resolved_passes.values() for resolved in passes)
+
     def forward(self, entry: str, batch: Batch, carry: Carry | None = None) -> dict[str, Loss]:
         """Run the passes of an entry on one micro-batch: objective name → loss sums. `carry` is read and replaced."""
         losses: dict[str, Loss] = {}

@@ -15,6 +15,7 @@ from cloze.assembly.build import build_data, build_step, load_checkpoint, plain
 from cloze.assembly.given import build
 from cloze.assembly.load import load_recipe
 from cloze.assembly.publish import Publisher
+from cloze.assembly.room import require_one_process
 from cloze.batch import Batch
 from cloze.batching import Cursor
 from cloze.errors import RecipeError
@@ -156,6 +157,15 @@ def test_the_folder_of_a_run_holds_the_student_alone(pair: Pair, tmp_path: Path)
     student = load_checkpoint(tmp_path / "run")
     assert student.tokenizer.size == 300 and student.network_arguments["width"] == 32
     assert not (tmp_path / "run" / "cloze" / "networks" / "teacher").exists()
+
+
+def test_parameters_that_are_compared_are_not_divided_among_processes(pair: Pair) -> None:
+    step, _, _ = pair.step()
+    recipe = load_recipe("dualtrain")
+    assert step.reads_parameters
+    require_one_process(recipe, step, 2, "ddp")
+    with pytest.raises(RecipeError, match="dualtrain: an objective reads the parameters of a network, .*\n  Use --strategy ddp"):
+        require_one_process(recipe, step, 2, "fsdp")
 
 
 def test_a_network_that_reads_two_vocabularies_is_not_exported(pair: Pair) -> None:

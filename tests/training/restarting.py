@@ -35,7 +35,7 @@ class Deadly(Numbers):
 def main(folder: Path, at: int | None) -> None:
     torch.set_num_threads(1)
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    given = {"micro": 2, "rank": rank, "ranks": ranks}
+    given: dict[str, Any] = {"micro": 2, "rank": rank, "ranks": ranks}
     data = Numbers(**given) if at is None or rank == 0 else Deadly(at, folder / "died", **given)
     settings = {"log_every": 1, "checkpoint_every": 3}
     train(tiny_run(folder / "run", step=electra(), data=data, budget=f"{STEPS}steps", training=settings))

@@ -15,8 +15,8 @@ from tiny import weights
 HERE = Path(__file__).resolve().parent
 
 
-def torchrun(folder: Path, *words: str) -> str:
-    """Two processes with up to two restarts; returns what they wrote to stderr."""
+def torchrun(folder: Path, *words: str) -> None:
+    """Train in two processes, which torchrun restarts up to twice."""
     folder.mkdir()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)])}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2"]
@@ -25,15 +25,14 @@ def torchrun(folder: Path, *words: str) -> str:
         timeout=900, check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    return done.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_a_run_that_torchrun_restarts_after_a_kill_ends_bit_identical(tmp_path: Path) -> None:
     torchrun(tmp_path / "whole")
-    said = torchrun(tmp_path / "killed", "8")  # after the checkpoint of step 6
-    assert (tmp_path / "killed" / "died").exists() and "SIGKILL" in said
+    torchrun(tmp_path / "killed", "8")  # after the checkpoint of step 6
+    assert (tmp_path / "killed" / "died").exists()
     killed, whole = tmp_path / "killed" / "run", tmp_path / "whole" / "run"
     assert weights(killed) == weights(whole) and losses(killed) == losses(whole)
     for name in ("parameters.safetensors", "optimizer.safetensors"):
