@@ -144,6 +144,7 @@ for _field in (
     Field("positions", "M", "integer", "where each target stands: flat index into the state that is read; of spans (M, K), the "
           "first and the last token of each", keyed=True, per="target"),
     Field("values", "M C", "float", "targets that are numbers: one or several for each position", keyed=True, per="target"),
+    Field("paragraph", "B", "integer", "the number of the row's document in the store, for networks with a vector of each"),
     Field("owner", "B", "integer", "the record that a row was made from, where one record makes several rows: 0, 1, …"),
     Field("triple", "B 3", "integer", "a triple about the rows of an owner: which is the head, the number of the relation, "
           "which is the tail; -1 in a row that holds none"),

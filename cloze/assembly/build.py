@@ -124,6 +124,7 @@ def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -
         "counts": store.counts() if store is not None and "counts" in needed else None,
         "spellings": tokenizer.spellings if tokenizer is not None and "spellings" in needed else None,
         "entity_count": store.entities if isinstance(store, TripleStore) else None,
+        "documents": store.documents if isinstance(store, Store) and "documents" in needed else None,
     }
 
 
@@ -395,6 +396,7 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
     """The objects of what a folder holds, on a device."""
     from cloze.assembly.annotating import annotations_of
     from cloze.assembly.document import read_yaml
+    from cloze.assembly.inference import add_inference
 
     model, clock = imported.model, Clock()
     if plain and model.no_plain_form:
@@ -406,6 +408,7 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
     tables = restored(model.tables, annotations.labels)
     available = {
         "vocab_size": imported.vocab_size, "clock": clock, "tables": tables or None, "counts": None, "entity_count": None,
+        "documents": None,
         "spellings": imported.tokenizer.spellings,
     }
     own = {**available, "tables": tables_for(model.arguments, imported.folder, tables)}
@@ -423,6 +426,7 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
         heads[name].to(place).eval()
     network.to(place).eval()
     clock.to(place)
+    add_inference(network, heads, imported)
     recipe = imported.folder / "cloze" / "recipe.yaml"
     return Loaded(
         recipe=read_yaml(recipe.read_text(encoding="utf-8"), str(recipe)).plain() if recipe.is_file() else None,

@@ -42,6 +42,8 @@ MEANINGS: Mapping[str, str] = {
     "while a recipe is only checked, and when a checkpoint is loaded",
     "entity_count": "how many entities the graph of the first source has; None while a recipe is only checked, and when a "
     "checkpoint is loaded",
+    "documents": "how many documents the store of the first source has; None while a recipe is only checked, and when a "
+    "checkpoint is loaded",
     "spellings": "how the tokenizer spells each id (V); None while a recipe is only checked",
     "tables": "the look-up tables of the recipe by name; by the name of a network, how it reads if it has its own tokenizer",
     "keeps_empty": "whether a text without tokens keeps the tokens of its template, as the texts of records do",

@@ -130,12 +130,16 @@ class BoundLines(Rebinds):
         """
         index = plan.order[items]
         start, length = plan.passages.start[index], plan.passages.length[index]
-        sentence = np.searchsorted(self.store.sentence_starts, start, "right") - 1
-        document = np.searchsorted(self.store.document_sentences, sentence, "right") - 1
+        sentence, document = self.sentences_of(start)
         arrays: dict[str, NDArray[Any]] = self._gather.spans(start, length.astype(np.int64), sentence, document, want)
         if "language" in want:
             arrays["language"] = self.store.document_languages[document].astype(np.int32)
         return Rows(arrays, checked=True)
+
+    def sentences_of(self, start: Int64) -> tuple[Int64, Int64]:
+        """The numbers of the sentence and of the document that each of these tokens stands in."""
+        sentence = np.searchsorted(self.store.sentence_starts, start, "right") - 1
+        return sentence, np.searchsorted(self.store.document_sentences, sentence, "right") - 1
 
     def draw(self, plan: LinePlan, items: Int64) -> rng.Draw:
         """The random numbers of some items: addressed by seed, entry, epoch and row."""

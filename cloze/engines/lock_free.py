@@ -1,4 +1,5 @@
-"""The engine `lock_free`: skip-gram and CBOW in compiled code, by threads that change the same vectors without locks.
+"""The engine `lock_free`: skip-gram, CBOW and paragraph vectors in compiled code, by threads that change the same vectors without
+locks.
 
 As in word2vec.c (Hogwild!, Niu et al., 2011). A step is `training.batch` rows of the plan; a thread takes several steps at a
 time, some 20,000 words. The kernel reads ids from the memory-mapped store, drops frequent words and cuts windows itself. Each row
@@ -8,6 +9,7 @@ bit; with more threads the order of updates varies. Tokens are counted before su
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,8 +22,12 @@ from cloze.corpus.lines import BoundLines, LinePlan
 from cloze.engines.conditions import is_for, require_numba, single
 from cloze.engines.tables import Table
 from cloze.engines.threads import NO_KEYS, Arrays, Threads
+from cloze.errors import CorpusError
+from cloze.exercises.paragraph import Paragraph
+from cloze.exercises.predict import Predict
 from cloze.exercises.subsample import Subsample
 from cloze.exercises.windows import Windows
+from cloze.networks.paragraph_vectors import ParagraphVectors
 from cloze.networks.word_vectors import WordVectors
 from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.negative_sampling import NegativeSampling
@@ -40,14 +46,14 @@ class _Shape(NamedTuple):
     entry: str
     feed: Feed
     keep: Subsample | None
-    windows: Windows
+    asked: Windows | Predict  # the words of windows, or all words, from the paragraph
     network: WordVectors
     objective: NegativeSampling | HierarchicalSoftmax
 
 
 @register("engine", "lock_free")
 class LockFree:
-    """Trains `word_vectors` on windows of `lines`, by `negative_sampling` or `hierarchical_softmax` with plain `sgd`."""
+    """Trains `word_vectors` and `paragraph_vectors` on `lines`, by `negative_sampling` or `hierarchical_softmax` with `sgd`."""
 
     name = "lock_free"
     cpu_only = True
@@ -92,20 +98,36 @@ def shape_of(run: Run) -> _Shape | str:
         return "the data are not lines of one corpus"
     if feed.changes:
         return "an edit follows a schedule"
-    edits = [placed.edit for placed in feed.edits if placed.view == "main"]
-    keep, windows = (edits[0] if len(edits) == 2 else None), (edits[-1] if edits else None)
-    right = isinstance(windows, Windows) and (keep is None or isinstance(keep, Subsample))
-    if not right or len(edits) != len(feed.edits) or len(edits) > 2:
-        return "the exercise is not windows, after subsample or alone"
     if not isinstance(network, WordVectors) or network.both_sides:
         return "the network is not word_vectors of one side"
     if not isinstance(objective, (NegativeSampling, HierarchicalSoftmax)):
         return "the objective is neither negative_sampling nor hierarchical_softmax"
-    assert isinstance(windows, Windows) and (keep is None or isinstance(keep, Subsample))
+    owned = isinstance(network, ParagraphVectors)
+    parts = asked_of([placed.edit for placed in feed.edits if placed.view == "main"], owned=owned)
+    if parts is None or any(placed.view != "main" for placed in feed.edits):
+        return "the exercise is not windows, after subsample or alone, or for paragraphs those or `predict: all`"
+    keep, asked = parts
+    together = isinstance(asked, Windows) and asked.together
     state = next(iter(weighted.read.values()), objective.reads[0]).rpartition(".")[2]
-    if state != ("context" if windows.together else "hidden") or windows.set != objective.set:
+    if state != ("context" if together else "hidden") or asked.set != objective.set:
         return "the objective does not read what the windows ask: `together` goes with `read: context`, else `hidden`"
-    return _Shape(entry, feed, keep, windows, network, objective)
+    return _Shape(entry, feed, keep, asked, network, objective)
+
+
+def asked_of(edits: Sequence[Any], *, owned: bool) -> tuple[Subsample | None, Windows | Predict] | None:
+    """The edits that drop words and that ask for them, None if they are others. Paragraphs are `owned` lines."""
+    left = list(edits)
+    if owned:
+        if Paragraph() not in left:
+            return None
+        left.remove(Paragraph())
+    keep = left.pop(0) if left and isinstance(left[0], Subsample) else None
+    if len(left) != 1:
+        return None
+    asked = left[0]
+    if isinstance(asked, Windows) and (asked.together or not owned):
+        return keep, asked
+    return (keep, asked) if owned and isinstance(asked, Predict) and asked == Predict("all", set=asked.set) else None
 
 
 class LockFreeTrainer(Threads):
@@ -121,9 +143,10 @@ class LockFreeTrainer(Threads):
         source: Any = shape.feed.source
         self.source: BoundLines = source
         self.shared = _is_shared(shape)
-        self.windows, self.targets, self.subwords = _described(shape)
+        self.windows, self.targets, self.subwords = described(shape.asked, shape.keep, shape.network, shape.objective)
+        self.owned = isinstance(shape.network, ParagraphVectors)
         # A word that fills its own window is moved by the whole gradient many times; without a bound its vector diverges.
-        bounded = self.windows.full and self.windows.predicts == parts.PREDICT_FROM_MEAN
+        bounded = self.owned or (self.windows.full and self.windows.predicts == parts.PREDICT_FROM_MEAN)
         self.curve = parts.Curve.fine(skip=bounded or not self.targets.negatives)
         self.inputs = Table(shape.network.embeddings.weight)
         self.outputs = Table(shape.objective.head.weight)
@@ -145,7 +168,17 @@ class LockFreeTrainer(Threads):
         from cloze.engines.kernels.parts import Job
 
         starts, lengths, keys = rows
-        self._train(Job(self.tokens, starts, lengths, rates, keys), number, totals)
+        self._train(Job(self.tokens, starts, lengths, rates, keys, self._owners(starts)), number, totals)
+
+    def _owners(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of the paragraphs that these lines belong to; none for words."""
+        network = self.shape.network
+        if not isinstance(network, ParagraphVectors):
+            return np.zeros(0, np.int64)
+        document = self.source.sentences_of(starts)[1]
+        if document.max(initial=0) >= len(self.inputs.rows) - network.first:  # an address in compiled code
+            raise CorpusError(f"{self.source.store.path}: the document {int(document.max()):,} has no vector. Train again.")
+        return document + network.first
 
     def _train(self, job: Job, number: int, totals: NDArray[np.float64]) -> None:
         from cloze.engines.kernels import exact, shared
@@ -177,7 +210,8 @@ class LockFreeTrainer(Threads):
 def _is_shared(shape: _Shape) -> bool:
     """Whether all pairs of a centre share their negatives, so that the faster kernel can train them."""
     drawn, network = isinstance(shape.objective, NegativeSampling) and shape.objective.share, shape.network
-    return drawn and shape.windows.ask == "centre" and not shape.windows.together and network.subwords is None
+    centred = isinstance(shape.asked, Windows) and shape.asked.ask == "centre" and not shape.asked.together
+    return drawn and centred and network.subwords is None
 
 
 def _kernel_of(shape: _Shape) -> Any:
@@ -186,18 +220,24 @@ def _kernel_of(shape: _Shape) -> Any:
     return shared.train_lines if _is_shared(shape) else exact.train_lines
 
 
-def _described(shape: _Shape) -> tuple[Any, Any, Any]:
+def described(
+    asked: Windows | Predict, keep: Subsample | None, network: WordVectors, objective: NegativeSampling | HierarchicalSoftmax, *,
+    frozen: bool = False,
+) -> tuple[Any, Any, Any]:
     """The parts of a run in the form that kernels take: windows, targets, subwords."""
     from cloze.engines.kernels import parts
 
-    network, objective, windows = shape.network, shape.objective, shape.windows
-    keep = np.ones(network.vocab_size) if shape.keep is None else shape.keep.keep
-    predicts = {"centre": parts.PREDICT_CENTRE, "context": parts.PREDICT_CONTEXT}[windows.ask]
-    cut = parts.Windows.of(
-        keep, radius=windows.radius, shrinks=windows.shrink == "uniform",
-        predicts=parts.PREDICT_FROM_MEAN if windows.together else predicts, full=network.gradient == "full",
-        shares=isinstance(objective, NegativeSampling) and objective.share,
-    )
+    chances = np.ones(network.vocab_size) if keep is None else keep.keep
+    full = network.gradient == "full"
+    if isinstance(asked, Windows):
+        predicts = {"centre": parts.PREDICT_CENTRE, "context": parts.PREDICT_CONTEXT}[asked.ask]
+        cut = parts.Windows.of(
+            chances, radius=asked.radius, shrinks=asked.shrink == "uniform",
+            predicts=parts.PREDICT_FROM_MEAN if asked.together else predicts, full=full,
+            shares=isinstance(objective, NegativeSampling) and objective.share, frozen=frozen,
+        )
+    else:
+        cut = parts.Windows.of(chances, radius=1, predicts=parts.PREDICT_FROM_OWNER, full=full, frozen=frozen)
     if isinstance(objective, NegativeSampling):
         targets = parts.Targets.sampled(
             objective.noise.numpy(), negatives=objective.negatives, redraws=objective.redraw

@@ -26,6 +26,7 @@ from cloze.networks.lstm_encoder_decoder import LSTMEncoderDecoder
 from cloze.networks.mobile_transformer import MobileTransformer
 from cloze.networks.network import Network, StateKind, States
 from cloze.networks.pair_attention import PairAttention
+from cloze.networks.paragraph_vectors import ParagraphVectors
 from cloze.networks.spoken import Spoken
 from cloze.networks.transformer import Transformer
 from cloze.networks.transformer_xl import TransformerXL
@@ -38,6 +39,7 @@ from cloze.networks.zen import Zen
 __all__ = [
     "BagOfNGrams", "BiLSTM", "Cache", "Clock", "CoAttentionTransformer", "CrossModal", "EncoderDecoder",
     "GRU", "GraphVectors", "JointModal", "KnowledgeFusion", "LSTM", "LSTMEncoderDecoder",
-    "LinkedTransformer", "MobileTransformer", "Network", "PairAttention", "SequenceCache", "Spoken", "StateCache", "StateKind",
-    "States", "Transformer", "TransformerXL", "TwoSidedLSTM", "TwoStream", "Visual", "Window", "WordVectors", "Zen",
+    "LinkedTransformer", "MobileTransformer", "Network", "PairAttention", "ParagraphVectors", "SequenceCache",
+    "Spoken", "StateCache", "StateKind", "States",
+    "Transformer", "TransformerXL", "TwoSidedLSTM", "TwoStream", "Visual", "Window", "WordVectors", "Zen",
 ]

@@ -32,7 +32,10 @@ class TokenSequence(NamedTuple):
 
 
 class StateKind(NamedTuple):
-    """The shape of a state in the legend of `cloze/fields.py`, and what it may see: `order`, `before`, `left_to_right`, …"""
+    """The shape of a state in the legend of `cloze/fields.py`, and what it may see: `order`, `before`, `left_to_right`, …
+
+    `paragraph`: no token of the row, only which paragraph it belongs to.
+    """
 
     shape: str
     sees: str

@@ -126,7 +126,7 @@ class WordVectors(Network):
             hidden = sums if sizes is None else sums / sizes[:, None].to(sums.dtype)
         if want & {"hidden", "layers"}:
             full = self.gradient == "full" and sizes is not None
-            own = (_Scaled.apply(hidden, sizes) if full else hidden).view(*tokens.shape, self.width)
+            own = (Scaled.apply(hidden, sizes) if full else hidden).view(*tokens.shape, self.width)
             made |= {name: state for name, state in (("hidden", own), ("layers", own[None])) if name in want}
         if "context" in want:
             if centers is not None and contexts is not None:
@@ -200,7 +200,7 @@ class WordVectors(Network):
         total = torch.zeros_like(sums).index_add(0, centers, sums.index_select(0, contexts))
         number = torch.zeros_like(own).index_add(0, centers, own.index_select(0, contexts)).clamp(min=1)
         mean = total / number[:, None]
-        return _Scaled.apply(mean, number) if self.gradient == "full" else mean
+        return Scaled.apply(mean, number) if self.gradient == "full" else mean
 
     def _of_others(self, hidden: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
         """The mean of the other words of each token's example, (B*L, D)."""
@@ -254,7 +254,7 @@ def _by_example(hidden: Tensor, example: Tensor, words: Tensor, examples: int) -
     return total, hidden.new_zeros(examples).index_add(0, example, words.to(hidden.dtype)), shown
 
 
-class _Scaled(torch.autograd.Function):
+class Scaled(torch.autograd.Function):
     """The rows as they are; on the way back row i is multiplied by `factor[i]`."""
 
     @staticmethod

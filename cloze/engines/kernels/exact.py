@@ -1,4 +1,4 @@
-"""Skip-gram and CBOW, target by target, with fresh negatives or a Huffman path for each and words of one row or several.
+"""Skip-gram, CBOW and paragraph vectors, target by target, with fresh negatives or a Huffman path for each.
 
 The updates of word2vec.c and fastText, in their order. If one vector predicts several targets in a row (a centre with several
 subword rows), its mean is kept and updated after every target, and the total change is added to its rows once. As all rows of
@@ -21,8 +21,18 @@ from cloze.engines.kernels.lines import (
     room_for,
     words_around,
 )
-from cloze.engines.kernels.parts import GROUP, PREDICT_CONTEXT, PREDICT_FROM_MEAN, Job
-from cloze.engines.kernels.rows import add_row, add_steps, learn, loss_of, move_rows, products_to_steps, take_mean, take_products
+from cloze.engines.kernels.parts import GROUP, PREDICT_CONTEXT, PREDICT_FROM_MEAN, PREDICT_FROM_OWNER, Job
+from cloze.engines.kernels.rows import (
+    add_gained,
+    add_row,
+    add_steps,
+    learn,
+    loss_of,
+    move_rows,
+    products_to_steps,
+    take_mean,
+    take_products,
+)
 from cloze.kernel import kernel
 from cloze.simd import OPTIONS
 
@@ -45,9 +55,11 @@ def collect(words: Any, first: Any, end: Any, subwords: Any, members: Any) -> An
 
 @kernel(**OPTIONS)
 def learn_mean(
-    outputs: Any, rows: Any, row_count: Any, labels: Any, work: Any, curve: Any, rate: Any, totals: Any, with_loss: Any
+    outputs: Any, rows: Any, row_count: Any, labels: Any, work: Any, curve: Any, rate: Any, totals: Any, with_loss: Any,
+    frozen: Any,
 ) -> None:
-    """Train one target of `work.mean`: update the output rows, and write the gradient of the mean into `work.gained`."""
+    """Train one target of `work.mean`: update the output rows, unless `frozen`, and write the gradient of the mean into
+    `work.gained`."""
     at = work.count_up
     groups = -(-row_count // GROUP)
     for group in range(groups):
@@ -58,28 +70,40 @@ def learn_mean(
     products_to_steps(work.products, 1, rows, row_count, labels, curve, rate, work.by_cell)
     work.gained[0, :] = 0.0
     for group in range(groups):
-        add_steps(outputs, rows, group, work.mean, at, 1, work.products, work.gained, at)
+        if frozen:
+            add_gained(outputs, rows, group, work.products, work.gained)
+        else:
+            add_steps(outputs, rows, group, work.mean, at, 1, work.products, work.gained, at)
 
 
 @kernel(**OPTIONS)
-def train_mean_of_centre(
-    one: Any, words: Any, pairs: Any, windows: Any, targets: Any, subwords: Any, inputs: Any, outputs: Any, work: Any, curve: Any,
-    rate: Any, state: Any, totals: Any, with_loss: Any,
+def train_words(
+    number: Any, words: Any, pairs: Any, windows: Any, targets: Any, inputs: Any, outputs: Any, work: Any, curve: Any, rate: Any,
+    state: Any, totals: Any, loss_every: Any,
 ) -> Any:
-    """Predict each context word from the mean of the rows of a centre (`one`). Returns the random state."""
-    number = collect(one, 0, 1, subwords, work.members)
-    take_mean(inputs, work.members, number, work.mean)
-    work.change[0, :] = 0.0
+    """Predict each of some words from the mean of the rows `work.members[:number]`. Returns the random state.
+
+    The loss is computed at every `loss_every`th word, a power of two, or never if that is 0.
+    """
+    alone = number == 1 and not windows.frozen  # then the row itself is read and moved
+    if not alone:
+        take_mean(inputs, work.members, number, work.mean)
+        work.change[0, :] = 0.0
     part = np.float32(1.0) if windows.full else np.float32(1.0) / np.float32(number)
     row_count, state = prepare(words[0], targets, True, outputs, work, 0, state)
     for j in range(pairs):
         rows, labels, now = work.rows[j % 2], work.labels[j % 2], row_count
         if j + 1 < pairs:
             row_count, state = prepare(words[j + 1], targets, not windows.shares, outputs, work, (j + 1) % 2, state)
-        learn_mean(outputs, rows, now, labels, work, curve, rate, totals, with_loss)
-        add_row(work.mean, work.gained, part)
-        add_row(work.change, work.gained, part)
-    move_rows(inputs, work.members, number, work.change, np.float32(1.0))
+        with_loss = loss_every > 0 and (j & (loss_every - 1)) == 0
+        if alone:
+            learn(outputs, rows, now, labels, inputs, work.members, 1, work, curve, rate, totals, with_loss)
+        else:
+            learn_mean(outputs, rows, now, labels, work, curve, rate, totals, with_loss, windows.frozen)
+            add_row(work.mean, work.gained, part)
+            add_row(work.change, work.gained, part)
+    if not alone:
+        move_rows(inputs, work.members, number, work.change, np.float32(1.0))
     return state
 
 
@@ -102,7 +126,7 @@ def train_pairs(
         else:
             number = collect(words, j, j + 1, subwords, work.members)
             take_mean(inputs, work.members, number, work.mean)
-            learn_mean(outputs, rows, now, labels, work, curve, rate, totals, with_loss)
+            learn_mean(outputs, rows, now, labels, work, curve, rate, totals, with_loss, False)
             part = np.float32(1.0) if windows.full else np.float32(1.0) / np.float32(number)
             move_rows(inputs, work.members, number, work.gained, part)
     return state
@@ -122,11 +146,20 @@ def train_lines(
     """`train_exact` with a buffer for the words of a line."""
     words = work.words
     together = windows.predicts == PREDICT_FROM_MEAN
+    owned = len(job.owners) > 0
     of_centre = windows.predicts == PREDICT_CONTEXT and len(subwords.starts) > 0
     for line in range(len(job.starts)):
         state, rate = job.keys[line], job.rates[line]
         count, state = keep_words(job.tokens, job.starts[line], job.lengths[line], windows.keep, kept, state)
         totals[0] += job.lengths[line]
+        if windows.predicts == PREDICT_FROM_OWNER:
+            if count > 0:
+                work.members[0] = job.owners[line]
+                totals[1] += count
+                state = train_words(
+                    1, kept, count, windows, targets, inputs, outputs, work, curve, rate, state, totals, LOSS_EVERY
+                )
+            continue
         row_count, slot = np.int64(0), 0
         if together and count > 1:
             row_count, state = prepare(kept[0], targets, True, outputs, work, slot, state)
@@ -147,13 +180,18 @@ def train_lines(
                 if centre + 1 < count:
                     row_count, state = prepare(kept[centre + 1], targets, True, outputs, work, slot, state)
                 number = collect(words, 0, pairs, subwords, work.members)
+                if owned:
+                    work.members[number] = job.owners[line]
+                    number += 1
                 take_mean(inputs, work.members, number, work.mean)
-                learn_mean(outputs, rows, now, labels, work, curve, rate, totals, with_loss)
+                learn_mean(outputs, rows, now, labels, work, curve, rate, totals, with_loss, windows.frozen)
                 part = np.float32(1.0) if windows.full else np.float32(1.0) / np.float32(number)
-                move_rows(inputs, work.members, number, work.gained, part)
+                first = number - 1 if windows.frozen else 0
+                move_rows(inputs, work.members[first:], number - first, work.gained, part)
             elif of_centre:
-                state = train_mean_of_centre(
-                    one, words, pairs, windows, targets, subwords, inputs, outputs, work, curve, rate, state, totals, with_loss
+                number = collect(one, 0, 1, subwords, work.members)
+                state = train_words(
+                    number, words, pairs, windows, targets, inputs, outputs, work, curve, rate, state, totals, int(with_loss)
                 )
             else:
                 state = train_pairs(

@@ -18,12 +18,16 @@ SIMD_WIDTH = 8
 #: Floats per cache line.
 LINE = 16
 
-#: What a window predicts: the centre from each context word, each of these from the centre, or the centre from their mean.
-PREDICT_CENTRE, PREDICT_CONTEXT, PREDICT_FROM_MEAN = 0, 1, 2
+#: What a window predicts: the centre from each context word, each of these from the centre, or the centre from their mean; or
+#: every word of a line from the line's own row.
+PREDICT_CENTRE, PREDICT_CONTEXT, PREDICT_FROM_MEAN, PREDICT_FROM_OWNER = 0, 1, 2, 3
 
 
 class Windows(NamedTuple):
-    """Which words subsampling keeps and how windows are cut. `shares`: all pairs of a centre share their negatives."""
+    """Which words subsampling keeps and how windows are cut.
+
+    `shares`: all pairs of a centre share their negatives. `frozen`: only the lines' own rows are trained.
+    """
 
     keep: NDArray[np.uint64]   # (V,) thresholds
     radius: int
@@ -31,14 +35,15 @@ class Windows(NamedTuple):
     predicts: int
     full: bool                 # every row of a mean gets the whole gradient, not its share
     shares: bool
+    frozen: bool
 
     @classmethod
     def of(
         cls, keep: NDArray[Any], *, radius: int = 5, shrinks: bool = True, predicts: int = PREDICT_CENTRE, full: bool = True,
-        shares: bool = False,
+        shares: bool = False, frozen: bool = False,
     ) -> Windows:
         """From the probability (V,) that an id is kept."""
-        return cls(thresholds(keep), radius, shrinks, predicts, full, shares)
+        return cls(thresholds(keep), radius, shrinks, predicts, full, shares, frozen)
 
 
 class Targets(NamedTuple):
@@ -129,7 +134,7 @@ class Work(NamedTuple):
         return cls(
             aligned(pairs, groups * SIMD_WIDTH), aligned(2, groups * SIMD_WIDTH), aligned(pairs, width), np.arange(pairs),
             np.zeros((2, groups * GROUP), np.int64), np.zeros((2, groups * GROUP), np.float32), np.zeros(pairs, np.int64),
-            np.zeros(pairs * each, np.int64), aligned(1, width), aligned(1, width), aligned(1, width),
+            np.zeros(pairs * each + 1, np.int64), aligned(1, width), aligned(1, width), aligned(1, width),
         )
 
 
@@ -143,10 +148,14 @@ def aligned(rows: int, width: int) -> NDArray[np.float32]:
 
 
 class Job(NamedTuple):
-    """Lines in an array of ids, which may be memory-mapped; each has a learning rate and a key for its random numbers."""
+    """Lines in an array of ids, which may be memory-mapped; each has a learning rate and a key for its random numbers.
+
+    `owners` are the input rows that belong to the lines, such as the vectors of their paragraphs: one for each line, or none.
+    """
 
     tokens: NDArray[Any]
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
     rates: NDArray[np.float32]
     keys: NDArray[np.uint64]
+    owners: NDArray[np.int64] = np.zeros(0, np.int64)

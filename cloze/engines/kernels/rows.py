@@ -98,6 +98,18 @@ def add_steps(
         store(outputs, r5, d, add_product(load(outputs, r5, d), one, c5))
 
 
+@kernel(**INNER)
+def add_gained(outputs: Any, rows: Any, group: Any, steps: Any, gained: Any) -> None:
+    """gained[0] += Σ_r steps[0, r] · outputs[rows[r]]: what `add_steps` gives to a row that reads, while output rows stay."""
+    first, cell = group * GROUP, group * SIMD_WIDTH
+    for block in range(outputs.shape[1] // SIMD_WIDTH):
+        d = block * SIMD_WIDTH
+        moved = load(gained, 0, d)
+        for r in range(GROUP):
+            moved = add_product(moved, spread(steps[0, cell + r]), load(outputs, rows[first + r], d))
+        store(gained, 0, d, moved)
+
+
 @numba.njit(inline="always")
 def sigmoid(x: Any) -> Any:
     """σ of every element to within 1.3e-5, and exactly 0 or 1 beyond ±6.

@@ -1,0 +1,135 @@
+"""Paragraph vectors in compiled code: along the gradient of the loop, and for new texts while everything else stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cloze import rng
+from cloze.batch import Batch
+from cloze.engines.paragraphs import Inferred
+from cloze.exercises.predict import Predict
+from cloze.exercises.windows import Windows
+from cloze.networks import ParagraphVectors
+from cloze.objectives.negative_sampling import NegativeSampling
+
+pytest.importorskip("numba")
+
+from cloze.engines.kernels import exact, parts
+
+LINES = [[1, 2, 3, 2, 4], [5, 1, 2], [3, 4, 5, 6, 1, 2]]
+RADIUS = 2
+
+
+def system(words: bool, gradient: Any = "full") -> tuple[ParagraphVectors, NegativeSampling]:
+    """Three paragraphs; one word takes all the noise, so that the draws of the loop and of the kernel are the same."""
+    torch.manual_seed(1)
+    network = ParagraphVectors(width=16, vocab_size=8, documents=3, words=words, gradient=gradient, spread=4)
+    counts = np.array([0, 0, 0, 0, 0, 0, 0, 10**9])
+    objective = NegativeSampling(width=16, vocab_size=8, counts=counts, power=4.0, negatives=2, clock=network.clock)
+    with torch.no_grad():
+        objective.head.weight.normal_(0, 0.5)
+    return network, objective
+
+
+def loss_of(network: ParagraphVectors, objective: NegativeSampling, number: int, own: torch.Tensor | None = None) -> torch.Tensor:
+    """The loss of a line by the code that the loop runs, for its own paragraph or for a vector `own` (D,)."""
+    line = LINES[number]
+    tokens = torch.tensor([line])
+    state, pairs = "hidden", {}
+    if network.words:
+        near = [(c, p) for c in range(len(line)) for p in range(len(line)) if p != c and abs(p - c) <= RADIUS]
+        state, pairs = "context", dict(zip(("centers", "contexts"), map(torch.tensor, zip(*near, strict=True)), strict=True))
+    if own is None:
+        made = network(want=frozenset({state}), tokens=tokens, paragraph=torch.tensor([number]), **pairs)
+    else:
+        made = network.states(own[None], frozenset({state}), tokens=tokens, **pairs)
+    batch = Batch({"targets/main": tokens[0], "positions/main": torch.arange(len(line))})
+    return objective.loss(objective.scores({objective.reads[0]: made[state]}, batch), batch).total
+
+
+@pytest.mark.parametrize(("words", "gradient"), [(False, "full"), (True, "full"), (True, "divided")])
+def test_a_kernel_moves_along_the_gradient_of_the_loop(words: bool, gradient: str) -> None:
+    network, objective = system(words, gradient)
+    start = network.embeddings.weight.detach().numpy().copy(), objective.head.weight.detach().numpy().copy()
+    sum(loss_of(network, objective, number) for number in range(3)).backward()  # type: ignore[union-attr]
+    wanted = [module.weight.grad.numpy() for module in (network.embeddings, objective.head)]  # type: ignore[union-attr]
+
+    predicts = parts.PREDICT_FROM_MEAN if words else parts.PREDICT_FROM_OWNER
+    windows = parts.Windows.of(np.ones(8), radius=RADIUS, shrinks=False, predicts=predicts, full=gradient == "full")
+    answers = parts.Targets.sampled(objective.noise.numpy(), negatives=2)
+    inputs, outputs = (part.copy() for part in start)
+    sizes, rate = np.array([len(line) for line in LINES]), 1e-4
+    job = parts.Job(
+        np.array(sum(LINES, []), np.uint16), np.cumsum(sizes) - sizes, sizes, np.full(3, rate, np.float32),
+        rng.row_keys(1, items=np.arange(3)), network.first + np.arange(3),
+    )
+    work = parts.Work.of(windows, answers, 16)
+    exact.train_exact(job, windows, answers, parts.Subwords.none(), inputs, outputs, work, parts.Curve.exact(), np.zeros(4))
+    for moved, began, slope in zip((inputs, outputs), start, wanted, strict=True):
+        assert np.allclose((moved - began) / -rate, slope, atol=0.02 * abs(slope).max())
+        still = (slope == 0).all(axis=1)
+        assert np.array_equal(moved[still], began[still])
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("words", [False, True])
+def test_a_new_text_moves_its_own_vector_along_the_gradient_and_nothing_else(
+    words: bool, plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloze.engines.paragraphs.has_numba", lambda: not plain)
+    network, objective = system(words)
+    network.spread = 0.0  # the vector starts at zero
+    asked = Windows(radius=RADIUS, shrink="none", together=True) if words else Predict("all")
+    before = network.embeddings.weight.detach().clone(), objective.head.weight.detach().clone()
+    tokens, block = torch.tensor([LINES[1] + [0] * 3, LINES[2]]), torch.tensor([[1, 1, 1, 0, 0, 0], [1] * 6])
+    rate = 1e-3
+    found = Inferred(network, objective, asked=asked, keep=None, rates=[rate])(tokens, block)
+    for row, number in enumerate((1, 2)):
+        own = torch.zeros(16, requires_grad=True)
+        loss_of(network, objective, number, own).backward()
+        assert own.grad is not None
+        torch.testing.assert_close(found[row] / -rate, own.grad, rtol=0, atol=0.02 * float(own.grad.abs().max()))
+    assert torch.equal(network.embeddings.weight, before[0]) and torch.equal(objective.head.weight, before[1])
+
+
+def test_a_text_has_one_vector_in_any_batch_and_its_words_decide_it() -> None:
+    network, objective = system(False)
+    infer = Inferred(network, objective, asked=Predict("all"), keep=None, rates=[0.1, 0.05])
+    both = infer(torch.tensor([LINES[1] + [0] * 3, LINES[2]]), torch.tensor([[1, 1, 1, 0, 0, 0], [1] * 6]))
+    assert torch.equal(both[:1], infer(torch.tensor([LINES[1]]), None))
+    assert not torch.equal(both[0], infer(torch.tensor([LINES[0]]), None)[0])
+
+
+TEXT = "".join(f"{line}\n" for line in ["the cat sat on the mat", "a dog saw the cat", "stocks fell in the market"] * 12)
+
+
+@pytest.mark.parametrize("recipe", ["pv-dbow", "pv-dm"])
+def test_a_recipe_trains_in_compiled_code_and_its_checkpoint_embeds_new_texts(recipe: str, tmp_path: Path) -> None:
+    from cloze.assembly.build import load_checkpoint
+    from cloze.assembly.run import pretrain
+    from cloze.decoding.embedding import embed
+    from cloze.decoding.reader import Reader
+
+    (tmp_path / "text.txt").write_text(TEXT)
+    values = [
+        "training.batch=4", "network.width=20", "text.tokenizer.min_count=1", "exercise.1.threshold=null",
+        "training.engine=compiled", "training.rate.peak=0.2",
+    ]
+    out = tmp_path / "run"
+    pretrain(
+        recipe, corpus=tmp_path / "text.txt", out=out, budget="60epochs", overrides=values, device="cpu", text_format="line",
+        as_published=True,
+    )
+    loaded = load_checkpoint(out)
+    made = embed(Reader.of(loaded), ["the cat sat on the mat", "stocks fell in the market"], normalise=True)
+    network: Any = loaded.network
+    assert made.shape == (2, 20) and not np.allclose(made[0], made[1], atol=0.1)
+    if recipe == "pv-dm":  # so few words say all there is to say, and leave little to the paragraphs
+        return
+    near = made @ torch.nn.functional.normalize(network.paragraphs).numpy().T
+    assert near[0, 0::3].mean() - near[0, 2::3].mean() > 0.1 < near[1, 2::3].mean() - near[1, 0::3].mean()
