@@ -72,6 +72,6 @@ __all__ = [
     "bring", "close", "copy", "corrupt", "corrupt_items", "cut", "delete", "distance", "favour", "frame", "hide", "inject",
     "inverse_cloze", "label", "link", "mask", "mask_items", "match", "mismatch", "mismatch_items", "mix_vocabularies", "only",
     "order", "pair", "pair_half", "paragraph", "permutation", "permute", "predict", "predict_items", "predict_labels",
-    "predict_senses", "reference", "reorder", "replace_mentions", "resegment", "retokenize", "rotate", "separate", "show", "shuffle", "speak",
-    "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows", "write_items",
+    "predict_senses", "reference", "reorder", "replace_mentions", "resegment", "retokenize", "rotate", "separate", "show",
+    "shuffle", "speak", "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows", "write_items",
 ]
