@@ -192,6 +192,7 @@ class Post:
     embedding: bool = True
     final: bool = False
     first: ClassVar[bool] = True
+    depth_means: ClassVar[bool] = False
 
 
 @register("norm", "pre")
@@ -200,7 +201,9 @@ class Pre:
     """A norm before each residual branch, and one after the last layer (GPT-2; Radford et al., 2019, §2.3).
 
     `embedding`: whether the embeddings have one; `first: false` leaves out the norm before the first attention, which would
-    directly follow that of the embeddings (ModernBERT; Warner et al., 2024).
+    directly follow that of the embeddings (ModernBERT; Warner et al., 2024). With `depth_means`, the state after each residual
+    branch is a learned mean of all states of the stack so far, its input among them (DenseFormer; Pagliardini et al., 2024; in
+    GPT-BERT after attention, too).
     """
 
     kind: Norm = "layer"
@@ -208,6 +211,7 @@ class Pre:
     embedding: bool = False
     final: bool = True
     first: bool = True
+    depth_means: bool = False
 
 
 Norms = Annotated[Post | Pre, PartMark("norm")]

@@ -170,7 +170,7 @@ class EncoderDecoder(Network):
         def stack(number: int, across: bool) -> Coder:
             stacked = [
                 Layer(
-                    width=width, norm=norm, dropout=hidden_dropout, active_dropout=kind(rates.inner, clock), first=layer == 0,
+                    width=width, norm=norm, dropout=hidden_dropout, active_dropout=kind(rates.inner, clock), number=layer,
                     attention=attending(Stacked()), crossing=attending(Across()) if across else None,
                     feed_forward=feed,
                 )

@@ -59,9 +59,6 @@ class Transformer(Network):
     `|i - j| <= width / 2` in the open order (ModernBERT). `share`: layers share weights, with their norms, within each of the
     groups (ALBERT; Lan et al., 2020, §3.1).
 
-    With `depth_means`, the state after each residual connection is a learned mean of all states so far, the embeddings among them
-    (DenseFormer; Pagliardini et al., 2024; in GPT-BERT after attention, too).
-
     >>> network = Transformer(layers=1, width=8, heads=2, vocab_size=10, clock=Clock()).eval()
     >>> tuple(network(want=frozenset({"hidden"}), tokens=torch.zeros(2, 5, dtype=torch.long))["hidden"].shape)
     (2, 5, 8)
@@ -87,7 +84,6 @@ class Transformer(Network):
         segments: Natural = 0,
         embedding: Embedding = choices.Table(),
         share: choices.Share | None = None,
-        depth_means: bool = False,
         dropout: BelowOne | choices.Dropouts = 0.1,
         initial: choices.Initials = choices.Truncated(),
         vocab_size: Given[int], clock: Given[Clock],
@@ -125,7 +121,7 @@ class Transformer(Network):
             Layer(
                 width=width, norm=norm, dropout=lambda: Dropout(rates.hidden, clock), active_dropout=Dropout(0.0, clock),
                 attention=attending(), feed_forward=feed_forward_of(feed_forward, self.inner, norm.epsilon, stacked=True),
-                first=number == 0, depth=number if depth_means else None,
+                number=number,
             )
             for number in range(layers)
         )

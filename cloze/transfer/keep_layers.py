@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import Count, Depth, Natural, OptionalDepth
 from cloze.errors import CheckpointError
-from cloze.interop.arguments import complete
+from cloze.interop.arguments import complete, flat
 from cloze.networks.blocks.computed import is_added
 from cloze.networks.blocks.layer_inputs import LayerInputs
 from cloze.networks.choices import Band
@@ -48,9 +48,9 @@ class KeepLayers(Change):
                 )
             first += count
         full = complete(shape.arguments, shape.part)
-        if full.get("depth_means"):
+        if flat(shape.arguments, shape.part).get("norm.depth_means"):
             raise CheckpointError(
-                f"{shape.origin}: keep_layers: every layer of this network reads a mean over all below it (depth_means), so "
+                f"{shape.origin}: keep_layers: every layer of this network reads a mean over all below it (norm.depth_means), so "
                 "none can be left out. Distil it into a network without such means."
             )
         for name in _counting(shape.part, OptionalDepth):  # so many layers, the lowest, have something of their own

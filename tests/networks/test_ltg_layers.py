@@ -11,16 +11,22 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cloze.errors import CheckpointError, RecipeError
-from cloze.networks import Transformer, choices
+from cloze.networks import EncoderDecoder, Transformer, choices
 from cloze.networks.blocks.disentangled import log_bucket
 from cloze.networks.blocks.stack import Cache
 from cloze.networks.clock import Clock
+from cloze.networks.network import TokenSequence
 from cloze.objectives.token_prediction import token_prediction
 from cloze.transfer.change import Shape
 from cloze.transfer.keep_layers import KeepLayers
 from cloze.transfer.prefix import Prefix
+from tests.making import data
 
 LAYERS, WIDTH, HEADS, INNER, BUCKETS, LONGEST, LENGTH = 3, 16, 2, 24, 4, 12, 10
+
+
+#: Arguments of a Transformer of means.
+DEEP: dict[str, Any] = {"layers": 3, "width": 16, "heads": 2, "norm": "pre", "norm.depth_means": True}
 
 
 def ltg(*, gate: bool = True, means: bool = True, residual: Any = "as_drawn") -> Transformer:
@@ -28,8 +34,8 @@ def ltg(*, gate: bool = True, means: bool = True, residual: Any = "as_drawn") ->
     return Transformer(
         layers=LAYERS, width=WIDTH, heads=HEADS, attention=choices.BandedAttention(gate=gate, norm=True),
         feed_forward=choices.GatedFeedForward(inner=INNER, activation="gelu_tanh", biases=False, norm=True),
-        norm=choices.Pre(kind="layer_without_weights", epsilon=1e-5, embedding=True),
-        positions=choices.Disentangled(buckets=BUCKETS, max_length=LONGEST), depth_means=means,
+        norm=choices.Pre(kind="layer_without_weights", epsilon=1e-5, embedding=True, depth_means=means),
+        positions=choices.Disentangled(buckets=BUCKETS, max_length=LONGEST),
         initial=choices.Truncated(residual=residual), vocab_size=11, clock=Clock(),
     ).eval()
 
@@ -182,8 +188,27 @@ def test_the_heads_norm_has_no_weights_and_its_map_a_bias() -> None:
 
 def test_changes_that_cannot_keep_its_means_or_distances_say_so() -> None:
     with pytest.raises(CheckpointError, match="every layer of this network reads a mean over all below it"):
-        KeepLayers(2).shape(Shape("a run", "transformer", {"layers": 3, "width": 16, "heads": 2, "depth_means": True}))
+        KeepLayers(2).shape(Shape("a run", "transformer", data("transformer", **DEEP)))
     with pytest.raises(CheckpointError, match="no relative distances"):
         Prefix().apply(ltg())
     with pytest.raises(RecipeError, match="32 buckets for texts of 16 tokens"):
         choices.Disentangled(max_length=16)
+
+
+def test_a_decoder_reads_means_of_its_own_states_after_each_of_three_branches() -> None:
+    torch.manual_seed(4)
+    made = EncoderDecoder(
+        layers=2, width=8, heads=2, norm=choices.Pre(epsilon=1e-5, depth_means=True), positions=choices.Learned(max_length=6),
+        vocab_size=9, clock=Clock(),
+    ).eval()
+    states = {name: len(p) for name, p in made.named_parameters() if ".means." in name}
+    assert [states[f"encoder.layers.{n}.means.{name}.weight"] for n in (0, 1) for name in ("attention", "inner")] == [2, 3, 4, 5]
+    branches = ("attention", "crossing", "inner")
+    assert [states[f"decoder.layers.{n}.means.{name}.weight"] for n in (0, 1) for name in branches] == [2, 3, 4, 5, 6, 7]
+    tokens, want = torch.randint(9, (2, 5)), frozenset({"decoder_hidden"})
+    shown = {"tokens": tokens, "decoder": TokenSequence(tokens.flip(1))}
+    with torch.no_grad():
+        before = made(want=want, **shown)["decoder_hidden"]
+        made.get_parameter("decoder.layers.1.means.inner.weight")[0] = 0.5  # half of the decoder's input joins its output
+        after = made(want=want, **shown)["decoder_hidden"]
+    assert not torch.allclose(before, after, atol=1e-3)

@@ -45,10 +45,10 @@ class Layer(nn.Module):
 
     Parameters: `attention.*`, `attention_norm`, with `crossing` (attention to another sequence) `crossing.*` and `crossing_norm`,
     the maps of `feed_forward` (`inner`, `outer`, …) and `inner_norm`. `dropout` is called once for each dropout of the layer.
-    `first`: it is the first layer of its stack, where `norm` may leave out the norm before attention.
+    `number` counts the layers of its stack from 0, where `norm` may leave out the norm before attention in the first.
 
-    With `depth`, the number of layers below, the state after each residual connection is a mean over all states so far
-    (`depth.py`); parameters `means.attention.weight` and `means.inner.weight`.
+    With `norm.depth_means`, the state after each residual connection is a mean over all states of the stack so far (`depth.py`);
+    parameters `means.attention.weight`, `means.crossing.weight` and `means.inner.weight`.
 
     A module in `around` replaces the `NormPlace` of one residual connection: `attention`, `crossing` or `inner`. It has the same
     method `around`; adapters are such modules.
@@ -60,7 +60,7 @@ class Layer(nn.Module):
 
     def __init__(
         self, *, width: int, attention: Attention, feed_forward: FeedForward, norm: Norms, dropout: Callable[[], Dropout],
-        active_dropout: Dropout, crossing: Attention | None = None, first: bool = False, depth: int | None = None,
+        active_dropout: Dropout, crossing: Attention | None = None, number: int | None = None,
     ) -> None:
         super().__init__()
         make = partial(make_norm, norm.kind, width, norm.epsilon)
@@ -68,11 +68,13 @@ class Layer(nn.Module):
         self.feed_forward = feed_forward
         self.around = nn.ModuleDict()
         self.means = nn.ModuleDict()
-        if depth is not None:  # the input of the stack, and two states of each layer below
-            self.means.update({"attention": DepthMean(2 * depth + 2), "inner": DepthMean(2 * depth + 3)})
+        if number is not None and norm.depth_means:  # the input of the stack, and the states of the layers below
+            branches = ["attention", "inner"] if crossing is None else ["attention", "crossing", "inner"]
+            below = 1 + len(branches) * number
+            self.means.update({name: DepthMean(below + place) for place, name in enumerate(branches, 1)})
         self.lends = False  # whether other layers share linear maps of this one
         self.attention = attention
-        self.attention_norm = nn.Identity() if first and not norm.first else make()
+        self.attention_norm = nn.Identity() if number == 0 and not norm.first else make()
         self.attention_dropout = dropout()
         self.crossing = crossing
         if crossing is not None:
