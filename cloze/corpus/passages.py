@@ -48,6 +48,7 @@ class RunningText(Protocol):
     overrun: bool
     static: bool
     lead: int | None
+    put_back: float | None          # the share of passages whose second part begins the next one; None: no parts are planned
     smooth: float | None            # exponent of the languages; None: languages in their own proportions
 
     def room(self, room: int) -> int:
@@ -71,6 +72,9 @@ class Passages(Source):
     break_at: "sentence" keeps sentences whole; "anywhere" cuts every `room` tokens (GPT-2).
     overrun: the sentence that reaches the target length is taken whole and the exercise trims the passage (BERT's code); with
       false, the passage ends before it, so that nothing is trimmed (RoBERTa).
+    put_back: the share of the passages whose second part another text replaces; that part begins the next passage, so that no
+      text is left out (BERT's code puts back the segments that it did not use). The source then plans where the parts meet, and
+      `pair: {planned: true}` follows it. Passages of one sentence always get another text.
     static: the same passages with the same addresses, hence the same masks, in every epoch; only their order differs.
     lead: with a number n, the companion `lead` is one of the first n sentences of the passage's document, drawn at random.
     languages: `{smooth: S}` draws the languages of the store with q ∝ p^S, p their shares of the passages (multilingual
@@ -89,7 +93,10 @@ class Passages(Source):
         distractor: Literal["documents", "sentences"] = "documents", across_documents: bool = False,
         break_at: Literal["sentence", "anywhere"] = "sentence", separator: str | None = None,
         overrun: bool = True, static: bool = False, lead: Count | None = None, languages: dict[str, float] | None = None,
+        put_back: Share | None = None,
     ) -> None:
+        if put_back is not None and (break_at == "anywhere" or across_documents):
+            raise RecipeError("passages.put_back: needs whole sentences of single documents; leave it out here.")
         if lead is not None and (across_documents or lead < 1):
             raise RecipeError(
                 f"passages.lead: {lead}; expected the number of sentences that begin a document, 1 or more, and passages of "
@@ -117,8 +124,9 @@ class Passages(Source):
         self.overrun = overrun
         self.static = static
         self.lead = lead
-        if lead is not None:
-            self.gives = GIVES | {f"{_LEAD}.{name}" for name in _FIELDS}
+        self.put_back = put_back
+        self.gives = GIVES | ({f"{_LEAD}.{name}" for name in _FIELDS} if lead is not None else set())
+        self.gives |= {"border", "apart"} if put_back is not None else set()
         self.languages = languages
         self.smooth = mixing.smoothing(languages, "passages")
         self.needs_whole = "" if self.smooth is None else "languages are drawn at smoothed rates from a whole store"
@@ -179,7 +187,8 @@ class BoundPassages(Rebinds):
             raise RecipeError(f"passages: {room} tokens of room per row; a passage needs 2 (is `length` too small?).")
 
         def make() -> Plan:
-            recut = self.source.short and not self.source.static and self.source.smooth is None  # new targets in every epoch
+            drawn_anew = self.source.short or self.source.put_back is not None  # targets, or borders
+            recut = drawn_anew and not self.source.static and self.source.smooth is None
             cut_epoch = epoch if recut else 0
             cut = remember(self._cuts, (cut_epoch, room), lambda: self._cut(cut_epoch, room))
             if self.source.smooth is not None:
@@ -206,6 +215,9 @@ class BoundPassages(Rebinds):
         if "target_length" in want:
             target = plan.passages.target
             arrays["target_length"] = np.full(len(index), plan.room, np.int32) if target is None else target[index]
+        if "border" in want or "apart" in want:
+            assert plan.passages.border is not None and plan.passages.apart is not None  # else the source gives no such field
+            arrays["border"], arrays["apart"] = plan.passages.border[index], plan.passages.apart[index]
         if "language" in want:
             arrays["language"] = self.store.document_languages[arrays["document"]].astype(np.int32)
         by_companion: dict[str, set[str]] = {}
@@ -243,7 +255,20 @@ class BoundPassages(Rebinds):
         if self.source.break_at == "anywhere":
             return plans.by_length(self.store, self.split, room)
         targets = self._targets(epoch, room) if self.source.short else None
-        return plans.by_sentence(self.store, self.split, room, targets, overrun=self.source.overrun)
+        put_back = None if self.source.put_back is None else self._put_back(epoch, self.source.put_back)
+        return plans.by_sentence(self.store, self.split, room, targets, overrun=self.source.overrun, put_back=put_back)
+
+    def _put_back(self, epoch: int | None, share: float) -> plans.PutBack:
+        """Where the parts of passages meet, uniform over their sentences, and whose second part is put back, with the first token
+        of a passage as the address."""
+        address: tuple[int | str, ...] = () if epoch is None else (self.seed, self.entry, epoch)
+
+        def of(start: Int64, sentences: Int64) -> tuple[Int64, NDArray[np.bool_]]:
+            draw = rng.Draw(rng.row_keys(*address, "put_back", items=start))
+            border = 1 + draw.integers("border", np.maximum(sentences - 1, 1))
+            return border, (sentences < 2) | (draw.uniform("apart") < share)
+
+        return of
 
     def _targets(self, epoch: int | None, room: int) -> plans.Targets:
         """Target lengths: the room, or for a share `short` a number from 2 to the room, drawn by document, or by passage with its

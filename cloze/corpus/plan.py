@@ -24,6 +24,10 @@ Int32 = NDArray[np.int32]
 #: The target lengths (n,) of passages that begin at these tokens (n,) of these documents (n,), as indices into the split.
 Targets = Callable[[Int64, Int64], Int64]
 
+#: For passages that begin at these tokens (n,) and have so many sentences (n,): the sentence that a second part begins with, and
+#: whether that part is put back, to begin the next passage, because another text takes its place.
+PutBack = Callable[[Int64, Int64], tuple[Int64, NDArray[np.bool_]]]
+
 _FEW = 16  # runs that are followed one by one
 _CHUNK = 1 << 16  # sentences laid out, or rows cut, at a time: bounds memory, not results
 
@@ -46,6 +50,8 @@ class Cuts(Cut):
     sentences: Int32        # sentences touched
     lead: NDArray[np.bool_] | None  # the row begins with a separator; None where that cannot be
     target: Int32 | None = None     # tokens that the passage was cut for; None: the room
+    border: Int32 | None = None     # the sentence that the second part begins with, and whether that part is put back; None: no
+    apart: NDArray[np.bool_] | None = None  # parts were planned
 
 
 AnyCut = TypeVar("AnyCut", bound=Cut)
@@ -129,13 +135,14 @@ class Split:
 
 
 def by_sentence(
-    store: Store, split: Split, room: int, targets: Targets | None, *, overrun: bool
+    store: Store, split: Split, room: int, targets: Targets | None, *, overrun: bool, put_back: PutBack | None = None
 ) -> Cuts:
     """Passages of whole sentences.
 
     A passage takes sentences until it has at least its target length, which is `room` unless `targets` sets another. With
     `overrun` the sentence that reaches the target is taken whole, so that a passage may have up to twice the room; without it the
-    passage stops before that sentence. A sentence longer than the room is cut into pieces of `room`: nothing is dropped.
+    passage stops before that sentence. A sentence longer than the room is cut into pieces of `room`: nothing is dropped. After a
+    passage whose second part is put back, the next one begins with that part.
     """
     made, layout = _Gathered(), _Layout.of(store, split, room)
     place, piece, size = 0, 0, _CHUNK  # the next sentence of the split, and how many of its pieces are in passages
@@ -143,22 +150,24 @@ def by_sentence(
         units = layout.units(place, min(place + size, layout.sentences), piece)
         ends = units.linear_end
         begin = ends - units.size
-        head = _follow(units, room, targets, overrun=overrun)
-        if units.open:  # the last passage may take sentences that are not laid out yet: it opens the next chunk
-            head, after = head[:-1], int(head[-1])
-            if not len(head):
+        head, stop = _follow(units, room, targets, overrun=overrun, put_back=put_back)
+        if units.open:  # passages up to the end may take sentences that are not laid out yet: the first opens the next chunk
+            whole = int(np.searchsorted(stop, len(ends), "left"))
+            if not whole:
                 size *= 2
                 continue
-            place, piece = units.place(after)
+            place, piece = units.place(int(head[whole]))
+            head, stop = head[:whole], stop[:whole]
         else:
-            after = len(ends)
             place, piece = place + size, 0
-        tail = np.append(head[1:], after) - 1
+        tail = stop - 1
+        border, apart = (None, None) if put_back is None else put_back(units.start[head], stop - head)
         made.add(
             start=units.start[head], stop=units.start[tail] + units.size[tail],
             length=(ends[tail] - begin[head]).astype(np.int32), document=split.documents[units.document[head]],
             sentence=units.sentence[head], sentences=(units.sentence[tail] - units.sentence[head] + 1).astype(np.int32),
             target=None if targets is None else targets(units.document[head], units.start[head]).astype(np.int32),
+            border=None if border is None else border.astype(np.int32), apart=apart,
         )
     return made.cuts()
 
@@ -230,6 +239,7 @@ class _Gathered:
         return Cuts(
             start=made["start"], length=made["length"], stop=made["stop"], document=made["document"],
             sentence=made["sentence"], sentences=made["sentences"], lead=made.get("lead"), target=made.get("target"),
+            border=made.get("border"), apart=made.get("apart"),
         )
 
 
@@ -308,26 +318,38 @@ def _ranges(first: Int64, counts: Int64) -> Int64:
     return np.arange(total, dtype=np.int64) + np.repeat(first - (ends - counts), counts)
 
 
-def _follow(units: _Units, room: int, targets: Targets | None, *, overrun: bool) -> Int64:
-    """The units at which passages begin, ascending. All runs are followed at once; where only a few are left, one by one."""
+def _follow(
+    units: _Units, room: int, targets: Targets | None, *, overrun: bool, put_back: PutBack | None
+) -> tuple[Int64, Int64]:
+    """The units at which passages begin, ascending, and one past the last unit of each. All runs are followed at once; where only
+    a few are left, one by one."""
     ends, count = units.linear_end, len(units.size)
 
     def reach(unit: Int64) -> Int64:
-        """The units at which the passages after those that begin at these units begin."""
+        """One past the last unit of the passages that begin at these units."""
         goal = ends[unit] - units.size[unit] + (room if targets is None else targets(units.document[unit], units.start[unit]))
         found = np.searchsorted(ends, goal, "left") + 1 if overrun else np.maximum(np.searchsorted(ends, goal, "right"), unit + 1)
         return np.minimum(found, units.run_end[unit])
+
+    def following(unit: Int64) -> Int64:
+        """The units at which the passages after those that begin at these units begin."""
+        stop = reach(unit)
+        if put_back is None:
+            return stop
+        border, apart = put_back(units.start[unit], stop - unit)
+        return np.where(apart & (stop - unit > 1), unit + border, stop)
 
     opens, head = np.zeros(count + 1, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
     opens[0] = opens[units.run_end] = True
     now = np.flatnonzero(opens[:-1])
     while len(now) > _FEW:
         head[now] = True
-        now = reach(now)
+        now = following(now)
         now = now[~opens[now]]
-    jumps = reach(np.arange(count)).tolist() if len(now) else []
+    jumps = following(np.arange(count)).tolist() if len(now) else []
     for cursor in now.tolist():
         head[cursor] = True
         while not opens[cursor := jumps[cursor]]:
             head[cursor] = True
-    return np.flatnonzero(head)
+    found = np.flatnonzero(head)
+    return found, reach(found)

@@ -46,6 +46,7 @@ class Sentences(Source):
     break_at: Literal["sentence", "anywhere"] = "sentence"
     separator: str | None = None
     overrun = True
+    put_back = None
     lead: int | None = None
 
     def __init__(

@@ -49,9 +49,12 @@ class Pair(Edit):
     Gives `parts` (B, 2, 2), start and stop of both segments, and, if `rate` > 0,
     `targets/<set>` (B,), one target per row; if rows may lack a target also `positions/<set>` (B,), -1 for such rows.
 
-    Differs: the sentences of a passage that a random B displaces are not put back for the next passage. With `training.packing`,
-    a random B is not longer than the text that it displaces. After the sentence that crosses the half, all belong to B; ELECTRA's
-    code still adds to A a later sentence that fits.
+    With `planned`, the source has drawn both the cut and which pairs are wrong, and the sentences that a random B displaces begin
+    its next passage, as in BERT's code: `passages: {put_back: 0.5}`. `rate` then has no meaning. Otherwise the displaced
+    sentences are left out of the epoch.
+
+    Differs: with `training.packing`, a random B is not longer than the text that it displaces. After the sentence that crosses
+    the half, all belong to B; ELECTRA's code still adds to A a later sentence that fits.
     """
 
     wrong: Wrong | Literal["none"] | list[Wrong] = "random_document"
@@ -63,6 +66,7 @@ class Pair(Edit):
     cut: Literal["border", "half"] = "border"
     trim: Literal["longer", "end"] = "longer"
     right: Natural = 0
+    planned: bool = False
     limit: Given[int | None] = None
     _within: bool = False
 
@@ -72,6 +76,12 @@ class Pair(Edit):
         ways = len(self.ways)
         if not 0 <= self.right <= ways:
             raise RecipeError(f"pair: right is {self.right}; with {ways} ways to be wrong expected a number from 0 to {ways}.")
+
+        if self.planned and (self.ways != ["random_document"] or self.single or self.cut != "border" or self.unit != "segment"):
+            raise RecipeError(
+                "pair: planned is for pairs that the source cuts at a sentence, with random documents as wrong ones.\n"
+                "  Write `pair: {wrong: random_document, planned: true}` alone."
+            )
 
     @cached_property
     def ways(self) -> list[str]:
@@ -100,6 +110,7 @@ class Pair(Edit):
     def takes(self) -> frozenset[str]:
         own = frozenset({"tokens", "length", "sentence"})
         aim = {"target_length"} if self.unit == "segment" and (self.joins or self.cut == "half") else set[str]()
+        aim |= {"border", "apart"} if self.planned else set()
         return own | aim | {f"{c}.{name}" for c in self.joins for name in own}
 
     @property
@@ -130,7 +141,7 @@ class Pair(Edit):
             sizes[:, 0], sizes[:, 1], alone = np.where(stays, length, sizes[:, 0]), np.where(stays, 0, sizes[:, 1]), alone | stays
         if not self.has_target:
             return rows.having(parts=self._trimmed(draw, length, begins, sizes))
-        way = (coins[:, 2] < self.rate * 2.0**32).astype(np.int64)
+        way = (rows["apart"] if self.planned else coins[:, 2] < self.rate * 2.0**32).astype(np.int64)
         if len(self.ways) > 1:
             way *= 1 + below(draw.bits("pair.way"), len(self.ways))
         label = np.array([self.right, *self.labels.values()], np.int32).take(way)
@@ -151,6 +162,8 @@ class Pair(Edit):
 
     def _border(self, rows: Rows, bits: UInt32, last: NDArray[np.int32]) -> NDArray[np.int32]:
         """(B,) the sentence that B begins with."""
+        if self.planned:
+            return rows["border"]
         if self.cut == "border":
             return (1 + below(bits, np.maximum(last, 1))).astype(np.int32)
         half = np.maximum(rows["target_length"].astype(np.int64) // 2, 1)
