@@ -50,6 +50,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "score": Verb("score", "how likely a sentence is; minimal pairs"),
         "neighbours": Verb("neighbours", "the nearest words"),
         "analogy": Verb("analogy", "man is to king as woman is to …?"),
+        "words": Verb("words", "the odd one out, classes of words, vectors fitted to a lexicon"),
         "import": Verb("import_", "read a Hugging Face folder or a file of word vectors"),
         "compress": Verb("compress", "write a smaller checkpoint: fewer layers, heads, weights or bits"),
         "speed": Verb("speed", "how large networks are and how long they take, measured"),

@@ -27,6 +27,7 @@ from cloze.decoding.reader import Reader
 from cloze.decoding.ready import to_fill, to_generate, to_score
 from cloze.decoding.scoring import Score, score
 from cloze.decoding.windows import Windows
+from cloze.decoding.word_sets import fitting
 from cloze.errors import CheckpointError, ClozeError, UserError
 from cloze.interop.vectors import Vectors, open_vectors
 from cloze.interop.vectors.checkpoint import has_vectors
@@ -333,6 +334,11 @@ class Model:
         """The words that are to `c` as `b` is to `a`, best first: `model.analogy("man", "king", "woman")`."""
         self._require("analogy", self._require_vectors)
         return analogy(self.vectors, a, b, c, method=method, count=count, restrict=restrict)
+
+    def doesnt_match(self, words: Texts) -> str:
+        """The word that fits the others least: `model.doesnt_match(["breakfast", "cereal", "dinner", "lunch"])`."""
+        self._require("neighbours", self._require_vectors)
+        return fitting(self.vectors, list(words))[0].word
 
     @cached_property
     def vectors(self) -> Vectors:

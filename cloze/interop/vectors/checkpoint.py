@@ -18,7 +18,7 @@ from cloze.interop.vectors.subwords import Subwords
 from cloze.interop.vectors.vectors import Matrix, Vectors, refuse_infinite
 from cloze.text.tokenizer import Tokenizer
 
-PART = "word_vectors"
+PART, PARAGRAPHS = "word_vectors", "paragraph_vectors"
 TABLE, CONTEXTS = "embeddings.weight", "contexts.weight"
 _TABLES = ("embeddings.tokens.weight", TABLE)
 _MARKS = {"byte_bpe": ("Ġ",), "unigram": ("▁",)}
@@ -31,7 +31,12 @@ def of_folder(folder: Path) -> Vectors:
     one piece is a `CheckpointError`, as is whatever `import_folder` refuses.
     """
     own = _description(folder)
-    if own is not None and own["part"] == PART:
+    if own is not None and own["part"] in (PART, PARAGRAPHS):
+        if not own["arguments"].get("words", True):
+            raise CheckpointError(
+                f"{folder}: has vectors of paragraphs and none of words.\n  `cloze embed {folder} TEXT` gives those of texts; the "
+                "recipe pv-dm trains vectors of words, too."
+            )
         return _of_words(folder, own["arguments"])
     imported = import_folder(folder)
     name = next((name for name in _TABLES if name in imported.model.network), None)
@@ -46,6 +51,8 @@ def of_folder(folder: Path) -> Vectors:
 
 def has_vectors(model: Model) -> bool:
     """Whether `of_folder` finds vectors in what this model was read from."""
+    if model.part == PARAGRAPHS:
+        return bool(model.arguments.get("words", True))
     return model.part == PART or any(name in model.network for name in _TABLES)
 
 

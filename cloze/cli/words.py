@@ -1,0 +1,82 @@
+"""`cloze words`: the odd one out, classes of words, and vectors fitted to a lexicon."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    add_completion=False, rich_markup_mode=None, no_args_is_help=True,
+    help="The odd one out, classes of words, and vectors fitted to a lexicon.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Source = Annotated[Path, typer.Argument(help="A checkpoint, or a file of word2vec, GloVe or fastText, also packed.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def odd(model: Source, words: Annotated[list[str], typer.Argument(help="Three words or more.")], as_json: Json = False) -> None:
+    """Print words with their cosines with the mean of all of them; the first does not match the others.
+
+    Example: cloze words odd RUN breakfast cereal dinner lunch
+    """
+    from cloze.cli.vectors import opened, table
+    from cloze.decoding.word_sets import fitting
+
+    found = fitting(opened(model), words)
+    if as_json:
+        print(json.dumps({"odd": found[0].word, "words": [one._asdict() for one in found]}, indent=2, ensure_ascii=False))
+        return
+    print(table(found))
+
+
+@app.command("classes")
+def classes_of(
+    model: Source,
+    out: Annotated[Path, typer.Option(help="The file to write: a word and its class per line.")],
+    count: Annotated[int, typer.Option(min=1, help="How many classes.")] = 500,
+) -> None:
+    """Write a class for every word, by k-means over the vectors, sorted by class (word2vec's -classes).
+
+    Example: cloze words classes RUN --count 500 --out classes.txt
+    """
+    from cloze.cli.vectors import opened
+    from cloze.decoding.word_sets import classes
+    from cloze.whole import require_parent, whole_file
+
+    require_parent(out)
+    vectors = opened(model)
+    found = classes(vectors, count)
+    with whole_file(out) as stage, stage.open("w", encoding="utf-8") as stream:
+        for row in found.argsort(kind="stable").tolist():
+            stream.write(f"{vectors.words[row]} {found[row]}\n")
+    typer.echo(f"{out}: {len(vectors):,} words in {len(set(found.tolist())):,} classes")
+
+
+@app.command()
+def retrofit(
+    model: Source,
+    lexicon: Annotated[str, typer.Option(help="A file with a word and the words related to it per line, also packed.")],
+    out: Annotated[Path, typer.Option(help="The file of vectors to write, word2vec's text; .gz compresses.")],
+    passes: Annotated[int, typer.Option(min=1, help="How often all words move.")] = 10,
+) -> None:
+    """Write the vectors moved towards those of related words, such as synonyms (retrofitting, Faruqui et al., 2015).
+
+    Example: cloze words retrofit RUN --lexicon ppdb.txt --out better.vec; cloze neighbours better.vec happy
+    """
+    from cloze.cli.vectors import opened
+    from cloze.corpus.readers.text_files import lines, require_files
+    from cloze.decoding.word_sets import retrofitted
+    from cloze.interop.vectors.text import write_text
+    from cloze.interop.vectors.whole import whole_file
+
+    require_files([lexicon])
+    made, moved = retrofitted(opened(model), (line.text.split() for line in lines(lexicon) if line.text.strip()), passes=passes)
+    with whole_file(out) as stage:
+        remarks = write_text(stage, made, header=True)
+    typer.echo(f"{out}: {len(made):,} vectors, {moved:,} of them moved")
+    for remark in remarks:
+        typer.echo(remark)
