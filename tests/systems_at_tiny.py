@@ -13,6 +13,8 @@ from cloze.assembly.load import load_recipe, recipe_names
 NUMBERS = ("training", "schedule")
 #: How long a phase is, which a contract never waits for.
 SPANS = ("share", "steps", "epochs", "tokens")
+#: A size that `--size` keeps in its ratio to the width.
+RATIO = "inner"
 
 
 @cache
@@ -23,9 +25,9 @@ def _at_tiny(name: str) -> dict[str, Any]:
 def distinct(key: Callable[[str], object] = lambda name: None, *, only: tuple[str, ...] = ()) -> list[str]:
     """The named recipes without those that are the same system at tiny size: larger ones, and ones trained at another rate.
 
-    The same is what differs in name, paper and notes alone, and in numbers of training and rates of dropout that are not zero in
-    both. `tests/recipes/test_published.py` compares these numbers with the published ones for every recipe. `key` tells further
-    recipes apart. With `only`, recipes are the same if these sections are, whatever they predict.
+    The same is what differs in name, paper and notes alone, in the width of feed-forwards, and in numbers of training and rates
+    of dropout that are not zero in both. `tests/recipes/test_published.py` compares these numbers with the published ones for
+    every recipe. `key` tells further recipes apart. With `only`, recipes are the same if these sections are, whatever they predict.
     """
     found: dict[str, str] = {}
     for name in recipe_names():
@@ -47,7 +49,7 @@ def _without_objectives(value: Any) -> Any:
 def _without_numbers(value: Any, *, drawn: bool) -> Any:
     """With `drawn`, numbers become whether they are zero; rates of dropout always do."""
     if isinstance(value, dict):
-        kept = {name: inner for name, inner in value.items() if not (drawn and name in SPANS)}
+        kept = {name: inner for name, inner in value.items() if not (drawn and name in SPANS) and name != RATIO}
         return {name: _without_numbers(inner, drawn=drawn or name.endswith("dropout")) for name, inner in kept.items()}
     if isinstance(value, list):
         return [_without_numbers(inner, drawn=drawn) for inner in value]

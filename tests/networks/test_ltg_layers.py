@@ -149,6 +149,16 @@ def test_a_last_layer_that_computes_some_tokens_gives_their_states(network: Tran
     torch.testing.assert_close(some.flatten(0, 1)[at], whole.flatten(0, 1)[at], atol=1e-5, rtol=1e-5)
 
 
+def test_distances_are_those_of_the_positions_where_these_are_given(network: Transformer) -> None:
+    assert network.distances is not None
+    device = torch.device("cpu")
+    columns = network.distances.relation(length=4, past=0, device=device)
+    same = network.distances.relation(length=4, past=0, device=device, position_ids=torch.arange(4)[None] + 7)
+    assert torch.equal(columns.index, same.index)
+    branch = network.distances.relation(length=3, past=0, device=device, position_ids=torch.tensor([[0, 1, 1]]))
+    assert branch.index[0, 0].tolist() == [[3, 2, 2], [4, 3, 3], [4, 3, 3]]
+
+
 def test_padding_changes_no_state(network: Transformer, tokens: Tensor) -> None:
     block, want = (torch.arange(LENGTH + 3) < LENGTH).long().expand(2, -1), frozenset({"hidden"})
     with torch.no_grad():
