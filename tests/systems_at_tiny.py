@@ -27,7 +27,8 @@ def distinct(key: Callable[[str], object] = lambda name: None, *, only: tuple[st
 
     The same is what differs in name, paper and notes alone, in the width of feed-forwards, and in numbers of training and rates
     of dropout that are not zero in both. `tests/recipes/test_published.py` compares these numbers with the published ones for
-    every recipe. `key` tells further recipes apart. With `only`, recipes are the same if these sections are, whatever they predict.
+    every recipe. `key` tells further recipes apart. With `only`, recipes are the same if these sections are, whatever they
+    predict.
     """
     found: dict[str, str] = {}
     for name in recipe_names():
