@@ -108,13 +108,29 @@ def items_of(part: PartSpec) -> str | None:
     return str(scenes(answer.name if isinstance(answer, PartSpec) else str(answer)))
 
 
+@cache
+def linked() -> Path:
+    """The mentions of a wiki made of the sample: the first line of each document is its title, and each other links to a page."""
+    folder = Path(tempfile.mkdtemp(prefix="linked"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    documents = [one.split("\n") for one in (SAMPLES / "english.txt").read_text(encoding="utf-8").strip().split("\n\n")]
+    records = []
+    for number, rows in enumerate(documents):
+        records.append({"text": rows[0], "spans": [{"start": 0, "end": len(rows[0]), "id": f"#page {number}"}]})
+        for place, row in enumerate(rows[1:], 1):
+            stop, goal = len(row.split()[0].rstrip(",.;")), f"page {(number + place) % len(documents)}"
+            records.append({"text": row, "spans": [{"start": 0, "end": stop, "id": goal}]})
+    (folder / "links.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records), encoding="utf-8")
+    return folder / "links.jsonl"
+
+
 def from_samples(recipe: Recipe) -> list[str]:
     """The values, as of `--set`, that name the files of a recipe's annotators and tables."""
     values = []
     for name, part in [item for text in recipe.texts.values() for item in text.annotate.items()]:
         if part.name not in ("case", "repeats"):  # these read no file
-            file = "english_mentions.jsonl" if part.name == "mentions" else _LISTS[name]
-            values.append(f"text.annotate.{name}.file={SAMPLES / file}")
+            file = SAMPLES / ("english_mentions.jsonl" if part.name == "mentions" else _LISTS[name])
+            values.append(f"text.annotate.{name}.file={linked() if name == 'link' else file}")
     for name, part in recipe.tables.items():
         if part.name in _FILES:
             values.append(f"tables.{name}.file={SAMPLES / _FILES[part.name]}")

@@ -14,6 +14,7 @@ import typer
 
 from cloze.cli.hints import suggest
 from cloze.cli.modes import Mode, help_of, mode_of, takes_options_of
+from cloze.cli.pages import pages
 from cloze.cli.shards import Sharded, add_commands
 from cloze.cli.sounds import sounds
 
@@ -453,6 +454,7 @@ app.command(cls=help_of(build))(build)
 add_commands(app)
 app.command(cls=help_of(check))(check)
 app.command()(sounds)
+app.command()(pages)
 
 
 def _tell(report: Mapping[str, Any], out: Path, verbose: bool, whole: float, encoding: float) -> None:

@@ -16,7 +16,7 @@ from cloze.cli.measures import show
 from cloze.cli.modes import Mode, mode_of, takes_options_of
 from cloze.cli.options import AsJson, Batch, Columns, Device, FileFormat, Quoting, Seed, Task
 from cloze.cli.pictures import Pictures
-from cloze.cli.prompts import Demonstrations, Shots, Template, Verbalise, prompt_of
+from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
 from cloze.cli.senses import Senses
 from cloze.cli.vectors import WordVectors
 from cloze.cli.with_files import Annotate, WithFiles
@@ -142,7 +142,7 @@ class Tuned(Labelled):
     repair: Annotated[str | None, typer.Option(help="Invalid BIO labels: begin (as conlleval), or drop.")] = None
     bleu: Annotated[str | None, typer.Option(help="Add BLEU by sacrebleu: 13a, zh, char or intl.")] = None
     threshold: Annotated[float | None, typer.Option(help="Multi-label: the least probability of a label.")] = None
-    at: Annotated[str | None, typer.Option(help="Add precision and recall of the k most probable labels: 1,5.")] = None
+    at: Annotated[str | None, typer.Option(help="Add precision and recall at k: 1,5.")] = None
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None
     length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None
 
@@ -179,11 +179,12 @@ class Prompted(Labelled):
     verbalise: Verbalise = None
     shots: Shots = 0
     demonstrations: Demonstrations = None
+    normalise: Normalise = None
 
     @classmethod
     def asked(cls, given: Mapping[str, Any]) -> bool:
         """Whether any part of a prompt is given."""
-        return any(given[name] for name in ("template", "verbalise", "shots", "demonstrations"))
+        return any(given[name] for name in ("template", "verbalise", "shots", "demonstrations", "normalise"))
 
     def check_seed(self, *, drawn: bool) -> None:
         """Demonstrations are drawn, too."""
@@ -193,7 +194,7 @@ class Prompted(Labelled):
         """The prompt, and the task that reads its files."""
         found = prompt_of(
             self.template, self.verbalise, self.shots, self.demonstrations, seed=self.seed or 0, text=self.text,
-            text_b=self.text_b, label=self.label,
+            text_b=self.text_b, label=self.label, normalise=self.normalise,
         )
         assert found is not None  # without a template there is an error
         return found
@@ -225,9 +226,7 @@ def command(
     **options: Any,
 ) -> None:
     """Measure a checkpoint on labelled text, next to always giving one answer.
-
-    Examples: cloze evaluate SENTIMENT test.tsv --bootstrap 1000; to compare two folders on the same examples:
-    cloze evaluate SENTIMENT OTHER test.tsv
+    Examples: cloze evaluate MINE test.tsv; cloze evaluate MINE OTHER test.tsv
     """
     mode_of(MODES, context, options).run(checkpoint, files or [])
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.options import Batch, Columns, Device, FileFormat, Quoting
-from cloze.cli.prompts import Demonstrations, Shots, Template, Verbalise, prompt_of
+from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
 from cloze.cli.with_files import Annotate, WithFiles
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def command(
     verbalise: Verbalise = None,
     shots: Shots = 0,
     demonstrations: Demonstrations = None,
+    normalise: Normalise = None,
     seed: Annotated[int, typer.Option(help="For --shots: equal seeds draw equal demonstrations.")] = 0,
     threshold: Annotated[float | None, typer.Option(help="Multi-label: the least probability that predicts a label.")] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None,
@@ -58,8 +59,8 @@ def command(
         check_predictions(out)
     kind = as_format(file_format)
     asked = prompt_of(
-        template, verbalise, shots, demonstrations, seed=seed, text=text, text_b=text_b, label=None, task=task,
-        threshold=threshold, beams=beams, length_penalty=length_penalty,
+        template, verbalise, shots, demonstrations, seed=seed, text=text, text_b=text_b, label=None, normalise=normalise,
+        task=task, threshold=threshold, beams=beams, length_penalty=length_penalty,
     )
     chosen: Task = asked[1] if asked else task_of(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
     chosen = chosen.reading(

@@ -14,19 +14,20 @@ Template = Annotated[str | None, typer.Option(help="Prompt any checkpoint: '{tex
 Verbalise = Annotated[str | None, typer.Option(help="The answers for labels: good=great,bad=terrible.")]
 Shots = Annotated[int, typer.Option(min=0, help="Demonstrations per prompt.")]
 Demonstrations = Annotated[str | None, typer.Option(help="Labelled text from which --shots are drawn.")]
+Normalise = Annotated[str | None, typer.Option(help="Divide by P(answer | this text): 'Answer:'.")]
 
 
 def prompt_of(
     template: str | None, verbalise: str | None, shots: int, demonstrations: str | None, *, seed: int, text: str | None,
-    text_b: str | None, label: str | None, **others: object,
+    text_b: str | None, label: str | None, normalise: str | None = None, **others: object,
 ) -> tuple[Prompt, Classification] | None:
     """The prompt of the options, and how its files are read; None if there is none. `others` are for fine-tuned folders."""
     from cloze.errors import TaskError
     from cloze.tasks.prompted import Prompt, task_for
 
     if template is None:
-        if verbalise is not None or shots or demonstrations is not None:
-            options = "--shots, --verbalise and --demonstrations configure a prompt"
+        if verbalise is not None or shots or demonstrations is not None or normalise is not None:
+            options = "--shots, --verbalise, --normalise and --demonstrations configure a prompt"
             raise TaskError(f"{options}: give --template '{{text}} It was {{answer}}.'")
         return None
     idle = next((name for name, value in others.items() if value is not None), None)
@@ -34,7 +35,7 @@ def prompt_of(
         option = idle.replace("_", "-")
         raise TaskError(f"--{option} is for a fine-tuned folder; --template prompts any checkpoint. Omit one of them.")
     prompt = Prompt.of(
-        template, verbalise=verbalise, shots=shots, demonstrations=demonstrations, seed=seed, text=text, text_b=text_b,
-        label=label,
+        template, verbalise=verbalise, shots=shots, demonstrations=demonstrations, seed=seed, context=normalise,
+        text=text, text_b=text_b, label=label,
     )
     return prompt, task_for(prompt.template, text=text, text_b=text_b, label=label)

@@ -18,6 +18,7 @@ from cloze.bounds import Count, Share
 from cloze.corpus import languages as mixing
 from cloze.corpus import plan as plans
 from cloze.corpus.gather import Gatherer
+from cloze.corpus.page_links import PageLinks
 from cloze.corpus.plan import Int64, Plan, Split
 from cloze.corpus.source import Rebinds, Source
 from cloze.corpus.store import Store
@@ -30,6 +31,7 @@ _FIELDS = ("tokens", "length", "document", "sentence", "word_start")
 #: The fields of a source of running text; a store with annotation layers adds `layers/<name>` (and `labels/<name>`) to each.
 GIVES = frozenset({*_FIELDS, "language", "target_length", *(f"{c}.{f}" for c in ("distractor", "next") for f in _FIELDS)})
 _LEAD = "lead"  # the companion: a sentence from the beginning of the passage's document
+_LINKED = "linked"  # the companion: one from the beginning of a document that the passage links to
 FEWEST = 20  # documents below which nothing is held out
 _CHUNK = 1 << 20  # documents looked at together: bounds memory, not results
 
@@ -49,6 +51,7 @@ class RunningText(Protocol):
     static: bool
     lead: int | None
     put_back: float | None          # the share of passages whose second part begins the next one; None: no parts are planned
+    links: str | None
     smooth: float | None            # exponent of the languages; None: languages in their own proportions
 
     def room(self, room: int) -> int:
@@ -77,6 +80,9 @@ class Passages(Source):
       `pair: {planned: true}` follows it. Passages of one sentence always get another text.
     static: the same passages with the same addresses, hence the same masks, in every epoch; only their order differs.
     lead: with a number n, the companion `lead` is one of the first n sentences of the passage's document, drawn at random.
+    links: with the name of an annotation layer whose labels are titles (`cloze corpus pages`), the companion `linked` is such a
+      sentence of a document that a link of the passage leads to, drawn at random; not its title, if it has more. A passage that
+      links to no other document of its part (training or held out) gets one of its own document. Needs `lead`.
     languages: `{smooth: S}` draws the languages of the store with q ∝ p^S, p their shares of the passages (multilingual
       BERT: 0.7). Passages of a small language then repeat, with new masks, before all passages of a large language have occurred.
 
@@ -92,11 +98,13 @@ class Passages(Source):
         self, *, length: Count | None = None, short: Share = 0.0, short_by: Literal["document", "passage"] = "document",
         distractor: Literal["documents", "sentences"] = "documents", across_documents: bool = False,
         break_at: Literal["sentence", "anywhere"] = "sentence", separator: str | None = None,
-        overrun: bool = True, static: bool = False, lead: Count | None = None, languages: dict[str, float] | None = None,
-        put_back: Share | None = None,
+        overrun: bool = True, static: bool = False, lead: Count | None = None, links: str | None = None,
+        languages: dict[str, float] | None = None, put_back: Share | None = None,
     ) -> None:
         if put_back is not None and (break_at == "anywhere" or across_documents):
             raise RecipeError("passages.put_back: needs whole sentences of single documents; leave it out here.")
+        if links is not None and lead is None:
+            raise RecipeError(f"passages.links: {links}; say how many sentences begin a document, too, such as lead: 5.")
         if lead is not None and (across_documents or lead < 1):
             raise RecipeError(
                 f"passages.lead: {lead}; expected the number of sentences that begin a document, 1 or more, and passages of "
@@ -124,12 +132,16 @@ class Passages(Source):
         self.overrun = overrun
         self.static = static
         self.lead = lead
+        self.links = links
         self.put_back = put_back
-        self.gives = GIVES | ({f"{_LEAD}.{name}" for name in _FIELDS} if lead is not None else set())
+        companions = [name for name, asked in ((_LEAD, lead), (_LINKED, links)) if asked is not None]
+        self.gives = GIVES | {f"{companion}.{name}" for companion in companions for name in _FIELDS}
         self.gives |= {"border", "apart"} if put_back is not None else set()
         self.languages = languages
         self.smooth = mixing.smoothing(languages, "passages")
         self.needs_whole = "" if self.smooth is None else "languages are drawn at smoothed rates from a whole store"
+        if links is not None:
+            self.needs_whole = "links lead to documents of a whole store"
 
     def room(self, room: int) -> int:
         """The longest row if `room` tokens may come in."""
@@ -167,6 +179,7 @@ class BoundPassages(Rebinds):
                 f"({store.documents:,} documents, {len(store.tokens):,} tokens).\n  Build the store from more text."
             )
         self._gather = Gatherer(store, self.split, separator)
+        self._links = None if source.links is None else PageLinks(store, self.split, source.links, required=part == "train")
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
         self._cuts: OrderedDict[Any, plans.Cuts] = OrderedDict()
 
@@ -208,7 +221,7 @@ class BoundPassages(Rebinds):
         int32, `target_length` (B) int32 and `layers/<name>` (B, L) uint8. Values at or beyond `length` are
         meaningless. Companions are read if any of their fields is wanted: `distractor.*`, sentences from a random place of
         another document, up to the room; `next.*`, the passage that follows in the document, with length 0 after the last;
-        `lead.*`, whose `sentence` is the ordinal of that sentence within the passage, -1 where it is not in the passage.
+        `lead.*` and `linked.*`, whose `sentence` is the ordinal of that sentence within the passage, -1 where it is not in it.
         """
         index = plan.order[items]
         arrays = self._gather.passages(plan.passages, index, want)
@@ -234,6 +247,9 @@ class BoundPassages(Rebinds):
         if _LEAD in by_companion:
             found = self._lead(plan, items, index, frozenset(by_companion[_LEAD]))
             arrays.update({f"{_LEAD}.{name}": value for name, value in found.items()})
+        if _LINKED in by_companion:
+            found = self._linked(plan, items, index, frozenset(by_companion[_LINKED]))
+            arrays.update({f"{_LINKED}.{name}": value for name, value in found.items()})
         return Rows(arrays, checked=True)
 
     def cuts(self, room: int) -> plans.Cuts:
@@ -331,14 +347,28 @@ class BoundPassages(Rebinds):
 
     def _lead(self, plan: Plan, items: Int64, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
         """A sentence from the beginning of each passage's document, cut to the room."""
-        split, passages = self.split, plan.passages
+        own = np.searchsorted(self.split.documents, plan.passages.document[index])
+        return self._beginning(plan, index, own, self.split.first[own], self.draw(plan, items), _LEAD, want)
+
+    def _linked(self, plan: Plan, items: Int64, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
+        """A sentence from the beginning of a document that each passage links to, else of its own, cut to the room."""
+        split, passages, draw = self.split, plan.passages, self.draw(plan, items)
         own = np.searchsorted(split.documents, passages.document[index])
-        first = split.first[own]
-        assert self.source.lead is not None  # else no companion of this name is given
-        sentence = first + self.draw(plan, items).integers("lead", np.minimum(split.last[own] - first, self.source.lead))
+        assert self._links is not None  # else no companion of this name is given
+        other = self._links.drawn(passages.start[index], passages.stop[index], own, draw)
+        behind_title = self._links.titled[other] & (split.last[other] - split.first[other] > 1)
+        return self._beginning(plan, index, other, split.first[other] + behind_title, draw, _LINKED, want)
+
+    def _beginning(
+        self, plan: Plan, index: Int64, document: Int64, first: Int64, draw: rng.Draw, name: str, want: frozenset[str]
+    ) -> dict[str, NDArray[Any]]:
+        """One of the `lead` sentences of each document (B, in the split) from `first` on, and its place in the passage."""
+        split, passages = self.split, plan.passages
+        assert self.source.lead is not None  # else no such companion is given
+        sentence = first + draw.integers(name, np.minimum(split.last[document] - first, self.source.lead))
         start = self.store.sentence_starts[sentence]
         length = np.minimum(self.store.sentence_starts[sentence + 1] - start, plan.room)
-        arrays = self._gather.spans(start, length, sentence, split.documents[own], want)
+        arrays = self._gather.spans(start, length, sentence, split.documents[document], want)
         if "sentence" in want:
             place = sentence - passages.sentence[index]
             place = np.where((place >= 0) & (place < passages.sentences[index]), place, -1)

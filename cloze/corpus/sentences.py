@@ -48,6 +48,7 @@ class Sentences(Source):
     overrun = True
     put_back = None
     lead: int | None = None
+    links: str | None = None
 
     def __init__(
         self, *, length: Count | None = None, max_length: Count | None = None, languages: dict[str, float] | None = None,

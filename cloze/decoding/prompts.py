@@ -69,6 +69,12 @@ class Template:
         return "".join(self.fill(texts, answer).text + BETWEEN for texts, answer in examples)
 
 
+def unconditional(context: str, answer: str) -> Filled:
+    """An answer behind a text that is about nothing, such as `Answer:` (Brown et al., 2020, §2.4)."""
+    text = f"{context} {answer}" if context else answer
+    return Filled(text, (len(text) - len(answer), len(text)), ())
+
+
 def verbalisers(given: str) -> Mapping[str, str]:
     """`positive=great,negative=terrible` as the answer for each label."""
     pairs = [item.partition("=") for item in given.split(",")]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.records.answer import label_names
 from cloze.decoding.prompting import Candidate, Prompting, prompting_of
-from cloze.decoding.prompts import Template, verbalisers
+from cloze.decoding.prompts import Template, unconditional, verbalisers
 from cloze.decoding.reader import Checkpoint, evaluating
 from cloze.errors import TaskError, counted
 from cloze.rng import permutation
@@ -29,18 +29,23 @@ AMONG = "among the labels that have an answer"
 @dataclass(frozen=True)
 class Prompt:
     """A prompt for texts: a template, the answer for each label, and the `demonstrations` of which `shots` are
-    drawn by a seed for every text."""
+    drawn by a seed for every text.
+
+    With `context` an answer's probability is divided by its probability behind this text alone, such as `Answer:`, so that
+    answers that are frequent anyway are not preferred (Brown et al., 2020, §2.4, for ARC, OpenBookQA and RACE).
+    """
 
     template: Template
     answers: Mapping[str, str]
     shots: int = 0
     demonstrations: Examples | None = None
     seed: int = 0
+    context: str | None = None
 
     @classmethod
     def of(
         cls, template: str, *, verbalise: str | None = None, shots: int = 0, demonstrations: Path | str | None = None,
-        seed: int = 0, text: str | None = None, text_b: str | None = None, label: str | None = None,
+        seed: int = 0, context: str | None = None, text: str | None = None, text_b: str | None = None, label: str | None = None,
     ) -> Prompt:
         """What the options say, and the columns of the file of demonstrations; faults are `TaskError`s.
 
@@ -61,7 +66,7 @@ class Prompt:
             raise TaskError(f"{examples.path if examples else ''}: {found}; expected at least two.")
         if examples is not None:
             label_ids(examples, tuple(answers), AMONG)
-        return cls(made, answers, shots, examples, seed)
+        return cls(made, answers, shots, examples, seed, context)
 
     def before(self, number: int) -> str:
         """The demonstrations before the text of this number."""
@@ -87,7 +92,8 @@ def _texts(examples: Examples, number: int) -> tuple[str, ...]:
 class Prompted(Learner):
     """An untrained use of a network: a text gets the label whose answer to the prompt is the most probable.
 
-    The probabilities of the labels are those of their answers, divided by their sum.
+    The probabilities of the labels are those of their answers, divided by their sum. With a `context` those of the answers are
+    first divided by what they are behind it.
     """
 
     def __init__(self, prompting: Prompting, prompt: Prompt, task: Classification) -> None:
@@ -118,8 +124,17 @@ class Prompted(Learner):
         per_example = _PerExample(report, len(self.names))
         with evaluating(self):
             scores = self.prompting.scores(every, size=size, report=per_example).reshape(len(asked), len(self.names))
+            scores = scores - self._unconditional(size)
         shares = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+    def _unconditional(self, size: int) -> NDArray[np.float64]:
+        """log P(answer | context) of each label (C,); 0 without a context."""
+        context, answers = self.prompt.context, list(self.prompt.answers.values())
+        if context is None:
+            return np.zeros(len(answers))
+        filled = [unconditional(context, answer) for answer in answers]
+        return self.prompting.scores(self.prompting.candidates(filled, answers), size=size, report=lambda done: None)
 
     def judge(
         self, rows: Sequence[tuple[list[Candidate], int]], metric: str | None = None, *, size: int = 64,

@@ -190,9 +190,9 @@ class Mentions(Listed):
         text = readable([text])[0]
         units: list[tuple[int, int, str]] = []
         for start, end, name in sorted(marked, key=str) if not _integers(marked) else sorted(marked):
-            problem = _fault(text, start, end, name)
+            problem = fault_of(text, start, end, name)
             if problem is None and self.cut_words == "widen":
-                start, end = _widened(text, start, end)
+                start, end = widened(text, start, end)
             problem = problem or _cut(text, start, end)
             if problem is None and units and start < units[-1][1]:
                 problem = f"the mention {start}–{end} overlaps {units[-1][0]}–{units[-1][1]}; expected one entity per place"
@@ -302,7 +302,7 @@ def _integers(marked: Sequence[tuple[Any, Any, Any]]) -> bool:
     return all(type(start) is int and type(end) is int and isinstance(name, str) for start, end, name in marked)
 
 
-def _fault(text: str, start: Any, end: Any, name: Any) -> str | None:
+def fault_of(text: str, start: Any, end: Any, name: Any) -> str | None:
     """What is wrong with a mention, None for nothing."""
     if not _integers([(start, end, name)]) or not name or name != name.strip() or any(c.isspace() and c != " " for c in name):
         return f"the mention {start!r}–{end!r} of {name!r}: expected two whole numbers, and an id without line breaks and tabs"
@@ -320,11 +320,12 @@ def _cut(text: str, start: int, end: int) -> str | None:
     """Which word a mention cuts, None if it cuts none."""
     if not inside_run(text, start) and not inside_run(text, end):
         return None
-    first, last = _widened(text, start, end)
+    first, last = widened(text, start, end)
     return f"the mention {start}–{end}, {text[start:end]!r}, cuts a word of {text[first:last]!r}"
 
 
-def _widened(text: str, start: int, end: int) -> tuple[int, int]:
+def widened(text: str, start: int, end: int) -> tuple[int, int]:
+    """The bounds of the words that a span begins and ends in."""
     while inside_run(text, start):
         start -= 1
     while inside_run(text, end):

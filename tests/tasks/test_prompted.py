@@ -93,6 +93,24 @@ def test_a_label_is_as_probable_as_the_answer_that_stands_for_it(start: Folder, 
     assert found == pytest.approx(np.array(alone), abs=1e-5)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "bert", "t5", "bart"])
+def test_answers_are_normalised_by_their_probability_behind_a_text_about_nothing(start: Folder, name: str) -> None:
+    """The context in the place of the template's beginning: `expected` then scores the same answers, given nothing else."""
+    plain, learner = learner_of(start(name)), learner_of(start(name), context="rain was the")
+    asked = examples("the dog", "mice who dreamed of cheese")
+    answers = ("cat", "night rain")
+    conditional = np.array([[expected(plain, text, answer) for answer in answers] for text in asked.texts])
+    alone = learner_of(start(name), template="{text} was the {answer}")
+    alone.prompt = replace(alone.prompt, context=None)
+    made = alone.prompting.scores(alone.candidates(examples("rain"))[0], size=4, report=int)
+    wanted = np.exp(conditional - made)
+    found = learner.probabilities(learner.candidates(asked))
+    assert found == pytest.approx(wanted / wanted.sum(1, keepdims=True), abs=1e-4)
+    assert np.abs(found - plain.probabilities(plain.candidates(asked))).max() > 1e-3
+    (choice, _) = predict(learner, asked)
+    assert choice.record()["probabilities"]["animal"] == pytest.approx(found[0, 0], abs=1e-6)
+
+
 def test_answers_of_one_length_in_gaps_share_a_probability_of_one(folder: Folder) -> None:
     learner = learner_of(folder("bert"))
     pieces, prompting = learner.reader.tokenizer, learner.prompting
@@ -167,6 +185,8 @@ def test_predict_and_evaluate_take_a_template(cloze: Any, folder: Folder, tables
     (predicted,) = found.values()
     assert predicted["examples"] == 16 and predicted["metrics"].keys() == {"accuracy", "macro_f1", "matthews"}
     assert predicted["baseline"]["accuracy"] == 0.5
+    scored = cloze("evaluate", folder("gpt2"), tables / "dev.tsv", *line, "--normalise", "Answer:", "--json")
+    assert scored.code == 0 and scored.out != cloze("evaluate", folder("gpt2"), tables / "dev.tsv", *line, "--json").out
     names = cloze("predict", folder("bert"), "the dog", "--template", "{text}", "--demonstrations", tables / "train.tsv").out
     assert json.loads(names)["probabilities"].keys() == {"animal", "weather"}  # labels stand for themselves
 
@@ -186,6 +206,7 @@ ASK = ["predict", "{gpt2}", "the dog"]
         ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=dog", "--shots", "2"], "--demonstrations FILE"),
         ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=dog", "--beams", "2"], "--beams is for a fine-tuned folder"),
         ([*ASK, "--shots", "2"], "configure a prompt: give --template"),
+        ([*ASK, "--normalise", "Answer:"], "configure a prompt: give --template"),
         ([*ASK, "--template", "{text}", "--shots", "99", "--demonstrations", "{rows}"], "expected at least 99"),
         ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=dog", "--shots", "1", "--demonstrations", "{rows}"],
          "the label 'animal' does not occur among the labels that have an answer"),

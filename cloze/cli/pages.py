@@ -1,0 +1,27 @@
+"""`cloze corpus pages`: WikiExtractor's output with links → text, and a file of mentions for `cloze corpus build --annotate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def pages(
+    paths: Annotated[list[str], typer.Argument(help="Files and folders of WikiExtractor, made with --links.")],
+    out: Annotated[Path, typer.Option(help="The folder to write: pages.txt and links.jsonl.")],
+) -> None:
+    """Take the links out of the pages of a wiki: what is left is text, and a file says which page each link leads to.
+
+    Example: cloze corpus pages extracted/ --out PAGES; cloze corpus build PAGES/pages.txt
+    --annotate link=mentions:PAGES/links.jsonl --out STORE
+    """
+    from cloze.corpus.pages import write_pages
+    from cloze.errors import counted
+
+    found = write_pages(paths, out)
+    typer.echo(
+        f"{out}: {counted(found.pages, 'page')} with {counted(found.links, 'link')} to each other; {found.elsewhere:,} others "
+        "lead elsewhere"
+    )
