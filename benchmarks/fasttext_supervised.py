@@ -203,7 +203,7 @@ def ours(arguments: argparse.Namespace) -> dict[str, Any]:
         spent["cpu"] += cpu_seconds() - cpu
         spent["texts"] += session.progress.spent.examples - before
 
-    TextTrainer.train = timed  # type: ignore[method-assign]
+    TextTrainer.train = timed  # type: ignore[assignment, method-assign]
     out = folder / f"out-{os.getpid()}"
     wall, cpu = time.perf_counter(), cpu_seconds()
     tuned = finetune(

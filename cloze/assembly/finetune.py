@@ -45,6 +45,7 @@ from cloze.tasks.task import task as make_task
 from cloze.text import Tokenizer
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
+from cloze.training.budget import Budget
 from cloze.training.checkpoint import Checkpoints, publish
 from cloze.training.precision import choose_device
 from cloze.training.run import Outcome
@@ -192,15 +193,15 @@ def finetune(
 
 def learn(
     checkpoint: str | Path, assignment: Assignment, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto",
-    extend: bool = False, from_scratch: bool = False, report: Say | None = None,
+    extend: bool = False, from_scratch: bool = False, report: Say | None = None, within: float | None = None,
 ) -> Tuned:
     """Fine-tune a checkpoint on the labelled text of an `assignment`, once per seed; dev files select the best checkpoint.
 
     One seed is a run in `out`; several are runs in `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with
     `cloze/task.json`; a run that was stopped resumes. A recipe of a task that begins at random may be named in place of a
     checkpoint; its tokenizer is trained on the training text. `from_scratch` starts from random weights in the shape of the
-    checkpoint, for comparison; `device`, `extend` and `report` are as in `pretrain`. Raises a `ClozeError` before training if the
-    recipe cannot be trained.
+    checkpoint, for comparison; `device`, `extend` and `report` are as in `pretrain`. `within` are the most seconds of training.
+    Raises a `ClozeError` before training if the recipe cannot be trained.
     """
     note = report or (lambda line: None)
     if not seeds or len(set(seeds)) < len(seeds):
@@ -246,7 +247,7 @@ def learn(
             )
             if len(seeds) > 1:
                 request.say(f"seed {seed}")
-            outcomes[seed] = _run(made, request, folder)
+            outcomes[seed] = _run(made, request, folder, within)
             if not outcomes[seed].finished:
                 break
     return _with_costly_metrics(_published(outcomes, out, made, from_scratch=from_scratch), made, files)
@@ -291,10 +292,12 @@ def texts_of(files: Sequence[str]) -> list[str]:
     return found
 
 
-def _run(made: Recipe, request: Request, folder: Path) -> Outcome:
+def _run(made: Recipe, request: Request, folder: Path, within: float | None = None) -> Outcome:
     if made.stages:
         return run_stages(made, request, folder, None)
     spend = the_budget(made, None, folder, extend=request.extend)
+    if within is not None and made.training.epochs:
+        spend = Budget("seconds", within, passes=float(made.training.epochs))
     return run_stage(made, request, folder, spend, begin_of(made, request, {}))
 
 

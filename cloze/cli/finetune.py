@@ -70,6 +70,7 @@ def command(
     print_recipe: Annotated[bool, typer.Option("--show", help="Print the recipe and stop.")] = False,
     extend: Annotated[bool, typer.Option("--extend", help="Resume a finished run with more training.epochs.")] = False,
     seeds: Annotated[str, typer.Option(help="1,2,3: one run per seed; the best is kept.")] = "1",
+    tune: Annotated[str | None, typer.Option(help="With fasttext-supervised: try values for this time, such as 5m.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -93,7 +94,7 @@ def command(
         return
     run_recipe(
         checkpoint, assignment, test=test, out=_required(out), extend=extend, seeds=_seeds(seeds), device=device,
-        as_json=as_json, overwrite=overwrite,
+        as_json=as_json, overwrite=overwrite, tune=tune,
     )
 
 

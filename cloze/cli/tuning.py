@@ -28,18 +28,22 @@ def show_recipe(checkpoint: Path, assignment: Assignment) -> None:
 
 def run_recipe(
     checkpoint: Path, assignment: Assignment, *, test: str | None, out: Path, extend: bool, seeds: Sequence[int], device: str,
-    as_json: bool, overwrite: bool,
+    as_json: bool, overwrite: bool, tune: str | None = None,
 ) -> None:
     """Train the recipe of a task onto a checkpoint, and print the result."""
+    from cloze.assembly.autotune import tuned_within
     from cloze.assembly.finetune import learn, measured_on
     from cloze.cli.hints import hint
     from cloze.cli.quiet import silence
 
     with silence(on=as_json, results=True), _replacing(out, overwrite=overwrite):
-        tuned = learn(
-            checkpoint, assignment, out=out, seeds=seeds, device=device, extend=extend,
-            report=lambda line: typer.echo(line, err=True),
-        )
+        def say(line: str) -> None:
+            typer.echo(line, err=True)
+
+        if tune is not None:
+            tuned = tuned_within(tune, checkpoint, assignment, out=out, seeds=seeds, device=device, report=say)
+        else:
+            tuned = learn(checkpoint, assignment, out=out, seeds=seeds, device=device, extend=extend, report=say)
         stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
         if stopped:
             hint(out)
