@@ -15,6 +15,7 @@ import torch
 from cloze.assembly.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.store import Store
+from cloze.decoding.filling import fill
 from cloze.decoding.pictures import Pictures, shown_to
 from cloze.decoding.ready import to_fill
 from cloze.errors import UserError
@@ -181,7 +182,7 @@ def test_evaluate_prints_both_directions_of_a_store(run: Callable[[str], Path], 
     assert "picture to text" in shown and "always 'a random order'" in shown and "note: ranked among 3 random wrong ones" in shown
 
 
-def test_a_text_is_filled_with_the_picture_that_is_named(run: Callable[[str], Path]) -> None:
+def test_a_text_is_filled_with_the_picture_that_is_named(run: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     loaded, file = load_checkpoint(run("unicoder-vl")), str(samples.SAMPLES / "scenes.npz")
     ready = to_fill(loaded)
     with np.load(file) as read:
@@ -194,6 +195,11 @@ def test_a_text_is_filled_with_the_picture_that_is_named(run: Callable[[str], Pa
     assert reader.items["item_vectors/regions/boxes"][0, :, :4] == pytest.approx(boxes[own], abs=1e-3)
     batch = reader.batch([reader.laid_out([np.array([7, 8], np.int32)])] * 3)
     assert batch["item_vectors/regions"].shape[0] == batch["item_length/regions"].shape[0] == 3
+    capsys.readouterr()
+    assert main(["fill", str(loaded.folder), "a [MASK] cat", "--items", file, "--picture", str(keys[2]), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["masks"][0][0]
+    expected, without = (fill(one, ready.head, ["a [MASK] cat"])[0].masks[0][0] for one in (reader, ready.reader))
+    assert shown["probability"] == pytest.approx(expected.probability) != pytest.approx(without.probability)
 
 
 @pytest.mark.parametrize(("words", "message"), [
