@@ -24,6 +24,8 @@ class JoinedPrediction(TokenPrediction):
     A target is predicted among the ids of its own vocabulary.
     """
 
+    kind = None
+    likelihood = False  # of ids of two tokenizers: how often ids occur in the text is no baseline
     in_training_alone = True
     takes_over = frozenset({"token_prediction"})
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.assembly.baselines import baselines
 from cloze.assembly.beginning import load_origins
 from cloze.assembly.binding import make_tables, open_stores
 from cloze.assembly.build import build_data, build_step, load_checkpoint, plain
@@ -60,7 +61,9 @@ class Pair:
         load_origins(step, recipe, begin, chosen, resumes=False, say=lambda line: None, tables=tables)
         step.eval()
         step.clock.set(seed=0, step=0, first_row=0, share=0.0)
-        return step, build_data(recipe, stores, step, chosen, seed=0, tables=tables).next("main", Cursor())[0][0].batch, chosen
+        data = build_data(recipe, stores, step, chosen, seed=0, tables=tables)
+        self.known = baselines(recipe, data, stores["main"], step)
+        return step, data.next("main", Cursor())[0][0].batch, chosen
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +140,8 @@ def test_the_teacher_learns_the_text_s_pieces_from_words_and_nothing_from_the_st
     assert losses.keys() == {
         "joined_prediction", "relation_prediction", "token_prediction", "relation_prediction/next", "match_parameters"
     }
+
+    assert pair.known.keys() == {"token_prediction", "relation_prediction", "relation_prediction/next"}  # two vocabularies: none
 
     def moved(name: str) -> Mapping[str, bool]:
         step.zero_grad()
