@@ -21,7 +21,8 @@ class Pointer:
     (salesforce/awd-lstm-lm, pointer.py): 3785 tokens, scale 0.66 and share 0.13 for WikiText-2; 500, 1.0 and 0.1 for the Penn
     Treebank.
 
-    Differs: that code waits for one more token and leaves the first token of each piece of 5,000 unmixed.
+    Differs: that code waits for one more token, leaves the first token of each piece of 5,000 unmixed, and divides the sum of the
+    losses by one token more than it predicts.
     """
 
     window: int = 500
