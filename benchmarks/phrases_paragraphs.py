@@ -4,13 +4,15 @@
 
 **Phrases.** Both sides read the same lines of words (English Wikipedia, lower-cased), find phrases in two passes with the
 thresholds 200 and 100 and join all lines. gensim gets lines that are split already, and word2phrase's score, so that both sides
-join the same pairs; cloze gets lines of text. The joined lines are compared word by word.
+join the same pairs; cloze gets lines of text. The joined lines are compared word by word
+(`lines_alike`); in the second pass gensim counts a pair and an equally spelled word together, so that a few lines differ.
 
-**Paragraphs.** Sentences of reviews, `cls_en_subjectivity` and `cls_en_sentence_polarity`: four fifths train vectors of 100 numbers
-(5 negatives, windows of 5, subsampling at 1e-3, words that occur twice), the rest get vectors by inference. A logistic regression
-(scikit-learn) on vectors of equal spread reads the label; its penalty is chosen on a fifth of the training part. A split and a seed
-for each round, the same split for both sides. The time of training is that of the passes: gensim's from a file (`corpus_file`, its
-fastest way), cloze's of the steps. Vocabulary, store and compiling count on neither side; the time of inference is that of all texts.
+**Paragraphs.** Sentences of reviews, `cls_en_subjectivity` and `cls_en_sentence_polarity`: four fifths train vectors of 100
+numbers (5 negatives, windows of 5, subsampling at 1e-3, words that occur twice), the rest get vectors by inference. A logistic
+regression (scikit-learn) on vectors of equal spread reads the label; its penalty is chosen on a fifth of the training part. A
+split and a seed for each round, the same split for both sides. The time of training is that of the passes: gensim's from a file
+(`corpus_file`, its fastest way), cloze's of the steps. Vocabulary, store and compiling count on neither side; the time of
+inference is that of all texts.
 
 CPU seconds are compared, because other work shares the machine; wall seconds are given next to them.
 """
@@ -63,19 +65,23 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--megabytes", type=int, default=8)
+    parser.add_argument("--only", nargs="*", default=["phrases", "pv-dbow", "pv-dm"], help="phrases, pv-dbow, pv-dm")
+    parser.add_argument("--sets", nargs="*", default=["subjectivity", "polarity"], help="subjectivity, polarity")
     arguments = parser.parse_args()
     from results import write_results
 
     data = Path(os.environ["CLOZE_DATA"])
-    records = phrases(data, arguments)
-    sets = {"subjectivity": subjectivity(data), "polarity": polarity(data)}
+    if "phrases" in arguments.only:
+        write_results("phrases", phrases(data, arguments))
+    sets = {"subjectivity": subjectivity, "polarity": polarity}
+    records: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, (texts, labels) in sets.items():
-            for model in MODELS:
+        for name in arguments.sets:
+            texts, labels = sets[name](data)
+            for model in set(MODELS) & set(arguments.only):
                 records += paragraphs(name, model, texts, labels, arguments, Path(folder))
-    for record in records:
-        print(record, flush=True)
-    write_results("phrases_paragraphs", records)
+    if records:
+        write_results("paragraphs", records)
 
 
 # --- phrases --------------------------------------------------------------------------------------------------------------
@@ -83,8 +89,9 @@ def main() -> None:
 
 def phrases(data: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """A record per side: medians over interleaved rounds."""
-    from cloze.text import ChunkEncoder, Normalise, Phrases, TextSpec, train
     from gensim.models import Phrases as Theirs
+
+    from cloze.text import ChunkEncoder, Normalise, Phrases, TextSpec, train
 
     with lzma.open(data / "text_en_wiki" / "train.txt.xz", "rt", encoding="utf-8") as stream:
         text = stream.read(arguments.megabytes * 1_000_000).lower()
@@ -105,15 +112,19 @@ def phrases(data: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
         joined = [second[first[line]] for line in split]
         if number:
             spent["gensim"].append(clock.spent())
-    unknown = tokenizer.role("[UNK]")
-    ours = [tokenizer.piece(i) if i != unknown else None for i in encoded.ids.tolist()]
-    theirs = [word for line in joined for word in line]
-    same = len(ours) == len(theirs) and all(a is None or a == b for a, b in zip(ours, theirs, strict=True))
+    unknown, bounds = tokenizer.role("[UNK]"), encoded.offsets.tolist()
+    pieces = [tokenizer.piece(i) if i != unknown else None for i in encoded.ids.tolist()]
+    ours = [pieces[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    alike = np.mean([
+        len(a) == len(b) and all(x is None or x == y for x, y in zip(a, b, strict=True)) for a, b in zip(ours, joined, strict=True)
+    ])
     assert tokenizer.joins is not None
-    return _records("phrases", "wiki", spent, words, {"phrases": len(tokenizer.joins.pairs), "same_text": same})
+    return _records("phrases", "wiki", spent, words, {"phrases": len(tokenizer.joins.pairs), "lines_alike": round(float(alike), 5)})
 
 
-def word2phrase(worda_count: int, wordb_count: int, bigram_count: int, len_vocab: int, min_count: int, corpus_word_count: int) -> float:
+def word2phrase(
+    worda_count: int, wordb_count: int, bigram_count: int, len_vocab: int, min_count: int, corpus_word_count: int
+) -> float:
     """The score of word2phrase.c; gensim's own multiplies by `len_vocab`."""
     return (bigram_count - min_count) / worda_count / wordb_count * corpus_word_count
 
@@ -132,11 +143,12 @@ def polarity(data: Path) -> tuple[list[str], Any]:
 
 
 def _classes(folder: Path, *files: str) -> tuple[list[str], Any]:
-    texts, labels = [], []
+    texts, labels = list[str](), list[int]()
     for label, file in enumerate(files):
-        for line in lzma.open(folder / file).read().decode("latin-1").splitlines():
-            texts.append(" ".join(_WORDS.findall(line.lower())))
-            labels.append(label)
+        with lzma.open(folder / file, "rt", encoding="latin-1") as stream:
+            found = [" ".join(_WORDS.findall(line.lower())) for line in stream]
+        texts += found
+        labels += [label] * len(found)
     return texts, np.array(labels)
 
 
@@ -171,8 +183,9 @@ def paragraphs(
 
 
 def _cloze(model: str, file: Path, new: list[str], seed: int, arguments: argparse.Namespace, out: Path) -> Any:
-    import cloze
     import torch
+
+    import cloze
     from cloze.engines.lock_free import LockFreeTrainer
 
     torch.set_num_threads(arguments.threads)
@@ -243,7 +256,7 @@ def _records(
             "system": system, "data": data, "side": side, "words": words, "words_per_cpu_second": round(words / cpu[side]),
             "cpu_seconds": round(cpu[side], 2), "wall_seconds": round(wall[side], 2),
             "times_gensim_per_cpu_second": round(cpu["gensim"] / cpu[side], 2), "rounds": len(spent[side]),
-            "accuracy": "", "deviation": "", "phrases": "", "same_text": "", **more, **(quality or {}).get(side, {}),
+            **more, **(quality or {}).get(side, {}),
         }
         for side in ("gensim", "cloze")
     ]

@@ -17,9 +17,9 @@ _ROWS = 1 << 14  # compared with all classes together
 
 
 def fitting(vectors: Vectors, words: Sequence[str]) -> list[Neighbour]:
-    """The words with their cosines with the mean of all their vectors of length 1, the odd one out first (gensim's `doesnt_match`).
+    """The words with their cosines with the mean of all their vectors of length 1, the odd one out first.
 
-    Fewer than three different words, and a word without a vector, are a `UserError`.
+    That is gensim's `doesnt_match`. Fewer than three different words, and a word without a vector, are a `UserError`.
     """
     different = list(dict.fromkeys(words))
     if len(different) < 3:
@@ -54,9 +54,9 @@ def classes(vectors: Vectors, count: int, *, passes: int = 10) -> NDArray[np.int
 def retrofitted(vectors: Vectors, lexicon: Iterable[Sequence[str]], *, passes: int = 10) -> tuple[Vectors, int]:
     """The vectors moved towards those of related words, and how many words have moved (Faruqui et al., 2015, eq. 1 and 2).
 
-    Each entry of the `lexicon` is a word and the words related to it. In a pass, a word with neighbours becomes the mean of what it
-    was at first and of the mean of its neighbours, as in the authors' code (α is the number of neighbours, each β is 1). Entries
-    with unknown words are left out.
+    Each entry of the `lexicon` is a word and the words related to it. In a pass, a word with neighbours becomes the mean of what
+    it was at first and of the mean of its neighbours, as in the authors' code (α is the number of neighbours, each β is 1).
+    Unknown words are left out.
 
     Differs: relations hold in both directions, as in the paper's graph; the authors' code moves only words that begin a line. All
     words of a pass move at once, not one after another; both have the same limit.

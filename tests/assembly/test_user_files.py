@@ -155,7 +155,7 @@ def test_a_run_that_resumes_says_that_its_file_has_changed(trained: Path, tmp_pa
     assert f"{tmp_path / 'parts.py'}: has changed since the run began; the run resumes with the file as it is now." in lines
 
 
-@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"list", "corpus", "report", "demo", "vocab", "link", "features"}))
+@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"list", "corpus", "report", "demo", "vocab", "words", "link", "features"}))
 def test_every_verb_that_may_meet_parts_of_a_user_takes_their_file(verb: str) -> None:
     command: Callable[..., None] = vars(import_module(f"cloze.cli.{VERBS[verb].module}"))["command"]
     assert "with_files" in inspect.signature(command).parameters

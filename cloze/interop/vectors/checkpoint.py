@@ -34,8 +34,8 @@ def of_folder(folder: Path) -> Vectors:
     if own is not None and own["part"] in (PART, PARAGRAPHS):
         if not own["arguments"].get("words", True):
             raise CheckpointError(
-                f"{folder}: has vectors of paragraphs and none of words.\n  `cloze embed {folder} TEXT` gives those of texts; the "
-                "recipe pv-dm trains vectors of words, too."
+                f"{folder}: has vectors of paragraphs and none of words.\n"
+                f"  `cloze embed {folder} TEXT` gives those of texts; the recipe pv-dm trains vectors of words, too."
             )
         return _of_words(folder, own["arguments"])
     imported = import_folder(folder)
