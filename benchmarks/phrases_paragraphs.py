@@ -116,10 +116,12 @@ def phrases(data: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     pieces = [tokenizer.piece(i) if i != unknown else None for i in encoded.ids.tolist()]
     ours = [pieces[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
     alike = np.mean([
-        len(a) == len(b) and all(x is None or x == y for x, y in zip(a, b, strict=True)) for a, b in zip(ours, joined, strict=True)
+        len(a) == len(b) and all(x is None or x == y for x, y in zip(a, b, strict=True))
+        for a, b in zip(ours, joined, strict=True)
     ])
     assert tokenizer.joins is not None
-    return _records("phrases", "wiki", spent, words, {"phrases": len(tokenizer.joins.pairs), "lines_alike": round(float(alike), 5)})
+    more = {"phrases": len(tokenizer.joins.pairs), "lines_alike": round(float(alike), 5)}
+    return _records("phrases", "wiki", spent, words, more)
 
 
 def word2phrase(
