@@ -5,7 +5,7 @@
 **Phrases.** Both sides read the same lines of words (English Wikipedia, lower-cased), find phrases in two passes with the
 thresholds 200 and 100 and join all lines. gensim gets lines that are split already, and word2phrase's score, so that both sides
 join the same pairs; cloze gets lines of text. The joined lines are compared word by word
-(`lines_alike`); in the second pass gensim counts a pair and an equally spelled word together, so that a few lines differ.
+(`lines_alike`).
 
 **Paragraphs.** Sentences of reviews, `cls_en_subjectivity` and `cls_en_sentence_polarity`: four fifths train vectors of 100
 numbers (5 negatives, windows of 5, subsampling at 1e-3, words that occur twice), the rest get vectors by inference. A logistic
@@ -108,7 +108,7 @@ def phrases(data: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
             spent["cloze"].append(clock.spent())
         clock = Clock()
         first = Theirs(split, min_count=5, threshold=200, scoring=word2phrase).freeze()
-        second = Theirs(first[split], min_count=5, threshold=100, scoring=word2phrase).freeze()
+        second = Theirs(first[split], min_count=5, threshold=100, scoring=word2phrase)  # `freeze` loses phrases of phrases
         joined = [second[first[line]] for line in split]
         if number:
             spent["gensim"].append(clock.spent())
