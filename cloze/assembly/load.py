@@ -42,9 +42,14 @@ def distillation_recipe_names() -> list[str]:
     return _named(resources.files("cloze") / "recipes" / "distillation")
 
 
+def sentence_recipe_names() -> list[str]:
+    """The names of the recipes that make an encoder of sentences of a bound checkpoint, from text alone."""
+    return _named(resources.files("cloze") / "recipes" / "sentences")
+
+
 def pretraining_recipe_names() -> list[str]:
-    """Both of these, in alphabetical order."""
-    return sorted([*recipe_names(), *distillation_recipe_names()])
+    """All of these, in alphabetical order."""
+    return sorted([*recipe_names(), *distillation_recipe_names(), *sentence_recipe_names()])
 
 
 def task_recipe_names() -> list[str]:
@@ -66,8 +71,8 @@ def own_task_recipe_names() -> list[str]:
 def named_recipes() -> dict[str, tuple[str, ...]]:
     """Every recipe that comes with cloze, with the folder that it is in."""
     folders = {
-        (): recipe_names(), ("distillation",): distillation_recipe_names(), ("tasks",): task_recipe_names(),
-        ("taught_tasks",): taught_task_recipe_names(), ("own_tasks",): own_task_recipe_names(),
+        (): recipe_names(), ("distillation",): distillation_recipe_names(), ("sentences",): sentence_recipe_names(),
+        ("tasks",): task_recipe_names(), ("taught_tasks",): taught_task_recipe_names(), ("own_tasks",): own_task_recipe_names(),
     }
     return {name: folder for folder, known in folders.items() for name in known}
 

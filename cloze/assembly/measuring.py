@@ -91,9 +91,9 @@ def task_of(recipe: Recipe, one: TaskHead, store: Store) -> Task:
     """A task of a recipe, which reads files as its source does. How answers are generated is an option of the task, too."""
     assert isinstance(store, RecordStore) and recipe.task is not None
     read = store.about["read"]
-    names = ("text", "text_b", *(["label"] if store.columns else []))
-    options = {name: read[name] for name in names if read[name] is not None}
     own, answer = parameters(lookup("task", one.spec.type)), recipe.sources[one.source].arguments["answer"]
+    names = ("text", "text_b", *(["label"] if store.columns and "label" in own else []))
+    options = {name: read[name] for name in names if read[name] is not None}
     given = answer.arguments if isinstance(answer, PartSpec) else {}
     options |= {name: value for name, value in given.items() if name in own}
     made = make_task(one.spec.type, **options).reading(

@@ -21,7 +21,9 @@ def command(
     layers: Annotated[
         str | None, typer.Option(help="all, or 0,1,2: a vector per token from each of these layers; with --out F.npz.")
     ] = None,
-    pooling: Annotated[str, typer.Option(help="mean, max, first, or summary (the token that `reading` names).")] = "mean",
+    pooling: Annotated[
+        str | None, typer.Option(help="mean, max, first, summary (the token that `reading` names); default: as trained, or mean.")
+    ] = None,
     normalise: Annotated[bool, typer.Option("--normalise", help="Vectors of length 1: products are cosines.")] = False,
     length: Annotated[int | None, typer.Option(min=1, help="Cut texts to this many tokens.")] = None,
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
@@ -46,7 +48,7 @@ def command(
         raise UserError("--layers gives many vectors for each text: name a file for them with --out F.npz.")
 
     from cloze.assembly.build import load_checkpoint
-    from cloze.decoding.embedding import embed, save_vectors
+    from cloze.decoding.embedding import embed, length_of, save_vectors, sentence_head
     from cloze.decoding.features import save_features, token_features
     from cloze.decoding.progress import Progress
     from cloze.decoding.reader import Reader
@@ -54,7 +56,7 @@ def command(
 
     loaded = load_checkpoint(checkpoint, device)
     reader = Reader.of(loaded, language=language, precision=as_dtype(precision, loaded.clock.seed.device))
-    framed = reader.encode(given, max_length=length)
+    framed = reader.encode(given, max_length=length or (length_of(loaded) if pooling is None else None))
     cut = sum(row.cut > 0 for row in framed)
     if cut:
         lost, most = sum(row.cut for row in framed), max(map(len, framed))
@@ -70,7 +72,7 @@ def command(
     with Progress(len(given), "texts") as progress:
         vectors = embed(
             reader, framed, layer=layer, pooling=pooling,  # type: ignore[arg-type]  # checked by embed
-            normalise=normalise, rows=batch, report=progress,
+            normalise=normalise, rows=batch, head=sentence_head(loaded), report=progress,
         )
     if out is not None:
         written = save_vectors(out, vectors)

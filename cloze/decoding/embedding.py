@@ -14,11 +14,13 @@ from torch import Tensor
 from cloze.batch import Batch
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
-from cloze.decoding.reader import Reader
+from cloze.decoding.reader import Checkpoint, Reader, bound
 from cloze.errors import UserError, nearest
+from cloze.objectives.embedding import Embedding
 from cloze.whole import whole_file
 
 Pooling = Literal["mean", "max", "first", "summary"]
+_HEAD = "embedding"
 
 
 def embed(
@@ -26,25 +28,30 @@ def embed(
     texts: Sequence[str] | Sequence[Framed],
     *,
     layer: int = -1,
-    pooling: Pooling = "mean",
+    pooling: Pooling | None = None,
     normalise: bool = False,
     length: int | None = None,
     rows: int = 64,
+    head: Any = None,
     report: Callable[[int], None] = lambda done: None,
 ) -> NDArray[np.float32]:
     """One vector per text: (N, D) float32, in the order of the texts.
 
+    With a `head`, what `sentence_head` found, the vectors of the top layer are those that it was trained to give, unless a
+    `pooling` is named. Otherwise they are pooled states, by default the mean.
     `layer` counts from 0, the embeddings, to the number of layers; negative numbers count from the top. `pooling`: `mean`
     and `max` over every token that is not padding, [CLS] and [SEP] included (as sentence-transformers does), `first` the
     first token, `summary` the token that the system's reading names. `normalise` gives vectors of length 1. Texts are cut
     to what the network can read, or to `length` tokens.
     """
+    own = head if pooling is None and layer == -1 else None
+    pooling = pooling or "mean"
     if pooling not in get_args(Pooling):
         raise UserError(f"unknown pooling {pooling!r}. {nearest(pooling, get_args(Pooling))}")
     framed = [t if isinstance(t, Framed) else reader.encode([t], max_length=length)[0] for t in texts]
     vectors: NDArray[np.float32] | None = None
     for index in by_length([len(row) for row in framed], rows=rows):
-        made = _embed_batch(reader, [framed[i] for i in index], layer, pooling).cpu().numpy()
+        made = _embed_batch(reader, [framed[i] for i in index], layer, pooling, own).cpu().numpy()
         if vectors is None:
             vectors = np.empty((len(framed), made.shape[1]), np.float32)
         vectors[index] = made
@@ -57,14 +64,29 @@ def embed(
 
 
 @torch.inference_mode()
-def _embed_batch(reader: Reader, framed: Sequence[Framed], layer: int, pooling: Pooling) -> Tensor:
+def _embed_batch(reader: Reader, framed: Sequence[Framed], layer: int, pooling: Pooling, head: Any) -> Tensor:
     batch = reader.batch(framed)
+    if head is not None:
+        everything = torch.arange(len(framed), device=reader.device)
+        return reader.scores(head, reader.states(batch, head.reads), batch, everything).float()
     network = reader.network
     own = "summary" in network.gives and "summaries" not in network.takes and not network.summarises_decoder
     if pooling == "summary" and layer == -1 and own:
         summary: Tensor = reader.states(batch, {"summary"})["summary"]  # of the network's own making, not the state of one token
         return summary.float()
     return pool(layer_states(reader, batch, layer).float(), batch, pooling)
+
+
+def sentence_head(loaded: Checkpoint) -> Any:
+    """The head of a checkpoint that gives vectors of texts, with its readings bound; None if it has none."""
+    head = loaded.heads.get(_HEAD)
+    return bound(head, loaded.reads.get(_HEAD)) if isinstance(head, Embedding) else None
+
+
+def length_of(loaded: Checkpoint) -> int | None:
+    """How many tokens of a text the head `embedding` of a checkpoint reads; None: as many as the network can."""
+    head = loaded.heads.get(_HEAD)
+    return head.length if isinstance(head, Embedding) else None
 
 
 def layer_states(reader: Reader, batch: Batch, layer: int) -> Tensor:

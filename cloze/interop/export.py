@@ -20,7 +20,7 @@ from cloze.interop.embeddings import OWN_EMBEDDINGS, added_up, plain_embeddings
 from cloze.interop.files import WEIGHTS, read_json, staged, write_json, write_tensors
 from cloze.interop.mapping import Line, to_theirs
 from cloze.interop.model import PROBLEMS, Annotating, Head, Model, as_classifier, is_of_texts
-from cloze.interop.sentences import gives_sentences, write_sentences
+from cloze.interop.sentences import drop_sentences, gives_sentences, sentence_head, write_sentences
 from cloze.interop.tower import OWN_ITEMS, has_tower, only_text, outside_tower, text_tower
 from cloze.reading import Reading
 from cloze.text.tokenizer import Tokenizer
@@ -109,13 +109,15 @@ def export_folder(
         if apart and isinstance(choice, Choice):
             write_tensors(stage / OWN_EMBEDDINGS, apart)
         _write_tokenizer(stage, tokenizer, reading, model, choice)
-        if gives_sentences(model, choice):
-            write_sentences(stage, model)
+        pooled = gives_sentences(model, choice)
+        if pooled:
+            write_sentences(stage, model, reading)
         write_json(stage / DESCRIPTION, _description(given, choice, reading, card, labels, remarks))
         write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=card.folder or folder.name)
     for name, tensors_ in ((OWN_HEADS, own), (OWN_CHANGED, model.changed), (OWN_EMBEDDINGS, apart), (OWN_ITEMS, rest)):
         if not tensors_:
             (folder / name).unlink(missing_ok=True)  # files of an earlier model in the folder
+    drop_sentences(folder, pooled)
     return remarks
 
 
@@ -194,11 +196,12 @@ def remarks_of(model: Model, choice: Choice | list[str], reading: Reading) -> li
             + "; ".join(choice).rstrip(".")
             + f". Its parameters are in {OWN_NETWORK}; cloze opens the folder, transformers does not."
         ]
+    told = sentence_head(model) if gives_sentences(model, choice) else None  # modules.json says what it computes
     remarks = [
         f"{name}: {reason}. "
         + (f"Its parameters are in {OWN_HEADS}; " if model.heads[name].state else "")
         + "transformers opens the folder without this head."
-        for name, reason in choice.left.items()
+        for name, reason in choice.left.items() if model.heads[name] is not told
     ]
     for setting in choice.architecture.settings:
         if isinstance(model.flat.get(setting.ours), Mapping) and setting.is_number:

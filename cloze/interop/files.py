@@ -101,6 +101,22 @@ def read_json(path: Path, expected: str) -> dict[str, Any]:
     return value
 
 
+def parse_modules(path: Path) -> list[tuple[str, str]]:
+    """The modules of sentence-transformers' modules.json in their order: the last word of the type, and the folder.
+
+    A folder outside the model, and anything that is no such list, is a `CheckpointError`.
+    """
+    try:
+        value = parse_json(read_small(path))
+        listed = [(str(one["type"]).rpartition(".")[2], str(one["path"])) for one in value]
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, TypeError, KeyError) as error:
+        raise CheckpointError(f"{path}: not a list of modules ({error!r}). Copy the file again.") from None
+    for _, folder in listed:
+        if Path(folder).is_absolute() or ".." in Path(folder).parts:
+            raise CheckpointError(f"{path}: names the folder {folder!r}; expected folders of the same model.")
+    return listed
+
+
 def read_weights(folder: Path) -> dict[str, Tensor]:
     """All tensors of a folder as fp32, from one file or from the files that the index names."""
     if (folder / WEIGHTS).exists():

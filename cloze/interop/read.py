@@ -30,6 +30,8 @@ from cloze.interop.heads import names_of, own_names, read_heads
 from cloze.interop.mapping import to_ours
 from cloze.interop.model import Annotating, Head, Model, Table, defaults
 from cloze.interop.own import own_description
+from cloze.interop.sentences import NAME as SENTENCES
+from cloze.interop.sentences import read_sentences
 from cloze.interop.tower import has_tower, tower_arguments, whole_of
 from cloze.reading import Reading
 from cloze.renamed import translated
@@ -169,6 +171,9 @@ def _model(
     found, about_heads = read_heads(architecture, config, tensors, network, arguments, facts, place)
     remarks += about_heads
     heads = own_names(found, own, folder)
+    if own is None:
+        sentences = read_sentences(folder, int(arguments["width"]), architecture.reading)
+        heads |= {} if sentences is None else {SENTENCES: sentences}
     for pattern in architecture.ignored:
         buffer = re.compile(re.escape(pattern.replace("{base}", base)).replace(r"\{i\}", r"\d+"))
         for name in [name for name in tensors if buffer.fullmatch(name)]:

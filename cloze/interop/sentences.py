@@ -1,21 +1,42 @@
-"""The three files that let sentence-transformers open a folder: the mean over all tokens, as `cloze embed` takes it."""
+"""What sentence-transformers adds to a folder, both ways: modules.json, the pooling, a dense map, the norm, and the length.
+
+The head `embedding` of a model is what its modules compute (`objectives/embedding.py`). A model without one is written with the
+mean over all tokens, as `cloze embed` takes it (Reimers and Gurevych, Sentence-BERT, 2019, §3: the mean is the default).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cloze.interop.files import write_json
-from cloze.interop.model import Model
+from torch import Tensor
+
+from cloze.errors import CheckpointError
+from cloze.interop.files import parse_modules, read_json, read_tensors, write_json, write_tensors
+from cloze.interop.model import Head, Model
+from cloze.reading import Reading
 
 if TYPE_CHECKING:
     from cloze.interop.choice import Choice
 
-_POOLING = "1_Pooling"
+MODULES = "modules.json"
+NAME = PART = "embedding"  # of the head, and of the objective
+_POOLING, _DENSE, _NORM = "1_Pooling", "2_Dense", "3_Normalize"
+_LENGTH, _PROMPTS = "sentence_bert_config.json", "config_sentence_transformers.json"
+_FILES = (f"{_DENSE}/config.json", f"{_DENSE}/model.safetensors")  # that a later model in the folder may not have
+_MODES = {
+    "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens", "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens", "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}  # fmt: skip
+_SUMMARY = {"first": "cls", "last": "lasttoken"}
+_ACTIVATIONS = {"Tanh": "tanh", "Identity": None}
+_TORCH = {"tanh": "torch.nn.modules.activation.Tanh", None: "torch.nn.modules.linear.Identity"}
 
 
 def gives_sentences(model: Model, choice: Choice | list[str]) -> bool:
-    """Whether transformers' base class, given only tokens, returns the states that `cloze embed` averages."""
+    """Whether transformers' base class, given only tokens, returns the states that `cloze embed` pools."""
     return (
         not isinstance(choice, list)
         and model.network_type.writes is None
@@ -25,18 +46,134 @@ def gives_sentences(model: Model, choice: Choice | list[str]) -> bool:
     )
 
 
-def write_sentences(stage: Path, model: Model) -> None:
-    """Write modules.json, the pooling and the length (Reimers & Gurevych, Sentence-BERT, 2019, §3: the mean is the default)."""
+def sentence_head(model: Model) -> Head | None:
+    """The head whose vectors are those of the model's texts; None if it has none."""
+    head = model.heads.get(NAME)
+    return head if head is not None and head.part == PART else None
+
+
+def write_sentences(stage: Path, model: Model, reading: Reading) -> None:
+    """Write modules.json and what it lists: the network, the pooling, and the map and the norm of the head `embedding`."""
+    head = sentence_head(model)
+    said = {name: None if head is None else head.argument(name) for name in ("reading", "activation", "normalise", "length")}
+    mode = _SUMMARY[reading.summary] if said["reading"] == "summary" else said["reading"] or "mean"
     modules = [("", "Transformer"), (_POOLING, "Pooling")]
+    width = int(model.arguments["width"])
+    write_json(stage / _POOLING / "config.json", {
+        "word_embedding_dimension": width, **{key: name == mode for name, key in _MODES.items()}
+    })  # fmt: skip
+    if head is not None and "head.weight" in head.state:
+        weight = head.state["head.weight"]
+        modules.append((_DENSE, "Dense"))
+        write_json(stage / _DENSE / "config.json", {
+            "in_features": weight.shape[1], "out_features": weight.shape[0], "bias": "head.bias" in head.state,
+            "activation_function": _TORCH[said["activation"]],
+        })  # fmt: skip
+        named = {f"linear.{name.removeprefix('head.')}": tensor for name, tensor in head.state.items()}
+        write_tensors(stage / _DENSE / "model.safetensors", named)
+    if said["normalise"]:
+        modules.append((_NORM, "Normalize"))
     listed = [
         {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{name}"}
         for number, (path, name) in enumerate(modules)
     ]
-    write_json(stage / "modules.json", listed)
-    write_json(stage / _POOLING / "config.json", {
-        "word_embedding_dimension": model.arguments["width"],
-        "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False, "pooling_mode_max_tokens": False,
-        "pooling_mode_mean_sqrt_len_tokens": False,
-    })  # fmt: skip
-    length = model.flat.get("positions.max_length")
-    write_json(stage / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": False})
+    write_json(stage / MODULES, listed)
+    length = said["length"] or model.flat.get("positions.max_length")
+    write_json(stage / _LENGTH, {"max_seq_length": length, "do_lower_case": False})
+
+
+def drop_sentences(folder: Path, stays: bool) -> None:
+    """Remove what modules.json of an earlier model in the folder listed and that of this one does not."""
+    listed = (folder / MODULES).read_text(encoding="utf-8") if stays and (folder / MODULES).exists() else ""
+    for name in _FILES:
+        if name.partition("/")[0] not in listed:
+            (folder / name).unlink(missing_ok=True)
+
+
+def read_sentences(folder: Path, width: int, reading: Reading) -> Head | None:
+    """The head of the modules that a folder of sentence-transformers lists; None for any other folder.
+
+    Errors: a module, a pooling or an activation that cloze does not compute is a `CheckpointError`.
+    """
+    if not (folder / MODULES).is_file():
+        return None
+    listed = parse_modules(folder / MODULES)
+    names = [kind for kind, _ in listed]
+    expected = [name for name in ("Transformer", "Pooling", "Dense", "Normalize") if name in names]
+    if names != expected or names[:2] != ["Transformer", "Pooling"] or listed[0][1]:
+        raise _refused(folder / MODULES, f"the modules {', '.join(names)}", "Transformer, Pooling, Dense, Normalize")
+    places = dict(listed)
+    arguments: dict[str, Any] = {
+        "reading": _pooling(folder / places["Pooling"] / "config.json", width, reading), "normalise": "Normalize" in places,
+    }  # fmt: skip
+    state: Mapping[str, Tensor] = {}
+    if "Dense" in places:
+        own, state = _dense(folder / places["Dense"], width)
+        arguments |= own
+    _require_no_prompt(folder / _PROMPTS)
+    length = _length(folder)
+    return Head(PART, {**arguments, **({} if length is None else {"length": length})}, state)
+
+
+def _pooling(place: Path, width: int, reading: Reading) -> str:
+    """Which reading of the objective `embedding` a pooling is."""
+    config = read_json(place, "the pooling that modules.json lists")
+    given = config.get("pooling_mode")
+    modes = [name for name, key in _MODES.items() if config.get(key)] if given is None else given
+    modes = [modes] if isinstance(modes, str) else modes or ["mean"]
+    size = config.get("word_embedding_dimension", config.get("embedding_dimension", width))
+    if size != width:
+        raise CheckpointError(f"{place}: pools vectors of {size!r} numbers, the network gives {width}. Copy the folder again.")
+    if modes in (["mean"], ["max"]):
+        return str(modes[0])
+    if modes == [_SUMMARY[reading.summary]]:
+        return "summary"
+    raise _refused(place, f"the pooling {', '.join(map(str, modes))}", f"mean, max or {_SUMMARY[reading.summary]}")
+
+
+def _dense(place: Path, width: int) -> tuple[dict[str, Any], Mapping[str, Tensor]]:
+    """The arguments and the parameters of a dense map."""
+    config = read_json(place / "config.json", "the dense map that modules.json lists")
+    named = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
+    inputs, outputs, bias = (config.get(key, usual) for key, usual in (("in_features", 0), ("out_features", 0), ("bias", True)))
+    further = [key for key in ("module_input_name", "module_output_name") if config.get(key, "sentence_embedding") not in (
+        "sentence_embedding", None)]  # fmt: skip
+    if named not in _ACTIVATIONS or config.get("use_residual") or further:
+        raise _refused(place / "config.json", f"a dense map with {named}, a residual or other inputs", "Tanh or Identity alone")
+    if not (place / "model.safetensors").is_file() and (place / "pytorch_model.bin").is_file():
+        raise CheckpointError(
+            f"{place}: the weights are in pytorch_model.bin, a pickle, which can run any code when it is opened; expected "
+            "model.safetensors.\n  If you trust it, save the folder again with sentence-transformers: "
+            "SentenceTransformer(FOLDER).save(NEW_FOLDER)"
+        )
+    tensors = read_tensors(place / "model.safetensors")
+    shapes = {"linear.weight": (outputs, inputs), **({"linear.bias": (outputs,)} if bias else {})}
+    if inputs != width or {name: tuple(tensor.shape) for name, tensor in tensors.items()} != shapes:
+        raise CheckpointError(f"{place}: a map from {inputs!r} to {outputs!r} numbers whose weights do not fit. Copy it again.")
+    state = {f"head.{name.removeprefix('linear.')}": tensor for name, tensor in tensors.items()}
+    return {"project": outputs, "activation": _ACTIVATIONS[named], "bias": bool(bias)}, state
+
+
+def _length(folder: Path) -> int | None:
+    """How many tokens of a text are read; None: as many as the network can. Today's sentence-transformers leaves it to the
+    tokenizer."""
+    for name, key in ((_LENGTH, "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
+        found = read_json(folder / name, "the length of texts").get(key) if (folder / name).is_file() else None
+        if isinstance(found, int) and not isinstance(found, bool) and 0 < found < 1 << 20:
+            return found
+    return None
+
+
+def _require_no_prompt(place: Path) -> None:
+    """Refuse a folder that puts words in front of every text."""
+    config = read_json(place, "the prompts of the model") if place.is_file() else {}
+    prompts, name = config.get("prompts"), config.get("default_prompt_name")
+    if isinstance(prompts, Mapping) and prompts.get(name):
+        raise _refused(place, f"every text begins with the prompt {prompts[name]!r}", "texts as they are")
+
+
+def _refused(place: Path, found: str, expected: str) -> CheckpointError:
+    return CheckpointError(
+        f"{place}: {found}; cloze computes {expected}.\n"
+        f"  To import the network without the vectors of sentences, copy the folder without {MODULES}."
+    )

@@ -18,7 +18,7 @@ from cloze.assembly.build import Loaded, load_checkpoint
 from cloze.assembly.user_files import import_files
 from cloze.decoding.answer_scoring import score_answers
 from cloze.decoding.drafting import Draft
-from cloze.decoding.embedding import Pooling, embed
+from cloze.decoding.embedding import Pooling, embed, length_of, sentence_head
 from cloze.decoding.filling import Filled, fill
 from cloze.decoding.generation import Generated, generate
 from cloze.decoding.neighbours import Method, Neighbour, analogy, neighbours
@@ -195,7 +195,7 @@ class Model:
         return _each(texts, made)
 
     def embed(
-        self, texts: str | Texts, *, layer: int = -1, pooling: Pooling = "mean", normalise: bool = False,
+        self, texts: str | Texts, *, layer: int = -1, pooling: Pooling | None = None, normalise: bool = False,
         length: int | None = None, language: str | None = None, batch: int = 64,
     ) -> NDArray[np.float32]:
         """One vector per text. Texts that are too long are cut, with a warning.
@@ -203,7 +203,7 @@ class Model:
         Args:
             texts: One string or several.
             layer: 0 is the embeddings; negative numbers count from the last layer.
-            pooling: mean, max, first or summary.
+            pooling: mean, max, first or summary; default: as the checkpoint was trained to give vectors, else mean.
             normalise: Divide each vector by its length, so that dot products are cosines.
             length: The most tokens to read of a text.
             language: The language of the texts, for networks that read one.
@@ -215,11 +215,13 @@ class Model:
         self._require("embed", self._require_states)
         reader = Reader.of(self.checkpoint, language=language)
         given, alone = _several(texts)
-        framed = reader.encode(given, max_length=length)
+        framed = reader.encode(given, max_length=length or (length_of(self.checkpoint) if pooling is None else None))
         if cut := sum(row.cut > 0 for row in framed):
             most = max(map(len, framed))
             warnings.warn(f"{cut} of {len(given)} texts have more than {most} tokens and lost their end.", stacklevel=2)
-        vectors = embed(reader, framed, layer=layer, pooling=pooling, normalise=normalise, rows=batch)
+        vectors = embed(
+            reader, framed, layer=layer, pooling=pooling, normalise=normalise, rows=batch, head=sentence_head(self.checkpoint)
+        )
         return vectors[0] if alone else vectors
 
     @overload

@@ -28,7 +28,9 @@ class Contrast(Objective):
     `query` and `key` are summaries (E, D); example i's query belongs to its own key, and the keys of the other examples of
     the step are the negatives, except those with the same tokens as its own (`tokens` of the pass's view). The
     score is the dot product divided by `temperature`; `normalise` makes it a cosine. `project` first maps queries and keys, each
-    by its own matrix, to that width. Metrics: `correct`. Parameters: `head.query.*`, `head.key.*` with `project`.
+    by its own matrix, to that width. With `wrong` each example also has a text that is wrong for it, of summaries `wrong` (E, D),
+    and the wrong ones of all examples are further negatives (supervised SimCSE: Gao et al., 2021, eq. 5). Metrics: `correct`.
+    Parameters: `head.query.*`, `head.key.*` with `project`.
 
     The loss does not depend on how a step is divided into micro-batches and between processes (`scope: step`); the held-out loss
     uses the negatives of a micro-batch.
@@ -39,16 +41,17 @@ class Contrast(Objective):
     instead: Callable[[Mapping[str, Tensor]], Loss] | None = None  # computes the loss if a step is divided
 
     def __init__(
-        self, *, project: Width | None = None, temperature: Positive = 1.0, normalise: bool = False, width: Given[int]
+        self, *, project: Width | None = None, temperature: Positive = 1.0, normalise: bool = False, wrong: bool = False,
+        width: Given[int],
     ) -> None:
         super().__init__()
         if not temperature > 0:
             raise RecipeError(f"contrast.temperature: got {temperature}, expected a number above 0.")
         self.takes, self.optional = frozenset({"tokens"}), frozenset({"block"})
-        self.reads = ("query", "key")
+        self.reads = ("query", "key", "wrong") if wrong else ("query", "key")
         self.temperature, self.width = temperature, project or width
         self.normalise = normalise
-        made = {} if project is None else {name: dense(width, project) for name in self.reads}
+        made = {} if project is None else {name: dense(width, project) for name in ("query", "key")}
         self.head = nn.ModuleDict(made)
 
     def count(self, batch: Batch) -> Tensor:
@@ -59,10 +62,12 @@ class Contrast(Objective):
         """The maps, and the products of every query with every key."""
         rows = int(_firsts(batch["tokens"], batch.get("block")).sum())
         counted.maps(rows, self.head)
-        counted.products(rows * rows * self.width)
+        counted.products(rows * rows * self.width * (len(self.reads) - 1))
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """(E, E): each query with every key; minus infinity where another example has the same tokens as the query's own."""
+        """(E, E): each query with every key; minus infinity where another example has the same tokens as the query's own. With
+        `wrong` (E, 2E): then with every wrong text.
+        """
         return self._products(self.kept(readings, batch))
 
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
@@ -71,8 +76,8 @@ class Contrast(Objective):
         return self.compare(kept) if self.instead is None else self.instead(kept)
 
     def kept(self, readings: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """What the other examples of the step need of these: `query` and `key` (E, D), and `known` (E,), the keys'
-        fingerprints."""
+        """What the other examples of the step need of these: `query`, `key` and perhaps `wrong` (E, D), and `known` (E,), the
+        keys' fingerprints."""
         found = {name: self._mapped(name, readings[name]) for name in self.reads}
         return {**found, "known": fingerprints(batch["tokens"], batch.get("block"))}
 
@@ -84,15 +89,17 @@ class Contrast(Objective):
         scores = kept["query"] @ kept["key"].t() / self.temperature
         known = kept["known"]
         same = (known[:, None] == known) & ~torch.eye(len(known), dtype=torch.bool, device=known.device)
-        return scores.masked_fill(same, float("-inf"))
+        scores = scores.masked_fill(same, float("-inf"))
+        return torch.cat([scores, kept["query"] @ kept["wrong"].t() / self.temperature], dim=1) if "wrong" in kept else scores
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The sum of cross-entropies over the keys."""
         return _loss_of(scores)
 
     def _mapped(self, name: str, x: Tensor) -> Tensor:
-        if name in self.head:
-            x = self.head[name](x)
+        mapped = "key" if name == "wrong" else name
+        if mapped in self.head:
+            x = self.head[mapped](x)
         return F.normalize(x, dim=-1) if self.normalise else x
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -10,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.batch import Batch, sequence
-from cloze.bounds import Width
+from cloze.bounds import Count, Width
+from cloze.errors import RecipeError
 from cloze.networks.cost import Operations
 from cloze.objectives.classify import means
 from cloze.objectives.heads import dense
@@ -18,27 +20,47 @@ from cloze.objectives.objective import SEQUENCES, Loss, Objective
 from cloze.registry import Given, register
 
 
+def largest(states: Tensor, batch: Batch) -> Tensor:
+    """The largest number of each column over the tokens of a row that are not padding: (B, L, D) to (B, D)."""
+    if "block" not in batch:
+        return states.amax(1)
+    return states.masked_fill((batch["block"] == 0)[:, :, None], float("-inf")).amax(1)
+
+
+#: How the states of a text become one vector; None: the network's summary of it.
+POOLS: Mapping[str, Callable[[Tensor, Batch], Tensor] | None] = MappingProxyType(
+    {"mean": means, "max": largest, "summary": None}
+)
+
+
 @register("objective", "embedding")
 class Embedding(Objective):
-    """One vector for each text, (E, D): the mean of its tokens' states, special tokens included, or its summary.
+    """One vector for each text, (E, D): the `mean` of its tokens' states or their largest numbers (`max`), special tokens
+    included, or its `summary`.
 
     It has no loss of its own, hence weight 0: `contrast` reads it as a state, `read: {query: query.embedding, key:
-    passage.embedding}`. `project` maps vectors to that width, `normalise` scales them to length 1, so that products are cosines.
-    The mean over all tokens is that of Sentence-BERT (Reimers and Gurevych, 2019, §3). Parameters: `head.*` with `project`.
+    passage.embedding}`. `project` maps vectors to that width (`same`: to the width that they have), followed by the `activation`;
+    `normalise` scales them to length 1, so that products are cosines. The mean over all tokens is that of Sentence-BERT (Reimers
+    and Gurevych, 2019, §3). `length`: how many tokens of a text are read once trained; the folder of a run says so to
+    sentence-transformers. Parameters: `head.*` with `project`.
     """
 
     of_records = True  # it is about whole records and needs no column of theirs
 
     def __init__(
-        self, *, reading: Literal["summary", "mean"] = "mean", project: Width | None = None, normalise: bool = True,
+        self, *, reading: Literal["summary", "mean", "max"] = "mean", project: Width | Literal["same"] | None = None,
+        activation: Literal["tanh"] | None = None, bias: bool = True, normalise: bool = True, length: Count | None = None,
         width: Given[int],
     ) -> None:
         super().__init__()
+        if project is None and (activation is not None or not bias):
+            raise RecipeError("embedding.project: an activation and a bias belong to a map; write `project: same`, or a width.")
         self.takes, self.optional = frozenset(), SEQUENCES | {"block"}
-        self.mean, self.normalise = reading == "mean", normalise
-        self.reads = ("hidden",) if self.mean else ("summary",)
-        self.width = project or width
-        self.head: nn.Module = nn.Identity() if project is None else dense(width, project)
+        self.pool, self.normalise, self.length = POOLS[reading], normalise, length
+        self.reads = ("summary",) if self.pool is None else ("hidden",)
+        self.activation = activation
+        self.width = width if project is None or project == "same" else int(project)
+        self.head: nn.Module = nn.Identity() if project is None else dense(width, self.width, bias=bias)
 
     def count(self, batch: Batch) -> Tensor:
         """The number of rows."""
@@ -51,7 +73,8 @@ class Embedding(Objective):
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The vectors (E, D)."""
         state = readings[self.reads[0]]
-        vectors = self.head(means(state, batch) if self.mean else state)
+        vectors = self.head(state if self.pool is None else self.pool(state, batch))
+        vectors = vectors if self.activation is None else torch.tanh(vectors)
         return F.normalize(vectors, dim=-1) if self.normalise else vectors
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:

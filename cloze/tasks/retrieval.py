@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import Table
+from cloze.decoding.embedding import length_of, sentence_head
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.errors import TaskError
@@ -202,8 +203,10 @@ class Retriever(Learner):
 
 
 def untuned(loaded: Checkpoint) -> Retriever:
-    """The same of a checkpoint that was not fine-tuned for it: the mean of all tokens, and cosines."""
-    return Retriever(Reader.of(loaded), Embedding(width=loaded.network.width), Retrieval(), length=None)
+    """The same of a checkpoint that is not tuned for it: its own vectors of texts, else the mean of all tokens, and cosines."""
+    own = sentence_head(loaded)
+    head = Embedding(width=loaded.network.width) if own is None else own
+    return Retriever(Reader.of(loaded), head, Retrieval(), length=length_of(loaded))
 
 
 @register("task", "retrieval")

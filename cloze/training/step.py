@@ -24,6 +24,8 @@ from cloze.networks.routing import few, routed, seen_by, takes_positions
 from cloze.objectives import Loss
 from cloze.training.carry import Carry
 
+_ROWS = 24  # a step has fewer than 2^24 rows; the loop's entries begin at 2^32
+
 
 @dataclass(frozen=True)
 class Weighted:
@@ -58,6 +60,8 @@ class Pass:
     `take` maps a field of this pass to `pass.state` or `view.field`, or a rewriter's name to a `Rewrite`. `order` is the constant
     order if the batch has no `order` field. `grad` false: no gradient, and network, heads and rewriters in eval mode (a teacher).
     A pass does not run its network if none of its states is read, because its objectives read those of earlier passes.
+
+    Passes of one network draw their own dropout, so that two readings of the same text differ (SimCSE).
     """
 
     name: str
@@ -288,10 +292,12 @@ class Step(nn.Module):
     ) -> dict[str, Tensor]:
         """Run the passes in order; returns their states and scores. Fills `losses` unless it is None."""
         states: dict[str, Any] = {}
+        runs: dict[str, int] = {}  # earlier passes of each network
         for resolved in passes:
             pass_ = resolved.pass_
             network = self._network(pass_)
-            with nullcontext() if pass_.grad else _frozen(self._parts(pass_)):
+            repeat = runs[pass_.network] = runs.get(pass_.network, -1) + 1
+            with self._drawing(repeat), nullcontext() if pass_.grad else _frozen(self._parts(pass_)):
                 fields = self._fields(pass_, batch, states)
                 want = resolved.want & network.gives.keys()
                 own = self._run_network(resolved, want, fields, carry) if want else {}
@@ -300,6 +306,18 @@ class Step(nn.Module):
                 states.update({f"{pass_.name}.{name}": state for name, state in own.items()})
                 self._run_objectives(resolved, fields, states, losses)
         return states
+
+    @contextmanager
+    def _drawing(self, repeat: int) -> Iterator[None]:
+        """The random numbers of the pass that is this repetition of its network, at rows that no step has."""
+        first = self.clock.numbers[2]
+        if repeat:
+            self.clock.set(first_row=first + (repeat << _ROWS))
+        try:
+            yield
+        finally:
+            if repeat:
+                self.clock.set(first_row=first)
 
     def _run_network(
         self, resolved: _ResolvedPass, want: frozenset[str], fields: Batch, carry: Carry | None

@@ -24,6 +24,7 @@ from cloze.transfer.layerwise import Divide, Factors, Heads, Progressive
 from cloze.transfer.lora import LoRA
 from cloze.transfer.prefix import Prefix
 from cloze.transfer.prompt import SoftPrompt
+from cloze.transfer.read_vector import ReadVector
 from cloze.transfer.replace_layers import ReplaceLayers
 from cloze.transfer.train_linker import TrainLinker
 from cloze.transfer.unfreezing import Alone, Chain, Gradual, Sequential
@@ -32,6 +33,6 @@ from cloze.transfer.vocabulary import Vocabulary, matched_rows, transfer_rows
 __all__ = [
     "Adapters", "Alone", "Arguments", "Chain", "Change", "Divide", "DropSegments", "Factors", "Features", "Fuse", "Gradual",
     "Heads", "JoinVocabulary", "KeepLayers", "KnowledgeAdapter", "LoRA", "PfeifferAdapters", "Prefix", "Progressive",
-    "ReplaceLayers", "Sequential", "Shape", "SoftPrompt", "TrainLinker", "Transition", "TuneTrunk", "Vocabulary",
+    "ReadVector", "ReplaceLayers", "Sequential", "Shape", "SoftPrompt", "TrainLinker", "Transition", "TuneTrunk", "Vocabulary",
     "encoder_only", "expand_vocabulary", "linear_map", "matched_rows", "stacks_of", "transfer_rows",
 ]

@@ -45,6 +45,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "layer_dropout": {"odds": 0.2},
     "lora": {"rank": 2},
     "pfeiffer_adapters": {"width": 2},
+    "read_vector": {},  # a pass gives the vector; tests/tasks/test_sentences.py has both networks
     "replace_layers": {"group": 2},
     "prefix": {"tokens": 3},
     "prompt": {"tokens": 3},
@@ -95,6 +96,11 @@ REFUSED = (
         "replace_layers", "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove word2vec-cbow ib-bert",
         r"replace_layers: \w+ is not a Transformer whose layers have weights of their own and see the same tokens",
     ),
+    (
+        "read_vector", "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen ernie-thu knowbert "
+        "word2vec-cbow ib-bert uniter vilbert lxmert cbt speechbert",
+        r"read_vector: \w+ is not a plain stack of Transformer layers",
+    ),
     ("layer_dropout", "lstm skip-thought nnlm elmo context2vec cove word2vec-cbow", r"\w+ has no layers that can be skipped"),
     ("layer_dropout", "xlnet-base", r"TwoStream computes two streams in each layer"),
     ("prune_heads", "lstm skip-thought nnlm elmo context2vec cove word2vec-cbow", r"prune_heads: \w+ has no attention heads"),
@@ -104,13 +110,14 @@ REFUSED = (
 #: Changes that have no plain form, and what is said.
 UNMERGED = dict.fromkeys(
     ("adapters", "features", "knowledge_adapter", "pfeiffer_adapters", "prefix", "prompt"), "cannot be merged into weights"
-)
+) | {"read_vector": "cannot be written as an ordinary network"}
 #: Changes whose plain form computes about the same, and the relative difference of losses.
 ROUGH = {("quantise_activations", name): 0.02 if name in ("uniter", "vilbert") else 0.01 for name in SYSTEMS}
 #: Changes of states that the recipes of these systems do not train on.
 UNREAD = {
     "features": "t5-small xlnet-base skip-thought nnlm elmo context2vec cove word2vec-cbow cbt",
     "knowledge_adapter": "cbt",
+    "read_vector": "bert",  # no pass of it takes a vector
     "replace_layers": "bert zen ernie-thu knowbert uniter vilbert lxmert cbt speechbert",  # outside of training
 }
 ALL = [(change, name) for change in CHANGES for name in SYSTEMS]

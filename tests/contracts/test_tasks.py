@@ -117,7 +117,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"text": text, "spans": [[0, 3], [4, 7]], "label": label} for text, label in zip(TEXTS[:2] * 2, LABELS, strict=True)
     ],
     "text_to_text": [{"text": pair["text"], "target": pair["text_b"]} for pair in PAIRS],
-    "retrieval": [{"query": pair["text"], "passage": pair["text_b"]} for pair in PAIRS],
+    "retrieval": [{"query": pair["text"], "passage": pair["text_b"], "wrong": "the mat"} for pair in PAIRS],
     "token_labelling": WORDS,
 }  # fmt: skip
 ROWS["multi_label"] = [{**row, "label": list(row["label"])} for row in ROWS["multi_label"]]

@@ -114,3 +114,14 @@ def test_examples_have_the_same_fingerprint_exactly_when_their_tokens_are_equal(
     packed = torch.tensor([sum(rows, [])])
     ordinal = torch.tensor([[number + 1 for number, row in enumerate(rows) for _ in row]])
     assert torch.equal(fingerprints(packed, ordinal), made)
+
+
+def test_wrong_texts_of_all_examples_are_further_negatives() -> None:
+    given = {**states(), "wrong": states(seed=1)["key"]}
+    loss = build(wrong=True, temperature=0.5, normalise=True)(given, batch())
+    query, key, wrong = (torch.nn.functional.normalize(given[name], dim=1) for name in ("query", "key", "wrong"))
+    expected = 0.0
+    for row in range(5):  # Gao et al. (2021), eq. 5
+        others = [float(query[row] @ text) / 0.5 for text in (*key, *wrong)]
+        expected -= math.log(math.exp(float(query[row] @ key[row]) / 0.5) / sum(map(math.exp, others)))
+    assert loss.total.item() == pytest.approx(expected)

