@@ -23,10 +23,10 @@ from torch import nn
 
 from cloze import fields
 from cloze.assembly.averages import averages
-from cloze.assembly.given import build, courses, restored, stand_ins, tables_for, wanted
+from cloze.assembly.given import build, placed, restored, stand_ins, tables_for, wanted
 from cloze.assembly.origins import NETWORKS, network_folder
 from cloze.assembly.parts import class_of, load_kind, names
-from cloze.assembly.recipe import EditSpec, EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
+from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.schema import Arguments, arguments_of, arguments_of_part, check_value, describe
 from cloze.assembly.step_keys import head_key, objective_key
 from cloze.assembly.user_files import naming_files
@@ -202,12 +202,6 @@ def constant_order(entry: EntrySpec) -> str:
 def live(value: Any) -> Any:
     """The value of a `Live` argument: a number, or for a schedule part a function of the share of the budget spent."""
     return build_part(value, {}) if isinstance(value, PartSpec) else value
-
-
-def placed(spec: EditSpec, available: Mapping[str, Any]) -> Placed:
-    """An edit in its place, with what its numbers are at the beginning of the training."""
-    follows = courses(lookup(spec.part.kind, spec.part.name), plain(spec.part.arguments))
-    return Placed(build_part(spec.part, available), spec.view, follows).when(0.0)
 
 
 def edits_of(

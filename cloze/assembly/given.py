@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cloze.assembly.parts import builder_of
-from cloze.assembly.recipe import PartSpec, plain
+from cloze.assembly.recipe import EditSpec, PartSpec, plain
 from cloze.errors import RecipeError
+from cloze.exercises.exercise import Placed
 from cloze.registry import (
     Changing,
     GivenMark,
@@ -87,6 +88,12 @@ def courses(builder: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[s
             course = _built("schedule", value, {})
             found[name] = Whole(course) if is_whole(known[name].annotation) else course
     return found
+
+
+def placed(spec: EditSpec, available: Mapping[str, Any]) -> Placed:
+    """An edit in its place, with what its numbers are at the beginning of the training."""
+    builder, arguments = lookup(spec.part.kind, spec.part.name), plain(spec.part.arguments)
+    return Placed(build(builder, arguments, available), spec.view, courses(builder, arguments)).when(0.0)
 
 
 class Whole:

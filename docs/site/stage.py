@@ -27,11 +27,11 @@ API: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Functions that train a model, open one, forecast a run or write a report. "
         "[cloze from Python](../../python.md) shows them in use.",
         (
-            "cloze.pretrain", "cloze.finetune", "cloze.compare", "cloze.load", "cloze.plan", "cloze.load_recipe", "cloze.report",
-            "cloze.frame",
+            "cloze.pretrain", "cloze.finetune", "cloze.compare", "cloze.sweep", "cloze.load", "cloze.plan",
+            "cloze.load_recipe", "cloze.report", "cloze.frame",
         ),
     ),
-    "comparison": ("Comparisons", "What `cloze.compare` returns.", ("cloze.Comparison",)),
+    "comparison": ("Comparisons", "What `cloze.compare` and `cloze.sweep` return.", ("cloze.Comparison", "cloze.Swept")),
     "model": ("Models", "What `cloze.load`, `cloze.pretrain` and `cloze.finetune` return.", ("cloze.Model",)),
     "results": (
         "Results",
