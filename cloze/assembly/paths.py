@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from cloze.assembly.document import Key, Node
+from cloze.assembly.recipe import TrainingSpec
 from cloze.errors import RecipeError, nearest
 
 _step = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,6})\]")
@@ -63,7 +64,13 @@ def find(root: Node, path: str) -> Location:
             return Location(container, key, (walked + shown).lstrip("."))
         inner = Location(container, key, "").node
         if inner is None:
-            raise RecipeError(f"{path!r}: {(walked + shown).lstrip('.')} is not in the recipe. {_known(container)}")
+            inside = (walked + shown).lstrip(".")
+            if walked == ".training" and step in TrainingSpec.__dataclass_fields__:
+                raise RecipeError(
+                    f"{path!r}: {inside} is null in this recipe, and a path sets values inside what is there.\n"
+                    "  Write it in a recipe of your own: cloze show NAME > mine.yaml"
+                )
+            raise RecipeError(f"{path!r}: {inside} is not in the recipe. {_known(container)}")
         node, walked = inner, walked + shown
     raise RecipeError(f"{path!r} is not a value path.")
 

@@ -264,7 +264,7 @@ def read_arguments(
 
 
 def _read_value(p: Argument, node: Node, path: str, faults: Faults) -> tuple[bool, Any]:
-    if p.part is not None and isinstance(node.value, str):  # the name of a part that `--set` put where there was none
+    if p.part is not None and node.part is None and node.value is not None:  # what `--set` put where there was no part
         expand_part(p.part, node, path, faults, known=p.choices, default=p.default)
     if node.part is not None:
         read = read_part(node, path, faults)

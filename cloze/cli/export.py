@@ -45,6 +45,8 @@ def command(
 
     if int8 and to != "onnx":
         raise UserError(f"--int8 is for --to onnx, not for --to {to}.")
+    if piece < 1:
+        raise UserError(f"--piece {piece}: expected 1 or more numbers in a quantised piece, such as 2.")
     if to != "fasttext-quantised" and (cutoff is not None or piece != 2 or norms or answers):
         raise UserError(f"--cutoff, --piece, --norms and --answers are for --to fasttext-quantised, not for --to {to}.")
     if to in ("fasttext", "fasttext-quantised") and _is_classifier(model, to):

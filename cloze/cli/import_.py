@@ -54,6 +54,8 @@ def command(
         from cloze.interop.vectors.importing import import_vectors, supervised
 
         if (classifier := supervised(source)) is not None:
+            if split != "punctuation" or words is not None or encoder:
+                raise UserError(f"--split, --words and --encoder do not apply to {source}, a classifier of fastText.")
             _write_classifier(classifier, source, out, name)
             return
         imported = import_vectors(source, repeated=repeated)

@@ -46,7 +46,10 @@ def search_of(kind: str, space: Sequence[Axis], trials: int | None, seed: int = 
     if kind == "grid":
         return Listed(grid_of(space, trials))
     if trials is None:
-        raise RecipeError(f"--trials is missing: how many points a {kind} search tries, such as --trials 16.")
+        raise RecipeError(
+            f"--trials is missing: how many points a {kind} search tries, such as --trials 16.\n"
+            "  --search grid tries every combination of choices and needs no --trials."
+        )
     if trials > size_of(space):
         raise RecipeError(f"--trials {trials}: the space has only {size_of(space):,.0f} points. Give fewer, or --search grid.")
     if kind == "random":

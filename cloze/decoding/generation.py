@@ -76,9 +76,11 @@ def generate(
     """
     if tokens < 1:
         raise UserError(f"{tokens} tokens: expected at least 1.")
+    if limits is not None and limits.min_tokens > tokens:
+        raise UserError(f"min_tokens {limits.min_tokens}: more than the {tokens} tokens that a text has at most. Raise tokens.")
     refuse_marks(reader, "generation")
     if beams is not None and stop:
-        raise UserError("stop strings end a text that is drawn; leave out the beams, or the stop strings.")
+        raise UserError("stop strings work with drawn texts only: leave out the beams, or the stop strings.")
     if draft is not None:
         _require_draft(draft, reader, head, beams)
     if asks(reader, head) or answers(reader) or beams or limits is not None or stop or told is not None or draft is not None:

@@ -68,6 +68,8 @@ def parts_of(reader: Reader, options: WritingOptions) -> dict[str, Any]:
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if unknown := given.keys() - WritingOptions.__annotations__.keys():
         raise UserError(f"{min(unknown)}: no option of generate. It has {', '.join(WritingOptions.__annotations__)}.")
+    if "" in given.get("stop", ()):
+        raise UserError("stop: an empty string would end every text before its first token. Give at least one character.")
     limits = {name: given[name] for name in _LIMITS if name in given}
     if banned := [ids for word in given.get("ban", ()) for ids in _spellings(reader, word)]:
         limits["banned"] = tuple(dict.fromkeys(banned))
@@ -88,13 +90,15 @@ def _beams(given: dict[str, Any], sampling: Sampling) -> Beams | None:
         if asked.get("best", 1) != 1:
             raise UserError("several best texts come from a beam search: give the number of beams.")
         if asked.get("groups", 1) != 1 or "diversity" in asked or asked.get("sampled", False):
-            raise UserError("groups, diversity and sampled are about beams: give the number of beams.")
+            raise UserError("groups, diversity and sampled belong to a beam search: give the number of beams, for example 4.")
+        if asked.get("length_penalty", 1.0) != 1.0 or asked.get("early", False):
+            raise UserError("length_penalty and early belong to a beam search: give the number of beams, or leave them out.")
         return None
     beams = Beams(given["beams"], **asked)
     if "diversity" in asked and beams.groups == 1:
-        raise UserError(f"diversity {beams.diversity}: is between groups of beams; give 2 groups or more.")
+        raise UserError(f"diversity {beams.diversity}: it applies between groups of beams; give 2 groups or more.")
     if beams.sampled and sampling.temperature == 0.0:
-        raise UserError("a temperature of 0 draws nothing; leave it out, or do not draw the beams.")
+        raise UserError("at temperature 0 nothing is drawn: leave out sampled, or set a temperature above 0.")
     if not beams.sampled and sampling not in (Sampling(), Sampling(temperature=0.0)):
         raise UserError("a beam search takes the best tokens, whatever the options of sampling. Add sampled, or leave them out.")
     return beams
@@ -112,5 +116,5 @@ def _token(reader: Reader, text: str) -> int:
     known = reader.tokenizer.encode(text).ids
     role = reader.tokenizer.roles.get(text)
     if role is None and len(known) != 1:
-        raise UserError(f"{text!r} is {len(known)} tokens of this vocabulary; the first token is one.")
+        raise UserError(f"first {text!r}: this vocabulary cuts it into {len(known)} tokens; expected a text of exactly one.")
     return int(known[0] if role is None else role)

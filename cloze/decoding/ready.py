@@ -55,4 +55,6 @@ def _instead(loaded: Checkpoint) -> str:
         return f'To fill a gap: cloze fill {loaded.folder} "… [MASK] …"'
     if head_for(loaded, "token_labelling") is not None:
         return f"It predicts no words. To judge the tokens of a text: cloze score {loaded.folder} TEXT"
+    if not loaded.network_arguments.get("words", True):  # vectors of paragraphs alone
+        return f"It predicts no words. To make vectors of texts: cloze embed {loaded.folder} TEXT"
     return f"It predicts no words. To see what it learned of one: cloze neighbours {loaded.folder} WORD"

@@ -130,13 +130,13 @@ class Beams:
         if not 1 <= self.count <= _MOST:
             raise UserError(f"beams {self.count}: expected 1 to {_MOST:,}.")
         if not 1 <= self.best <= self.count:
-            raise UserError(f"{self.best} texts of {self.count} beams: expected at most as many texts as beams.")
+            raise UserError(f"{self.best} texts from {self.count} beams: expected at most as many texts as beams.")
         if self.groups < 1 or self.count % self.groups:
-            raise UserError(f"groups {self.groups}: {self.count} beams cannot be divided into so many equal groups.")
+            raise UserError(f"groups {self.groups}: expected a number that divides the {self.count} beams without remainder.")
         if not 0.0 <= self.diversity < float("inf"):
             raise UserError(f"diversity {self.diversity}: expected 0 (groups ignore each other) or more.")
         if self.sampled and self.groups > 1:
-            raise UserError("groups of beams are compared by their best tokens; beams that are drawn have no groups.")
+            raise UserError("groups and sampled exclude each other: beams in groups are not drawn. Leave one of them out.")
 
     @property
     def each(self) -> int:

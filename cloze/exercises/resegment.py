@@ -87,8 +87,11 @@ class Resegment(Edit):
         facts = needed(self.tokenizer, "resegment")
         found = (MergeTable if self.dropout is not None else PieceLattice).of(facts.description, facts.size)
         if found is None:
-            wanted = "dropout needs a byte-pair" if self.dropout is not None else "alpha needs a unigram"
-            raise RecipeError(f"resegment: {wanted} vocabulary (byte_bpe, bpe; unigram), and this tokenizer is of another kind.")
+            wanted = "dropout needs a byte_bpe or bpe" if self.dropout is not None else "alpha needs a unigram"
+            raise RecipeError(
+                f"resegment: {wanted} vocabulary, and this tokenizer is of another kind.\n"
+                "  Leave resegment out, or change text.tokenizer."
+            )
         return found
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:

@@ -89,8 +89,9 @@ def next_step(path: Path) -> str:
         found = command("cloze", "evaluate", path, dev[0])
     elif sample:
         found = command("cloze", "fill" if "[MASK]" in sample or "<mask>" in sample else "generate", path, sample)
-    elif _of_words(read_json(path / NETWORK).get("part")):
-        found = command("cloze", "neighbours", path, "WORD")
+    elif _of_words((network := read_json(path / NETWORK)).get("part")):
+        words = (network.get("arguments") or {}).get("words", True)  # paragraph vectors may have none of words
+        found = command("cloze", "neighbours", path, "WORD") if words else command("cloze", "embed", path, "TEXT")
     else:
         return f"Next: {opening(path, command('cloze', 'show', path))}"
     return f"Next: {opening(path, found)}  (more: {opening(path, command('cloze', 'show', path))})"

@@ -162,6 +162,8 @@ def test_overrides_reach_values_by_every_kind_of_path(write: Write) -> None:
         ("exercise.mask={rate: 0.2}", "is structure, not a value"),
         ("training.rate=cosine", "is structure, not a value"),
         ("exercise=[]", "is structure, not a value"),
+        ("training.batch_warmup=0", "training.batch_warmup: expected one schedule, got 0"),
+        ("training.average.decay=0.9", "training.average is null in this recipe"),
         ("training.batch.size=3", "training.batch is a value and has nothing inside"),
         ("networks.other.layers=2", "networks.other is not in the recipe. There is: main."),
         ("a..b=1", "is not a value path"),

@@ -234,7 +234,7 @@ def test_a_row_is_cut_where_it_has_grown_beyond_its_length(trained, draw):
 
 
 @pytest.mark.parametrize(("kind", "given", "message"), [
-    ("wordpiece", {"dropout": 0.1}, "dropout needs a byte-pair vocabulary"),
+    ("wordpiece", {"dropout": 0.1}, "dropout needs a byte_bpe or bpe vocabulary"),
     ("bpe", {"alpha": 0.1}, "alpha needs a unigram vocabulary"),
 ])  # fmt: skip
 def test_a_vocabulary_of_another_kind_is_refused(trained, draw, kind, given, message):

@@ -99,6 +99,24 @@ def test_one_versus_all_becomes_a_task_with_several_labels(tmp_path: Path) -> No
     np.testing.assert_allclose(list(predicted(folder, ["bad"])[0].values()), 1 / (1 + np.exp(-scores)), atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("export", "run", "a.ftz", "--to", "fasttext-quantised", "--piece", "0"), "--piece 0: expected 1 or more numbers"),
+        (("export", "run", "a.ftz", "--to", "fasttext-quantised"), "expected 256 or more. Raise --cutoff"),
+        (("import", "model.bin", "--out", "b", "--split", "whitespace"), "do not apply to model.bin"),
+        (("import", "model.bin", "--out", "b", "--words", "model.bin"), "do not apply to model.bin"),
+    ],
+)
+def test_options_that_a_classifier_cannot_obey_are_refused(
+    options: tuple[str, ...], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    imported(file_of(), tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(list(options)) == 2 and told in capsys.readouterr().err
+    assert not (tmp_path / "a.ftz").exists() and not (tmp_path / "b").exists()
+
+
 @pytest.mark.parametrize("loss", [1, 3, 4])
 def test_a_file_that_was_read_is_written_with_the_same_matrices(loss: int, tmp_path: Path) -> None:
     folder = imported(file_of(loss), tmp_path)

@@ -60,6 +60,15 @@ def test_a_finished_run_says_its_losses_and_what_uses_it(tmp_path: Path) -> None
     assert next_step(place) == f"Next: {found.next[0]}  (more: cloze show {place})"
 
 
+@pytest.mark.parametrize(("words", "following"), [(True, "neighbours {} WORD"), (False, "embed {} TEXT")])
+def test_paragraph_vectors_are_followed_by_what_they_can_do(words: bool, following: str, tmp_path: Path) -> None:
+    place = run(tmp_path / "R", recipe={"name": "pv"}, stop={"finished": True, "reason": "the budget is spent"})
+    log = place / "cloze" / "log.jsonl"
+    log.write_text("".join(line for line in log.read_text().splitlines(keepends=True) if "samples" not in line))
+    (place / "cloze" / "network.json").write_text(json.dumps({"part": "paragraph_vectors", "arguments": {"words": words}}))
+    assert next_step(place).startswith("Next: cloze " + following.format(place))
+
+
 @pytest.mark.parametrize(
     ("stop", "summary"),
     [({"finished": False, "reason": "stopped by SIGTERM"}, "a pre-training run, stopped by SIGTERM after 50% of the budget"),

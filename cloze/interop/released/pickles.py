@@ -7,6 +7,7 @@ refuse every other instruction.
 from __future__ import annotations
 
 import pickletools
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -95,11 +96,12 @@ def read_state(path: Path) -> dict[str, Tensor]:
     It is read with `weights_only`, which runs no code. What that refuses, and what holds no tensors, is a `CheckpointError`.
     """
     try:
-        found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises nearly every kind for a damaged or refused file
-        reason = str(error).strip().partition("\n")[0][:160]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the protocol of a file that is not torch's
+            found: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # torch raises nearly every kind for a damaged or refused file, with advice to run its code
         raise CheckpointError(
-            f"{path}: torch does not read it as tensors alone ({reason}); expected a state dictionary.\n"
+            f"{path}: torch does not read it as tensors alone: it is damaged, or holds code. Expected a state dictionary.\n"
             "  If you trust the file, save its tensors again: "
             "torch.save({name: t for name, t in torch.load(PATH, weights_only=False).items()}, NEW)"
         ) from None

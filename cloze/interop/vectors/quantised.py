@@ -39,7 +39,10 @@ class Quantiser:
         Differs: random numbers are numpy's, so centroids are not those of fastText bit for bit.
         """
         if len(rows) < CENTROIDS:
-            raise UserError(f"{len(rows)} rows cannot be quantised; expected {CENTROIDS} or more. Write the plain file instead.")
+            raise UserError(
+                f"{len(rows)} rows cannot be quantised; expected {CENTROIDS} or more. Raise --cutoff, or write the plain file: "
+                "--to fasttext."
+            )
         draw = np.random.default_rng(seed)
         found = []
         for start in range(0, rows.shape[1], size):
