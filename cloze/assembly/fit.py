@@ -9,7 +9,7 @@ that depend on the budget, by a few laws. docs/budgets.md shows their evidence:
 - a trained network that a run continues learns at a tenth of that;
 - rows are short for a small budget: a long row costs more and teaches nothing new;
 - the initial weights of a narrow network are larger;
-- dropout is off if the text is read only once or twice;
+- dropout is off if the text is read only once or twice, unless dropout alone tells two readings of a text apart;
 - a vocabulary grows with the square root of the text;
 - the held-out loss is measured three to twenty times, in at most a twentieth of the budget.
 """
@@ -236,7 +236,10 @@ def _dropouts(recipe: Recipe, facts: Facts) -> Iterator[Change]:
     if read >= READ_OFTEN:
         return
     why = f"the text is read {read:.2g} times: too few passes to overfit"
+    twins = _reading_twins(recipe)
     for name, network in recipe.networks.items():
+        if name in twins:
+            continue
         arguments = network.part.arguments if network.part is not None else {}
         rates = {key: value for key, value in arguments.items() if key == "dropout" or key.endswith("_dropout")}
         several = rates.get("dropout")
@@ -245,6 +248,19 @@ def _dropouts(recipe: Recipe, facts: Facts) -> Iterator[Change]:
         for key, rate in sorted(rates.items()):
             if isinstance(rate, float) and rate:
                 yield Change(f"networks.{name}.{key}", rate, 0.0, why)
+
+
+def _reading_twins(recipe: Recipe) -> set[str]:
+    """The networks that read a text and an unchanged copy of it: dropout alone makes the two differ (SimCSE)."""
+    found = set()
+    for entry in recipe.step_entries.values():
+        copies = {edit.part.arguments["to"] for edit in entry.exercise if edit.part.name == "copy"}
+        changed = {edit.view for edit in entry.exercise if edit.part.name not in ("copy", "frame")}
+        for run in entry.passes:
+            others = [other for other in entry.passes if other.network == run.network and other is not run]
+            if run.view in copies - changed and any(other.view not in changed for other in others):
+                found.add(run.network)
+    return found
 
 
 def _first_weights(recipe: Recipe) -> Iterator[Change]:

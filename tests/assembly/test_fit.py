@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from inspect import signature
 from pathlib import Path
 
@@ -42,6 +43,17 @@ def test_the_batch_grows_with_the_budget_up_to_the_published_one() -> None:
 
 def test_a_text_that_is_read_often_keeps_its_dropout() -> None:
     assert "networks.main.dropout" not in values("bert", Facts(8e6, 100_000))
+
+
+def test_dropout_that_tells_two_readings_of_a_text_apart_is_kept(tmp_path: Path) -> None:
+    text = (resources.files("cloze") / "recipes" / "sentences" / "simcse.yaml").read_text(encoding="utf-8")
+    own = "text: {tokenizer: {wordpiece: {size: 1000}}}\norder: open\nreading: {single: '[CLS] {A} [SEP]', summary: first}\n"
+    network = "network: {transformer: {layers: 2, width: 64, heads: 2, dropout: 0.1}}"
+    (tmp_path / "twins.yaml").write_text(own + text.replace("network: {from: start}", network), encoding="utf-8")
+    assert "networks.main.dropout" not in values(str(tmp_path / "twins.yaml"), Facts(1e5, 10**6))
+    changed = text.replace("  - frame: {in: twin", "  - delete: {in: twin, rate: 0.5}\n  - frame: {in: twin")
+    (tmp_path / "changed.yaml").write_text(own + changed.replace("network: {from: start}", network), encoding="utf-8")
+    assert values(str(tmp_path / "changed.yaml"), Facts(1e5, 10**6))["networks.main.dropout"] == 0.0
 
 
 def test_networks_with_norms_before_their_layers_take_a_higher_rate_and_two_networks_a_lower_one() -> None:
