@@ -22,7 +22,7 @@ def command(
         "--task", show_default=False, help="NAME=TRAIN,DEV,TEST or NAME=TYPE:TRAIN,DEV,TEST: what decides at the end; repeatable."
     )] = None,
     budget: Annotated[str | None, typer.Option(help="What a trial may spend in full: 20Mtokens, 1e16flops, 10m.")] = None,
-    trials: Annotated[int | None, typer.Option(help="How many points to try; default: the whole grid of choices.")] = None,
+    trials: Annotated[int | None, typer.Option(help="How many points to try; with --search grid, default: all.")] = None,
     rungs: Annotated[str, typer.Option(help="Shares of the budget at which the worst trials are given up.")] = "0.1,0.3,1",
     keep: Annotated[str, typer.Option(help="The share of the trials that goes on at each rung.")] = "1/3",
     search: Annotated[str, typer.Option(help="grid, random or optuna.")] = "random",
