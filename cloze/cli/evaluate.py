@@ -240,13 +240,15 @@ def _ks(given: str | None) -> list[int] | None:
 
 
 def _check(folders: list[Path], files: list[str]) -> None:
-    """Refuse more folders than two, and no file."""
+    """Refuse more folders than two, no file, and a file that does not exist."""
+    from cloze.corpus.readers.text_files import require_files
     from cloze.errors import TaskError
 
     if len(folders) > 2:
         raise TaskError(f"{len(folders)} fine-tuned folders: expected one, or two to compare.")
     if not files:
         raise TaskError("no file to evaluate on. Give labelled text or, for word vectors, --similarity or --analogies.")
+    require_files(files)
 
 
 def _show_differences(differences: Mapping[str, Difference]) -> None:

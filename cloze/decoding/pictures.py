@@ -22,7 +22,6 @@ from cloze.errors import CheckpointError, CorpusError, UserError, nearest
 
 Int64 = NDArray[np.int64]
 Fields = Mapping[str, NDArray[Any]]
-_SHOWN = 5  # keys in a message
 
 
 @dataclass(frozen=True)
@@ -117,8 +116,7 @@ def _set_of(name: str, path: str, key: str | None) -> ItemSet:
             if key is not None:
                 break
     if found is None:
-        shown = ", ".join(seen[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
-        raise CorpusError(f"{path}: has no picture {key!r}. {nearest(key or '', seen)} It has {shown or 'none'}.")
+        raise CorpusError(f"{path}: has no picture {key!r}. {nearest(key or '', seen) if seen else 'It has none.'}")
     arrays = checked(found, f"{Path(path)}: picture {found.key!r}")
     spans = np.array([[0, len(next(iter(arrays.values())))]], np.int64)
     kept = {array: values if values.dtype.kind == "i" else values.reshape(len(values), -1) for array, values in arrays.items()}

@@ -36,8 +36,8 @@ class ListAnnotator(Annotator):
     def __init__(self, *, file: str | None = None) -> None:
         if file is None:
             raise RecipeError(
-                "text.annotate: list names no file of entries.\n"
-                "  Name one, with one entry per line: --set text.annotate.NAME.file=FILE"
+                "text.annotate: a layer of kind list names no file of entries, with one entry per line.\n"
+                "  Give each such layer its file: --set text.annotate.NAME.file=FILE (NAME: phrase, entity …)."
             )
         self.file = file
         self._list = WordList(read_list(file, "text.annotate: list.file"))
