@@ -420,10 +420,11 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
         heads[name].to(place).eval()
     network.to(place).eval()
     clock.to(place)
-    add_inference(network, heads, imported)
-    recipe = imported.folder / "cloze" / "recipe.yaml"
+    file = imported.folder / "cloze" / "recipe.yaml"
+    recipe = read_yaml(file.read_text(encoding="utf-8"), str(file)).plain() if file.is_file() else None
+    add_inference(network, heads, imported.tokenizer, recipe)
     return Loaded(
-        recipe=read_yaml(recipe.read_text(encoding="utf-8"), str(recipe)).plain() if recipe.is_file() else None,
+        recipe=recipe,
         network=network, heads=heads,
         tokenizer=imported.tokenizer, reading=imported.reading, order=model.order, folder=imported.folder,
         network_arguments=model.arguments, clock=clock, imported=imported,

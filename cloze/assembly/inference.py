@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from cloze.assembly.given import build
-from cloze.assembly.load import IN_RUN, load_recipe
-from cloze.assembly.recipe import PartSpec, plain
 from cloze.engines.lock_free import asked_of
 from cloze.engines.paragraphs import Inferred
 from cloze.exercises import TokenFacts
@@ -18,28 +16,27 @@ from cloze.objectives.negative_sampling import NegativeSampling
 from cloze.registry import lookup
 
 
-def add_inference(network: Any, heads: Mapping[str, Any], imported: Any) -> None:
+def add_inference(network: Any, heads: Mapping[str, Any], tokenizer: Any, recipe: Mapping[str, Any] | None) -> None:
     """Let a network of paragraph vectors train vectors for new texts, as its recipe trained those of the corpus.
 
-    In as many passes, at the same rates. Every other network reads new texts as they are, and so does one without its recipe and
-    head, which then says what it needs.
+    In as many passes, at the same rates. `recipe` is that of the run, in full, as plain data. Every other network reads new texts as
+    they are, and so does one without its recipe and head, which then says what it needs.
     """
     head = next((one for one in heads.values() if isinstance(one, (NegativeSampling, HierarchicalSoftmax))), None)
-    if not isinstance(network, ParagraphVectors) or head is None or not (imported.folder / IN_RUN).is_file():
+    if not isinstance(network, ParagraphVectors) or head is None or recipe is None:
         return
-    recipe = load_recipe(imported.folder)
-    given = {"tokenizer": TokenFacts.of(imported.tokenizer), "counts": head.counts.cpu().numpy()}
-    (entry,) = recipe.entries.values()
-    found = asked_of([_built(spec.part, given) for spec in entry.exercise], owned=True)
+    given = {"tokenizer": TokenFacts.of(tokenizer), "counts": head.counts.cpu().numpy()}
+    found = asked_of([_built("edit", edit, given, leave={"in"}) for edit in recipe["exercise"]], owned=True)
     if found is None:
         return
     keep, asked = found
-    passes = max(math.ceil(recipe.training.epochs or 1), 1)
-    rate = _built(recipe.training.rate, {})
+    passes = max(math.ceil(recipe["training"].get("epochs") or 1), 1)
+    rate = _built("rate", recipe["training"]["rate"], {})
     network.inference = Inferred(
         network, head, asked=asked, keep=keep, rates=[rate(number / max(passes - 1, 1), passes) for number in range(passes)]
     )
 
 
-def _built(spec: PartSpec, given: Mapping[str, Any]) -> Any:
-    return build(lookup(spec.kind, spec.name), plain(spec.arguments), given)
+def _built(kind: str, part: Mapping[str, Any], given: Mapping[str, Any], *, leave: Set[str] = frozenset()) -> Any:
+    ((name, arguments),) = part.items()
+    return build(lookup(kind, name), {key: value for key, value in arguments.items() if key not in leave}, given)

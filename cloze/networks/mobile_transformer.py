@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -123,6 +123,8 @@ class MobileLayer(nn.Module):
     `shared_norm.*`, of which queries and keys are made; `attention.*`, `attention_norm.*`, `feed_forwards.n.*`, `leave.*` (D, W),
     `leave_norm.*`.
     """
+
+    means: ClassVar[Mapping[str, nn.Module]] = MappingProxyType({})  # over the depth: it has none
 
     def __init__(
         self, *, width: int, bottleneck: choices.Bottleneck, heads: int, feed_forward: choices.FeedForward, feed_forwards: int,

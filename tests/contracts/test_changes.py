@@ -31,7 +31,8 @@ SYSTEMS = [
     "bert", "t5-small", "transformer-xl", "xlnet-base", "lstm", "skip-thought", "nnlm", "elmo", "context2vec", "cove", "zen",
     "ernie-thu", "knowbert", "word2vec-cbow", "ib-bert", "uniter", "vilbert", "lxmert", "cbt", "speechbert",
 ]  # fmt: skip
-HELPERS = {"pair_attention", "graph_vectors"}  # a table next to a network, and one that reads triples and no text
+#: A table next to a network, one that reads triples and no text, and two that a task or a text trains without a checkpoint.
+HELPERS = {"pair_attention", "graph_vectors", "bag_of_ngrams", "paragraph_vectors"}
 load_kind("change")
 CHANGES: dict[str, Mapping[str, Any]] = {
     "adapters": {"width": 2},

@@ -25,6 +25,7 @@ from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, TaskError
 from cloze.interop import import_folder
 from cloze.networks import Clock, Transformer
+from cloze.networks.cost import Operations
 from cloze.text import Tokenizer
 from cloze.transfer.read_vector import Crossing, ReadVector
 from tests.making import network_of
@@ -184,6 +185,14 @@ def test_a_crossing_is_attention_to_a_single_vector() -> None:
     x, vector = torch.randn(3, 5, 8), torch.randn(3, 8)
     expected = crossing.norm(x + theirs(x, vector[:, None], vector[:, None])[0])
     torch.testing.assert_close(crossing(x, vector), expected)
+
+
+def test_a_crossing_costs_two_maps_of_each_rows_vector() -> None:
+    network, counted = reading(), Operations(gradients=False)
+    fields = {"tokens": torch.zeros(3, 5, dtype=torch.long), "condition": torch.zeros(3, 8)}
+    network.outside[0].begin_operations(counted, fields)
+    network.outside[0].begin_operations(counted, {"tokens": fields["tokens"]})  # no vector, no maps
+    assert counted.total == 2 * len(network.layers) * 3 * 2 * 8 * 8
 
 
 def test_a_decoder_writes_from_the_vector_and_the_tokens_to_the_left_alone() -> None:
