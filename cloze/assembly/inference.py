@@ -19,8 +19,8 @@ from cloze.registry import lookup
 def add_inference(network: Any, heads: Mapping[str, Any], tokenizer: Any, recipe: Mapping[str, Any] | None) -> None:
     """Let a network of paragraph vectors train vectors for new texts, as its recipe trained those of the corpus.
 
-    In as many passes, at the same rates. `recipe` is that of the run, in full, as plain data. Every other network reads new texts as
-    they are, and so does one without its recipe and head, which then says what it needs.
+    In as many passes, at the same rates. `recipe` is that of the run, in full, as plain data. Every other network reads new texts
+    as they are, and so does one without its recipe and head, which then says what it needs.
     """
     head = next((one for one in heads.values() if isinstance(one, (NegativeSampling, HierarchicalSoftmax))), None)
     if not isinstance(network, ParagraphVectors) or head is None or recipe is None:
