@@ -156,9 +156,9 @@ for _field in (
     Field("cell_count", "P", "float", "the count in that cell"),
     # Between edits only: these never reach a network or an objective.
     Field("length", "B", "integer", "tokens in the row; what follows is padding", travels=False),
-    Field("border", "B", "integer", "the sentence of the passage that its second part begins with, if the source plans parts",
+    Field("border", "B", "integer", "the first sentence of the second part of the passage, if the source plans the parts",
           travels=False),
-    Field("apart", "B", "boolean", "whether another text takes the place of that part, which begins the next passage",
+    Field("apart", "B", "boolean", "whether another text replaces that part, which then begins the next passage",
           travels=False),
     Field("target_length", "B", "integer", "tokens that the passage was cut for: the room, or fewer where it is short on purpose",
           travels=False),
