@@ -28,7 +28,8 @@ def test_the_page_on_comparing_runs(
 def test_the_page_on_sweeps_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("cloze.jobs.workers_on", lambda place, count: Here())
-    run_page(DOCS / "sweep.md", capsys, monkeypatch, {"--trials 16": "--trials 2 --rungs 0.5,1", 'budget="1Mtokens"': 'budget="4steps"'})
+    smaller = {"--trials 16": "--trials 2 --rungs 0.5,1", 'budget="1Mtokens"': 'budget="4steps"'}
+    run_page(DOCS / "sweep.md", capsys, monkeypatch, smaller)
     found = json.loads(Path("sweep/sweep.json").read_text(encoding="utf-8"))
     assert [len(one["losses"]) for one in found["trials"]] == [2, 1] and found["failed"] == []
     assert Path("sweep/sweep.html").is_file()
