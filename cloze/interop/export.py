@@ -31,6 +31,7 @@ OWN_NETWORK = "cloze/network.safetensors"
 OWN_TABLES = "cloze/tables"
 OWN_ANNOTATORS = "cloze/annotators"
 OWN_CHANGED = "cloze/changed.safetensors"
+_UNLIMITED = int(1e30)  # how transformers writes that a tokenizer cuts no text
 
 
 def export_folder(
@@ -284,7 +285,7 @@ def _write_tokenizer(
     usual = "BertTokenizer" if segments else None
     tokenizer.save(
         stage,
-        length=int(model.flat.get("positions.max_length") or 512),
+        length=int(model.flat.get("positions.max_length") or model.flat.get("max_length") or _UNLIMITED),
         frame_single=reading.single,
         frame_pair=reading.pair,
         tokenizer_class=choice.architecture.tokenizer_class if isinstance(choice, Choice) else usual,

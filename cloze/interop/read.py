@@ -172,7 +172,7 @@ def _model(
     remarks += about_heads
     heads = own_names(found, own, folder)
     if own is None:
-        sentences = read_sentences(folder, int(arguments["width"]), architecture.reading)
+        sentences = read_sentences(folder, arguments, architecture.reading)
         heads |= {} if sentences is None else {SENTENCES: sentences}
     for pattern in architecture.ignored:
         buffer = re.compile(re.escape(pattern.replace("{base}", base)).replace(r"\{i\}", r"\d+"))

@@ -31,6 +31,7 @@ _MODES = {
     "lasttoken": "pooling_mode_lasttoken",
 }  # fmt: skip
 _SUMMARY = {"first": "cls", "last": "lasttoken"}
+_PLAIN = {"reading": "mean", "normalise": False}  # what a model without a head is written with
 _ACTIVATIONS = {"Tanh": "tanh", "Identity": None}
 _TORCH = {"tanh": "torch.nn.modules.activation.Tanh", None: "torch.nn.modules.linear.Identity"}
 
@@ -90,9 +91,10 @@ def drop_sentences(folder: Path, stays: bool) -> None:
             (folder / name).unlink(missing_ok=True)
 
 
-def read_sentences(folder: Path, width: int, reading: Reading) -> Head | None:
-    """The head of the modules that a folder of sentence-transformers lists; None for any other folder.
+def read_sentences(folder: Path, arguments: Mapping[str, Any], reading: Reading) -> Head | None:
+    """The head of the modules that a folder of sentence-transformers lists, for a network of these flat arguments.
 
+    None for any other folder, and for the mean over all tokens that the network reads: `cloze embed` takes it without a head.
     Errors: a module, a pooling or an activation that cloze does not compute is a `CheckpointError`.
     """
     if not (folder / MODULES).is_file():
@@ -102,17 +104,19 @@ def read_sentences(folder: Path, width: int, reading: Reading) -> Head | None:
     expected = [name for name in ("Transformer", "Pooling", "Dense", "Normalize") if name in names]
     if names != expected or names[:2] != ["Transformer", "Pooling"] or listed[0][1]:
         raise _refused(folder / MODULES, f"the modules {', '.join(names)}", "Transformer, Pooling, Dense, Normalize")
-    places = dict(listed)
-    arguments: dict[str, Any] = {
+    places, width = dict(listed), int(arguments["width"])
+    said: dict[str, Any] = {
         "reading": _pooling(folder / places["Pooling"] / "config.json", width, reading), "normalise": "Normalize" in places,
     }  # fmt: skip
     state: Mapping[str, Tensor] = {}
     if "Dense" in places:
         own, state = _dense(folder / places["Dense"], width)
-        arguments |= own
+        said |= own
     _require_no_prompt(folder / _PROMPTS)
-    length = _length(folder)
-    return Head(PART, {**arguments, **({} if length is None else {"length": length})}, state)
+    length, longest = _length(folder), arguments.get("positions.max_length")
+    if said == _PLAIN and (length is None or (longest is not None and length >= longest)):
+        return None
+    return Head(PART, {**said, **({} if length is None else {"length": length})}, state)
 
 
 def _pooling(place: Path, width: int, reading: Reading) -> str:

@@ -22,6 +22,7 @@ class Words:
     ordinary_ids = np.arange(3, 100, dtype=np.int32)
     sentinels: tuple[int, ...] = ()
     spellings: tuple[str, ...] = ()
+    description = ""
 
     def encode(self, text: str) -> Any:
         raise AssertionError("these templates hold no literal text")

@@ -60,7 +60,7 @@ def test_an_imported_folder_gives_equal_vectors(
         tmp_path / "out", model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, card=Card("x"),
         architecture=name,
     )  # fmt: skip
-    ours, theirs = both(tmp_path / "out", TEXTS)
+    ours, theirs = both(tmp_path / "out", [*TEXTS, " ".join(TEXTS * 40)])  # the last is longer than any limit that one has
     np.testing.assert_allclose(ours, theirs, atol=2e-5, rtol=0)
 
 
@@ -125,6 +125,39 @@ def test_the_head_of_a_run_is_what_sentence_transformers_computes_and_reads_back
     assert not (tmp_path / "theirs" / "cloze").exists()
     again, _ = both(tmp_path / "theirs", [*TEXTS, " ".join(TEXTS * 3)])
     np.testing.assert_allclose(again, ours, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["xlnet", "modernbert", "openai-gpt"])
+def test_a_folder_without_a_head_gets_none_by_way_of_sentence_transformers(
+    systems: ModuleType, foreign: ModuleType, tmp_path: Path, name: str
+) -> None:
+    pieces = systems.tokenizer(foreign.KINDS[name].tokenizer)
+    source = import_folder(foreign.save(foreign.model_of(foreign.KINDS[name], pieces), pieces, tmp_path / "source"))
+    export_folder(
+        tmp_path / "out", model=source.model, tokenizer=source.tokenizer, reading=source.reading, card=Card("x"),
+        architecture=name,
+    )  # fmt: skip
+    opened(tmp_path / "out").save(str(tmp_path / "theirs"))
+    shutil.rmtree(tmp_path / "out" / "cloze")
+    for place in (tmp_path / "out", tmp_path / "theirs"):
+        assert (place / "modules.json").is_file() and "embedding" not in import_folder(place).model.heads
+
+
+@pytest.mark.parametrize(("length", "kept"), [(6, True), (19, True), (20, False), (30, False), (None, False)])
+def test_a_mean_over_fewer_tokens_than_the_network_reads_is_a_head(
+    systems: ModuleType, tmp_path: Path, length: int | None, kept: bool
+) -> None:
+    made = systems.system("bert")
+    export_folder(tmp_path, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("x"))
+    shutil.rmtree(tmp_path / "cloze")
+    edit(tmp_path / "sentence_bert_config.json", max_seq_length=length)
+    head = import_folder(tmp_path).model.heads.get("embedding")
+    assert (head is not None) == kept
+    if head is not None:
+        assert dict(head.arguments) == {"reading": "mean", "normalise": False, "length": length}
+    if length is None or length <= 20:  # beyond that, sentence-transformers gives the network more than it can read
+        ours, theirs = both(tmp_path, [" ".join(TEXTS * 3)])
+        np.testing.assert_allclose(ours, theirs, atol=2e-5, rtol=0)
 
 
 @pytest.mark.parametrize(("change", "message"), [
