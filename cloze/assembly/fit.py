@@ -254,8 +254,9 @@ def _reading_twins(recipe: Recipe) -> set[str]:
     """The networks that read a text and an unchanged copy of it: dropout alone makes the two differ (SimCSE)."""
     found = set()
     for entry in recipe.step_entries.values():
-        copies = {edit.part.arguments["to"] for edit in entry.exercise if edit.part.name == "copy"}
-        changed = {edit.view for edit in entry.exercise if edit.part.name not in ("copy", "frame")}
+        kinds = [(edit, class_of("edit", edit.part.name)) for edit in entry.exercise]
+        copies = {edit.part.arguments["to"] for edit, kind in kinds if kind.duplicates}
+        changed = {edit.view for edit, kind in kinds if not kind.duplicates and not kind.frames}
         for run in entry.passes:
             others = [other for other in entry.passes if other.network == run.network and other is not run]
             if run.view in copies - changed and any(other.view not in changed for other in others):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cloze.exercises.edit import Edit
 from cloze.registry import register
@@ -16,6 +17,8 @@ class Copy(Edit):
     """Make a view `to` with all fields that the main view holds at this point; later edits address it by `in: <to>`."""
 
     to: str
+
+    duplicates: ClassVar[bool] = True
 
     @property
     def makes(self) -> str:

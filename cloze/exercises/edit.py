@@ -30,6 +30,7 @@ class Edit(Changing, ABC):
     `separates`: it puts the texts of a row into separate views, so that a later frame has one text.
     `frames`: it puts a `template` around the texts of a row; `template: reading` is that of the checkpoint that the recipe starts
     from.
+    `duplicates`: it makes a second view with the fields of the main one (`copies` names it).
     `thins`: the argument with the frequency above which it drops occurrences of words.
     `in_training_alone`: held-out texts are read without it.
     `spoils`: how the names of fields begin that are no longer right for the text that it returns, so that no later edit may read
@@ -44,6 +45,7 @@ class Edit(Changing, ABC):
     spreads: ClassVar[bool] = False
     separates: ClassVar[bool] = False
     frames: ClassVar[bool] = False
+    duplicates: ClassVar[bool] = False
     thins: ClassVar[str | None] = None
     in_training_alone: ClassVar[bool] = False
     spoils: ClassVar[tuple[str, ...]] = ()

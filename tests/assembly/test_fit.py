@@ -49,10 +49,12 @@ def test_dropout_that_tells_two_readings_of_a_text_apart_is_kept(tmp_path: Path)
     text = (resources.files("cloze") / "recipes" / "sentences" / "simcse.yaml").read_text(encoding="utf-8")
     own = "text: {tokenizer: {wordpiece: {size: 1000}}}\norder: open\nreading: {single: '[CLS] {A} [SEP]', summary: first}\n"
     network = "network: {transformer: {layers: 2, width: 64, heads: 2, dropout: 0.1}}"
-    (tmp_path / "twins.yaml").write_text(own + text.replace("network: {from: start}", network), encoding="utf-8")
+    started = "network: {from: start, change: [arguments: {to: {dropout: 0.1}}]}"
+    assert started in text
+    (tmp_path / "twins.yaml").write_text(own + text.replace(started, network), encoding="utf-8")
     assert "networks.main.dropout" not in values(str(tmp_path / "twins.yaml"), Facts(1e5, 10**6))
     changed = text.replace("  - frame: {in: twin", "  - delete: {in: twin, rate: 0.5}\n  - frame: {in: twin")
-    (tmp_path / "changed.yaml").write_text(own + changed.replace("network: {from: start}", network), encoding="utf-8")
+    (tmp_path / "changed.yaml").write_text(own + changed.replace(started, network), encoding="utf-8")
     assert values(str(tmp_path / "changed.yaml"), Facts(1e5, 10**6))["networks.main.dropout"] == 0.0
 
 
