@@ -51,7 +51,7 @@ class TurnedTable:
     """
 
     def __init__(self, parameter: Tensor) -> None:
-        from cloze.engines.kernels.parts import SIMD_WIDTH
+        from cloze.engines.kernels.texts import SIMD_WIDTH
 
         self.parameter, self.taken = parameter, False
         self.padded = -(-parameter.shape[0] // SIMD_WIDTH) * SIMD_WIDTH
