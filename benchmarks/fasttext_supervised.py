@@ -1,4 +1,4 @@
-"""fastText's classifier beside the authors' package: accuracy, examples per second, peak memory; each side in a fresh process.
+"""fastText's classifier compared with the authors' package: accuracy, examples per second, peak memory, in fresh processes.
 
     taskset -c 0,1 python benchmarks/fasttext_supervised.py [--rounds 5] [--seeds 5] [--threads 2] [--parts speed accuracy memory]
 

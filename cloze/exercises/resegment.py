@@ -71,7 +71,7 @@ class Resegment(Edit):
         return frozenset({"tokens", "length", "word_start"})
 
     def room(self, length: int) -> int:
-        """What is left beside the reserve."""
+        """What is left without the reserve."""
         return length - int(length * self.reserve)
 
     def at(self, length: int) -> Resegment:

@@ -49,7 +49,7 @@ class JointModal(Transformer):
     UniVL; Luo et al., 2020, §3.2).
 
     `layers` are those of the text. Features of items, with a norm of their own if `items.normed`, are mapped, get a learned
-    position each, and pass `items.layers`. `joint_layers` read the states of both, one behind the other, with learned positions
+    position each, and pass `items.layers`. `joint_layers` read the states of both, text first, with learned positions
     and segments for text and items. The fields of items are those of `visual`, without boxes.
 
     **States.** `hidden` (B, L, D) of the text and `item_hidden` (B, R, D) after the joint layers; `item_tower` (B, R, D) before

@@ -1,4 +1,4 @@
-"""Predict tokens of two vocabularies that stand one behind the other in one table."""
+"""Predict tokens of two vocabularies that share one table, one after the other."""
 
 from __future__ import annotations
 
