@@ -69,8 +69,7 @@ VERBS: dict[str, Verb] = {name: verb for section in SECTIONS.values() for name, 
 def overview() -> str:
     """The text of `cloze --help`: every verb in one screen, written without loading any of them."""
     lines = [
-        "cloze: pre-train language models from a corpus, a budget and a recipe.",
-        "Usage: cloze VERB [ARGUMENTS]      cloze VERB --help explains one verb",
+        "cloze: train and use language models. Usage: cloze VERB [ARGUMENTS]; cloze VERB --help explains it.",
     ]
     for title, verbs in SECTIONS.items():
         lines += ["", f"{title}:"]
