@@ -145,8 +145,8 @@ class Inferred:
 
 def _wide(table: Tensor) -> NDArray[np.float32]:
     """A copy of a table as kernels read it: rows of whole registers."""
-    from cloze.engines.kernels.parts import SIMD_WIDTH, aligned
+    from cloze.engines.kernels.parts import aligned, padded
 
-    rows = aligned(len(table), -(-table.shape[1] // SIMD_WIDTH) * SIMD_WIDTH)
+    rows = aligned(len(table), padded(table.shape[1]))
     rows[:, : table.shape[1]] = table.detach().float().cpu().numpy()
     return rows

@@ -16,11 +16,11 @@ class Table:
     """
 
     def __init__(self, parameter: Tensor) -> None:
-        from cloze.engines.kernels.parts import SIMD_WIDTH
+        from cloze.engines.kernels.parts import padded
 
         self.parameter = parameter
         self.width = parameter.shape[1]
-        self.padded = -(-self.width // SIMD_WIDTH) * SIMD_WIDTH
+        self.padded = padded(self.width)
         self.taken = False
         self.rows: NDArray[np.float32] = np.zeros((0, self.padded), np.float32)
 
@@ -51,7 +51,7 @@ class TurnedTable:
     """
 
     def __init__(self, parameter: Tensor) -> None:
-        from cloze.engines.kernels.texts import SIMD_WIDTH
+        from cloze.kernel import SIMD_WIDTH
 
         self.parameter, self.taken = parameter, False
         self.padded = -(-parameter.shape[0] // SIMD_WIDTH) * SIMD_WIDTH

@@ -94,11 +94,10 @@ def _shape_of(run: Run) -> _Shape | str:
 
 
 def _kernel_of(network: GraphVectors) -> Any:
-    from cloze.engines.kernels.parts import SIMD_WIDTH
+    from cloze.engines.kernels.parts import padded
     from cloze.engines.kernels.translation import translation
 
-    padded = -(-network.width // SIMD_WIDTH) * SIMD_WIDTH
-    return translation(padded, int(network.norm), network.unit == "updated")
+    return translation(padded(network.width), int(network.norm), network.unit == "updated")
 
 
 class TranslationTrainer:

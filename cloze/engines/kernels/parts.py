@@ -12,8 +12,9 @@ from cloze.engines.kernels.draws import alias_table, coarse_table, thresholds
 #: Output rows held in registers together; the rows of a target are padded to a multiple of this.
 GROUP = 6
 
-#: Floats per register of these kernels. Sixteen are no faster, since rows come from memory, and would need more padding.
-SIMD_WIDTH = 8
+#: Floats per register of the kernels that read rows of tables, on every processor; `cloze.kernel.SIMD_WIDTH` varies. Sixteen
+#: are no faster, since rows come from memory, and would need more padding.
+ROW_REGISTER = 8
 
 #: Floats per cache line.
 LINE = 16
@@ -114,7 +115,7 @@ class Curve(NamedTuple):
 class Work(NamedTuple):
     """The buffers of one thread; `rows` and `labels` have two slots, for a target and the next one."""
 
-    products: NDArray[np.float32]  # (words of a window + 1, cells of a target: SIMD_WIDTH to a group of rows)
+    products: NDArray[np.float32]  # (words of a window + 1, cells of a target: ROW_REGISTER to a group of rows)
     by_cell: NDArray[np.float32]   # (2, cells of a target): labels and rates
     copies: NDArray[np.float32]    # (words of a window + 1, width)
     count_up: NDArray[np.int64]    # 0, 1, 2, …
@@ -132,10 +133,19 @@ class Work(NamedTuple):
         groups, pairs = -(-targets.most_rows // GROUP), 2 * windows.radius + 1
         each = int(np.diff(subwords.starts).max(initial=1)) if subwords is not None else 1
         return cls(
-            aligned(pairs, groups * SIMD_WIDTH), aligned(2, groups * SIMD_WIDTH), aligned(pairs, width), np.arange(pairs),
+            aligned(pairs, groups * ROW_REGISTER), aligned(2, groups * ROW_REGISTER), aligned(pairs, width), np.arange(pairs),
             np.zeros((2, groups * GROUP), np.int64), np.zeros((2, groups * GROUP), np.float32), np.zeros(pairs, np.int64),
             np.zeros(pairs * each + 1, np.int64), aligned(1, width), aligned(1, width), aligned(1, width),
         )
+
+
+def padded(width: int) -> int:
+    """The width of rows that consist of whole registers.
+
+    >>> padded(100)
+    104
+    """
+    return -(-width // ROW_REGISTER) * ROW_REGISTER
 
 
 def aligned(rows: int, width: int) -> NDArray[np.float32]:

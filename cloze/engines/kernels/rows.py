@@ -12,7 +12,7 @@ import numba
 import numpy as np
 
 from cloze.engines.kernels.draws import BORDER, squash
-from cloze.engines.kernels.parts import GROUP, SIMD_WIDTH
+from cloze.engines.kernels.parts import GROUP, ROW_REGISTER
 from cloze.kernel import kernel
 from cloze.simd import INNER, OPTIONS, add_product, divide, multiply, store, totals, where_below
 from cloze.simd import load_eight as load
@@ -23,17 +23,17 @@ from cloze.simd import spread_eight as spread
 def take_products(outputs: Any, rows: Any, group: Any, reads: Any, at: Any, count: Any, products: Any) -> None:
     """The cells of a group in products[j] = reads[at[j]] · outputs[the group's rows], for j < count.
 
-    A group has SIMD_WIDTH cells in a row of products; the first GROUP are used.
+    A group has ROW_REGISTER cells in a row of products; the first GROUP are used.
     """
-    first, cell = group * GROUP, group * SIMD_WIDTH
+    first, cell = group * GROUP, group * ROW_REGISTER
     r0, r1, r2, r3, r4, r5 = rows[first], rows[first + 1], rows[first + 2], rows[first + 3], rows[first + 4], rows[first + 5]
     zero = spread(np.float32(0.0))
     for j in range(0, count - 1, 2):
         u, v = at[j], at[j + 1]
         a0, a1, a2, a3, a4, a5 = zero, zero, zero, zero, zero, zero
         b0, b1, b2, b3, b4, b5 = zero, zero, zero, zero, zero, zero
-        for block in range(reads.shape[1] // SIMD_WIDTH):
-            d = block * SIMD_WIDTH
+        for block in range(reads.shape[1] // ROW_REGISTER):
+            d = block * ROW_REGISTER
             x, y = load(reads, u, d), load(reads, v, d)
             row = load(outputs, r0, d)
             a0, b0 = add_product(a0, row, x), add_product(b0, row, y)
@@ -52,8 +52,8 @@ def take_products(outputs: Any, rows: Any, group: Any, reads: Any, at: Any, coun
     if count % 2:
         u = at[count - 1]
         a0, a1, a2, a3, a4, a5 = zero, zero, zero, zero, zero, zero
-        for block in range(reads.shape[1] // SIMD_WIDTH):
-            d = block * SIMD_WIDTH
+        for block in range(reads.shape[1] // ROW_REGISTER):
+            d = block * ROW_REGISTER
             x = load(reads, u, d)
             a0, a1 = add_product(a0, load(outputs, r0, d), x), add_product(a1, load(outputs, r1, d), x)
             a2, a3 = add_product(a2, load(outputs, r2, d), x), add_product(a3, load(outputs, r3, d), x)
@@ -66,11 +66,11 @@ def add_steps(
     outputs: Any, rows: Any, group: Any, reads: Any, at: Any, count: Any, steps: Any, changes: Any, into: Any
 ) -> None:
     """changes[into[j]] += Σ_r steps[j, r] · outputs[rows[r]], outputs[rows[r]] += Σ_j steps[j, r] · reads[at[j]]."""
-    first, cell = group * GROUP, group * SIMD_WIDTH
+    first, cell = group * GROUP, group * ROW_REGISTER
     r0, r1, r2, r3, r4, r5 = rows[first], rows[first + 1], rows[first + 2], rows[first + 3], rows[first + 4], rows[first + 5]
     zero, one = spread(np.float32(0.0)), spread(np.float32(1.0))
-    for block in range(reads.shape[1] // SIMD_WIDTH):
-        d = block * SIMD_WIDTH
+    for block in range(reads.shape[1] // ROW_REGISTER):
+        d = block * ROW_REGISTER
         h0, h1, h2 = load(outputs, r0, d), load(outputs, r1, d), load(outputs, r2, d)
         h3, h4, h5 = load(outputs, r3, d), load(outputs, r4, d), load(outputs, r5, d)
         c0, c1, c2, c3, c4, c5 = zero, zero, zero, zero, zero, zero
@@ -101,9 +101,9 @@ def add_steps(
 @kernel(**INNER)
 def add_gained(outputs: Any, rows: Any, group: Any, steps: Any, gained: Any) -> None:
     """gained[0] += Σ_r steps[0, r] · outputs[rows[r]]: what `add_steps` gives to a row that reads, while output rows stay."""
-    first, cell = group * GROUP, group * SIMD_WIDTH
-    for block in range(outputs.shape[1] // SIMD_WIDTH):
-        d = block * SIMD_WIDTH
+    first, cell = group * GROUP, group * ROW_REGISTER
+    for block in range(outputs.shape[1] // ROW_REGISTER):
+        d = block * ROW_REGISTER
         moved = load(gained, 0, d)
         for r in range(GROUP):
             moved = add_product(moved, spread(steps[0, cell + r]), load(outputs, rows[first + r], d))
@@ -139,7 +139,7 @@ def products_to_steps(
     """
     border, zero, minus = spread(np.float32(BORDER)), spread(np.float32(0.0)), spread(np.float32(-1.0))
     for group in range(-(-row_count // GROUP)):
-        cell = group * SIMD_WIDTH
+        cell = group * ROW_REGISTER
         for position in range(GROUP):
             r = group * GROUP + position
             live = r < row_count and (r == 0 or rows[r] != rows[0])
@@ -167,7 +167,7 @@ def loss_of(products: Any, count: Any, rows: Any, row_count: Any, labels: Any) -
     loss = 0.0
     for j in range(count):
         for r in range(row_count):
-            x = np.float64(products[j, r // GROUP * SIMD_WIDTH + r % GROUP])
+            x = np.float64(products[j, r // GROUP * ROW_REGISTER + r % GROUP])
             if r == 0 or rows[r] != rows[0]:
                 against = -x if labels[r] > 0.5 else x
                 loss += max(against, 0.0) + np.log1p(np.exp(-abs(against)))
@@ -195,8 +195,8 @@ def learn(
         add_steps(outputs, rows, 0, inputs, words, count, work.products, inputs, words)
     else:  # the second group must not see the updates of the first
         for j in range(count):
-            for block in range(inputs.shape[1] // SIMD_WIDTH):
-                store(work.copies, j, block * SIMD_WIDTH, load(inputs, words[j], block * SIMD_WIDTH))
+            for block in range(inputs.shape[1] // ROW_REGISTER):
+                store(work.copies, j, block * ROW_REGISTER, load(inputs, words[j], block * ROW_REGISTER))
         for group in range(groups):
             add_steps(outputs, rows, group, work.copies, work.count_up, count, work.products, inputs, words)
 
@@ -206,12 +206,13 @@ def take_mean(inputs: Any, members: Any, number: Any, mean: Any) -> None:
     """mean (1, width) = the mean of inputs[members[:number]], two rows at a time, which makes branches easier to predict."""
     share = spread(np.float32(1.0) / np.float32(max(number, 1)))
     zero = spread(np.float32(0.0))
-    for block in range(inputs.shape[1] // SIMD_WIDTH):
-        store(mean, 0, block * SIMD_WIDTH, multiply(share, load(inputs, members[0], block * SIMD_WIDTH)) if number % 2 else zero)
+    for block in range(inputs.shape[1] // ROW_REGISTER):
+        d = block * ROW_REGISTER
+        store(mean, 0, d, multiply(share, load(inputs, members[0], d)) if number % 2 else zero)
     for j in range(number % 2, number, 2):
         one, other = members[j], members[j + 1]
-        for block in range(inputs.shape[1] // SIMD_WIDTH):
-            d = block * SIMD_WIDTH
+        for block in range(inputs.shape[1] // ROW_REGISTER):
+            d = block * ROW_REGISTER
             found = add_product(load(mean, 0, d), share, load(inputs, one, d))
             store(mean, 0, d, add_product(found, share, load(inputs, other, d)))
 
@@ -221,8 +222,8 @@ def move_rows(inputs: Any, members: Any, number: Any, change: Any, part: Any) ->
     """inputs[members[:number]] += part · change (1, width), row by row."""
     factor = spread(part)
     for j in range(number):
-        for block in range(inputs.shape[1] // SIMD_WIDTH):
-            d = block * SIMD_WIDTH
+        for block in range(inputs.shape[1] // ROW_REGISTER):
+            d = block * ROW_REGISTER
             store(inputs, members[j], d, add_product(load(inputs, members[j], d), factor, load(change, 0, d)))
 
 
@@ -230,6 +231,6 @@ def move_rows(inputs: Any, members: Any, number: Any, change: Any, part: Any) ->
 def add_row(rows: Any, change: Any, part: Any) -> None:
     """rows[0] += part · change[0]."""
     factor = spread(part)
-    for block in range(rows.shape[1] // SIMD_WIDTH):
-        d = block * SIMD_WIDTH
+    for block in range(rows.shape[1] // ROW_REGISTER):
+        d = block * ROW_REGISTER
         store(rows, 0, d, add_product(load(rows, 0, d), factor, load(change, 0, d)))

@@ -24,7 +24,7 @@ from cloze.simd import OPTIONS
 def train_shared(job: Job, windows: Any, targets: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any) -> None:
     """Train on the lines of a job, in place.
 
-    `inputs` and `outputs` (V, width) float32, the width a multiple of SIMD_WIDTH. `totals` (4,) float64 gains the words
+    `inputs` and `outputs` (V, width) float32, the width a multiple of ROW_REGISTER. `totals` (4,) float64 gains the words
     read, the pairs trained, and the loss and number of the pairs whose loss was computed.
     """
     train_lines(room_for(job.lengths), job, windows, targets, inputs, outputs, work, curve, totals)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cloze.engines.kernels.draws import GOLDEN, below, mix
 from cloze.engines.kernels.lines import fetch_row
-from cloze.engines.kernels.parts import aligned
+from cloze.engines.kernels.parts import ROW_REGISTER, aligned
 from cloze.engines.kernels.rows import move_rows
 from cloze.kernel import SIMD_WIDTH, kernel
 from cloze.simd import (
@@ -136,8 +136,8 @@ def collect_rows(tokens: Any, start: Any, length: Any, terms: Any, inputs: Any, 
 def take_share(inputs: Any, members: Any, found: Any, share: Any, mean: Any) -> None:
     """mean (1, width) = share · the sum of inputs[members[:found]]."""
     factor = spread_eight(share)
-    for block in range(inputs.shape[1] // 8):
-        d = block * 8
+    for block in range(inputs.shape[1] // ROW_REGISTER):
+        d = block * ROW_REGISTER
         one, other = spread_eight(np.float32(0.0)), spread_eight(np.float32(0.0))
         for j in range(0, found - 1, 2):
             one = add_product(one, factor, load_eight(inputs, members[j], d))
