@@ -13,6 +13,7 @@ from cloze.networks.blocks.projections import stacked
 from cloze.registry import register
 from cloze.training.optimizers import Family, OptimizerSpec
 from cloze.training.sharding import spread, whole
+from cloze.training.tensorwise import TensorwiseOptimizer
 
 
 @register("optimizer", "adafactor")
@@ -51,25 +52,19 @@ class Adafactor(OptimizerSpec):
         return _AdafactorOptimizer(made, self.options)
 
 
-class _AdafactorOptimizer(torch.optim.Optimizer):
+class _AdafactorOptimizer(TensorwiseOptimizer):
     """State of a parameter: `step`, and `row` (N, n) with `column` (N, m), or `square` in the parameter's shape."""
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One update."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    change = self._change(parameter, group)
-                    parameter.add_(spread(change, parameter), alpha=-group["lr"])
+    def update(self, parameter: nn.Parameter, gradient: Tensor, group: Mapping[str, Any]) -> None:
+        """The change of the whole tensor, of which this rank takes its part."""
+        parameter.add_(spread(self._change(parameter, gradient, group), parameter), alpha=-group["lr"])
 
-    def _change(self, parameter: nn.Parameter, group: Mapping[str, Any]) -> Tensor:
+    def _change(self, parameter: nn.Parameter, gradient: Tensor, group: Mapping[str, Any]) -> Tensor:
         """The update in units of the rate, whole."""
         shape = (group["stacked"], parameter.shape[0] // group["stacked"], *parameter.shape[1:]) if parameter.dim() else (1,)
-        gradient, weight = (whole(tensor).float().reshape(shape) for tensor in (parameter.grad, parameter))
+        gradient, weight = (whole(tensor).float().reshape(shape) for tensor in (gradient, parameter))
         state = self.state[parameter]
-        state["step"] = state.get("step", torch.zeros((), device=gradient.device)) + 1
-        mixing = state["step"] ** -group["decay_exponent"]
+        mixing = self.count(parameter, gradient.device) ** -group["decay_exponent"]
         first, second = group["epsilons"]
         square = gradient.square() + first
         if len(shape) == 3 and min(shape[1:]) >= group["smallest"]:

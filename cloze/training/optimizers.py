@@ -15,6 +15,7 @@ from cloze.bounds import BelowOne, NonNegative, Positive
 from cloze.networks.blocks.projections import stacked
 from cloze.registry import register
 from cloze.training.sharding import spread, whole
+from cloze.training.tensorwise import TensorwiseOptimizer
 
 Decay = Literal["matrices", "all"]
 Named = Iterable[tuple[str, nn.Parameter]]
@@ -192,29 +193,18 @@ class Lamb(Moments):
         return _LambOptimizer(made, self)
 
 
-class _LambOptimizer(torch.optim.Optimizer):
+class _LambOptimizer(TensorwiseOptimizer):
     def __init__(self, made: list[dict[str, Any]], spec: Lamb) -> None:
         super().__init__(made, {})
         self.spec = spec
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One update."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, parameter.grad, group)
-
-    def _update(self, parameter: nn.Parameter, gradient: Tensor, group: Mapping[str, Any]) -> None:
-        spec, state = self.spec, self.state[parameter]
-        if not state:
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-        (first, second), mean, square = spec.betas, state["exp_avg"], state["exp_avg_sq"]
-        mean.lerp_(gradient, 1 - first)
-        square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+    def update(self, parameter: nn.Parameter, gradient: Tensor, group: Mapping[str, Any]) -> None:
+        """Adam's step with decay, times the ratio of the norms."""
+        spec = self.spec
+        mean, square = self.moments(parameter, gradient, spec.betas)
         if spec.bias_correction:
-            state["step"] = state.get("step", torch.zeros((), device=parameter.device)) + 1
-            mean, square = mean / (1 - first ** state["step"]), square / (1 - second ** state["step"])
+            steps = self.count(parameter, parameter.device)
+            mean, square = mean / (1 - spec.betas[0] ** steps), square / (1 - spec.betas[1] ** steps)
         update = mean / square.sqrt().add_(spec.epsilon)
         update.add_(parameter, alpha=group["weight_decay"])
         if spec.ratio == "all" or parameter.dim() > 1:

@@ -13,6 +13,7 @@ from cloze.bounds import BelowOne, NonNegative, Positive
 from cloze.registry import register
 from cloze.training.optimizers import Decay, Moments, Named
 from cloze.training.sharding import whole
+from cloze.training.tensorwise import TensorwiseOptimizer
 
 
 @register("optimizer", "stable_adamw")
@@ -37,30 +38,18 @@ class StableAdamW(Moments):
         return _StableAdamWOptimizer(self.groups(parameters), self)
 
 
-class _StableAdamWOptimizer(torch.optim.Optimizer):
+class _StableAdamWOptimizer(TensorwiseOptimizer):
     """State of a parameter: `step`, and `exp_avg` and `exp_avg_sq` in its shape, without bias."""
 
     def __init__(self, made: list[dict[str, Any]], spec: StableAdamW) -> None:
         super().__init__(made, {})
         self.spec = spec
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One update."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, parameter.grad, group)
-
-    def _update(self, parameter: nn.Parameter, gradient: Tensor, group: Mapping[str, Any]) -> None:
-        state, epsilon = self.state[parameter], self.spec.epsilon
-        if not state:
-            state["step"] = torch.zeros(())
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-        state["step"] += 1
-        first, second = (_unbiased(beta, int(state["step"])) for beta in self.spec.betas)
-        mean, square = state["exp_avg"].lerp_(gradient, 1 - first), state["exp_avg_sq"]
-        square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+    def update(self, parameter: nn.Parameter, gradient: Tensor, group: Mapping[str, Any]) -> None:
+        """Decay, and a step shortened to the size of the gradients so far."""
+        steps, epsilon = int(self.count(parameter)), self.spec.epsilon
+        first, second = (_unbiased(beta, steps) for beta in self.spec.betas)
+        mean, square = self.moments(parameter, gradient, (first, second))
         root = square.sqrt()
         size = whole(torch.linalg.vector_norm(gradient / root.clamp(min=epsilon))) / parameter.numel() ** 0.5
         rate = group["lr"] / size.clamp(min=1.0)

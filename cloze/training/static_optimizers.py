@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from cloze.bounds import BelowOne, NonNegative, Positive
 from cloze.errors import RecipeError
 from cloze.registry import register
 from cloze.training.optimizers import Decay, Family, Moments, Named, OptimizerSpec, groups
+from cloze.training.tensorwise import TensorwiseOptimizer
 
 
 @register("optimizer", "sgd")
@@ -115,22 +117,16 @@ class GloveAdagrad(OptimizerSpec):
         return _GloveAdagrad(made, clip=self.clip, sum_clip=math.inf if self.sum_clip is None else self.sum_clip)
 
 
-class _GloveAdagrad(torch.optim.Optimizer):
+class _GloveAdagrad(TensorwiseOptimizer):
     def __init__(self, made: list[dict[str, Any]], *, clip: float, sum_clip: float) -> None:
         super().__init__(made, {"clip": clip, "sum_clip": sum_clip})
         for group in self.param_groups:
             for parameter in group["params"]:
                 self.state[parameter] = {"sum": torch.ones_like(parameter)}
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One update."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, parameter.grad, self.state[parameter]["sum"], group)
-
-    def _update(self, parameter: nn.Parameter, gradient: Tensor, squares: Tensor, group: dict[str, Any]) -> None:
+    def update(self, parameter: nn.Parameter, gradient: Tensor, group: Mapping[str, Any]) -> None:
+        """A step by the sum of squares before it, then the squares of the step."""
+        squares = self.state[parameter]["sum"]
         longest = group["sum_clip"] if parameter.dim() == 1 else min(group["clip"], group["sum_clip"])
         step = gradient.clamp(-longest, longest)
         if parameter.dim() > 1:
