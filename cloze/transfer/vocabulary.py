@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -23,9 +24,40 @@ STARTS: Mapping[New, str] = MappingProxyType({
 })  # fmt: skip
 
 
+class OtherIds(Change, ABC):
+    """The network reads other ids: tensors with a row for every id, its own and those of its heads, get the rows of these."""
+
+    changes_vocabulary: ClassVar[bool] = True
+
+    def weights(self, state: Tensors, transition: Transition) -> Tensors:
+        """The network's tensors."""
+        return self._with_rows(state, transition.here, transition)
+
+    def head_state(self, state: Tensors, head: nn.Module, transition: Transition) -> Tensors:
+        """The tensors of a head."""
+        return self._with_rows(state, head, transition)
+
+    @abstractmethod
+    def ids(self, transition: Transition) -> int:
+        """How many ids the changed network reads."""
+
+    @abstractmethod
+    def rows(self, table: Tensor, transition: Transition) -> Tensor:
+        """The table (V, D) or the bias (V,) of the checkpoint with a row for each of these ids."""
+
+    def _with_rows(self, state: Tensors, module: nn.Module, transition: Transition) -> Tensors:
+        wanted, before, after = module.state_dict(), transition.old.size, self.ids(transition)
+
+        def has_ids(name: str, tensor: Tensor) -> bool:
+            fits = name in wanted and wanted[name].shape == (after, *tensor.shape[1:])
+            return fits and tensor.dim() in (1, 2) and len(tensor) == before
+
+        return {name: self.rows(tensor, transition) if has_ids(name, tensor) else tensor for name, tensor in state.items()}
+
+
 @register("change", "vocabulary")
 @dataclass(frozen=True)
-class Vocabulary(Change):
+class Vocabulary(OtherIds):
     """Another vocabulary: rows of words in both vocabularies are kept. `new` says where the others start.
 
     At the `mean` of all rows, at a `random` one, or at the mean of the rows of their `pieces` in the old vocabulary; see
@@ -34,28 +66,14 @@ class Vocabulary(Change):
 
     new: New = "mean"
 
-    changes_vocabulary: ClassVar[bool] = True
+    def ids(self, transition: Transition) -> int:
+        """Those of the new vocabulary."""
+        return transition.new.size
 
-    def weights(self, state: Tensors, transition: Transition) -> Tensors:
-        """The network's tensors, those with a row for every id with the rows of the new ids."""
-        return self._with_rows(state, transition.here, transition)
-
-    def head_state(self, state: Tensors, head: nn.Module, transition: Transition) -> Tensors:
-        """The same for a head."""
-        return self._with_rows(state, head, transition)
-
-    def _with_rows(self, state: Tensors, module: nn.Module, transition: Transition) -> Tensors:
+    def rows(self, table: Tensor, transition: Transition) -> Tensor:
+        """The rows of the new ids."""
         old, new = transition.old, transition.new
-        wanted = module.state_dict()
-        if old.hash == new.hash:
-            return state
-        return {
-            name: transfer_rows(old, new, tensor, self.new)
-            if tensor.dim() in (1, 2) and len(tensor) == old.size
-            and name in wanted and wanted[name].shape == (new.size, *tensor.shape[1:])
-            else tensor
-            for name, tensor in state.items()
-        }
+        return table if old.hash == new.hash else transfer_rows(old, new, table, self.new)
 
 
 def matched_rows(old: Any, new: Any) -> NDArray[np.int64]:
