@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from cloze.comparison.answer import Answer
-from cloze.comparison.compare import Interrupted, finish
+from cloze.comparison.compare import finish
 from cloze.comparison.design import Design, budgets_of, candidates_of, tasks_of, transfers_of
 from cloze.comparison.sentence import as_data, as_records, sentence, table
-from cloze.errors import TaskError
 from cloze.jobs import workers_on
+from cloze.notebook.cells import Files, Texts, cells_run, paths_of, typed_task
 from cloze.notebook.model import Model
-from cloze.notebook.train import Say, Values, overrides_of, reporting
-
-Files = str | Sequence[str | Path]
+from cloze.notebook.train import Say, Values, overrides_of
 
 
 class Comparison:
@@ -54,7 +52,7 @@ class Comparison:
 
 def compare(
     candidates: Sequence[str | Path | Model], *, tasks: Mapping[str, Files], out: str | Path,
-    corpus: str | Path | Sequence[str | Path] = (), budget: str | Sequence[str] = (), seeds: int = 3, size: str | None = None,
+    corpus: Texts = (), budget: str | Sequence[str] = (), seeds: int = 3, size: str | None = None,
     transfer: Sequence[str] = ("full",), vary: Mapping[str, Sequence[Any]] | None = None, overrides: Values = (),
     tuning: Values = (), rates: int = 1, jobs: int = 1, on: str = "local", tokenizer: str | Path | None = None,
     text_format: str = "auto", reach: float | None = None, allow_shared: bool = False, device: str = "auto",
@@ -91,30 +89,13 @@ def compare(
     """
     named = [str(one.folder if isinstance(one, Model) else one) for one in candidates]
     varied = [f"{path}={','.join(map(str, values))}" for path, values in (vary or {}).items()]
-    several = [corpus] if isinstance(corpus, str | Path) else corpus
     files = [Path(file) for file in with_files]
-    with reporting(report):
+    with cells_run(out, report) as say:
         design = Design(
             candidates_of(named, vary=varied, values=overrides_of(overrides)),
-            tasks_of([typed_task(name, given) for name, given in tasks.items()]), [str(path) for path in several],
+            tasks_of([typed_task(name, given) for name, given in tasks.items()]), paths_of(corpus),
             budgets_of([budget] if isinstance(budget, str) else budget), seeds, size,
             transfers_of(",".join(transfer), with_files=files), rates, overrides_of(tuning),
             None if tokenizer is None else Path(tokenizer), text_format, device, files, allow_shared,
         )
-        try:
-            return Comparison(*finish(design, Path(out), workers_on(on, jobs), reach=reach, say=report or (lambda line: None)))
-        except Interrupted:
-            raise KeyboardInterrupt(f"Finished cells are kept in {out}; the same call resumes.") from None
-
-
-def typed_task(name: str, given: Files) -> str:
-    """A task as the command line has it."""
-    words = [given] if isinstance(given, str) else [str(word) for word in given]
-    if len(words) == 1:
-        return f"{name}={words[0]}"
-    if len(words) not in (3, 4):
-        raise TaskError(
-            f"tasks: {name!r} has {len(words)} values. Expected the files (train, dev, test), or (type, train, dev, test)."
-        )
-    kind = f"{words[0]}:" if len(words) == 4 else ""
-    return f"{name}={kind}{','.join(words[-3:])}"
+        return Comparison(*finish(design, Path(out), workers_on(on, jobs), reach=reach, say=say))

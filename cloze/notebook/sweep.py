@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cloze.comparison.compare import Interrupted
 from cloze.comparison.design import Design, budgets_of, tasks_of
 from cloze.comparison.search import search_of
 from cloze.comparison.space import space_of
@@ -14,8 +13,8 @@ from cloze.comparison.standings import Finding, as_records, sentence, table
 from cloze.comparison.sweep import Sweep, keep_of, rungs_of
 from cloze.comparison.sweep_page import finish
 from cloze.jobs import workers_on
-from cloze.notebook.compare import Files, typed_task
-from cloze.notebook.train import Say, Values, overrides_of, reporting
+from cloze.notebook.cells import Files, Texts, cells_run, paths_of, typed_task
+from cloze.notebook.train import Say, Values, overrides_of
 
 
 class Swept:
@@ -61,7 +60,7 @@ class Swept:
 
 
 def sweep(
-    recipe: str | Path, *, corpus: str | Path | Sequence[str | Path], vary: Mapping[str, str | Sequence[Any]], budget: str,
+    recipe: str | Path, *, corpus: Texts, vary: Mapping[str, str | Sequence[Any]], budget: str,
     out: str | Path, tasks: Mapping[str, Files] | None = None, trials: int | None = None, search: str = "random",
     search_seed: int = 0, rungs: Sequence[float] = (0.1, 0.3, 1.0), keep: float | str = "1/3", seeds: int = 1,
     size: str | None = None, overrides: Values = (), jobs: int = 1, on: str = "local", tokenizer: str | Path | None = None,
@@ -92,13 +91,12 @@ def sweep(
         ClozeError: Something cannot be swept. Nothing has been trained.
         KeyboardInterrupt: The kernel was interrupted. Finished runs are kept.
     """
-    several = [corpus] if isinstance(corpus, str | Path) else corpus
     varied = [f"{path}={given if isinstance(given, str) else ','.join(map(str, given))}" for path, given in vary.items()]
-    with reporting(report):
+    with cells_run(out, report) as say:
         space = space_of(varied)
         design = Design(
             [], tasks_of([typed_task(name, given) for name, given in tasks.items()]) if tasks else [],
-            [str(path) for path in several], budgets_of([budget]), seeds, size,
+            paths_of(corpus), budgets_of([budget]), seeds, size,
             tokenizer=None if tokenizer is None else Path(tokenizer), text_format=text_format, device=device,
             with_files=[Path(file) for file in with_files],
         )
@@ -106,7 +104,4 @@ def sweep(
             str(recipe), design, space, search_of(search, space, trials, search_seed), rungs_of(",".join(map(str, rungs))),
             keep_of(str(keep)), overrides_of(overrides),
         )
-        try:
-            return Swept(*finish(made, Path(out), workers_on(on, jobs), say=report or (lambda line: None)))
-        except Interrupted:
-            raise KeyboardInterrupt(f"Finished cells are kept in {out}; the same call resumes.") from None
+        return Swept(*finish(made, Path(out), workers_on(on, jobs), say=say))
