@@ -11,6 +11,7 @@ from cloze.errors import MissingExtra
 from cloze.networks.word_vectors import WordVectors
 from cloze.training.engine import on_cpu
 from cloze.training.run import Run
+from cloze.training.static_optimizers import Sgd
 from cloze.training.step import Weighted
 
 
@@ -57,6 +58,18 @@ def unlike(run: Run, source: type, objective: type, *, any_device: bool = False)
     if not isinstance(found.network, WordVectors) or found.network.buckets:
         return "the network is not word_vectors without n-grams"
     return "" if any_device or on_cpu(run) else "the device is not the CPU"
+
+
+def unlike_sgd(run: Run) -> str:
+    """Why a run does not update a network on the CPU by plain descent alone, without phases."""
+    optimizer = run.optimizer
+    if not isinstance(optimizer, Sgd) or optimizer.momentum or optimizer.weight_decay:
+        return "the optimizer is not sgd without momentum and weight decay"
+    if run.training.clip is not None:
+        return "training.clip is set"
+    if run.phases:
+        return "the recipe has phases"
+    return "" if on_cpu(run) else "the device is not the CPU"
 
 
 def require_numba(purpose: str, kernels: Callable[[], tuple[Any, ...]]) -> str:

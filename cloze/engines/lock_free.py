@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.batching import Feed
 from cloze.corpus.lines import BoundLines, LinePlan
-from cloze.engines.conditions import is_for, require_numba, single
+from cloze.engines.conditions import is_for, require_numba, single, unlike_sgd
 from cloze.engines.tables import Table
 from cloze.engines.threads import NO_KEYS, Arrays, Threads
 from cloze.errors import CorpusError
@@ -32,9 +32,8 @@ from cloze.networks.word_vectors import WordVectors
 from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.negative_sampling import NegativeSampling
 from cloze.registry import register
-from cloze.training.engine import Steps, on_cpu
+from cloze.training.engine import Steps
 from cloze.training.run import Run
-from cloze.training.static_optimizers import Sgd
 
 if TYPE_CHECKING:
     from cloze.engines.kernels.parts import Job
@@ -67,15 +66,7 @@ class LockFree:
         found = shape_of(run)
         if isinstance(found, str):
             return found
-        plain = isinstance(run.optimizer, Sgd) and not run.optimizer.momentum and not run.optimizer.weight_decay
-        if not plain:
-            return "the optimizer is not sgd without momentum and weight decay"
-        training = run.training
-        if training.clip is not None or training.divide != "nothing":
-            return "training.clip is set, or training.divide is not nothing"
-        if run.phases:
-            return "the recipe has phases"
-        return "" if on_cpu(run) else "the device is not the CPU"
+        return unlike_sgd(run) or ("" if run.training.divide == "nothing" else "training.divide is not nothing")
 
     def require(self, run: Run) -> str:
         """A hint if the kernel must be compiled first. Raises `MissingExtra` without numba."""
@@ -152,16 +143,6 @@ class LockFreeTrainer(Threads):
         self.outputs = Table(shape.objective.head.weight)
         self.works = [parts.Work.of(self.windows, self.targets, self.inputs.padded, self.subwords) for _ in range(threads)]
         self.compile(NO_KEYS)
-
-    def take(self) -> None:
-        """Let the kernels have the vectors and the output."""
-        self.inputs.take()
-        self.outputs.take()
-
-    def settle(self) -> None:
-        """Give the parameters back their own shape."""
-        self.inputs.give_back()
-        self.outputs.give_back()
 
     def train_rows(self, rows: Arrays, rates: NDArray[np.float32], number: int, totals: NDArray[np.float64]) -> None:
         """Train on lines: first token, length and random key of each."""

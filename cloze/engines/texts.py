@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.batching import Feed
 from cloze.corpus import BoundRecords
-from cloze.engines.conditions import is_for, require_numba, single
+from cloze.engines.conditions import is_for, require_numba, single, unlike_sgd
 from cloze.engines.tables import Table, TurnedTable
 from cloze.engines.threads import NO_KEYS, Arrays, Threads
 from cloze.exercises.frame import Frame, split_template
@@ -25,9 +25,8 @@ from cloze.exercises.value import Value
 from cloze.networks.bag_of_ngrams import BagOfNGrams
 from cloze.objectives.linear_classification import LinearClassification
 from cloze.registry import register
-from cloze.training.engine import Steps, on_cpu
+from cloze.training.engine import Steps
 from cloze.training.run import Run
-from cloze.training.static_optimizers import Sgd
 
 
 class _Shape(NamedTuple):
@@ -57,13 +56,9 @@ class LockFreeTexts:
         found = shape_of(run)
         if isinstance(found, str):
             return found
-        if not isinstance(run.optimizer, Sgd) or run.optimizer.momentum or run.optimizer.weight_decay:
-            return "the optimizer is not sgd without momentum and weight decay"
-        if run.training.clip is not None or run.training.divide != "nothing":
-            return "training.clip is set, or training.divide is not nothing"
-        if run.phases or not (found.network.embeddings.weight.requires_grad and found.objective.head.weight.requires_grad):
-            return "the recipe has phases, or does not train everything"
-        return "" if on_cpu(run) else "the device is not the CPU"
+        if not (found.network.embeddings.weight.requires_grad and found.objective.head.weight.requires_grad):
+            return "the recipe does not train everything"
+        return unlike_sgd(run) or ("" if run.training.divide == "nothing" else "training.divide is not nothing")
 
     def require(self, run: Run) -> str:
         """A hint if the kernel must be compiled first. Raises `MissingExtra` without numba."""
@@ -113,20 +108,10 @@ class TextTrainer(Threads):
         rows: Any = shape.network.embeddings.weight
         output: Any = shape.objective.head.weight
         self.inputs = Table(rows)
-        self.outputs: Any = Table(output) if self.classes.formula == HIERARCHICAL else TurnedTable(output)
+        self.outputs = Table(output) if self.classes.formula == HIERARCHICAL else TurnedTable(output)
         most = self.terms.most(min(int(shape.source.store.lengths.max(initial=1)), shape.feed.length))
         self.works = [TextWork.of(most, self.inputs.padded, self.outputs.padded) for _ in range(threads)]
         self.compile(np.zeros(0, np.int64), NO_KEYS)
-
-    def take(self) -> None:
-        """Let the kernel have the rows and the output."""
-        self.inputs.take()
-        self.outputs.take()
-
-    def settle(self) -> None:
-        """Give the parameters back their own shape."""
-        self.inputs.give_back()
-        self.outputs.give_back()
 
     def train_rows(self, rows: Arrays, rates: NDArray[np.float32], number: int, totals: NDArray[np.float64]) -> None:
         """Train on texts: first token, length, record and random key of each."""

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.batching import Cursor, Feed
+from cloze.engines.tables import Table, TurnedTable
 from cloze.errors import CorpusError
 from cloze.objectives import Loss
 from cloze.training.engine import Steps, Unit
@@ -25,11 +26,14 @@ _WORDS_PER_JOB = 20_000  # about 15 ms: long compared with handing out a job, sh
 class Threads(ABC):
     """A trainer (`cloze.training.engine`) whose threads take the next steps of a feed, some 20,000 words at a time.
 
-    A subclass gathers rows as arrays of one length, of which the first two are where each row begins among the ids and how many
-    ids it has, and trains on a part of them.
+    A subclass sets the tables `inputs` and `outputs`, gathers rows as arrays of one length, of which the first two are where each
+    row begins among the ids and how many ids it has, and trains on a part of them.
     """
 
     unit: ClassVar[Unit] = Unit()
+
+    inputs: Table
+    outputs: Table | TurnedTable
 
     def __init__(self, steps: Steps, entry: str, feed: Feed, *, threads: int) -> None:
         data: Any = steps.run.data
@@ -62,13 +66,15 @@ class Threads(ABC):
 
         Adds to `totals` (4,): words, anything, the loss, and over how many targets it was summed."""
 
-    @abstractmethod
     def take(self) -> None:
-        """Take the parameters into the engine's tables."""
+        """Let the kernel have the parameters."""
+        self.inputs.take()
+        self.outputs.take()
 
-    @abstractmethod
     def settle(self) -> None:
-        """Give them back."""
+        """Give the parameters back their own shape."""
+        self.inputs.give_back()
+        self.outputs.give_back()
 
     def train(self) -> None:
         """Steps by all threads, until something is due, a signal comes or the budget is spent."""

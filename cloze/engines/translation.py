@@ -13,15 +13,14 @@ from cloze import rng
 from cloze.batching import Cursor, Feed
 from cloze.corpus.negatives import COIN, ENTITY, SIDE, Corruption
 from cloze.corpus.triples import BoundTriples
-from cloze.engines.conditions import is_for, require_numba, single
+from cloze.engines.conditions import is_for, require_numba, single, unlike_sgd
 from cloze.engines.tables import Table
 from cloze.networks.graph_vectors import GraphVectors
 from cloze.objectives import Loss
 from cloze.objectives.margin import Margin
 from cloze.registry import register
-from cloze.training.engine import Steps, Unit, on_cpu
+from cloze.training.engine import Steps, Unit
 from cloze.training.run import Run
-from cloze.training.static_optimizers import Sgd
 
 if TYPE_CHECKING:
     from cloze.engines.kernels.translation import Facts
@@ -58,13 +57,7 @@ class TranslationEngine:
     def fits(self, run: Run) -> str:
         """Why this engine cannot train the run; empty if it can."""
         found = _shape_of(run)
-        if isinstance(found, str):
-            return found
-        if not isinstance(run.optimizer, Sgd) or run.optimizer.momentum or run.optimizer.weight_decay:
-            return "the optimizer is not sgd without momentum and weight decay"
-        if run.training.clip is not None or run.phases:
-            return "training.clip is set, or the recipe has phases"
-        return "" if on_cpu(run) else "the device is not the CPU"
+        return found if isinstance(found, str) else unlike_sgd(run)
 
     def require(self, run: Run) -> str:
         """A hint if the kernel must be compiled first. Raises `MissingExtra` without numba."""
