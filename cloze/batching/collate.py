@@ -69,7 +69,7 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
             out[name] = (layout.base[:, None] + value)[value >= 0]
         elif field.per == "link":
             linked = str(fields.split(name).set)
-            out[name] = _links(value, items[linked] if linked in items else rows[f"items/{linked}"].shape[1], layout)
+            out[name] = flat_links(value, layout.base, items[linked] if linked in items else rows[f"items/{linked}"].shape[1])
         elif field.per == "item":
             out[name] = value[:, : items.get(items_of(name), value.shape[1])]
         elif field.per == "row":
@@ -142,11 +142,12 @@ def _square(name: str, value: NDArray[Any], inside: NDArray[np.bool_], layout: L
     return laid
 
 
-def _links(pairs: NDArray[Any], items: int, layout: Layout) -> NDArray[np.int64]:
-    """(E, K, 2) columns of tokens and of items in each example, -1 for none, as flat positions (M, 2)."""
+def flat_links(pairs: NDArray[Any], base: NDArray[np.int64], items: int) -> NDArray[np.int64]:
+    """(E, K, 2) columns of tokens and of items in each example, -1 for none, as flat positions (M, 2). `base` (E,) is where each
+    example begins; each has room for `items`."""
     example, place = np.nonzero(pairs[:, :, 0] >= 0)
     token, item = pairs[example, place, 0], pairs[example, place, 1]
-    return np.stack([layout.base[example] + token, example * items + item], axis=1).astype(np.int64)
+    return np.stack([base[example] + token, example * items + item], axis=1).astype(np.int64)
 
 
 def _targets(rows: Rows, layout: Layout, items: Mapping[str, int]) -> Arrays:

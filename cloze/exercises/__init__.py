@@ -27,6 +27,7 @@ from cloze.exercises import (
     inverse_cloze,
     label,
     link,
+    link_items,
     mask,
     mask_items,
     match,
@@ -70,8 +71,9 @@ from cloze.exercises.facts import TokenFacts
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "append", "arcs", "ask_items", "ask_links", "body_first", "boundaries",
     "bring", "close", "copy", "corrupt", "corrupt_items", "cut", "delete", "distance", "favour", "frame", "hide", "inject",
-    "inverse_cloze", "label", "link", "mask", "mask_items", "match", "mismatch", "mismatch_items", "mix_vocabularies", "only",
-    "order", "pair", "pair_half", "paragraph", "permutation", "permute", "predict", "predict_items", "predict_labels",
-    "predict_senses", "reference", "reorder", "replace_mentions", "resegment", "retokenize", "rotate", "separate", "show",
-    "shuffle", "speak", "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows", "write_items",
+    "inverse_cloze", "label", "link", "link_items", "mask", "mask_items", "match", "mismatch", "mismatch_items",
+    "mix_vocabularies", "only", "order", "pair", "pair_half", "paragraph", "permutation", "permute", "predict", "predict_items",
+    "predict_labels", "predict_senses", "reference", "reorder", "replace_mentions", "resegment", "retokenize", "rotate",
+    "separate", "show", "shuffle", "speak", "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows",
+    "write_items",
 ]

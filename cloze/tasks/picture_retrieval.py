@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.batch import Batch
+from cloze.batching.collate import flat_links, one_per_row
+from cloze.corpus.items.links import LINKED
 from cloze.corpus.records.store import RecordStore
 from cloze.decoding.layout import Framed, Layout
 from cloze.decoding.lengths import by_length
@@ -26,6 +28,7 @@ from cloze.decoding.reader import Reader, bound, evaluating, head_for
 from cloze.decoding.scoring import log_probabilities
 from cloze.errors import CheckpointError, TaskError
 from cloze.exercises import TokenFacts
+from cloze.exercises.link_items import LinkItems
 from cloze.exercises.write_items import WriteItems
 from cloze.objectives.contrast import Contrast
 from cloze.objectives.contrast_pairs import ContrastPairs
@@ -44,11 +47,15 @@ _CLOSE = 1e-6  # scores that differ by less are equal
 
 @dataclass(frozen=True)
 class Captions:
-    """Different texts as ids, pictures, and which belong together: pairs (M, 2) of a text and a picture."""
+    """Different texts as ids, pictures, and which belong together: pairs (M, 2) of a text and a picture.
+
+    `linked` are the labels of the layer `linked` (T,), which say which words of a text mean which item, by text and picture.
+    """
 
     texts: Sequence[NDArray[np.int32]]
     pictures: Pictures
     pairs: Int64
+    linked: Mapping[tuple[int, int], NDArray[np.int32]] = field(default_factory=dict)
 
     @classmethod
     def of_store(cls, store: RecordStore) -> Captions:
@@ -58,13 +65,16 @@ class Captions:
         stops = starts + store.lengths[:, 0]
         found: dict[bytes, int] = {}
         texts: list[NDArray[np.int32]] = []
+        linked: dict[tuple[int, int], NDArray[np.int32]] = {}
         pairs = np.empty((store.documents, 2), np.int64)
         for record, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
             ids = np.asarray(store.tokens[start:stop], np.int32)
             number = found.setdefault(ids.tobytes(), len(texts))
             texts += [ids] if number == len(texts) else []
             pairs[record] = number, store.items.pictures[record]
-        return cls(texts, Pictures.of_store(store.items), np.unique(pairs, axis=0))
+            if LINKED in store.labels:
+                linked[number, int(pairs[record, 1])] = np.asarray(store.labels[LINKED][start:stop])
+        return cls(texts, Pictures.of_store(store.items), np.unique(pairs, axis=0), linked)
 
     def count(self, candidates: int | None) -> int:
         """About how many pairs are scored if so many wrong answers are ranked, or all."""
@@ -130,6 +140,34 @@ class PairRows:
         batch = self.reader.batch(rows)
         items = Batch({name: torch.from_numpy(value) for name, value in self.fields(pictures).items()}).to(self.reader.device)
         return Batch({**batch, **items}, checked=True)
+
+
+class LinkedRows(PairRows):
+    """A text and a picture, where words of the text are linked with items of the picture (B2T2). Next to a picture that is not
+    its own, a text has the links that it has next to the first one that is."""
+
+    def __init__(self, reader: Reader, captions: Captions, link: LinkItems) -> None:
+        super().__init__(reader, captions)
+        self.link = link
+        self.first = {text: (text, picture) for text, picture in sorted(captions.linked, reverse=True)}
+
+    def row(self, text: int, picture: int) -> Framed:
+        labels = self.captions.linked[(text, picture) if (text, picture) in self.captions.linked else self.first[text]]
+        return self.framed[text].marked([{f"labels/{LINKED}": labels}])
+
+    def batch(self, rows: Sequence[Framed], pictures: Int64) -> Batch:
+        """Rows with their pictures, and links of tokens with items."""
+        batch = super().batch(rows, pictures)
+        labels = np.zeros(batch["tokens"].shape, np.int32)
+        for number, row in enumerate(rows):
+            labels[number, : len(row)] = row.marks[f"labels/{LINKED}"]
+        name, lengths = f"item_length/{self.link.set}", [len(row) for row in rows]
+        count = batch[name].cpu().numpy()
+        given = {"length": np.array(lengths, np.int32), f"labels/{LINKED}": labels, f"layers/{LINKED}": (labels > 0) * 2}
+        pairs = self.link(Rows({"tokens": labels, **given, name: count}), Draw(np.zeros(len(rows), np.uint64)))
+        flat = flat_links(pairs[f"links/{self.link.set}"], one_per_row(given["length"], labels.shape[1]).base, int(count.max()))
+        links = Batch({f"links/{self.link.set}": torch.from_numpy(flat)}).to(self.reader.device)
+        return Batch({**batch, **links}, checked=True)
 
 
 class WrittenRows(PairRows):
@@ -232,7 +270,7 @@ class ByWords(Matcher):
         mask = self.reader.tokenizer.role("[MASK]")
         rows, owner, column = [], [], []
         for number, text in enumerate(texts.tolist()):
-            row = self.rows.row(text, 0)
+            row = self.rows.row(text, 0 if pictures is None else int(pictures[number]))
             for place in np.flatnonzero(self.reader.predictable(row)).tolist():
                 rows.append(row.masked(np.array([place]), mask))
                 owner.append(number)
@@ -268,7 +306,9 @@ def matcher_of(loaded: Any, captions: Captions, *, whose: str, size: int = 64) -
         ))  # fmt: skip
     else:
         require_items(loaded, captions.pictures.sets, whose)
-        rows = PairRows(reader, captions)
+        given = next((one["link_items"] for one in exercises if "link_items" in one), None)
+        link = None if given is None else LinkItems(**{name: value for name, value in given.items() if name != "in"})
+        rows = PairRows(reader, captions) if link is None or not captions.linked else LinkedRows(reader, captions, link)
     told = {one["mismatch_items"].get("set", "match") for one in exercises if "mismatch_items" in one}
     for name, head in loaded.heads.items():
         if head.kind == "relation_prediction" and head.set in told:

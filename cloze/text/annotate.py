@@ -146,9 +146,12 @@ class Annotations:
         for name, layer in self.layers.items():
             layer.require_met(met.get(name, frozenset()))
 
-    def encode(self, tokenizer: Tokenizer, texts: Sequence[str], documents: Sequence[int] | None = None) -> Annotated:
+    def encode(
+        self, tokenizer: Tokenizer, texts: Sequence[str], documents: Sequence[int] | None = None,
+        units: Mapping[str, Sequence[Sequence[Unit]]] | None = None,
+    ) -> Annotated:
         """The tokenizer's ids of some texts, with words and layers. `documents` counts the texts of each document; without it
-        all are of one."""
+        all are of one. `units` are those of each text in further layers, which no annotator has to find."""
         texts = readable(texts)
         spelled = tokenizer.encode_spelled(texts)
         base = np.zeros(len(texts) + 1, dtype=np.int64)
@@ -160,11 +163,13 @@ class Annotations:
         layers: dict[str, NDArray[np.uint8]] = {}
         labels: dict[str, NDArray[np.int32]] = {}
         for name, annotator in self.layers.items():
-            units = annotator.annotate_documents(texts, [len(texts)] if documents is None else documents)
-            layers[name], owner = places.within(units, base)
+            found = annotator.annotate_documents(texts, [len(texts)] if documents is None else documents)
+            layers[name], owner = places.within(found, base)
             if annotator.labelled:
-                numbers = np.array([0, *(unit[2] + 1 for found in units for unit in found)], np.int32)  # type: ignore[misc]
-                labels[name] = numbers[owner + 1]
+                labels[name] = _labels(found, owner)  # type: ignore[arg-type]
+        for name, own in (units or {}).items():
+            layers[name], owner = places.within(own, base)
+            labels[name] = _labels(own, owner)
         met = {name: annotator.met(texts) for name, annotator in self.layers.items()}
         return Annotated(spelled.ids, starts, spelled.offsets, layers, labels, met)
 
@@ -214,6 +219,11 @@ class Places(NamedTuple):
         fresh[1:] &= which[1:] != which[:-1]
         layer[fresh] = STARTS
         return layer, which
+
+
+def _labels(units: Sequence[Sequence[Unit]], owner: Int64) -> NDArray[np.int32]:
+    """The label + 1 of the unit at every token (T,), 0 for none, from the number of that unit."""
+    return np.array([0, *(unit[2] + 1 for found in units for unit in found)], np.int32)[owner + 1]
 
 
 def _laid_out(places: list[list[int]], base: Int64) -> Int64:

@@ -193,7 +193,7 @@ class Mentions(Listed):
             problem = fault_of(text, start, end, name)
             if problem is None and self.cut_words == "widen":
                 start, end = widened(text, start, end)
-            problem = problem or _cut(text, start, end)
+            problem = problem or cut_of(text, start, end)
             if problem is None and units and start < units[-1][1]:
                 problem = f"the mention {start}–{end} overlaps {units[-1][0]}–{units[-1][1]}; expected one entity per place"
             if problem is None:
@@ -316,7 +316,7 @@ def fault_of(text: str, start: Any, end: Any, name: Any) -> str | None:
     return None
 
 
-def _cut(text: str, start: int, end: int) -> str | None:
+def cut_of(text: str, start: int, end: int) -> str | None:
     """Which word a mention cuts, None if it cuts none."""
     if not inside_run(text, start) and not inside_run(text, end):
         return None

@@ -95,6 +95,7 @@ def block() -> Rows:
         **passage, **companions, "special": special, "masked": masked, "segments": columns // 15, "layers/span": span,
         "layers/shuffled": np.zeros_like(span), "layers/entity": np.minimum(columns % 5, 2) * (columns % 5 < 4),
         "labels/entity": np.where((columns % 5 > 0) & (columns % 5 < 4), 1 + columns // 5 % 3, 0),
+        **{f"{kind}/linked": np.where(columns % 7 == 3, 2, 0).astype(np.int32) for kind in ("layers", "labels")},
         "target_length": np.full(ROWS, WIDTH, np.int32), "document": np.arange(ROWS, dtype=np.int64),
         "targets/answer": g.integers(-1, 2, ROWS), "positions/answer": g.integers(-1, 5, (ROWS, 2)),
         "target.parts": _references(length), "column/label": g.integers(0, 3, ROWS),

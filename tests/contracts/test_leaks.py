@@ -190,7 +190,7 @@ def repeated(given: dict[str, Tensor], row: int, copies: int) -> dict[str, Tenso
         _, field, chosen = fields.split(name)
         copy = torch.arange(copies)
         if field == "links":
-            items = given[f"items/{chosen}"].shape[1]
+            items = next(given[name] for name in (f"items/{chosen}", f"item_vectors/{chosen}") if name in given).shape[1]
             own = value[value[:, 0] // length == row] - torch.tensor([row * length, row * items])
             value = (own[None] + copy[:, None, None] * torch.tensor([length, items])).flatten(0, 1)
         elif field in ("centers", "contexts"):

@@ -149,6 +149,56 @@ def test_a_picture_of_zeros_adds_nothing_to_tokens() -> None:
     torch.testing.assert_close(run(network, **zeros)["hidden"], run(network)["hidden"], rtol=0, atol=1e-12)
 
 
+def embedded(network: Any, **given: Any) -> Tensor:
+    """What the first layer reads."""
+    seen: list[Tensor] = []
+    hook = network.layers[0].register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    run(network, **given)
+    hook.remove()
+    return seen[0]
+
+
+def test_a_linked_token_is_its_word_plus_its_region_and_another_token_its_word_plus_the_bias() -> None:
+    """The formula of Alberti et al., §3.2, with the vectors of edges and the tanh of their code, written as a loop."""
+    network, given = build("added"), picture()
+    with torch.no_grad():
+        network.items.map.bias.normal_(generator=torch.Generator().manual_seed(4))
+    words, found = embedded(network), embedded(network, **given)
+    features, corners = (given["item_vectors"][name] for name in ("regions", "regions/boxes"))
+    weight, bias = (parameter.detach() for parameter in network.items.map.parameters())
+    across, down = network.items.across.weight.detach(), network.items.down.weight.detach()
+
+    def placed(row: int, item: int) -> Tensor:
+        x1, y1, x2, y2 = (int(5 * number) for number in corners[row, item].tolist())
+        return features[row, item] + torch.cat([across[x1], across[x2], down[y1], down[y2]])
+
+    for row, count in enumerate((ITEMS, 3)):
+        for token in range(LENGTH):
+            read = torch.zeros(FEATURES, dtype=torch.double)
+            if token == 0:
+                read = read + torch.stack([placed(row, item) for item in range(count)]).mean(0)
+            for at, item in given["links"]["regions"].tolist():
+                if at == row * LENGTH + token:
+                    read = read + placed(row, item - row * ITEMS)
+            added = torch.tanh(weight @ read + bias)
+            torch.testing.assert_close(found[row, token], words[row, token] + added, rtol=0, atol=1e-12)
+
+
+def test_a_region_reaches_the_first_token_and_the_tokens_that_mention_it_alone() -> None:
+    network, given = build("added"), picture()
+    before = embedded(network, **given)
+    given["item_vectors"]["regions"][0, 1] += 1.0
+    changed = (embedded(network, **given) != before).any(-1)
+    assert changed.nonzero().tolist() == [[0, 0], [0, 2]]
+    given["item_vectors"]["regions"][0, 1] = 0.0  # as `mask_items` leaves a region that it hides
+    given["items"] = {"regions/masked": torch.tensor([[0, 1, 0, 0], [0] * 4])}
+    hidden = embedded(network, **given)
+    assert (hidden != before).any(-1).nonzero().tolist() == [[0, 0], [0, 2]]
+    other = {**given, "item_vectors": {**given["item_vectors"], "regions/boxes": given["item_vectors"]["regions/boxes"].clone()}}
+    other["item_vectors"]["regions/boxes"][0, 1] = torch.tensor([0.0, 0.0, 0.1, 0.1])
+    assert (embedded(network, **other) != hidden).any(-1).nonzero().tolist() == [[0, 2]], "its place is shown where it is linked"
+
+
 def test_norms_of_visual_vectors_with_gain_0_make_the_first_step_one_of_text() -> None:
     network = build("elements", **{"items.gain": 0.0})
     other = picture(torch.randn(ROWS, ITEMS, FEATURES, dtype=torch.double, generator=torch.Generator().manual_seed(5)))

@@ -170,6 +170,54 @@ def _alone(loaded: Any, store: Any, given: Captions, name: str, text: int, pictu
     return total
 
 
+@pytest.fixture(scope="module")
+def linked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A checkpoint of b2t2 after one update, and the store of linked captions that it has read."""
+    folder = tmp_path_factory.mktemp("linked")
+    g = np.random.default_rng(0)
+    keys = [str(number) for number in range(12)]
+    np.savez(
+        folder / "f.npz", keys=keys, offsets=np.arange(13) * 2, features=g.random((24, 8), np.float32),
+        boxes=np.tile(np.array([[0.0, 0.0, 0.5, 0.9], [0.5, 0.1, 1.0, 1.0]]), (12, 1)),
+    )
+    lines = [{"image": key, "caption": "a cat, a dog" if number % 2 else "a dog, a cat", "links": [[2, 5, 0], [9, 12, 1]]}
+             for number, key in enumerate(keys)]
+    lines[0]["links"] = [[2, 5, 1]]
+    (folder / "c.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    items = ["--items", f"regions={folder / 'f.npz'}", "--size", "40", "--out", str(folder / "store")]
+    assert main(["corpus", "build", str(folder / "c.jsonl"), *items]) == 0
+    small = [word for value in ("training.batch=4", "training.held_out=0.0", "network.layers=1") for word in ("--set", value)]
+    train = ["pretrain", "b2t2", "--size", "tiny", "--device", "cpu", "--corpus", str(folder / "store"), "--budget", "1steps"]
+    assert main([*train, *small, "--out", str(folder / "run")]) == 0
+    return folder / "run", folder / "store"
+
+
+def test_a_pair_is_scored_with_its_links_and_a_wrong_one_with_those_of_the_text(linked: tuple[Path, Path]) -> None:
+    loaded, store = load_checkpoint(linked[0]), Store.open(linked[1])
+    given = Captions.of_store(store)  # type: ignore[arg-type]
+    assert len(given.texts) == 2 and len(given.linked) == 12
+    matcher = matcher_of(loaded, given, whose="S", size=3)
+    assert isinstance(matcher, ByHead)
+    texts, pictures = np.array([0, 0, 1, 1]), np.array([0, 1, 1, 0])
+    links = [[(2, 1)], [(2, 1)], [(2, 0), (5, 1)], [(2, 0), (5, 1)]]  # [CLS] a dog , a cat [SEP]
+    begin, end = (loaded.tokenizer.roles[name] for name in ("[CLS]", "[SEP]"))
+    tokens = torch.tensor([[begin, *given.texts[text], end] for text in texts])
+    found, expected = matcher.scores(texts, pictures), []
+    (items,) = store.items.sets.values()  # type: ignore[attr-defined]
+    for row, (picture, own) in enumerate(zip(pictures.tolist(), links, strict=True)):
+        low, high = items.spans[picture]
+        vectors = {"regions": torch.tensor(items.arrays["features"][low:high])[None],
+                   "regions/boxes": torch.tensor(items.arrays["boxes"][low:high])[None]}
+        with torch.no_grad():
+            states = loaded.network(
+                want=frozenset({"summary"}), tokens=tokens[row : row + 1], segments=torch.zeros_like(tokens[:1]),
+                item_vectors=vectors, links={"regions": torch.tensor(own)},
+            )
+            scores = loaded.heads["match"].scores(states, {})[0]
+        expected.append(float(scores[1] - scores[0]))
+    assert found == pytest.approx(expected, abs=2e-4) and len(set(found.round(6))) == 4
+
+
 def test_evaluate_prints_both_directions_of_a_store(run: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["evaluate", str(run("unicoder-vl")), str(samples.scenes("none")), "--task", "retrieval", "--candidates", "3"]
     capsys.readouterr()

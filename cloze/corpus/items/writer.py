@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.corpus.items.links import Linked
 from cloze.corpus.items.readers import Picture, read_pictures
 from cloze.corpus.items.store import BOXES, CLASS, FOLDER, KEYS, PICTURES, ItemArray
 from cloze.corpus.readers.labelled import Format, Quoting, read_rows
@@ -36,18 +37,19 @@ class ItemsWriter:
         (folder / FOLDER).mkdir()
         files[PICTURES] = HashedFile(folder / PICTURES)
 
-    def add(self, keys: Sequence[str]) -> None:
-        """The pictures of the next records."""
-        made = [self.numbers.setdefault(key, len(self.numbers)) for key in keys]
-        self.files[PICTURES].write(np.array(made, np.int64))
+    def add(self, key: str) -> int:
+        """The picture of the next record. Returns its number."""
+        made = self.numbers.setdefault(key, len(self.numbers))
+        self.files[PICTURES].write(np.array([made], np.int64))
+        return made
 
-    def finish(self, report: Callable[[str], None]) -> dict[str, Any]:
-        """Copy the items of every set. Returns what the header says about them."""
+    def finish(self, report: Callable[[str], None], linked: Linked | None = None) -> dict[str, Any]:
+        """Copy the items of every set, which must have those that `linked` names. Returns what the header says about them."""
         for key in self.numbers:
             if len(key.splitlines()) != 1:
                 raise CorpusError(f"the picture {key!r}: expected a name of one line.")
         self._lines(KEYS, list(self.numbers))
-        return {name: self._set(name, path, report) for name, path in self.given.files.items()}
+        return {name: self._set(name, path, report, linked) for name, path in self.given.files.items()}
 
     def _file(self, name: str) -> HashedFile:
         made = self.files[name] = HashedFile(self.folder / name)
@@ -56,7 +58,7 @@ class ItemsWriter:
     def _lines(self, name: str, lines: Sequence[str]) -> None:
         self._file(name).write(np.frombuffer("".join(f"{line}\n" for line in lines).encode(), np.uint8))
 
-    def _set(self, name: str, path: str, report: Callable[[str], None]) -> dict[str, Any]:
+    def _set(self, name: str, path: str, report: Callable[[str], None], linked: Linked | None) -> dict[str, Any]:
         (self.folder / FOLDER / name).mkdir()
         spans = np.full((len(self.numbers), 2), -1, np.int64)
         read = read_pictures(path)
@@ -87,6 +89,8 @@ class ItemsWriter:
             spans[number] = size, size + count
             size += count
         self._require_all(name, path, spans)
+        if linked is not None:
+            linked.require(name, spans[:, 1] - spans[:, 0], list(self.numbers))
         self._file(f"{FOLDER}{name}/spans.bin").write(spans)
         names = {array: named for array, named in read.names.items() if array in kinds}
         for array, named in names.items():

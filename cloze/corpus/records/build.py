@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cloze.corpus.items.links import LINKED, Linked, has_links
 from cloze.corpus.items.writer import ItemFiles, ItemsWriter, pictures_of
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
 from cloze.corpus.records.store import BOUNDS, FOLDER, LINES, RecordStore
@@ -55,9 +56,13 @@ class RecordWriter(StoreWriter):
         self, out: str | Path, tokenizer: Tokenizer, answer: Answer, columns: Columns, annotations: Annotations, *,
         files: Sequence[str], items: ItemFiles | None = None,
     ) -> None:
+        linked = items is not None and has_links(files, columns.format)
+        header = annotations.header()
+        if linked:  # the layer has no annotator, because only the file knows its units
+            header["annotations"] = {**header["annotations"], LINKED: LINKED}
         super().__init__(
             out, vocab_size=tokenizer.size, roles=tokenizer.roles, tokenizer_hash=tokenizer.hash,
-            annotations=annotations.header() if annotations else None, labels=annotations.labels,
+            annotations=header if annotations or linked else None, labels=annotations.labels | ({LINKED: ()} if linked else {}),
         )
         self.tokenizer, self.answer, self.annotations = tokenizer, answer, annotations
         self.marked = dict.fromkeys(annotations.layers, 0)
@@ -68,9 +73,11 @@ class RecordWriter(StoreWriter):
         if answer.lists:
             self.about["lists"] = True
         self.values = 0
+        self.pictures: list[int] = []  # those of the records that `shown` has given and `add` has not yet had
         names = [LINES, *(f"{FOLDER}{name}.bin" for name in answer.columns), *([BOUNDS] if answer.ragged else [])]
         self._files |= {name: HashedFile(self.folder / name) for name in names}
         self.items = None if items is None else ItemsWriter(items, self.folder, self._files)
+        self.linked = Linked(columns.text, columns.format) if linked else None
 
     def shown(self, path: str | Path, records: Iterator[Record]) -> Iterator[Record]:
         """The records of a file, whose pictures are noted where the store gets their items."""
@@ -80,7 +87,7 @@ class RecordWriter(StoreWriter):
         read = self.about["read"]
         how = {name: read[name] for name in ("format", "quoting")}
         for record, key in pictures_of(path, records, self.items.given.column, columns=read["names"], **how):
-            self.items.add([key])
+            self.pictures.append(self.items.add(key))
             yield record
 
     def add(self, records: Sequence[Record], block: Block, path: str) -> None:
@@ -88,14 +95,17 @@ class RecordWriter(StoreWriter):
         texts = np.array([len(record.texts) for record in records], np.int64)
         layers: dict[str, Any] = {}
         labels: dict[str, Any] = {}
-        if self.annotations:
-            marked = self.annotations.encode(self.tokenizer, [text for one in records for text in one.texts], texts.tolist())
+        units = {} if self.linked is None else {LINKED: self.linked.units(path, records, self.pictures)}
+        self.pictures.clear()
+        if self.annotations or units:
+            every = [text for one in records for text in one.texts]
+            marked = self.annotations.encode(self.tokenizer, every, texts.tolist(), units)
             if not np.array_equal(marked.ids, block.ids):
                 raise TaskError(f"{path}: texts of this task cannot be annotated: they are not stored as they stand in the file.")
             layers, labels = marked.layers, marked.labels
             owner = np.repeat(np.repeat(np.arange(len(records)), texts), np.diff(block.offsets))
             for name, layer in layers.items():
-                self.marked[name] += len(np.unique(owner[layer > 0]))
+                self.marked[name] = self.marked.get(name, 0) + len(np.unique(owner[layer > 0]))
         self.append(block.ids, block.word_start, np.diff(block.offsets), texts, layers=layers, labels=labels)
         self._files[LINES].write(np.array([record.line for record in records], np.int64))
         for name, values in block.columns.items():
@@ -125,14 +135,16 @@ class RecordWriter(StoreWriter):
         for remark in encoder.remarks:
             report(remark)
         for name, count in self.marked.items():
-            if not count and not self.annotations.layers[name].of_any_text:
+            if not count and name in self.annotations.layers and not self.annotations.layers[name].of_any_text:
                 raise CorpusError(
                     f"{files}: the file of the annotation layer {name!r} has none of these texts. Nothing was written.\n"
                     "  Give one with the texts of all files, for training and for dev, as they stand there."
                 )
             report(f"{files}: {counted(count, 'record')} with units of the layer {name}")
         if self.items is not None:
-            self.header["items"] = self.items.finish(report)
+            self.header["items"] = self.items.finish(report, self.linked)
+        if self.linked is not None:
+            self.labels[LINKED] = [str(number) for number in range(self.linked.largest + 1)]
         made = self.finish(
             {"records": self.documents, "tokens": self.tokens},
             lambda folder: self.tokenizer.save(folder, length=512, frame_single="{A}", frame_pair="{A} {B}"),

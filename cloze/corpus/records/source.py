@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.bounds import Count, Natural
 from cloze.corpus.items.kin import Kin
+from cloze.corpus.items.links import LINKED
 from cloze.corpus.items.store import item_fields
 from cloze.corpus.items.writer import ItemFiles
 from cloze.corpus.passages import remember
@@ -43,6 +44,8 @@ else:
     AnnotatorParts = dict[str, Part["annotator"]]  # noqa: F821  the name of a kind
 
 Say = Callable[[str], None]
+#: The layer of words that mean an item, which records with items have even if none of their words does.
+_LINKED = frozenset({f"layers/{LINKED}", f"labels/{LINKED}"})
 
 
 @register("source", "records")
@@ -64,7 +67,8 @@ class Records(Source):
       random order.
     items: arrays of the items of each record's picture by set, such as `{regions: [features, boxes, class]}`, for networks that
       read pictures with texts; `item_files` are the files that they come from and `picture` the column with the keys of the
-      pictures, unless the text is a store that has its items.
+      pictures, unless the text is a store that has its items. JSON lines may say which words mean which item, in `links`, a list
+      of [first character, the one after the last, number of the item] for each text; they become the labelled layer `linked`.
 
     Records with items have two companions: `sibling`, the text of another record of the same picture (the record's own if there
     is none), and `distractor`, the text and the items of a record of another picture. Where the keys of pictures have a slash,
@@ -95,6 +99,8 @@ class Records(Source):
         if self.answer.lists and (text_b is None or stride is not None):
             raise RecipeError("records: a choice among texts needs their column, text_b, and has no stride.")
         self.annotations = Annotations(layers=annotate or {})
+        if items and LINKED in self.annotations.layers:
+            raise RecipeError(f"records: the layer {LINKED!r} holds links of words with items. Give the annotator another name.")
         self.items = {name: tuple(arrays) for name, arrays in (items or {}).items()}
         self.item_files = ItemFiles(item_files, picture) if item_files else None
         if item_files and set(item_files) != set(self.items):
@@ -111,7 +117,7 @@ class Records(Source):
         own = {field for name, arrays in self.items.items() for field in item_fields(name, arrays)}
         text = {"tokens", "length", "word_start"}
         others = {f"{name}.{field}" for name in ("distractor", "next") for field in own | text}
-        return frozenset({*own, *others, *(f"sibling.{field}" for field in text)})
+        return frozenset({*own, *others, *_LINKED, *(f"sibling.{field}" for field in text)})
 
     def texts(self, paths: Sequence[str | Path]) -> Iterable[str] | None:
         """All texts of the records, for a recipe that begins without a checkpoint; None for records with items, whose tokenizer
@@ -270,6 +276,7 @@ class BoundRecords:
         if "word_start" in want:
             arrays["word_start"] = self.store.words(index)
         arrays |= {name: layer[index] for name, layer in self.store.aligned.items() if name in want}
+        arrays |= {name: np.zeros(index.shape, np.int32) for name in want & _LINKED - arrays.keys()}  # a store without links
         answers = self.source.answer.fields(self.store.answers(records), shown, len(self.store.classes))
         arrays |= answers
         if self.source.items:
