@@ -71,7 +71,7 @@ def count(path: Path) -> None:
     """Enter the number of rows of the first shard for all."""
     source = bound(path)
     rows = source._number_of_rows(0, ROOM)
-    folder = source._folder(ROOM)
+    folder = source.folder(ROOM)
     folder.mkdir(parents=True)
     (folder / "rows.json").write_text(json.dumps({shard.name: rows for shard in source.store.shards}))
 

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from cloze import fields
 from cloze.batching.collate import Arrays, collate, one_per_row, pad_targets, several_per_row
-from cloze.batching.packing import pack
-from cloze.corpus.plan import Arranged
-from cloze.errors import RecipeError
+from cloze.batching.packing import PackedRows, Packing
 from cloze.exercises.exercise import Exercise, Placed
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -58,11 +56,23 @@ class InLanes(BoundSource, Protocol):
     lanes: int
 
 
+class SeveralPerRow(Protocol):
+    """The rows of a source that several examples share."""
+
+    def plan(self, epoch: int, room: int) -> Any: ...
+
+    def read(
+        self, plan: Any, rows: NDArray[np.int64], want: frozenset[str]
+    ) -> tuple[Rows, Draw, NDArray[np.int64]]: ...
+
+
 @runtime_checkable
 class OfShards(BoundSource, Protocol):
     """A bound source that reads several shards at once."""
 
     def by_lane(self, items: NDArray[np.int64]) -> NDArray[np.int64]: ...
+
+    def packed(self, packing: Packing) -> SeveralPerRow: ...
 
 
 @runtime_checkable
@@ -75,8 +85,8 @@ class Spreading(BoundSource, Protocol):
 class Feed:
     """Makes the rows of one entry, at one length.
 
-    A row of the batch holds one example, or, with `packing`, several. Which items of the source's plan make up a row is a
-    pure function of (seed, entry, epoch); `rows(epoch)` says how many there are. Rows are made in blocks of many
+    A row of the batch holds one example, or, with `packing`, several. Which examples make up a row is a pure function of (seed,
+    entry, epoch), or of the shard that they are in; `rows(epoch)` says how many there are. Rows are made in blocks of many
     examples, which spreads numpy's fixed cost per call (measured: three times the rows per second).
     """
 
@@ -93,6 +103,7 @@ class Feed:
         self.packing = packing
         self.fixed = fixed
         self.targets_multiple = targets_multiple
+        self._packed = self._several() if packing else None
         self._plans = lru_cache(maxsize=2)(self._make_plan)
 
     def at(self, length: int) -> Feed:
@@ -127,25 +138,17 @@ class Feed:
         self.__dict__.update(state)
         self._plans = lru_cache(maxsize=2)(self._make_plan)
 
-    def _make_plan(self, epoch: int) -> tuple[Any, NDArray[np.int64] | None, NDArray[np.int64] | None]:
-        """The source's plan and, with packing, (example order, start of every row in it)."""
-        plan = self.source.plan(epoch, self.exercise.room)
-        if not self.packing:
-            return plan, None, None
-        if not isinstance(plan, Arranged):
-            raise RecipeError(
-                "packing puts several examples into a row by the lengths that the source plans; this source plans none.\n"
-                "  Write training: {packing: false}. If its store has several shards: cloze corpus join STORE --out ONE."
-            )
-        sizes = np.minimum(plan.passages.length[plan.order], self.exercise.room) + self.length - self.exercise.room
-        packed = pack(sizes, self.length)
-        rows = int(packed[-1, 0]) + 1 if len(packed) else 0
-        return plan, packed[:, 1], np.searchsorted(packed[:, 0], np.arange(rows + 1))
+    def _several(self) -> SeveralPerRow:
+        packing = Packing(self.exercise.room, self.length)
+        return self.source.packed(packing) if isinstance(self.source, OfShards) else PackedRows(self.source, packing)
+
+    def _make_plan(self, epoch: int) -> Any:
+        """The plan of an epoch: of packed rows, if rows are packed, else that of the source."""
+        return (self.source if self._packed is None else self._packed).plan(epoch, self.exercise.room)
 
     def rows(self, epoch: int) -> int:
         """How many rows the epoch has."""
-        plan, _, starts = self._plans(epoch)
-        return len(plan) if starts is None else len(starts) - 1
+        return len(self._plans(epoch))
 
     def advance(self, cursor: Cursor, count: int) -> tuple[list[tuple[int, NDArray[np.int64]]], Cursor]:
         """The next `count` rows as (epoch, row numbers) runs, across epochs if necessary, and the next cursor."""
@@ -166,27 +169,22 @@ class Feed:
         """How many rows of the batch each row of these runs makes; None if each makes one."""
         source, spread = self.source, self.exercise.spread
         if spread is not None:
-            return np.concatenate([spread.widths(source, self._plans(epoch)[0], rows) for epoch, rows in runs])
+            return np.concatenate([spread.widths(source, self._plans(epoch), rows) for epoch, rows in runs])
         if isinstance(source, Spreading):
-            return np.concatenate([source.widths(self._plans(epoch)[0], rows) for epoch, rows in runs])
+            return np.concatenate([source.widths(self._plans(epoch), rows) for epoch, rows in runs])
         return None
 
     def examples(self, epoch: int, rows: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int64] | None]:
         """The examples of these rows as a block, and, unless each row has one example, the row (0, 1, …) of each example."""
-        plan, taken, starts = self._plans(epoch)
-        row_of = None
-        items = rows
-        if taken is not None and starts is not None:
-            counts = starts[rows + 1] - starts[rows]
-            row_of = np.repeat(np.arange(len(rows)), counts)
-            first = np.repeat(starts[rows] - (np.cumsum(counts) - counts), counts)
-            items = taken[first + np.arange(int(counts.sum()))]
-        block = self.source.read(plan, items, self.exercise.wants)
-        draw = self.source.draw(plan, items)
+        plan = self._plans(epoch)
+        if self._packed is not None:
+            block, draw, row_of = self._packed.read(plan, rows, self.exercise.wants)
+            return self.exercise(block, draw), row_of
+        block, draw = self.source.read(plan, rows, self.exercise.wants), self.source.draw(plan, rows)
         if isinstance(self.source, Spreading):  # the rows of one item draw the same random numbers
             draw = draw.take(block["owner"])
         made = self.exercise(block, draw)
-        return made, made.get("owner", row_of)
+        return made, made.get("owner")
 
     def micro_batches(self, runs: Sequence[tuple[int, NDArray[np.int64]]], sizes: Sequence[int]) -> list[MicroArrays]:
         """The rows of `runs`, (epoch, row numbers) each, cut into micro-batches of `sizes` rows laid out as arrays."""

@@ -1,42 +1,114 @@
-"""Which examples share a row: next-fit over the planned lengths, decided once per epoch."""
+"""Which examples share a row: best fit over the planned lengths, decided once per epoch, or once for each shard of a store.
+
+A `Feed` with packing reads rows through `PackedRows`, or through the `PackedShards` of a source that reads several shards.
+"""
 
 from __future__ import annotations
+
+from array import array
+from bisect import insort
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.corpus.plan import Arranged, Packed
+from cloze.errors import RecipeError
+from cloze.rng import Draw
+from cloze.rows import Rows
 
-def pack(length: NDArray[np.int64], width: int, lookahead: int = 64) -> NDArray[np.int64]:
+_LOOKAHEAD = 64  # rows that are open at a time
+_LEAST = 4       # tokens: where fewer are left there is too little room for any example
+_CHUNK = 1 << 16  # examples looked at together: bounds memory, not results
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Rows of `width` tokens, filled with examples whose passages may have `room` tokens; edits add the rest."""
+
+    room: int
+    width: int
+
+    def __call__(self, length: NDArray[Any]) -> Packed:
+        """The rows of examples whose passages have these lengths."""
+        return pack(np.minimum(length, self.room) + (self.width - self.room), self.width)
+
+
+@dataclass(frozen=True)
+class PackedPlan:
+    """One epoch: a plan of examples, and the rows that they are packed into."""
+
+    examples: Any
+    rows: Packed
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class PackedRows:
+    """The rows of a source, several examples in each. Which examples share a row is decided again in every epoch."""
+
+    def __init__(self, source: Any, packing: Packing) -> None:
+        self.source, self.packing = source, packing
+
+    def plan(self, epoch: int, room: int) -> PackedPlan:
+        """The packed rows of an epoch. Raises `RecipeError` if the source plans no lengths."""
+        plan = self.source.plan(epoch, room)
+        if not isinstance(plan, Arranged):
+            raise RecipeError(
+                "packing puts several examples into a row by the lengths that the source plans; this source plans none.\n"
+                "  Write training: {packing: false}."
+            )
+        return PackedPlan(plan, self.packing(plan.passages.length[plan.order]))
+
+    def read(self, plan: PackedPlan, rows: NDArray[np.int64], want: frozenset[str]) -> tuple[Rows, Draw, NDArray[np.int64]]:
+        """The examples of some rows, row after row, their random numbers, and the row (0, 1, …) of each."""
+        items, row_of = plan.rows.members_of(rows)
+        return self.source.read(plan.examples, items, want), self.source.draw(plan.examples, items), row_of
+
+
+def pack(length: NDArray[np.int64], width: int, lookahead: int = _LOOKAHEAD) -> Packed:
     """Pack examples into rows of `width` tokens.
 
-    Greedy best fit over a window of `lookahead` open rows; a row leaves the window when it is full, or as the oldest if there
-    are too many. Returns an (N, 2) array: the row of each example in packing order, and the example's index. Rows ascend. The
-    result is a pure function of the lengths.
+    Greedy best fit over a window of `lookahead` open rows: an example goes into the oldest of the rows that it leaves least space
+    in. A row leaves the window when it is full, or as the oldest if there are too many. The result is a pure function of the
+    lengths.
     """
-    open_rows: list[list[int]] = []
-    space: list[int] = []
-    closed: list[list[int]] = []
-    for example, size in enumerate(length.tolist()):
-        best, best_left = -1, width + 1
-        for place, left in enumerate(space):
-            if size <= left < best_left:
-                best, best_left = place, left
-                if left == size:
-                    break
-        if best < 0:
-            open_rows.append([example])
-            space.append(width - size)
-            best = len(space) - 1
-        else:
-            open_rows[best].append(example)
-            space[best] -= size
-        if space[best] < 4:  # too little room for any example
-            closed.append(open_rows.pop(best))
-            space.pop(best)
-        elif len(space) > lookahead:
-            closed.append(open_rows.pop(0))
-            space.pop(0)
-    closed += open_rows
-    counts = np.array([len(row) for row in closed], np.int64)
-    taken = np.array([example for row in closed for example in row], np.int64)
-    return np.stack([np.repeat(np.arange(len(closed)), counts), taken], axis=1).reshape(-1, 2)
+    with_space: list[list[int]] = [[] for _ in range(width + 1)]  # the open rows with that many tokens of space, oldest first
+    spaces = 0  # a bit for every entry of `with_space` that has a row
+    open_rows: dict[int, int] = {}  # their space, oldest first
+    row_of, closed = array("q"), array("q")  # rows are numbered as they are opened, and in the order in which they are closed
+    opened = 0
+    for low in range(0, len(length), _CHUNK):
+        for size in length[low : low + _CHUNK].tolist():
+            fitting = spaces >> size
+            if fitting:
+                left = size + (fitting & -fitting).bit_length() - 1
+                row = with_space[left].pop(0)
+                if not with_space[left]:
+                    spaces ^= 1 << left
+                left -= size
+            else:
+                row, left, opened = opened, width - size, opened + 1
+            row_of.append(row)
+            if left < _LEAST:
+                open_rows.pop(row, None)
+                closed.append(row)
+                continue
+            open_rows[row] = left
+            insort(with_space[left], row)
+            spaces |= 1 << left
+            if len(open_rows) > lookahead:
+                oldest = next(iter(open_rows))
+                left = open_rows.pop(oldest)
+                with_space[left].remove(oldest)
+                if not with_space[left]:
+                    spaces ^= 1 << left
+                closed.append(oldest)
+    closed.extend(open_rows)
+    place = np.empty(opened, np.int64)
+    place[np.asarray(closed)] = np.arange(opened)
+    rows = place[np.asarray(row_of)]
+    starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=opened))]).astype(np.int64)
+    return Packed(starts, np.argsort(rows, kind="stable"))

@@ -103,6 +103,23 @@ class Plan(Arranged[Cuts]):
 
 
 @dataclass(frozen=True)
+class Packed:
+    """Rows of several members each: row i has `members[starts[i]:starts[i + 1]]`."""
+
+    starts: Int64               # (R + 1,)
+    members: NDArray[np.integer]  # (N,)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def members_of(self, rows: Int64) -> tuple[Int64, Int64]:
+        """The members of some rows, row after row, and the place in `rows` of the row of each."""
+        first = self.starts[rows]
+        counts = self.starts[rows + 1] - first
+        return self.members[_ranges(first, counts)].astype(np.int64), np.repeat(np.arange(len(rows)), counts)
+
+
+@dataclass(frozen=True)
 class Split:
     """The documents of one part and the runs they form; K documents, R runs. Empty documents are left out."""
 

@@ -15,32 +15,32 @@ once. Distractors come from the passage's own shard.
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
+from cloze.corpus.packed import PackedShards, Packs, by_shard
 from cloze.corpus.passages import remember
 from cloze.corpus.plan import Cut, Cuts, Int64
+from cloze.corpus.planned import digest, mapped, numbers, write_numbers
 from cloze.corpus.source import Rebinds, Source
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError
 from cloze.processes import processes, rank
 from cloze.rows import Rows
-from cloze.whole import whole_file, whole_folder
 
 WINDOW = 2  # shards whose rows are permuted together
 _HELD_OUT = 8  # shards that the held-out rows come from
 _REMEMBERED = 4096  # held-out rows kept in memory, so that their shards are read once
-_LARGE = 1 << 18  # rows of a shard whose bounds are mapped from a file
 _IDLE = 8  # reads after which a shard that none of them needed is closed
+
+Value = TypeVar("Value")
 
 
 class Shards(Protocol):
@@ -181,61 +181,77 @@ class _Shards(Rebinds):
         share = self.held_out if self.part == "held_out" else 1 - self.held_out
         return int(sum(self.store.shards[number].tokens for number in self.chosen.tolist()) * share)
 
-    def _plan(self, epoch: int, room: int, lanes: int, window: int, key: tuple[int | str, ...] | None) -> ShardPlan:
-        def make() -> ShardPlan:
-            rows = self.rows(room)
-            order = rng.permutation(len(rows), self.seed, self.entry, "shards", epoch)
-            return ShardPlan(epoch, room, lanes, window, self.chosen[order], rows[order], key)
-
-        return remember(self._plans, (epoch, room), make)
+    def _plan(
+        self, epoch: int, room: int, rows: Int64, lanes: int, window: int, key: tuple[int | str, ...] | None
+    ) -> ShardPlan:
+        order = rng.permutation(len(rows), self.seed, self.entry, "shards", epoch)
+        return ShardPlan(epoch, room, lanes, window, self.chosen[order], rows[order], key)
 
     def rows(self, room: int) -> Int64:
-        """How many rows each chosen shard has. Numbers that nobody has counted before are counted now, and kept for all."""
+        """How many rows each chosen shard has."""
         if room not in self._rows:
-            folder = self._folder(room)
-            known = _numbers(folder / "rows.json")
-            names = [self.store.shards[number].name for number in self.chosen.tolist()]
-            if not known or any(name not in known for name in names):
-                known = self._count(room, folder, names)
-            self._rows[room] = np.array([known[name] for name in names], dtype=np.int64)
-            if self.part == "train" and not self._rows[room].sum():
-                raise CorpusError(
-                    f"{self.store.path}: the corpus is smaller than one example.\n  Build the store from more text."
-                )
+            self._rows[room] = self.counted(self.folder(room), lambda number: self._number_of_rows(number, room))
         return self._rows[room]
 
-    def _count(self, room: int, folder: Path, names: list[str]) -> dict[str, int]:
+    def counted(self, folder: Path, number_of: Callable[[int], int]) -> Int64:
+        """A number for each chosen shard. Numbers that nobody has counted before are counted now, and kept for all."""
+        known = numbers(folder / "rows.json")
+        names = [self.name(number) for number in self.chosen.tolist()]
+        if not known or any(name not in known for name in names):
+            known = self._count(number_of, folder, names)
+        rows = np.array([known[name] for name in names], dtype=np.int64)
+        if self.part == "train" and not rows.sum():
+            raise CorpusError(
+                f"{self.store.path}: the corpus is smaller than one example.\n  Build the store from more text."
+            )
+        return rows
+
+    def _count(self, number_of: Callable[[int], int], folder: Path, names: list[str]) -> dict[str, int]:
         """The rows of every chosen shard. Processes that start together begin at different shards and share what they find."""
         found: dict[str, int] = {}
         first = rank() * len(names) // processes()
         for place in [*range(first, len(names)), *range(first)]:
             name, number = names[place], int(self.chosen[place])
-            known = _numbers(folder / f"{name}.json")
+            known = numbers(folder / f"{name}.json")
             if name not in known:
-                known = {name: self._number_of_rows(number, room)}
-                _write(folder / f"{name}.json", known)
+                known = {name: number_of(number)}
+                write_numbers(folder / f"{name}.json", known)
                 self._close(number)
             found |= known
-        _write(folder / "rows.json", found)
+        write_numbers(folder / "rows.json", found)
         return found
 
     def _number_of_rows(self, number: int, room: int) -> int:
         return len(self._bound(number).cuts(room).start)
 
-    def _folder(self, room: int) -> Path:
-        """Where plans of this source and this room are kept."""
+    def folder(self, *how: int) -> Path:
+        """Where plans of this source are kept; `how` is the room, and the width of packed rows."""
         told = {
             name: sorted(map(str, value)) if isinstance(value, (set, frozenset)) else value
             for name, value in vars(self.source).items()
         }
-        what = [type(self.source).__name__, told, self.options, self.held_out, self.part, room]
+        what = [type(self.source).__name__, told, self.options, self.held_out, self.part, *how]
         return self.store.plans / digest(what)
+
+    def name(self, number: int) -> str:
+        """The name of a shard."""
+        name: str = self.store.shards[number].name
+        return name
+
+    def kept(self, number: int, key: Any, make: Callable[[], Value]) -> Value:
+        """What was made of a shard before, for as long as that is open."""
+        self._bound(number)
+        known = self._opened[number][1]
+        if key not in known:
+            known[key] = make()
+        found: Value = known[key]
+        return found
 
     def _bound(self, number: int) -> Any:
         """The source over a shard. Random numbers of different shards have different addresses."""
         if number not in self._opened:
             shard = self.store.shard(number)
-            entry = f"{self.entry}/{self.store.shards[number].name}"
+            entry = f"{self.entry}/{self.name(number)}"
             self._opened[number] = (
                 self.source.bind(
                     shard, seed=self.seed, entry=entry, held_out=self.held_out, part=self.part, **self.options
@@ -248,11 +264,12 @@ class _Shards(Rebinds):
         self._opened.pop(number, None)
         self._used.pop(number, None)
 
-    def _tick(self) -> None:
-        """Close shards that the last reads did not need."""
+    def expect(self, plan: ShardPlan, items: Int64) -> None:
+        """Begin a read of these items: close shards that the last ones did not need, and name those needed now and next."""
         self._reads += 1
         for number in [number for number, last in self._used.items() if last < self._reads - _IDLE]:
             self._close(number)
+        self.store.expect(plan.shards_of(np.unique(plan.windows(items))), plan.coming(items))
 
 
 class BoundShards(_Shards):
@@ -267,7 +284,15 @@ class BoundShards(_Shards):
 
     def plan(self, epoch: int, room: int) -> ShardPlan:
         """The rows of one epoch with room for `room` tokens each; a pure function of seed, entry, epoch and room."""
-        return self._plan(epoch, room, self.in_lanes, WINDOW, (self.seed, self.entry))
+        return remember(self._plans, (epoch, room), lambda: self.mixed(epoch, room, self.rows(room)))
+
+    def mixed(self, epoch: int, room: int, rows: Int64) -> ShardPlan:
+        """One epoch of shards with so many rows (S,), mixed in windows and lanes."""
+        return self._plan(epoch, room, rows, self.in_lanes, WINDOW, (self.seed, self.entry))
+
+    def packed(self, packing: Packs) -> PackedShards:
+        """The same passages, several in a row."""
+        return PackedShards(self, packing)
 
     def by_lane(self, items: Int64) -> Int64:
         """The items of a step lane by lane, so that neighbours come from the same shards."""
@@ -285,12 +310,15 @@ class BoundShards(_Shards):
         return self._held[key]
 
     def _read(self, plan: ShardPlan, items: Int64, want: frozenset[str]) -> Rows:
-        self._tick()
-        self.store.expect(plan.shards_of(np.unique(plan.windows(items))), plan.coming(items))
+        self.expect(plan, items)
+        return self.read_rows(plan, *plan.locate(items), want)
+
+    def read_rows(self, plan: ShardPlan, shard: Int64, row: Int64, want: frozenset[str]) -> Rows:
+        """These rows (B,) of these shards (B,), with the fields of the source."""
         blocks, places = [], []
-        for number, place, row in _grouped(*plan.locate(items)):
-            bound, inner = self._inner(plan, number, row)
-            blocks.append(bound.read(inner, np.arange(len(row)), want))
+        for number, place in by_shard(shard):
+            bound, inner = self._inner(plan, number, row[place])
+            blocks.append(bound.read(inner, np.arange(len(place)), want))
             places.append(place)
         if len(blocks) == 1:
             return blocks[0]
@@ -298,38 +326,25 @@ class BoundShards(_Shards):
 
     def draw(self, plan: ShardPlan, items: Int64) -> rng.Draw:
         """The random numbers of some items: by seed, entry, shard, epoch (0 if static) and row."""
-        keys = np.empty(len(items), dtype=np.uint64)
-        for number, place, row in _grouped(*plan.locate(items)):
-            bound, inner = self._inner(plan, number, row)
-            keys[place] = bound.draw(inner, np.arange(len(row))).keys
+        return self.draw_rows(plan, *plan.locate(items))
+
+    def draw_rows(self, plan: ShardPlan, shard: Int64, row: Int64) -> rng.Draw:
+        """The random numbers of these rows (B,) of these shards (B,)."""
+        keys = np.empty(len(row), dtype=np.uint64)
+        for number, place in by_shard(shard):
+            bound, inner = self._inner(plan, number, row[place])
+            keys[place] = bound.draw(inner, np.arange(len(place))).keys
         return rng.Draw(keys)
 
     def _inner(self, plan: ShardPlan, number: int, row: Int64) -> tuple[Any, Any]:
         """The source over a shard, and the plan whose items are these rows of it."""
         bound = self._bound(number)
-        known = self._opened[number][1]
-        if plan.room not in known:
-            known[plan.room] = self._mapped_cuts(bound, number, plan.room)
-        return bound, bound.arranged(plan.epoch, plan.room, known[plan.room], row)
+        return bound, bound.arranged(plan.epoch, plan.room, self.cuts(number, plan.room), row)
 
-    def _mapped_cuts(self, bound: Cutting, number: int, room: int) -> Any:
-        """The bounds of the rows of a shard: from the folder of plans if somebody wrote them there before."""
-        folder = self._folder(room) / self.store.shards[number].name
-        known = _read_cuts(folder)
-        if known is not None:
-            return known
-        made = bound.cuts(room)
-        if len(made.start) < _LARGE:
-            return made
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with whole_folder(folder) as stage:
-                for name, column in vars(made).items():
-                    if column is not None:
-                        np.save(stage / f"{name}.npy", column)
-        except OSError:  # a store that may only be read, or a full disk
-            return made
-        return _read_cuts(folder) or made
+    def cuts(self, number: int, room: int) -> Any:
+        """The bounds of the rows of a shard."""
+        folder = self.folder(room) / self.name(number)
+        return self.kept(number, room, lambda: mapped(folder, lambda: self._bound(number).cuts(room), _cuts_of))
 
 
 class BoundShardStreams(_Shards):
@@ -344,63 +359,30 @@ class BoundShardStreams(_Shards):
 
     def plan(self, epoch: int, room: int) -> ShardPlan:
         """The rows of one epoch with room for `room` tokens each."""
-        return self._plan(epoch, room, 1, 1, None)
+        return remember(self._plans, (epoch, room), lambda: self._plan(epoch, room, self.rows(room), 1, 1, None))
 
     def read(self, plan: ShardPlan, items: Int64, want: frozenset[str]) -> Rows:
         """The rows of some items, with the fields of the source."""
-        self._tick()
-        self.store.expect(plan.shards_of(np.unique(plan.windows(items))), plan.coming(items))
+        self.expect(plan, items)
+        shard, row = plan.locate(items)
         found = [
-            (place, bound.read(bound.plan(plan.epoch, plan.room), row, want))
-            for number, place, row in _grouped(*plan.locate(items)) for bound in [self._bound(number)]
+            (place, bound.read(bound.plan(plan.epoch, plan.room), row[place], want))
+            for number, place in by_shard(shard) for bound in [self._bound(number)]
         ]
         return Rows.below([block for _, block in found]).take(np.argsort(np.concatenate([place for place, _ in found])))
 
     def draw(self, plan: ShardPlan, items: Int64) -> rng.Draw:
         """The random numbers of some items: by seed, entry, shard, epoch and item."""
         keys = np.empty(len(items), dtype=np.uint64)
-        for number, place, row in _grouped(*plan.locate(items)):
+        shard, row = plan.locate(items)
+        for number, place in by_shard(shard):
             bound = self._bound(number)
-            keys[place] = bound.draw(bound.plan(plan.epoch, plan.room), row).keys
+            keys[place] = bound.draw(bound.plan(plan.epoch, plan.room), row[place]).keys
         return rng.Draw(keys)
 
     def _number_of_rows(self, number: int, room: int) -> int:
         return len(self._bound(number).plan(0, room))
 
 
-def _grouped(shard: Int64, row: Int64) -> Iterator[tuple[int, Int64, Int64]]:
-    """Every shard, where its items are in the block, and their rows."""
-    order = np.argsort(shard, kind="stable")
-    for place in np.split(order, np.flatnonzero(np.diff(shard[order])) + 1):
-        if len(place):
-            yield int(shard[place[0]]), place, row[place]
-
-
-def _numbers(file: Path) -> dict[str, int]:
-    try:
-        found: dict[str, int] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found
-
-
-def _write(file: Path, numbers: Mapping[str, int]) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(file) as stage:
-            stage.write_text(json.dumps(numbers) + "\n", encoding="utf-8")
-    except OSError:  # a store that may only be read: every process counts for itself
-        return
-
-
-def _read_cuts(folder: Path) -> Cut | None:
-    if not folder.is_dir():
-        return None
-    columns: dict[str, Any] = {file.stem: np.load(file, mmap_mode="r").view(np.ndarray) for file in folder.glob("*.npy")}
-    if "stop" not in columns:
-        return Cut(**columns)
-    return Cuts(**{"lead": None, **columns})
-
-def digest(value: Any) -> str:
-    """A short name for plain values: equal values have equal names."""
-    return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:24]
+def _cuts_of(**columns: Any) -> Cut:
+    return Cuts(**{"lead": None, **columns}) if "stop" in columns else Cut(**columns)

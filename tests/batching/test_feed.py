@@ -93,18 +93,45 @@ def test_answers_padded_to_a_multiple_weigh_nothing():
     assert padded["weights/main"].tolist() == [1, 1, 1, 0]
 
 
-def test_packing_loses_no_example_and_never_overfills_a_row():
-    length = np.random.default_rng(0).integers(3, 60, 500)
-    dealt = pack(length, 64)
-    assert sorted(dealt[:, 1].tolist()) == list(range(500))
-    sums = np.bincount(dealt[:, 0], weights=length[dealt[:, 1]])
-    assert sums.max() <= 64 and (np.diff(dealt[:, 0]) >= 0).all()
-    assert length.sum() / (len(sums) * 64) > 0.9
+def rows_of(length: list[int], width: int) -> list[list[int]]:
+    packed = pack(np.array(length), width)
+    return [packed.members_of(np.array([row]))[0].tolist() for row in range(len(packed))]
+
+
+def looked_for_in_turn(length: list[int], width: int, lookahead: int = 64) -> list[list[int]]:
+    """The rows of `pack`, made by looking at every open row for every example."""
+    opened: list[list[int]] = []
+    closed: list[list[int]] = []
+
+    def space(row: list[int]) -> int:
+        return width - sum(length[example] for example in row)
+
+    for example, size in enumerate(length):
+        fits = [row for row in opened if space(row) >= size]
+        row = min(fits, key=space) if fits else []
+        if not fits:
+            opened.append(row)
+        row.append(example)
+        if space(row) < 4:
+            place = next(place for place, one in enumerate(opened) if one is row)
+            closed.append(opened.pop(place))
+        elif len(opened) > lookahead:
+            closed.append(opened.pop(0))
+    return closed + opened
+
+
+@pytest.mark.parametrize("width", [16, 64, 200])
+def test_examples_are_packed_as_if_every_open_row_was_looked_at(width):
+    length = np.random.default_rng(width).integers(3, 62, 700).clip(max=width).tolist()
+    made = rows_of(length, width)
+    assert made == looked_for_in_turn(length, width)
+    assert sorted(sum(made, [])) == list(range(700)) and max(sum(length[k] for k in row) for row in made) <= width
 
 
 def test_an_example_is_packed_where_it_fits_best_and_may_fill_a_row_to_the_last_token():
-    assert pack(np.array([10, 6, 5, 6]), 16).tolist() == [[0, 0], [0, 1], [1, 2], [1, 3]]
-    assert pack(np.array([8, 10, 6]), 16).tolist() == [[0, 1], [0, 2], [1, 0]]
+    assert rows_of([10, 6, 5, 6], 16) == [[0, 1], [2, 3]]
+    assert rows_of([8, 10, 6], 16) == [[1, 2], [0]]
+    assert rows_of([], 16) == []
 
 
 def test_tokens_of_a_micro_batch_are_the_real_ones_of_both_sequences():

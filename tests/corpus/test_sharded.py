@@ -117,7 +117,7 @@ def test_numbers_of_rows_are_counted_once_and_kept(store: Store, monkeypatch: py
 
 def test_large_shards_map_the_bounds_of_their_passages(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = firsts(bind(store), 0)
-    monkeypatch.setattr("cloze.corpus.sharded._LARGE", 1)
+    monkeypatch.setattr("cloze.corpus.planned._LARGE", 1)
     written = bind(store)
     assert firsts(written, 0) == whole
     assert len(list((store.path / "plans").glob("*/00003/start.npy"))) == 1
