@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,8 @@ from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.negative_sampling import NegativeSampling
 from cloze.rows import Rows
 
-_TOGETHER = 1024  # texts trained at once by a thread
-_CLIP = 20.0      # the longest gradient of a vector in a step of the loop, as `row_clip` of the recipes
+_ONE = Lock()
+_CLIP = 20.0  # the longest gradient of a vector in a step of the loop, as `row_clip` of the recipes
 
 
 class Inferred:
@@ -47,6 +48,7 @@ class Inferred:
     ) -> None:
         self.network, self.objective = network, objective
         self.asked, self.keep, self.rates = asked, keep, tuple(rates)
+        self._inputs: NDArray[np.float32] | None = None
 
     def __call__(self, tokens: Tensor, block: Tensor | None) -> Tensor:
         """The vectors (B, D) of texts (B, L); `block` is 0 at their padding."""
@@ -66,48 +68,56 @@ class Inferred:
     def _compiled(
         self, texts: Sequence[NDArray[Any]], keys: NDArray[np.uint64], begin: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        threads = min(torch.get_num_threads(), -(-len(texts) // 16))
-        borders = np.linspace(0, len(texts), max(threads, -(-len(texts) // _TOGETHER)) + 1).astype(int).tolist()
+        threads = max(min(torch.get_num_threads(), -(-len(texts) // 16)), 1)
+        borders = np.linspace(0, len(texts), threads + 1).astype(int).tolist()
         parts = [slice(a, b) for a, b in zip(borders[:-1], borders[1:], strict=True) if b > a]
-        outputs = self._outputs
-        if threads <= 1:
-            done = [self._trained(outputs, list(texts[part]), keys[part], begin[part]) for part in parts]
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                done = list(pool.map(lambda part: self._trained(outputs, list(texts[part]), keys[part], begin[part]), parts))
-        return np.concatenate(done) if done else begin
+        with _ONE:  # all calls train rows of one table
+            own = self._rows(len(texts))[self.network.first :][: len(texts)]
+            own[:, : begin.shape[1]] = begin
+            own[:, begin.shape[1] :] = 0.0
+            if threads == 1:
+                self._train(texts, keys, 0)
+            else:
+                with ThreadPoolExecutor(threads) as pool:
+                    list(pool.map(lambda part: self._train(list(texts[part]), keys[part], part.start), parts))
+            return own[:, : begin.shape[1]].copy()
+
+    @cached_property
+    def _described(self) -> tuple[Any, Any, Any]:
+        return described(self.asked, self.keep, self.network, self.objective, frozen=True)
 
     @cached_property
     def _outputs(self) -> NDArray[np.float32]:
         return _wide(self.objective.head.weight)
 
-    @cached_property
-    def _words(self) -> NDArray[np.float32]:
-        return _wide(self.network.embeddings.weight[: self.network.first])
+    def _rows(self, count: int) -> NDArray[np.float32]:
+        """The words, then room for the vectors of `count` texts or more."""
+        first = self.network.first
+        if self._inputs is None or len(self._inputs) < first + count:
+            self._inputs = _wide(self.network.embeddings.weight[:first], more=max(count, 64))
+        return self._inputs
 
-    def _trained(
-        self, outputs: NDArray[np.float32], texts: Sequence[NDArray[Any]], keys: NDArray[np.uint64], begin: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
+    def _train(self, texts: Sequence[NDArray[Any]], keys: NDArray[np.uint64], number: int) -> None:
+        """Train the vectors of texts, of which the first has the row `number` of those for texts."""
         from cloze.engines.kernels import exact, parts
 
-        windows, targets, subwords = described(self.asked, self.keep, self.network, self.objective, frozen=True)
-        first, width, padded = self.network.first, self.network.width, outputs.shape[1]
-        inputs = parts.aligned(first + len(texts), padded)
-        inputs[:first] = self._words
-        inputs[first:, :width] = begin
+        if not texts:
+            return
+        (windows, targets, subwords), outputs, passes = self._described, self._outputs, len(self.rates)
+        assert self._inputs is not None
         lengths = np.array([len(text) for text in texts], np.int64)
         stored = np.uint16 if self.network.vocab_size <= 1 << 16 else np.uint32
-        tokens = np.concatenate([*texts, np.zeros(0, np.int64)]).astype(stored)
+        tokens = np.concatenate(texts).astype(stored)
         tokens.flags.writeable = False  # as those of a store, so that code compiled for training serves
-        work, curve = parts.Work.of(windows, targets, padded, subwords), parts.Curve.fine(skip=True)
-        owners = first + np.arange(len(texts))
-        for number, rate in enumerate(self.rates):
-            job = parts.Job(
-                tokens, np.cumsum(lengths) - lengths, lengths, np.full(len(texts), rate, np.float32),
-                rng.mix_keys(keys, rng.fold("pass", number)), owners,
-            )
-            exact.train_exact(job, windows, targets, subwords, inputs, outputs, work, curve, np.zeros(4))
-        return np.ascontiguousarray(inputs[first:, :width])
+        # One call for all passes, text by text, so that the rows of its words stay in the cache.
+        drawn = np.stack([rng.mix_keys(keys, rng.fold("pass", number)) for number in range(passes)], axis=1)
+        job = parts.Job(
+            tokens, (np.cumsum(lengths) - lengths).repeat(passes), lengths.repeat(passes),
+            np.tile(np.array(self.rates, np.float32), len(texts)), drawn.ravel(),
+            (self.network.first + number + np.arange(len(texts))).repeat(passes),
+        )
+        work, curve = parts.Work.of(windows, targets, outputs.shape[1], subwords), parts.Curve.fine(skip=True)
+        exact.train_exact(job, windows, targets, subwords, self._inputs, outputs, work, curve, np.zeros(4))
 
     # --- in the loop's way ------------------------------------------------------------------------------------------------
 
@@ -143,10 +153,10 @@ class Inferred:
         return Batch({name: torch.from_numpy(np.ascontiguousarray(array)).long() for name, array in laid.items()})
 
 
-def _wide(table: Tensor) -> NDArray[np.float32]:
-    """A copy of a table as kernels read it: rows of whole registers."""
+def _wide(table: Tensor, more: int = 0) -> NDArray[np.float32]:
+    """A copy of a table as kernels read it, rows of whole registers, and `more` rows of zeros."""
     from cloze.engines.kernels.parts import aligned, padded
 
-    rows = aligned(len(table), padded(table.shape[1]))
-    rows[:, : table.shape[1]] = table.detach().float().cpu().numpy()
+    rows = aligned(len(table) + more, padded(table.shape[1]))
+    rows[: len(table), : table.shape[1]] = table.detach().float().cpu().numpy()
     return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,41 @@ def test_a_text_has_one_vector_in_any_batch_and_its_words_decide_it() -> None:
     both = infer(torch.tensor([LINES[1] + [0] * 3, LINES[2]]), torch.tensor([[1, 1, 1, 0, 0, 0], [1] * 6]))
     assert torch.equal(both[:1], infer(torch.tensor([LINES[1]]), None))
     assert not torch.equal(both[0], infer(torch.tensor([LINES[0]]), None)[0])
+
+
+@pytest.mark.parametrize("negatives", [2, 9])  # 9 negatives are two groups of output rows
+def test_all_passes_of_all_texts_in_one_call_are_those_of_one_text_after_another(negatives: int) -> None:
+    network, _ = system(False)
+    objective = NegativeSampling(width=16, vocab_size=8, counts=np.arange(1, 9), negatives=negatives, clock=network.clock)
+    torch.nn.init.normal_(objective.head.weight, 0, 0.5)
+    rates, lengths = [0.3, 0.2, 0.1], [len(line) for line in LINES]
+    tokens = torch.tensor([line + [0] * (6 - len(line)) for line in LINES])
+    found = Inferred(network, objective, asked=Predict("all"), keep=None, rates=rates)(tokens, (tokens > 0).long())
+    windows = parts.Windows.of(np.ones(8), radius=1, predicts=parts.PREDICT_FROM_OWNER, frozen=True)
+    answers, outputs = parts.Targets.sampled(objective.noise.numpy(), negatives=negatives), objective.head.weight.detach().numpy()
+    for number, line in enumerate(LINES):
+        keys = rng.row_keys("paragraph", items=np.array([zlib.crc32(np.array(line, np.int64).tobytes())]))
+        own = ((2.0 * rng.Draw(keys).uniform("start", 16) - 1.0) * network.spread / 16).astype(np.float32)
+        for turn, rate in enumerate(rates):
+            job = parts.Job(
+                np.array(line, np.uint16), np.array([0]), np.array([lengths[number]]), np.array([rate], np.float32),
+                rng.mix_keys(keys, rng.fold("pass", turn)), np.array([0]),
+            )
+            exact.train_exact(
+                job, windows, answers, parts.Subwords.none(), own, outputs, parts.Work.of(windows, answers, 16),
+                parts.Curve.fine(skip=True), np.zeros(4),
+            )
+        assert np.array_equal(found[number].numpy(), own[0])
+
+
+def test_texts_do_not_change_the_tables_and_a_larger_batch_gets_room() -> None:
+    network, objective = system(True)
+    asked = Windows(radius=RADIUS, shrink="none", together=True)
+    infer = Inferred(network, objective, asked=asked, keep=None, rates=[0.1])
+    few = infer(torch.tensor([LINES[1]]), None)
+    many = infer(torch.tensor([LINES[1]] * 100), None)
+    assert torch.equal(few, many[:1]) and torch.equal(few.expand(100, 16), many)
+    assert torch.equal(few, infer(torch.tensor([LINES[1]]), None))
 
 
 TEXT = "".join(f"{line}\n" for line in ["the cat sat on the mat", "a dog saw the cat", "stocks fell in the market"] * 12)

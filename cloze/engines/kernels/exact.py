@@ -27,6 +27,7 @@ from cloze.engines.kernels.rows import (
     add_row,
     add_steps,
     learn,
+    learn_frozen,
     loss_of,
     move_rows,
     products_to_steps,
@@ -71,7 +72,7 @@ def learn_mean(
     work.gained[0, :] = 0.0
     for group in range(groups):
         if frozen:
-            add_gained(outputs, rows, group, work.products, work.gained)
+            add_gained(outputs, rows, group, work.products, work.gained, 0)
         else:
             add_steps(outputs, rows, group, work.mean, at, 1, work.products, work.gained, at)
 
@@ -85,7 +86,7 @@ def train_words(
 
     The loss is computed at every `loss_every`th word, a power of two, or never if that is 0.
     """
-    alone = number == 1 and not windows.frozen  # then the row itself is read and moved
+    alone = number == 1  # then the row itself is read and moved
     if not alone:
         take_mean(inputs, work.members, number, work.mean)
         work.change[0, :] = 0.0
@@ -96,10 +97,12 @@ def train_words(
         if j + 1 < pairs:
             row_count, state = prepare(words[j + 1], targets, not windows.shares, outputs, work, (j + 1) % 2, state)
         with_loss = loss_every > 0 and (j & (loss_every - 1)) == 0
-        if alone:
+        if alone and windows.frozen:
+            learn_frozen(outputs, rows, now, labels, inputs, work.members, work, curve, rate, totals, with_loss)
+        elif alone:
             learn(outputs, rows, now, labels, inputs, work.members, 1, work, curve, rate, totals, with_loss)
         else:
-            learn_mean(outputs, rows, now, labels, work, curve, rate, totals, with_loss, windows.frozen)
+            learn_mean(outputs, rows, now, labels, work, curve, rate, totals, with_loss, False)
             add_row(work.mean, work.gained, part)
             add_row(work.change, work.gained, part)
     if not alone:

@@ -99,15 +99,20 @@ def add_steps(
 
 
 @kernel(**INNER)
-def add_gained(outputs: Any, rows: Any, group: Any, steps: Any, gained: Any) -> None:
-    """gained[0] += Σ_r steps[0, r] · outputs[rows[r]]: what `add_steps` gives to a row that reads, while output rows stay."""
+def add_gained(outputs: Any, rows: Any, group: Any, steps: Any, gained: Any, into: Any) -> None:
+    """gained[into] += Σ_r steps[0, r] · outputs[rows[r]]: what `add_steps` gives to a row that reads, while output rows stay."""
     first, cell = group * GROUP, group * ROW_REGISTER
+    r0, r1, r2, r3, r4, r5 = rows[first], rows[first + 1], rows[first + 2], rows[first + 3], rows[first + 4], rows[first + 5]
+    s0, s1, s2 = spread(steps[0, cell]), spread(steps[0, cell + 1]), spread(steps[0, cell + 2])
+    s3, s4, s5 = spread(steps[0, cell + 3]), spread(steps[0, cell + 4]), spread(steps[0, cell + 5])
     for block in range(outputs.shape[1] // ROW_REGISTER):
         d = block * ROW_REGISTER
-        moved = load(gained, 0, d)
-        for r in range(GROUP):
-            moved = add_product(moved, spread(steps[0, cell + r]), load(outputs, rows[first + r], d))
-        store(gained, 0, d, moved)
+        moved = add_product(load(gained, into, d), s0, load(outputs, r0, d))
+        moved = add_product(moved, s1, load(outputs, r1, d))
+        moved = add_product(moved, s2, load(outputs, r2, d))
+        moved = add_product(moved, s3, load(outputs, r3, d))
+        moved = add_product(moved, s4, load(outputs, r4, d))
+        store(gained, into, d, add_product(moved, s5, load(outputs, r5, d)))
 
 
 @numba.njit(inline="always")
@@ -199,6 +204,23 @@ def learn(
                 store(work.copies, j, block * ROW_REGISTER, load(inputs, words[j], block * ROW_REGISTER))
         for group in range(groups):
             add_steps(outputs, rows, group, work.copies, work.count_up, count, work.products, inputs, words)
+
+
+@kernel(**OPTIONS)
+def learn_frozen(
+    outputs: Any, rows: Any, row_count: Any, labels: Any, inputs: Any, words: Any, work: Any, curve: Any, rate: Any, totals: Any,
+    with_loss: Any,
+) -> None:
+    """`learn` for the input row `words[0]` alone: output rows stay."""
+    groups = -(-row_count // GROUP)
+    for group in range(groups):
+        take_products(outputs, rows, group, inputs, words, 1, work.products)
+    if with_loss:
+        totals[2] += loss_of(work.products, 1, rows, row_count, labels)
+        totals[3] += 1
+    products_to_steps(work.products, 1, rows, row_count, labels, curve, rate, work.by_cell)
+    for group in range(groups):
+        add_gained(outputs, rows, group, work.products, inputs, words[0])
 
 
 @kernel(**INNER)
