@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Any, Protocol
 
 from cloze.assembly import measuring
@@ -325,7 +326,14 @@ class RecipeMaker(Protocol):
 
 
 def recipe_maker(assignment: Assignment, loaded: Loaded) -> RecipeMaker:
-    """`recipe_onto` for the recipe of an assignment."""
+    """`recipe_onto` for the recipe of an assignment. Rows that belong to documents cannot be tuned: a `TaskError`."""
+    network: Any = loaded.network
+    if network.of_documents:
+        raise TaskError(
+            f"{loaded.folder}: holds vectors of documents, and a task has no documents of that corpus to tune.\n"
+            f"  Use vectors of the task's texts as features of a classifier: cloze embed {quote(str(loaded.folder))} "
+            "--file TEXTS --out VECTORS.npy"
+        )
     recipe = assignment.recipe_for(loaded)
     named = origins_in(read_tree(recipe))
     bound = {name: folder for name, folder in assignment.checkpoints.items() if name in named}

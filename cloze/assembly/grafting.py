@@ -71,12 +71,16 @@ def require_fit(
         raise CheckpointError(
             f"{start}it holds a network {there.part!r}, expected {known}.\n  {own_recipe(folder)}"
         )
+
+    def way() -> str:
+        return _of_documents(folder) if network.of_documents else _way_out(folder, label, here, there)
+
     mine = network.state_dict()
     wrong = [name for name in {**mine, **theirs} if shape(name, mine) != shape(name, theirs)]
     if wrong:
         raise CheckpointError(
             f"{start}{wrong[0]} is {shape(wrong[0], theirs)} in the checkpoint and {shape(wrong[0], mine)} in the recipe.\n"
-            f"  {_way_out(folder, label, here, there)}"
+            f"  {way()}"
         )
     if changed:
         return
@@ -85,7 +89,7 @@ def require_fit(
         if name in old and name in new and old[name] != new[name]:
             raise CheckpointError(
                 f"{start}{name} is {old[name]} in the checkpoint and {new[name]} in the recipe.\n"
-                f"  {_way_out(folder, label, here, there)}"
+                f"  {way()}"
             )
 
 
@@ -93,6 +97,15 @@ def report(folder: Path, parts: Mapping[str, int]) -> str:
     """The line that says what starts from random weights, largest first."""
     listed = ", ".join(f"{name} ({count:,})" for name, count in sorted(parts.items(), key=lambda item: -item[1]))
     return f"{folder}: has no weights for {sum(parts.values()):,} parameters, which start fresh: {listed}."
+
+
+def _of_documents(folder: Path) -> str:
+    """What to do with a checkpoint whose rows belong to the documents of its corpus."""
+    return (
+        "Its vectors belong to the documents that it was trained on; other documents cannot go on with them.\n"
+        f"  Vectors of new texts: cloze embed {quote(str(folder))} --file TEXTS --out VECTORS.npy\n"
+        "  To train on all of the text again: leave --init out."
+    )
 
 
 def own_recipe(folder: Path) -> str:

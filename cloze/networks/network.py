@@ -87,7 +87,8 @@ class Network(nn.Module, ABC):
     published checkpoints have and nothing reads, by their names.
     `per_word`: it takes words without an id as so many `characters`; None: what its layer of characters takes, if it has one.
     `unlimited`: it also reads rows of more than `max_length` tokens. `of_words`: it is a table of single words and reads no
-    texts. `writes` is the state of a decoder that writes another text than the one that is read; None: it has no decoder.
+    texts. `of_documents`: its rows belong to the documents of one corpus, so that neither another corpus nor a task goes on with
+    them. `writes` is the state of a decoder that writes another text than the one that is read; None: it has no decoder.
     `item_sets` are the sets of items that it reads with a text, such as regions of a picture, and the width of their features.
     `summary_of`: the token whose state is the `summary` of a row, or the `mean` of all of them; with `summarises_decoder`, a
     token of the decoder.
@@ -104,6 +105,7 @@ class Network(nn.Module, ABC):
     stack: ClassVar[StackKind | None] = None
     fits_offsets: ClassVar[bool] = False
     of_words: ClassVar[bool] = False
+    of_documents: ClassVar[bool] = False
     writes: str | None = None
     item_sets: Mapping[str, int] = MappingProxyType({})
     summary_of: ClassVar[Summary] = "first"

@@ -44,6 +44,7 @@ class ParagraphVectors(WordVectors):
     ((1, 2, 4), (3, 4))
     """
 
+    of_documents = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType({
         "hidden": "the vector of its paragraph, which was learned from all words of the paragraph",
         "context": "the vector of its paragraph and the words around it in its window",

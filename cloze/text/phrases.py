@@ -62,6 +62,12 @@ class Phrases(Words):
             raise RecipeError(f"text.tokenizer.phrases.score: {self.score!r}; expected word2phrase or npmi.")
         if not self.thresholds:
             raise RecipeError("text.tokenizer.phrases.thresholds: empty; expected a threshold for each pass, such as [200, 100].")
+        low = [one for one in self.thresholds if self.score == "word2phrase" and not one >= 0]
+        if low:
+            raise RecipeError(
+                f"text.tokenizer.phrases.thresholds: {low[0]:g}; word2phrase's score is compared with numbers from 0 on, as in "
+                "[200, 100]."
+            )
         wrong = [one for one in self.thresholds if self.score == "npmi" and not -1 <= one < 1]
         if wrong:
             raise RecipeError(f"text.tokenizer.phrases.thresholds: {wrong[0]:g}; npmi is between -1 and 1, as in [0.5].")

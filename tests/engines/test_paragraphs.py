@@ -12,6 +12,7 @@ import torch
 
 from cloze import rng
 from cloze.batch import Batch
+from cloze.cli.main import main
 from cloze.engines.paragraphs import Inferred
 from cloze.exercises.predict import Predict
 from cloze.exercises.windows import Windows
@@ -169,3 +170,26 @@ def test_a_recipe_trains_in_compiled_code_and_its_checkpoint_embeds_new_texts(re
         return
     near = made @ torch.nn.functional.normalize(network.paragraphs).numpy().T
     assert near[0, 0::3].mean() - near[0, 2::3].mean() > 0.1 < near[1, 2::3].mean() - near[1, 0::3].mean()
+
+
+def test_vectors_of_documents_are_neither_tuned_nor_continued_on_other_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    (tmp_path / "other.txt").write_text(TEXT + TEXT)
+    (tmp_path / "rows.tsv").write_text("text\tlabel\nthe cat\ta\nthe dog\tb\n")
+    run, out = tmp_path / "run", tmp_path / "out"
+
+    def pretrain(text: str, *more: str) -> list[str]:
+        values = ["--set", "text.tokenizer.min_count=1", "--set", "network.width=8", "--format", "line", "--quiet"]
+        return ["pretrain", "pv-dbow", "--corpus", str(tmp_path / text), "--budget", "1epochs", *values, *more]
+
+    assert not main(pretrain("text.txt", "--out", str(run)))
+    rows = str(tmp_path / "rows.tsv")
+    assert main(["finetune", str(run), "--train", rows, "--dev", rows, "--out", str(out)]) == 2
+    told = capsys.readouterr().err
+    assert "holds vectors of documents" in told and f"cloze embed {run} --file TEXTS --out VECTORS.npy" in told
+    assert main(pretrain("other.txt", "--init", str(run), "--out", str(out))) == 2
+    told = capsys.readouterr().err
+    assert "embeddings.weight is (36, 8) in the checkpoint and (72, 8)" in told and "cloze pretrain" not in told.split("\n", 1)[1]
+    assert f"cloze embed {run} --file TEXTS" in told and "leave --init out" in told

@@ -73,3 +73,11 @@ def test_a_bad_folder_leaves_nothing_behind(tmp_path: Path, capsys: pytest.Captu
     error = capsys.readouterr().err
     assert "config.json: there is no such file" in error and "Traceback" not in error
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
+
+
+def test_a_place_that_does_not_exist_may_have_been_a_file_or_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "words.bin").write_text("")
+    assert main(["import", str(tmp_path / "word.bin"), "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert "word.bin: there is no such file or folder" in error and "or a file of vectors. Did you mean 'words.bin'?" in error
+    assert "does not download" in error and not (tmp_path / "out").exists()

@@ -57,7 +57,7 @@ def test_a_second_pass_joins_phrases_and_counts_the_joined_text() -> None:
 
 def test_marks_unknown_words_and_line_ends_are_never_joined() -> None:
     texts = ["a , b"] * 5 + ["x\ny"] * 5 + ["c"] * 5 + ["d"] * 5
-    assert trained(texts, thresholds=(-100.0,)).joins.words == ("x_y",)  # type: ignore[union-attr]  # a line end is white space
+    assert trained(texts, thresholds=(0.0,)).joins.words == ("x_y",)  # type: ignore[union-attr]  # a line end is white space
     tokenizer = trained(["new york"] * 5 + ["some thing else"], thresholds=(0.1,), min_count=2)
     assert tokenizer.joins.words == ("new_york",)  # type: ignore[union-attr]
     assert pieces(tokenizer, "some thing new york") == ["[UNK]", "[UNK]", "new_york"]
@@ -128,6 +128,9 @@ def test_impossible_settings_are_refused() -> None:
         Phrases(score="pmi")  # type: ignore[arg-type]
     with pytest.raises(RecipeError, match="200; npmi is between -1 and 1"):
         Phrases(score="npmi")
+    for wrong in (-1.0, float("nan")):
+        with pytest.raises(RecipeError, match=f"{wrong:g}; word2phrase's score is compared with numbers from 0 on"):
+            Phrases(thresholds=(200.0, wrong))
     with pytest.raises(RecipeError, match="a threshold for each pass"):
         Phrases(thresholds=())
     with pytest.raises(RecipeError, match="only whole words are joined"):
@@ -139,8 +142,8 @@ def test_without_joins_the_words_are_those_of_words() -> None:
 
 
 def test_pairs_of_many_blocks_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = trained(TEXTS * 3, thresholds=(-100.0,))
+    whole = trained(TEXTS * 3, thresholds=(0.0,))
     monkeypatch.setattr("cloze.text.phrases._LINES", 1)
     monkeypatch.setattr("cloze.text.phrases._TOGETHER", 1)
-    assert trained(TEXTS * 3, thresholds=(-100.0,)).joins.pairs == whole.joins.pairs  # type: ignore[union-attr]
+    assert trained(TEXTS * 3, thresholds=(0.0,)).joins.pairs == whole.joins.pairs  # type: ignore[union-attr]
     assert len(whole.joins.pairs) > 10  # type: ignore[union-attr]
