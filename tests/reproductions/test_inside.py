@@ -1,0 +1,88 @@
+"""reproductions/inside.py and distilling.py: what they read and train, and the tables of their ledgers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from cloze.assembly.load import load_recipe
+from cloze.assembly.recipe import Recipe
+
+SENTENCE = (
+    '<instance id="line-n.1"><answer instance="line-n.1" senseid="cord"/>\n<context>\n'
+    ' <wf pos="NN">he</wf> <wf pos="VBD">came</wf>\n'
+    ' <wf pos="CC">&amp;</wf> <wf pos="VBD">cut</wf> <head> <wf pos="NNS">lines</wf></head> <wf pos=".">.</wf>\n'
+    "</context></instance>"
+)
+
+
+@pytest.fixture
+def scripts(script: Callable[[str], ModuleType]) -> Callable[[str], ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("task_files", "ledger", "cells"):
+            patch.setitem(sys.modules, name, script(name))
+        return script
+
+
+def test_a_marked_word_stands_in_its_own_sentence_with_its_sense(scripts: Callable[[str], ModuleType]) -> None:
+    (row,) = scripts("inside").marked(SENTENCE, "line")
+    assert json.loads(row) == {"text": ["&", "cut", "lines", "."], "spans": [[2, 3]], "label": "line-cord"}
+
+
+def test_a_table_of_probes_has_a_row_for_each_measure_and_network(scripts: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    inside = scripts("inside")
+    ledger = inside.Ledger(tmp_path / "inside.jsonl")
+
+    def add(network: str, probe: str, found: dict[str, Any], loss: dict[str, float]) -> None:
+        tokens = None if network == "minilm" else "4Mtokens"
+        ledger.add({"network": network, "tokens": tokens, "probe": probe, "most": 1}, {"loss": loss, "found": {network: found}})
+
+    add("bert", "geometry", {"measures": {"adjusted": [0.9, 0.5]}}, {"token_prediction": 5.25})
+    add("minilm", "geometry", {"measures": {"adjusted": [0.8, 0.25]}}, {})
+    heads = {"measure": "loss", "shares": [0.0, 0.5], "curve": [5.0, 5.5], "random": [5.0, 6.0], "deviation": [0.0, 0.25]}
+    add("bert", "heads", heads, {"token_prediction": 5.25})
+    assert [line for line in inside.tables(ledger, "4Mtokens") if "bert" in line or "minilm" in line] == [
+        "| bert | token_prediction 5.25 |",
+        "| self-similarity minus baseline | bert | 0.900, 0.500 |",
+        "| self-similarity minus baseline | minilm | 0.800, 0.250 |",
+        "| bert, loss | 0% | 5.000 | 5.000 ± 0.000 |",
+        "| bert, loss | 50% | 5.500 | 6.000 ± 0.250 |",
+    ]
+
+
+def written(distilling: ModuleType, variant: str, folder: Path) -> Recipe:
+    file = folder / "student.yaml"
+    file.write_text(distilling.recipe(variant), encoding="utf-8")
+    return load_recipe(file)
+
+
+def test_students_differ_in_what_the_teacher_shows_them_alone(scripts: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    distilling = scripts("distilling")
+    found = {variant: written(distilling, variant, tmp_path) for variant in distilling.VARIANTS}
+    objectives = {
+        variant: [(run.network, one.part.name) for entry in recipe.entries.values() for run in entry.passes for one in run.objectives]
+        for variant, recipe in found.items()
+    }
+    alone, scores = [("student", "token_prediction")], [("student", "match_scores")]
+    assert objectives == {
+        "alone": alone, "scores": [("teacher", "token_prediction"), *alone, *scores],
+        "all scores": [("teacher", "token_prediction"), *alone, *alone, *scores], "alone, cut": alone,
+        "scores, cut": [("teacher", "token_prediction"), *alone, *scores], "attention": [*alone, *2 * [("student", "match_attention")]],
+    }  # fmt: skip
+    assert {recipe.training.batch for recipe in found.values()} == {12}
+    assert {recipe.networks["student"].part is None for name, recipe in found.items() if "cut" in name} == {True}
+
+
+def test_a_table_of_students_has_means_over_seeds(scripts: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    distilling = scripts("distilling")
+    ledger = distilling.Ledger(tmp_path / "distilling.jsonl")
+    for seed, loss in enumerate((5.0, 5.5, 6.0), 1):
+        found = {"loss": loss, "correct": 0.25, "single": 7.0, "tokens": 2_000_000, "updates": 1000 * seed, "curve": []}
+        ledger.add({"variant": "alone", "budget": "2m", "seed": seed}, found)
+    assert list(distilling.table(ledger, "2m"))[2:] == ["| alone | 5.500 ± 0.500 | 1.50 | 25.0 ± 0.0 | 2.00 ± 0.00 | 2,000 |"]
