@@ -5,8 +5,8 @@
     python reproductions/distilling.py --table
 
 The student is a BERT of 2 layers and width 128 that predicts masked tokens of 25 MB of English Wikipedia, in the teacher's
-vocabulary. Every run gets the same time on one thread of a core that does nothing else; batch, rate and heads at offsets are those
-of cloze's fit to some two million tokens of `bert`. Seeds come in turns, so that a slower hour of the machine meets all of them.
+vocabulary. Every run gets the same time on one thread of a core that does nothing else. Batch, rate and heads at offsets are those
+of cloze's fit of `bert` to some two million tokens. Seeds come in turns, so that a slower hour of the machine meets all of them.
 
 - `alone`: masked tokens only.
 - `scores`: also the teacher's distribution at the masked tokens (temperature 2, equal weights).
@@ -84,7 +84,8 @@ def recipe(variant: str) -> str:
         read = "layers: top, read: {student: %s, teacher: teacher.%s}"
         for of, state, head in (("probabilities", "attention", "attention_of_top"), ("relations", "values", "values_of_top")):
             lines.append(f"      - match_attention: {{of: {of}, head: {head}, {read % (state, state)}}}")
-    return "\n".join([*lines, TRAINING % PEAKS[student], 'reading: {single: "[CLS] {A} [SEP]", summary: first}', "export: student", ""])
+    lines += [TRAINING % PEAKS[student], 'reading: {single: "[CLS] {A} [SEP]", summary: first}', "export: student", ""]
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -149,11 +150,13 @@ def table(ledger: Ledger, budget: str) -> Iterator[str]:
     for variant in VARIANTS:
         runs = ledger.results(variant=variant, budget=budget)
         if runs:
+            many, under = len(runs), sum(run["single"] - run["loss"] for run in runs)
+            losses, right = [run["loss"] for run in runs], [100 * run["correct"] for run in runs]
+            read, updates = [run["tokens"] / 1e6 for run in runs], sum(run["updates"] for run in runs)
             cells = [
-                shown([run["loss"] for run in runs], len(SEEDS)), f"{sum(run['single'] - run['loss'] for run in runs) / len(runs):.2f}",
-                shown([100 * run["correct"] for run in runs], len(SEEDS), 1), shown([run["tokens"] / 1e6 for run in runs], len(SEEDS), 2),
-                f"{sum(run['updates'] for run in runs) / len(runs):,.0f}",
-            ]  # fmt: skip
+                shown(losses, len(SEEDS)), f"{under / many:.2f}", shown(right, len(SEEDS), 1), shown(read, len(SEEDS), 2),
+                f"{updates / many:,.0f}",
+            ]
             yield f"| {variant} | {' | '.join(cells)} |"
 
 

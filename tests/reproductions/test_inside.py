@@ -66,15 +66,19 @@ def test_students_differ_in_what_the_teacher_shows_them_alone(scripts: Callable[
     distilling = scripts("distilling")
     found = {variant: written(distilling, variant, tmp_path) for variant in distilling.VARIANTS}
     objectives = {
-        variant: [(run.network, one.part.name) for entry in recipe.entries.values() for run in entry.passes for one in run.objectives]
+        variant: [(run.network, one.part.name) for run in recipe.entries["main"].passes for one in run.objectives]
         for variant, recipe in found.items()
     }
-    alone, scores = [("student", "token_prediction")], [("student", "match_scores")]
+    alone, shown = [("student", "token_prediction")], [("teacher", "token_prediction")]
+    scores, attention = [("student", "match_scores")], [("student", "match_attention")]
     assert objectives == {
-        "alone": alone, "scores": [("teacher", "token_prediction"), *alone, *scores],
-        "all scores": [("teacher", "token_prediction"), *alone, *alone, *scores], "alone, cut": alone,
-        "scores, cut": [("teacher", "token_prediction"), *alone, *scores], "attention": [*alone, *2 * [("student", "match_attention")]],
-    }  # fmt: skip
+        "alone": alone,
+        "scores": shown + alone + scores,
+        "all scores": shown + alone + alone + scores,
+        "alone, cut": alone,
+        "scores, cut": shown + alone + scores,
+        "attention": alone + attention + attention,
+    }
     assert {recipe.training.batch for recipe in found.values()} == {12}
     assert {recipe.networks["student"].part is None for name, recipe in found.items() if "cut" in name} == {True}
 
