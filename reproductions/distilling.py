@@ -5,8 +5,8 @@
     python reproductions/distilling.py --table
 
 The student is a BERT of 2 layers and width 128 that predicts masked tokens of 25 MB of English Wikipedia, in the teacher's
-vocabulary. Every run gets the same time on one thread of a core that does nothing else. Batch, rate and heads at offsets are those
-of cloze's fit of `bert` to some two million tokens. Seeds come in turns, so that a slower hour of the machine meets all of them.
+vocabulary. Every run gets the same time on one thread of a core that does nothing else. Batch, rate and heads at offsets are what
+cloze fits `bert` with for some two million tokens. Seeds come in turns, so that a slower hour of the machine meets all of them.
 
 - `alone`: masked tokens only.
 - `scores`: also the teacher's distribution at the masked tokens (temperature 2, equal weights).
