@@ -52,7 +52,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "prompt": {"tokens": 3},
     "prune_heads": {"heads": [[0, 0], [1, 1]]},
     "quantise": {"bits": 4},
-    "quantise_activations": {"bits": 12, "outputs": []},
+    "quantise_activations": {"bits": 14, "outputs": []},
     "sparsify": {"share": 0.5},
     "train_linker": {},
     "tune_trunk": {},
@@ -112,9 +112,10 @@ REFUSED = (
 UNMERGED = dict.fromkeys(
     ("adapters", "features", "knowledge_adapter", "pfeiffer_adapters", "prefix", "prompt"), "cannot be merged into weights"
 ) | {"read_vector": "cannot be written as an ordinary network"}
-#: Changes whose plain form computes about the same, and the relative difference of losses.
-#: `vilbert` differs by 0.0106 on an Intel processor with AMX; on others it has stayed within 0.01.
-ROUGH = {("quantise_activations", name): 0.02 if name in ("uniter", "vilbert") else 0.01 for name in SYSTEMS}
+#: Changes whose plain form computes about the same, and the relative difference of losses: 0.0031 at the most, for `vilbert`. It
+#: depends on the processor, because float32 sums in another order round an activation to the step above or below, and stirred
+#: networks amplify a step: with 12 bits 0.0106 in MKL's code for AVX-512, 0.0069 in that for AVX2, 0.0100 in that for all.
+ROUGH = {"quantise_activations": 0.01}
 #: Changes of states that the recipes of these systems do not train on.
 UNREAD = {
     "features": "t5-small xlnet-base skip-thought nnlm elmo context2vec cove word2vec-cbow cbt",
@@ -215,7 +216,7 @@ def test_a_changed_network_computes_the_same_by_fast_functions_by_plain_modules_
     if name in UNREAD.get(change, "").split():
         assert [loss.item() for loss in changed] == pytest.approx(before, rel=1e-5)
         return
-    assert [loss.item() for loss in changed] != pytest.approx(before, rel=1e-4)
+    assert [loss.item() for loss in changed] != pytest.approx(before, rel=1e-5 if change in ROUGH else 1e-4)
     torch.stack([loss for loss in changed if loss.requires_grad]).sum().backward()
     added = {name: p for name, p in network.named_parameters() if is_added(name)}
     kept = {name: p for name, p in network.named_parameters() if name not in added}
@@ -228,7 +229,7 @@ def test_a_changed_network_computes_the_same_by_fast_functions_by_plain_modules_
         return
     part.plain(network)
     assert not any(isinstance(module, ComputedLinear) for module in network.modules())
-    expected = pytest.approx([loss.item() for loss in changed], rel=ROUGH.get((change, name), 1e-5))
+    expected = pytest.approx([loss.item() for loss in changed], rel=ROUGH.get(change, 1e-5))
     assert [loss.item() for loss in losses(own, step, batches)] == expected
 
 
