@@ -156,7 +156,7 @@ for _field in (
     Field("cell_count", "P", "float", "the count in that cell"),
     # Between edits only: these never reach a network or an objective.
     Field("length", "B", "integer", "tokens in the row; what follows is padding", travels=False),
-    Field("border", "B", "integer", "the first sentence of the second part of the passage, if the source plans the parts",
+    Field("border", "B", "integer", "the first sentence of the second part of the passage, if the source draws the parts",
           travels=False),
     Field("apart", "B", "boolean", "whether another text replaces that part, which then begins the next passage",
           travels=False),

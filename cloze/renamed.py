@@ -127,6 +127,8 @@ OBJECTIVES: Mapping[str, Mapping[str, Now]] = {
     "layer_labelling": _MIXING,
 }
 
+_PUT_BACK = Now(None, "nothing: sentences that a random second segment displaces always begin the next passage")
+
 #: The old arguments by kind and part. Checkpoints store those of networks and objectives.
 PARTS: Mapping[str, Mapping[str, Mapping[str, Now]]] = {
     "network": RENAMED,
@@ -134,8 +136,9 @@ PARTS: Mapping[str, Mapping[str, Mapping[str, Now]]] = {
     "edit": {
         "answer": _MAX_LENGTH, "close": _MAX_LENGTH,
         "mask": {"one_in": Now(None, "rate: 0.1667 and rounding: down for one token in 6")},
+        "pair": {"planned": _PUT_BACK},
     },
-    "source": {"sentences": _MAX_LENGTH},
+    "source": {"sentences": _MAX_LENGTH, "passages": {"put_back": _PUT_BACK}},
 }
 
 

@@ -28,6 +28,7 @@ from cloze.assembly.origins import NETWORKS, network_folder
 from cloze.assembly.parts import class_of, load_kind, names
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.schema import Arguments, arguments_of, arguments_of_part, check_value, describe
+from cloze.assembly.source_options import source_options
 from cloze.assembly.step_keys import head_key, objective_key
 from cloze.assembly.user_files import naming_files
 from cloze.batching import Data, Feed, MixedFeed
@@ -238,12 +239,12 @@ def build_feed(
         readers = [network, *(step.objectives[head_key(recipe, run, spec)] for spec in run.objectives)]
         names = map(fields.split, frozenset().union(*(reader.takes for reader in readers)))
         takes |= {fields.join("main", field, chosen) for _, field, chosen in names}
-    options = {"lanes": first_batch(recipe)} if source.lanes else {}
-    options |= {"batch": first_batch(recipe)} if source.of_one_length else {}
+    edits = edits_of(recipe, entry, facts, store=store, tables=tables or {}, training=training and part == "train")
+    options = source_options(source, edits, lanes=first_batch(recipe), batch=first_batch(recipe))
     given: dict[str, Any] = {"seed": seed, "entry": entry.name, "held_out": share, "part": part}
     return Feed(
         store.bound(source, lanes=recipe.training.lanes, options=options, **given),
-        edits_of(recipe, entry, facts, store=store, tables=tables or {}, training=training and part == "train"),
+        edits,
         length=length,
         takes=frozenset(takes),
         padding=facts.roles.get("[PAD]", 0),

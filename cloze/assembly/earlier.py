@@ -12,7 +12,7 @@ from cloze.renamed import RENAMED, current_head, translated
 
 
 def rename(tree: Node) -> None:
-    """Replace the old names of arguments of networks, objectives and edits in place, at any depth: passes, stages, tasks."""
+    """Replace the old names of arguments of networks, objectives, edits and sources in place, at any depth: passes, stages."""
     for key, inner in tree.items():
         if key == "objectives" and inner.is_list:
             for objective in inner.value:
@@ -23,6 +23,9 @@ def rename(tree: Node) -> None:
         elif key == "exercise" and inner.is_list:
             for edit in inner.value:
                 _rename_edit(edit)
+        elif key == "sources" and inner.is_mapping:
+            for source in inner.value.values():
+                _drop(source, "passages", "put_back")
         elif key == "training" and inner.is_mapping:
             _rename_training(inner)
         else:
@@ -37,7 +40,15 @@ def _rename_training(node: Node) -> None:
         node.put("divide", from_data("targets", divide.where))
 
 
+def _drop(node: Node, part: str, argument: str) -> None:
+    """Leave out an argument that a part no longer has, because it always does what the argument asked for."""
+    inner = node.value.get(part) if node.is_mapping else None
+    if inner is not None and inner.is_mapping:
+        inner.value.pop(argument, None)
+
+
 def _rename_edit(node: Node) -> None:
+    _drop(node, "pair", "planned")
     mask = node.value.get("mask") if node.is_mapping else None
     if mask is None or not mask.is_mapping or "one_in" not in mask.value:
         return

@@ -13,6 +13,7 @@ from cloze.assembly.given import build
 from cloze.assembly.item_examples import items_of
 from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import EntrySpec, Recipe, plain
+from cloze.assembly.source_options import source_options
 from cloze.corpus import Store
 from cloze.corpus.records import RecordStore
 from cloze.exercises import Exercise, TokenFacts
@@ -41,11 +42,11 @@ def examples(
         spec = recipe.sources[entry.source]
         source = build(lookup(spec.kind, spec.name), plain(spec.arguments), {"tables": tables})
         store = stores[entry.source]
-        lanes = {"lanes": rows} if source.lanes else {}
-        bound = store.bound(
-            source, lanes=recipe.training.lanes, options=lanes, seed=seed, entry=entry.name, held_out=0.0, part="train"
-        )
         edits = edits_of(recipe, entry, TokenFacts.of(tokenizer), store=store, tables=tables)
+        bound = store.bound(
+            source, lanes=recipe.training.lanes, options=source_options(source, edits, lanes=rows), seed=seed, entry=entry.name,
+            held_out=0.0, part="train",
+        )
         exercise = Exercise(edits, length or first_length(recipe), keep=_SHOWN | _about_items(edits))
         plan = bound.plan(epoch, exercise.room)
         items = np.arange(min(rows, len(plan)))

@@ -30,6 +30,7 @@ Value = TypeVar("Value")
 _FIELDS = ("tokens", "length", "document", "sentence", "word_start")
 #: The fields of a source of running text; a store with annotation layers adds `layers/<name>` (and `labels/<name>`) to each.
 GIVES = frozenset({*_FIELDS, "language", "target_length", *(f"{c}.{f}" for c in ("distractor", "next") for f in _FIELDS)})
+_PARTS = frozenset({"border", "apart"})
 _LEAD = "lead"  # the companion: a sentence from the beginning of the passage's document
 _LINKED = "linked"  # the companion: one from the beginning of a document that the passage links to
 FEWEST = 20  # documents below which nothing is held out
@@ -50,7 +51,6 @@ class RunningText(Protocol):
     overrun: bool
     static: bool
     lead: int | None
-    put_back: float | None          # the share of passages whose second part begins the next one; None: no parts are planned
     links: str | None
     smooth: float | None            # exponent of the languages; None: languages in their own proportions
 
@@ -75,9 +75,6 @@ class Passages(Source):
     break_at: "sentence" keeps sentences whole; "anywhere" cuts every `room` tokens (GPT-2).
     overrun: the sentence that reaches the target length is taken whole and the exercise trims the passage (BERT's code); with
       false, the passage ends before it, so that nothing is trimmed (RoBERTa).
-    put_back: the share of the passages whose second part another text replaces; that part begins the next passage, so that no
-      text is left out (BERT's code puts back the segments that it did not use). The source then plans where the parts meet, and
-      `pair: {planned: true}` follows it. Passages of one sentence always get another text.
     static: the same passages with the same addresses, hence the same masks, in every epoch; only their order differs.
     lead: with a number n, the companion `lead` is one of the first n sentences of the passage's document, drawn at random.
     links: with the name of an annotation layer whose labels are titles (`cloze corpus pages`), the companion `linked` is such a
@@ -88,7 +85,12 @@ class Passages(Source):
 
     Distractors are in the passage's own language, and no passage continues into another language.
 
-    Differs: with `languages`, the target lengths of `short` are drawn once, not again in every epoch.
+    Where an edit replaces the second part of a passage (`pair`), that part begins the next passage, so that no text is left out
+    (BERT's code puts back the segments that it did not use). The source then draws where the parts meet and which are replaced;
+    passages of one sentence always get other text. With `across_documents` or `break_at: anywhere`, the part is left out instead.
+
+    Differs: with `languages`, and in a store of several shards, passages are cut once, not again in every epoch. In a store of
+    several shards their parts are the same in every epoch, too.
     """
 
     gives: frozenset[str] = GIVES
@@ -99,10 +101,8 @@ class Passages(Source):
         distractor: Literal["documents", "sentences"] = "documents", across_documents: bool = False,
         break_at: Literal["sentence", "anywhere"] = "sentence", separator: str | None = None,
         overrun: bool = True, static: bool = False, lead: Count | None = None, links: str | None = None,
-        languages: dict[str, float] | None = None, put_back: Share | None = None,
+        languages: dict[str, float] | None = None,
     ) -> None:
-        if put_back is not None and (break_at == "anywhere" or across_documents):
-            raise RecipeError("passages.put_back: needs whole sentences of single documents; leave it out here.")
         if links is not None and lead is None:
             raise RecipeError(f"passages.links: {links}; say how many sentences begin a document, too, such as lead: 5.")
         if lead is not None and (across_documents or lead < 1):
@@ -133,10 +133,9 @@ class Passages(Source):
         self.static = static
         self.lead = lead
         self.links = links
-        self.put_back = put_back
+        self.puts_back = break_at == "sentence" and not across_documents
         companions = [name for name, asked in ((_LEAD, lead), (_LINKED, links)) if asked is not None]
         self.gives = GIVES | {f"{companion}.{name}" for companion in companions for name in _FIELDS}
-        self.gives |= {"border", "apart"} if put_back is not None else set()
         self.languages = languages
         self.smooth = mixing.smoothing(languages, "passages")
         self.needs_whole = "" if self.smooth is None else "languages are drawn at smoothed rates from a whole store"
@@ -149,13 +148,13 @@ class Passages(Source):
 
     def bind(
         self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
-        part: Literal["train", "held_out"] = "train",
+        part: Literal["train", "held_out"] = "train", put_back: float = 0.0,
     ) -> BoundPassages:
-        """This source over one store.
+        """This source over one store; the second part of a share `put_back` of the passages begins the next one.
 
         Raises `CorpusError` if the training part holds no passage of two tokens, or `languages` is set and the store has none.
         """
-        return BoundPassages(self, store, seed=seed, entry=entry, held_out=held_out, part=part)
+        return BoundPassages(self, store, seed=seed, entry=entry, held_out=held_out, part=part, put_back=put_back)
 
 
 class BoundPassages(Rebinds):
@@ -163,9 +162,10 @@ class BoundPassages(Rebinds):
 
     def __init__(
         self, source: RunningText, store: Store, *, seed: int, entry: str, held_out: float,
-        part: Literal["train", "held_out"],
+        part: Literal["train", "held_out"], put_back: float = 0.0,
     ) -> None:
         self.source, self.store, self.seed, self.entry, self.part = source, store, seed, entry, part
+        self._put_back = put_back
         documents = running_text(store, held_out, part)
         if source.smooth is not None:
             store.document_languages  # noqa: B018  # raises an error that says what to do if there are none
@@ -187,7 +187,8 @@ class BoundPassages(Rebinds):
     def gives(self) -> frozenset[str]:
         """Full names of the fields that `read` can give."""
         layers = {f"{view}{name}" for name in self.store.aligned for view in ("", "distractor.", "next.")}
-        return (self.source.gives | layers) - (set() if self.store.languages else {"language"})
+        planned = _PARTS if self._put_back else frozenset[str]()
+        return (self.source.gives | layers | planned) - (set() if self.store.languages else {"language"})
 
     @property
     def tokens(self) -> int:
@@ -200,8 +201,7 @@ class BoundPassages(Rebinds):
             raise RecipeError(f"passages: {room} tokens of room per row; a passage needs 2 (is `length` too small?).")
 
         def make() -> Plan:
-            drawn_anew = self.source.short or self.source.put_back is not None  # targets, or borders
-            recut = drawn_anew and not self.source.static and self.source.smooth is None
+            recut = (self.source.short or self._put_back) and not self.source.static and self.source.smooth is None
             cut_epoch = epoch if recut else 0
             cut = remember(self._cuts, (cut_epoch, room), lambda: self._cut(cut_epoch, room))
             if self.source.smooth is not None:
@@ -218,19 +218,19 @@ class BoundPassages(Rebinds):
 
         `tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; if wanted, `sentence` (B, L) int32, the
         ordinal of the token's sentence within its passage (-1 at a separator), `word_start` (B, L) bool, `language` (B)
-        int32, `target_length` (B) int32 and `layers/<name>` (B, L) uint8. Values at or beyond `length` are
-        meaningless. Companions are read if any of their fields is wanted: `distractor.*`, sentences from a random place of
-        another document, up to the room; `next.*`, the passage that follows in the document, with length 0 after the last;
-        `lead.*` and `linked.*`, whose `sentence` is the ordinal of that sentence within the passage, -1 where it is not in it.
+        int32, `target_length` (B) int32, `layers/<name>` (B, L) uint8 and, if parts are put back, `border` (B) int32 and `apart`
+        (B) bool. Values at or beyond `length` are meaningless. Companions are read if any of their fields is wanted:
+        `distractor.*`, sentences from a random place of another document, up to the room; `next.*`, the passage that follows in
+        the document, with length 0 after the last; `lead.*` and `linked.*`, whose `sentence` is the ordinal of that sentence
+        within the passage, -1 where it is not in it.
         """
         index = plan.order[items]
         arrays = self._gather.passages(plan.passages, index, want)
         if "target_length" in want:
             target = plan.passages.target
             arrays["target_length"] = np.full(len(index), plan.room, np.int32) if target is None else target[index]
-        if "border" in want or "apart" in want:
-            assert plan.passages.border is not None and plan.passages.apart is not None  # else the source gives no such field
-            arrays["border"], arrays["apart"] = plan.passages.border[index], plan.passages.apart[index]
+        if self._put_back and not want.isdisjoint(_PARTS):
+            arrays["border"], arrays["apart"] = self._parts_of(plan, items, index)
         if "language" in want:
             arrays["language"] = self.store.document_languages[arrays["document"]].astype(np.int32)
         by_companion: dict[str, set[str]] = {}
@@ -271,20 +271,29 @@ class BoundPassages(Rebinds):
         if self.source.break_at == "anywhere":
             return plans.by_length(self.store, self.split, room)
         targets = self._targets(epoch, room) if self.source.short else None
-        put_back = None if self.source.put_back is None else self._put_back(epoch, self.source.put_back)
+        put_back = self._parts(epoch) if self._put_back else None
         return plans.by_sentence(self.store, self.split, room, targets, overrun=self.source.overrun, put_back=put_back)
 
-    def _put_back(self, epoch: int | None, share: float) -> plans.PutBack:
+    def _parts(self, epoch: int | None) -> plans.PutBack:
         """Where the parts of passages meet, uniform over their sentences, and whose second part is put back, with the first token
-        of a passage as the address."""
+        of a passage as the address. They do not depend on the seed if there is no epoch."""
         address: tuple[int | str, ...] = () if epoch is None else (self.seed, self.entry, epoch)
 
-        def of(start: Int64, sentences: Int64) -> tuple[Int64, NDArray[np.bool_]]:
-            draw = rng.Draw(rng.row_keys(*address, "put_back", items=start))
-            border = 1 + draw.integers("border", np.maximum(sentences - 1, 1))
-            return border, (sentences < 2) | (draw.uniform("apart") < share)
+        return lambda start, sentences: self._drawn_parts(rng.Draw(rng.row_keys(*address, "put_back", items=start)), sentences)
 
-        return of
+    def _drawn_parts(self, draw: rng.Draw, sentences: NDArray[np.integer]) -> tuple[Int64, NDArray[np.bool_]]:
+        border = 1 + draw.integers("border", np.maximum(sentences - 1, 1))
+        return border, (sentences < 2) | (draw.uniform("apart") < self._put_back)
+
+    def _parts_of(self, plan: Plan, items: Int64, index: Int64) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """`border` and `apart` as the passages were cut; drawn again where one of a small language repeats."""
+        cuts = plan.passages
+        assert cuts.border is not None and cuts.apart is not None  # `_cut` has drawn them
+        border, apart = cuts.border[index], cuts.apart[index]
+        if plan.repeat is None or self.source.static:
+            return border, apart
+        again, (other, replaced) = plan.repeat[items] > 0, self._drawn_parts(self.draw(plan, items), cuts.sentences[index])
+        return np.where(again, other, border).astype(np.int32), np.where(again, replaced, apart)
 
     def _targets(self, epoch: int | None, room: int) -> plans.Targets:
         """Target lengths: the room, or for a share `short` a number from 2 to the room, drawn by document, or by passage with its

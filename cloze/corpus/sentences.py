@@ -46,7 +46,6 @@ class Sentences(Source):
     break_at: Literal["sentence", "anywhere"] = "sentence"
     separator: str | None = None
     overrun = True
-    put_back: float | None = None
     lead: int | None = None
     links: str | None = None
 

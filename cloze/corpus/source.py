@@ -34,8 +34,10 @@ class Source(ABC):
     records. `own_vocabulary`: its store has its own vocabulary, so a recipe with no other source needs no `text`. `lanes`:
     row i of a step continues row i of the step before, so `bind` takes the number of `lanes`. `of_one_length`: rows of
     similar length share batches, so `bind` takes the `batch`. `keeps_empty`: a text without tokens keeps the tokens of its
-    template. `needs_whole` says in words why it cannot read a store shard by shard, or nothing. `text_format` is the format
-    that its files must have; None: any. `of_rows` are the arguments that change rows and not the store.
+    template. `puts_back`: the second part of a passage may begin the next one, so `bind` takes `put_back`, the share of the
+    passages whose second part other text replaces. `needs_whole` says in words why it cannot read a store shard by shard, or
+    nothing. `text_format` is the format that its files must have; None: any. `of_rows` are the arguments that change rows and
+    not the store.
     """
 
     builds_store: ClassVar[bool] = False
@@ -45,6 +47,7 @@ class Source(ABC):
     text_format: ClassVar[str | None] = None
     of_rows: ClassVar[frozenset[str]] = frozenset()
     lanes: bool = False
+    puts_back: bool = False
     needs_whole: str = "this source reads a store as a whole"
     answer: Any = None
     gives: frozenset[str]

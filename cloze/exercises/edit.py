@@ -94,6 +94,12 @@ class Edit(Changing, ABC):
         """Companions whose text is appended to the row's own."""
         return ()
 
+    @property
+    def displaces(self) -> float:
+        """The share of the passages whose second part it replaces by other text. A source that can (`puts_back`) begins the next
+        passage with that part, and gives `border` and `apart`: where the parts meet, and whether the second one is replaced."""
+        return 0.0
+
     def room(self, length: int) -> int:
         """How many tokens may enter so that at most `length` leave."""
         return length

@@ -30,7 +30,7 @@ class Placed:
     """An edit, the view it works on (`in:` in a recipe), and its arguments that follow a schedule.
 
     Raises `RecipeError` if a schedule reaches a value that the edit refuses, or one that changes what it takes and gives, or how
-    long a text it is given: rows are planned once.
+    its texts are cut: rows are planned once.
     """
 
     edit: Edit
@@ -45,9 +45,9 @@ class Placed:
                 f"the schedule of {named} reaches a value at which this edit makes other fields.\n"
                 "  Let it end before that value, such as at 0.01 instead of 0."
             )
-        if len({(edit.room(_LONG), edit.raw(_LONG)) for edit in edits}) > 1:
+        if len({(edit.room(_LONG), edit.raw(_LONG), edit.displaces) for edit in edits}) > 1:
             raise RecipeError(
-                f"texts are cut once, and {named} decides how long they are cut here, so it cannot follow a schedule.\n"
+                f"texts are cut once, and {named} decides how they are cut here, so it cannot follow a schedule.\n"
                 "  Write a number."
             )
 

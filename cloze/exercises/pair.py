@@ -49,9 +49,9 @@ class Pair(Edit):
     Gives `parts` (B, 2, 2), start and stop of both segments, and, if `rate` > 0,
     `targets/<set>` (B,), one target per row; if rows may lack a target also `positions/<set>` (B,), -1 for such rows.
 
-    With `planned`, the source has drawn both the cut and which pairs are wrong, and the sentences that a random B displaces begin
-    its next passage, as in BERT's code: `passages: {put_back: 0.5}`. `rate` then has no meaning. Otherwise the displaced
-    sentences are left out of the epoch.
+    The sentences that a random B displaces begin the next passage, as in BERT's code. The source `passages` therefore draws the
+    cut, and which passages get a random B. With `cut: half` or `unit: sentence`, and from other sources, displaced sentences are
+    left out of the epoch.
 
     Differs: with `training.packing`, a random B is not longer than the text that it displaces. After the sentence that crosses
     the half, all belong to B; ELECTRA's code still adds to A a later sentence that fits.
@@ -66,7 +66,6 @@ class Pair(Edit):
     cut: Literal["border", "half"] = "border"
     trim: Literal["longer", "end"] = "longer"
     right: Natural = 0
-    planned: bool = False
     limit: Given[int | None] = None
     _within: bool = False
 
@@ -76,12 +75,6 @@ class Pair(Edit):
         ways = len(self.ways)
         if not 0 <= self.right <= ways:
             raise RecipeError(f"pair: right is {self.right}; with {ways} ways to be wrong expected a number from 0 to {ways}.")
-
-        if self.planned and (self.ways != ["random_document"] or self.single or self.cut != "border" or self.unit != "segment"):
-            raise RecipeError(
-                "pair: planned is for pairs that the source cuts at a sentence, with random documents as wrong ones.\n"
-                "  Write `pair: {wrong: random_document, planned: true}` alone."
-            )
 
     @cached_property
     def ways(self) -> list[str]:
@@ -110,8 +103,17 @@ class Pair(Edit):
     def takes(self) -> frozenset[str]:
         own = frozenset({"tokens", "length", "sentence"})
         aim = {"target_length"} if self.unit == "segment" and (self.joins or self.cut == "half") else set[str]()
-        aim |= {"border", "apart"} if self.planned else set()
         return own | aim | {f"{c}.{name}" for c in self.joins for name in own}
+
+    @property
+    def displaces(self) -> float:
+        """The share of the passages that get a random B, where the source can cut as this edit does."""
+        cuts_alike = self.cut == "border" and self.unit == "segment" and not self.single
+        return self.rate / len(self.ways) if cuts_alike and "random_document" in self.ways else 0.0
+
+    @property
+    def optional(self) -> frozenset[str]:
+        return frozenset({"border", "apart"}) if self.displaces else frozenset()
 
     @property
     def gives(self) -> frozenset[str]:
@@ -141,9 +143,7 @@ class Pair(Edit):
             sizes[:, 0], sizes[:, 1], alone = np.where(stays, length, sizes[:, 0]), np.where(stays, 0, sizes[:, 1]), alone | stays
         if not self.has_target:
             return rows.having(parts=self._trimmed(draw, length, begins, sizes))
-        way = (rows["apart"] if self.planned else coins[:, 2] < self.rate * 2.0**32).astype(np.int64)
-        if len(self.ways) > 1:
-            way *= 1 + below(draw.bits("pair.way"), len(self.ways))
+        way = self._way(rows, draw, coins[:, 2])
         label = np.array([self.right, *self.labels.values()], np.int32).take(way)
         where = {} if self.joins else {f"positions/{self.set}": np.where(alone, -1, 0).astype(np.int32)}
         kept = rows.without("sentence")  # meaningless in a row of two texts
@@ -160,9 +160,21 @@ class Pair(Edit):
         parts = self._trimmed(draw, length, begins, sizes)
         return kept.having_all({**where, "parts": parts, f"targets/{self.set}": label})
 
+    def _way(self, rows: Rows, draw: Draw, bits: UInt32) -> Ints:
+        """(B,) 0 for a true pair, else which of the `ways` it is wrong in, from 1."""
+        if "apart" not in rows:
+            way = (bits < self.rate * 2.0**32).astype(np.int64)
+            return way * (1 + below(draw.bits("pair.way"), len(self.ways))) if len(self.ways) > 1 else way
+        random = 1 + self.ways.index("random_document")
+        way = np.where(rows["apart"], random, 0)
+        if len(self.ways) > 1:  # the rest of the rate falls on the other way, among pairs whose B is not random
+            other = bits < (self.rate - self.displaces) / (1 - self.displaces) * 2.0**32
+            way = np.where(other & ~rows["apart"], 3 - random, way)
+        return way
+
     def _border(self, rows: Rows, bits: UInt32, last: NDArray[np.int32]) -> NDArray[np.int32]:
         """(B,) the sentence that B begins with."""
-        if self.planned:
+        if "border" in rows:
             return rows["border"]
         if self.cut == "border":
             return (1 + below(bits, np.maximum(last, 1))).astype(np.int32)

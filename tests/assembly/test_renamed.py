@@ -58,6 +58,19 @@ def test_one_in_in_the_recipe_of_an_earlier_run_becomes_a_rate(
     assert {name: found[name] for name in new} == new
 
 
+def test_put_back_and_planned_are_gone_from_recipes_and_dropped_from_those_of_earlier_runs(tmp_path: Path) -> None:
+    for path in ("exercise[0].pair.planned=true", "corpus.passages.put_back=0.5"):
+        with pytest.raises(RecipeError, match="It is gone: write nothing: sentences that a random second segment displaces"):
+            load_recipe("bert", overrides=[path])
+    today = load_recipe("bert").canonical()
+    data = load_recipe("bert").canonical()
+    data["exercise"][0]["pair"]["planned"] = False
+    data["sources"]["main"]["passages"]["put_back"] = None
+    (tmp_path / "cloze").mkdir()
+    (tmp_path / "cloze" / "recipe.yaml").write_text(to_yaml(data))
+    assert load_recipe(tmp_path).canonical() == today
+
+
 def test_the_old_name_of_a_maximum_length_of_spans_is_refused_with_the_names_of_today() -> None:
     with pytest.raises(RecipeError, match="lengths.geometric: expected max_length, p, got longest, p"):
         odds_of({"geometric": {"p": 0.2, "longest": 10}})

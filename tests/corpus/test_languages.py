@@ -114,6 +114,26 @@ def test_a_passage_that_comes_again_gets_new_masks(store: Store) -> None:
     assert len(set(fixed.tolist())) == len(set(static.plan(0, 30).order.tolist())) < len(plan)
 
 
+def test_a_passage_that_comes_again_has_other_parts(store: Store) -> None:
+    def parts(static: bool) -> dict[int, list[tuple[int, bool]]]:
+        source = Passages(languages={"smooth": 0.0}, static=static)
+        bound = source.bind(store, seed=1, entry="main", put_back=0.5)
+        plan, found = bound.plan(0, 30), dict[int, list[tuple[int, bool]]]()
+        rows = bound.read(plan, np.arange(len(plan)), frozenset({"tokens", "border", "apart"}))
+        assert plan.repeat is not None and plan.passages.apart is not None and (plan.passages.sentences > 1).any()
+        first = plan.repeat == 0
+        assert (rows["apart"][first] == plan.passages.apart[plan.order[first]]).all()
+        several = plan.passages.sentences[plan.order] > 1
+        for place in np.flatnonzero(several).tolist():
+            found.setdefault(int(plan.order[place]), []).append((int(rows["border"][place]), bool(rows["apart"][place])))
+        return {passage: seen for passage, seen in found.items() if len(seen) > 3}
+
+    fresh, fixed = parts(False), parts(True)
+    assert fresh.keys() == fixed.keys() and len(fresh) > 1
+    assert all(len(set(seen)) == 1 for seen in fixed.values())
+    assert np.mean([len(set(seen)) > 1 for seen in fresh.values()]) > 0.5
+
+
 def test_without_smoothing_the_plan_is_what_it_was(store: Store) -> None:
     plan = Passages(languages=None).bind(store, seed=1, entry="main").plan(0, 30)
     assert plan.repeat is None and sorted(plan.order.tolist()) == list(range(len(plan)))

@@ -348,11 +348,13 @@ def test_passages_do_not_depend_on_how_many_sentences_are_laid_out_at_a_time(
 ) -> None:
     rng = np.random.default_rng(3)
     store: Store = make_store([rng.integers(1, 12, rng.integers(0, 7)).tolist() for _ in range(40)])  # type: ignore[operator]
-    source = Passages(length=8, across_documents=across, separator="[SEP]" if across else None, **how)  # type: ignore[arg-type]
+    put_back = float(how.get("put_back", 0.0))  # type: ignore[arg-type]
+    given = {name: value for name, value in how.items() if name != "put_back"}
+    source = Passages(length=8, across_documents=across, separator="[SEP]" if across else None, **given)  # type: ignore[arg-type]
     made = []
     for size in (1 << 16, chunk):
         monkeypatch.setattr("cloze.corpus.plan._CHUNK", size)
-        cut = source.bind(store, seed=1, entry="main").plan(0, 8).passages
+        cut = source.bind(store, seed=1, entry="main", put_back=put_back).plan(0, 8).passages
         made.append({name: None if value is None else value.tolist() for name, value in vars(cut).items()})
     assert made[0] == made[1] and len(made[0]["start"]) > 40
 

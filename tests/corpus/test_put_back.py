@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cloze.corpus import Passages
+from cloze.assembly.source_options import source_options
+from cloze.corpus import Passages, Records, Sentences, Streams
 from cloze.errors import RecipeError
+from cloze.exercises.exercise import Placed
+from cloze.exercises.frame import Frame
 from cloze.exercises.pair import Pair
 
 LENGTH, SHARE = 10, 0.5
@@ -33,9 +36,9 @@ def test_passages_are_those_of_the_authors_loop(make_store, epoch):
     g = np.random.default_rng(5)
     documents = [g.integers(1, 7, g.integers(1, 14)).tolist() for _ in range(40)]
     store = make_store(documents)
-    bound = Passages(length=LENGTH, put_back=SHARE).bind(store, seed=1, entry="main")
+    bound = Passages(length=LENGTH).bind(store, seed=1, entry="main", put_back=SHARE)
     found = bound.plan(epoch, LENGTH).passages
-    draws, expected, first = bound._put_back(epoch, SHARE), [], 0
+    draws, expected, first = bound._parts(epoch), [], 0
     for sizes in documents:
         expected += by_the_loop(sizes, first, draws, LENGTH)
         first += sum(sizes)
@@ -47,13 +50,14 @@ def test_passages_are_those_of_the_authors_loop(make_store, epoch):
     assert len(expected) > 1.2 * len(plain.start)
 
 
-def pairs_of(make_store, **source):
+def pairs_of(make_store, **given):
     g = np.random.default_rng(6)
     store = make_store([g.integers(1, 6, g.integers(4, 14)).tolist() for _ in range(40)])
-    bound = Passages(length=LENGTH, put_back=SHARE, **source).bind(store, seed=2, entry="main")
-    plan, edit = bound.plan(0, LENGTH), Pair(planned=True).at(LENGTH)
+    edit = Pair(**given).at(LENGTH)
+    bound = Passages(length=LENGTH).bind(store, seed=2, entry="main", put_back=edit.displaces)
+    plan = bound.plan(0, LENGTH)
     items = np.arange(len(plan))
-    rows = bound.read(plan, items, edit.takes)
+    rows = bound.read(plan, items, edit.takes | edit.optional)
     return store, plan, items, rows, edit(rows, bound.draw(plan, items))
 
 
@@ -76,14 +80,49 @@ def test_pairs_are_cut_and_wrong_as_planned_and_no_sentence_is_left_out(make_sto
     assert used.all()
 
 
-def test_what_does_not_go_together_is_refused():
-    for given in ({"break_at": "anywhere"}, {"across_documents": True}):
-        with pytest.raises(RecipeError, match="put_back: needs whole sentences of single documents"):
-            Passages(put_back=0.5, **given)
-    with pytest.raises(RecipeError, match="planned is for pairs that the source cuts at a sentence"):
-        Pair(wrong="swapped", planned=True)
+def test_a_third_of_the_pairs_is_swapped_and_a_third_random_where_the_source_plans_the_parts(make_store):
+    store = make_store([[2] * 400 for _ in range(20)])
+    edit = Pair(wrong=["swapped", "random_document"], rate=2 / 3).at(LENGTH)
+    bound = Passages(length=LENGTH).bind(store, seed=2, entry="main", put_back=edit.displaces)
+    plan = bound.plan(0, LENGTH)
+    items = np.arange(len(plan))
+    rows = bound.read(plan, items, edit.takes | edit.optional)
+    label = edit(rows, bound.draw(plan, items))["targets/next"]
+    assert ((label == 2) == rows["apart"]).all()
+    several = rows["length"] > 2
+    share = np.bincount(label[several], minlength=3) / several.sum()
+    assert np.abs(share - 1 / 3).max() < 4 * np.sqrt(2 / 9 / several.sum()) < 0.05
 
 
-def test_a_planned_pair_needs_a_source_that_plans():
-    assert {"border", "apart"} <= Pair(planned=True).takes and not {"border", "apart"} & Pair().takes
-    assert {"border", "apart"} <= Passages(put_back=0.5).gives and not {"border", "apart"} & Passages().gives
+def test_only_pairs_that_the_source_can_cut_alike_have_parts_put_back():
+    displacing = [Pair(), Pair(rate=0.2), Pair(wrong=["swapped", "random_document"], rate=0.5)]
+    assert [edit.displaces for edit in displacing] == [0.5, 0.2, 0.25]
+    others = [Pair(wrong="swapped", alone="random_document"), Pair(rate=0), Pair(unit="sentence"), Pair(cut="half"), Frame("{A}")]
+    assert [edit.displaces for edit in others] == [0.0] * len(others)
+    assert all(edit.optional == {"border", "apart"} for edit in displacing) and not any("apart" in e.optional for e in others)
+
+
+def test_the_source_that_a_recipe_binds_puts_back_as_much_as_its_pairs_displace():
+    edits = [Placed(Frame("{A}")), Placed(Pair(rate=0.3))]
+    assert source_options(Passages(), edits, lanes=2) == {"put_back": 0.3}
+    assert source_options(Passages(across_documents=True), edits, lanes=2) == {}
+    assert source_options(Passages(break_at="anywhere"), edits, lanes=2) == source_options(Sentences(), edits, lanes=2) == {}
+    assert source_options(Passages(), edits[:1], lanes=2) == {}
+    assert source_options(Streams(), edits, lanes=2) == {"lanes": 2}
+    assert source_options(Records(), edits, lanes=2, batch=8) == {"batch": 8}
+
+
+def test_without_a_plan_the_pair_draws_itself(make_store):
+    store = make_store([[2] * 40 for _ in range(20)])
+    bound = Passages(length=LENGTH).bind(store, seed=2, entry="main")
+    plan, edit = bound.plan(0, LENGTH), Pair().at(LENGTH)
+    rows = bound.read(plan, np.arange(len(plan)), edit.takes | edit.optional)
+    assert not {"border", "apart"} & (set(rows) | bound.gives)
+    label = edit(rows, bound.draw(plan, np.arange(len(plan))))["targets/next"]
+    assert 0 < label.sum() < len(label)
+
+
+def test_the_share_of_pairs_that_displace_text_cannot_follow_a_schedule():
+    with pytest.raises(RecipeError, match="texts are cut once, and rate decides how they are cut here"):
+        Placed(Pair(), courses={"rate": lambda share: 0.5 - 0.1 * share})
+    assert Placed(Pair(wrong="swapped"), courses={"rate": lambda share: 0.5 - 0.1 * share}).when(1.0).edit.rate == 0.4

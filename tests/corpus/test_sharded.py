@@ -125,6 +125,20 @@ def test_large_shards_map_the_bounds_of_their_passages(store: Store, monkeypatch
     assert firsts(bind(store), 0) == whole
 
 
+def test_parts_that_are_put_back_are_those_of_the_shard_in_every_epoch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def parts(epoch: int) -> dict[int, tuple[int, bool]]:
+        bound = bind(store, options={"put_back": 0.5})
+        rows = bound.read(plan := bound.plan(epoch, 12), np.arange(len(plan)), WANT | {"border", "apart"})
+        columns = (rows["tokens"][:, 0].tolist(), rows["border"].tolist(), rows["apart"].tolist())
+        return {first: (border, apart) for first, border, apart in zip(*columns, strict=True)}
+
+    found = parts(0)
+    assert 0.3 < np.mean([apart for _, apart in found.values()]) < 0.9 and parts(1) == found
+    assert len(found) > len(bind(store).plan(0, 12))
+    monkeypatch.setattr("cloze.corpus.planned._LARGE", 1)
+    assert parts(0) == parts(0) == found
+
+
 def test_streams_read_shard_after_shard(store: Store) -> None:
     bound = bind(store, Streams(length=8), lanes=64, options={"lanes": 3}, held_out=0.0)
     plan = bound.plan(0, 8)
