@@ -29,7 +29,6 @@ from cloze.registry import parameters
 BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million tokens, and how they grow
 LARGER = 2.0  # a batch so many times the fitted one leaves too few updates
 CONTINUED = 0.1  # of the peak of a new network: a trained one forgets at the full rate
-DISCRIMINATOR = 0.5  # a generator and a discriminator in one step need a lower rate
 WARMUP_UPDATES, LONGEST_WARMUP = 100, 0.3  # at least so many updates, at most this share of the budget
 SHORT, LONG_TOKENS = 128, 1e9  # tokens per row below that many tokens
 FEW_UPDATES, BETA = 10_000, 0.98  # Adam's second beta where updates are few
@@ -174,7 +173,7 @@ def _rate(recipe: Recipe, updates: float, *, continued: bool) -> Iterator[Change
     widest = max(part.arguments.get("width") or 1 for part in _parts(recipe))
     peak = None if law is None else law.at(widest)
     if peak is not None and "peak" in given:
-        peak *= (DISCRIMINATOR if _rewrites(recipe) else 1.0) * (CONTINUED if continued else 1.0)
+        peak *= CONTINUED if continued else 1.0
         why = f"width {widest}, {WORDS[kind]}, {optimizer.name}" + (", a tenth for a trained network" if continued else "")
         yield Change(f"{path}.peak", given["peak"], _rounded(peak), why)
     made, share = class_of("rate", rate.name), None
@@ -188,12 +187,6 @@ def _rate(recipe: Recipe, updates: float, *, continued: bool) -> Iterator[Change
         yield Change(f"{path}.floor", given["floor"], 0.0, "a short run ends best at a rate of zero")
     for argument, (here, why) in made.in_short_runs(share).items():
         yield Change(f"{path}.{argument}", given[argument], here, why)
-
-
-def _rewrites(recipe: Recipe) -> bool:
-    """Whether a network reads the output of another network of the same step (ELECTRA)."""
-    runs = [run for entry in recipe.entries.values() for run in entry.passes]
-    return len(recipe.networks) > 1 and any(not isinstance(origin, str) for run in runs for origin in run.take.values())
 
 
 def _optimizer(recipe: Recipe, updates: float) -> Iterator[Change]:
