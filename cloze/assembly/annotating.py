@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,15 +39,21 @@ def parse_annotators(given: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 def add_annotators(tree: Node, given: Given) -> None:
     """Add annotators to every source of labelled text of a recipe as written, and of its stages."""
+    for source, arguments in sources_that_take("annotate", tree) if given else ():
+        written = arguments.value.get("annotate")
+        known = {} if written is None or written.value is None else written.plain()
+        arguments.put("annotate", from_data({**known, **given}, source.where))
+
+
+def sources_that_take(argument: str, tree: Node) -> Iterator[tuple[Node, Node]]:
+    """Every source of a recipe as written, and of its stages, that has such an argument, and its arguments."""
     stages = tree.value.get("stages") if tree.is_mapping else None
     for recipe in [tree] if stages is None else [tree, *(stage for _, stage in stages.items())]:
         found = [recipe.value[key] for key in ("corpus", "sources") if recipe.is_mapping and key in recipe.value]
-        for source in [one for node in found for one in (node, *(inner for _, inner in node.items()))] if given else []:
+        for source in [one for node in found for one in (node, *(inner for _, inner in node.items()))]:
             for part, arguments in source.items() if source.is_mapping else ():
-                if arguments.is_mapping and str(part) in names("source") and "annotate" in arguments_of_part("source", str(part)):
-                    written = arguments.value.get("annotate")
-                    known = {} if written is None or written.value is None else written.plain()
-                    arguments.put("annotate", from_data({**known, **given}, source.where))
+                if arguments.is_mapping and str(part) in names("source") and argument in arguments_of_part("source", str(part)):
+                    yield source, arguments
 
 
 def completed(given: Given, kept: Mapping[str, Annotating]) -> dict[str, dict[str, Any]]:

@@ -11,6 +11,7 @@ from cloze.assembly.binding import parse_binds
 from cloze.assembly.build import Loaded
 from cloze.assembly.load import own_task_recipe_names, task_recipe_names
 from cloze.assembly.several import FIRST, Labelled, after, several
+from cloze.assembly.showing import ShownItems
 from cloze.errors import TaskError, nearest
 
 
@@ -20,8 +21,9 @@ class Assignment:
 
     `recipe` replaces the one that cloze has for the task; `overrides` set values in it, `with_files` register parts for it,
     `binds` are `NAME=FOLDER` for further checkpoints that its networks come from (a teacher), `changes` are done to the
-    checkpoint's network (`lora=8`), `auxiliary` is the weight of the checkpoint's language model, which is trained along, and
-    `annotate` are `NAME=PART:FILE` for the labelled layers that the checkpoint reads.
+    checkpoint's network (`lora=8`), `auxiliary` is the weight of the checkpoint's language model, which is trained along,
+    `annotate` are `NAME=PART:FILE` for the labelled layers that the checkpoint reads, and `shown` are the items of the pictures
+    that rows are about.
     """
 
     task: str = "sentence_classification"
@@ -36,6 +38,7 @@ class Assignment:
     with_files: Sequence[Path] = ()
     auxiliary: str | None = None
     annotate: Sequence[str] = ()
+    shown: ShownItems = ShownItems()
 
     def recipe_for(self, loaded: Loaded) -> str | Path | dict[str, Any]:
         """The recipe: the named one, a built-in one, or one that combines the recipes of several tasks.
@@ -55,7 +58,10 @@ class Assignment:
 
     def own_recipe(self, name: str) -> str | Path:
         """The recipe for this task of a system that begins without a checkpoint, by the name of the system."""
-        changed = {"--first": self.first, "--change": self.changes, "--auxiliary": self.auxiliary, "--task NAME=": self.tasks}
+        changed = {
+            "--first": self.first, "--change": self.changes, "--auxiliary": self.auxiliary, "--task NAME=": self.tasks,
+            "--items": self.shown.given,
+        }  # fmt: skip
         for option, given in changed.items():
             if given:
                 raise TaskError(f"{name}: begins without a checkpoint, so it has no {option}. Leave {option} out.")
@@ -91,6 +97,8 @@ class Assignment:
         words += [word for override in self.overrides for word in ("--set", override)]
         words += [word for bind in self.binds for word in ("--bind", bind)]
         words += [word for one in self.annotate for word in ("--annotate", one)]
+        words += [word for one in self.shown.given for word in ("--items", one)]
+        words += ["--picture", self.shown.picture] if self.shown.picture is not None else []
         words += [word for change in self.changes for word in ("--change", change)]
         words += ["--auxiliary", self.auxiliary] if self.auxiliary is not None else []
         words += [word for file in self.with_files for word in ("--with", str(file))]

@@ -33,6 +33,7 @@ from cloze.assembly.step_keys import head_key, objective_key
 from cloze.assembly.user_files import naming_files
 from cloze.batching import Data, Feed, MixedFeed
 from cloze.corpus import Store, TripleStore
+from cloze.decoding.pictures import Pictures
 from cloze.errors import CheckpointError, RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.exercise import Placed
@@ -326,8 +327,8 @@ class Loaded:
     `heads` are the objectives that the network was trained with, by name; `reads` maps the readings of each head to states of
     the network where the names differ. `input_edits` compute further inputs from the tokens (ZEN's n-grams) or from labelled
     layers (ERNIE's entities), which `annotations` make; `tables` are the look-up tables that they use. `others` opens another
-    network of the same run. `imported` is the folder as `cloze.interop.import_folder` read it, `recipe` the recipe of the run
-    (None if cloze did not train it).
+    network of the same run. `pictures` are those that texts may name. `imported` is the folder as `cloze.interop.import_folder`
+    read it, `recipe` the recipe of the run (None if cloze did not train it).
     """
 
     recipe: Mapping[str, Any] | None
@@ -346,6 +347,7 @@ class Loaded:
     languages: tuple[str, ...] = ()
     others: Callable[[str], Loaded] | None = None
     annotations: Annotations = Annotations()
+    pictures: Pictures | None = None
 
     def other(self, name: str) -> Loaded:
         """Another network of the same run, by name; a `CheckpointError` if there is none."""

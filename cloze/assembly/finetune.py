@@ -29,6 +29,7 @@ from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import CommandLine, Request, begin_of, the_budget
 from cloze.assembly.run import run_stage, run_stages
 from cloze.assembly.several import START, Labelled
+from cloze.assembly.showing import ShownItems, add_items, with_pictures
 from cloze.assembly.user_files import import_files
 from cloze.corpus import RecordStore, Store
 from cloze.corpus.readers.not_text import require_apart
@@ -67,7 +68,7 @@ class Tuned:
 
 def recipe_onto(
     recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), changes: Sequence[str] = (),
-    auxiliary: str | None = None, annotate: Given | None = None, with_files: Sequence[Path] = (),
+    auxiliary: str | None = None, annotate: Given | None = None, shown: ShownItems | None = None, with_files: Sequence[Path] = (),
     checkpoints: Mapping[str, Path] | None = None, teachers: Mapping[str, Origin] | None = None,
     rows: Mapping[str, int] | None = None, report: Say = lambda line: None,
 ) -> Recipe:
@@ -75,7 +76,8 @@ def recipe_onto(
 
     A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the number of `rows` of every source where it is
     given; `report` gets the table of what was changed. `changes` are done to the checkpoint's network; `auxiliary` is the
-    weight of its language model, which is trained along. `annotate` are annotators of its labelled text by layer. `checkpoints`
+    weight of its language model, which is trained along. `annotate` are annotators of its labelled text by layer, `shown` the
+    items of the pictures that its rows are about. `checkpoints`
     are further ones that it asks for, and `teachers` describes them. A stage that begins with an earlier one reads text as the
     checkpoint does, too.
     """
@@ -85,6 +87,7 @@ def recipe_onto(
     if auxiliary is not None:
         add_language_model(tree, auxiliary, START, loaded)
     add_annotators(tree, annotate or {})
+    add_items(tree, (shown or ShownItems()).arguments(loaded))
     stages = tree.value["stages"].value if tree.is_mapping and "stages" in tree.value else {}
     origins = {**dict.fromkeys([START, *map(str, stages or ())], Origin.of(loaded)), **(teachers or {})}
 
@@ -251,7 +254,8 @@ def learn(
             outcomes[seed] = _run(made, request, folder, within)
             if not outcomes[seed].finished:
                 break
-    return _with_costly_metrics(_published(outcomes, out, made, from_scratch=from_scratch), made, files)
+    published = _published(outcomes, out, made, from_scratch=from_scratch)
+    return _with_costly_metrics(published, made, files, assignment.shown.given)
 
 
 def _check_metrics(recipe: Recipe) -> None:
@@ -262,7 +266,7 @@ def _check_metrics(recipe: Recipe) -> None:
                 chosen_metric(make_task(spec.type), spec.metric)
 
 
-def _with_costly_metrics(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled]) -> Tuned:
+def _with_costly_metrics(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Sequence[str]) -> Tuned:
     """Add the costly dev metrics, which were not needed to select a checkpoint, for the result."""
     if not tuned.described:
         return tuned
@@ -276,8 +280,9 @@ def _with_costly_metrics(tuned: Tuned, made: Recipe, files: Mapping[str, Labelle
         return tuned
     loaded = load_checkpoint(tuned.folder)
     for name, (prefix, own) in lacking.items():
-        learner, _ = load_tuned(loaded, name=name or None)
-        rows = [row for file in texts_of(own) for row in learner.answered(learner.task.read(file))]
+        every = [task_of(tuned.folder, name or None).read(file) for file in texts_of(own)]
+        learner, _ = load_tuned(with_pictures(loaded, items, every), name=name or None)
+        rows = [row for examples in every for row in learner.answered(examples)]
         dev = {**{prefix + metric: value for metric, value in learner.measure(rows).items()}, **dev}
     described = {**tuned.described, "dev": dev}
     write_description(tuned.folder / "cloze" / "task.json", described)
@@ -340,7 +345,8 @@ def recipe_maker(assignment: Assignment, loaded: Loaded) -> RecipeMaker:
     make = partial(
         recipe_onto, recipe, loaded, teachers={name: Origin.of(load_checkpoint(folder)) for name, folder in bound.items()},
         overrides=assignment.overrides, changes=assignment.changes, auxiliary=assignment.auxiliary,
-        annotate=parse_annotators(assignment.annotate), with_files=assignment.with_files, checkpoints=assignment.checkpoints,
+        annotate=parse_annotators(assignment.annotate), shown=assignment.shown, with_files=assignment.with_files,
+        checkpoints=assignment.checkpoints,
     )
     tables = bound_tables(make(), parse_binds(assignment.binds)) if assignment.binds else {}
     return partial(make, overrides=[*assignment.overrides, *tables.values()])
@@ -417,12 +423,14 @@ def write_description(path: Path, described: Mapping[str, Any]) -> None:
         fresh.write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def measured_on(tuned: Tuned, files: Sequence[str], part: str) -> Tuned:
-    """Add the metrics of the result on further files to task.json; only the first rank does so."""
+def measured_on(tuned: Tuned, files: Sequence[str], part: str, items: Sequence[str] = ()) -> Tuned:
+    """Add the metrics of the result on further files to task.json; only the first rank does so. `items` are the files with the
+    items of the pictures that rows are about."""
     if not tuned.described:
         return tuned
-    learner, described = load_tuned(load_checkpoint(tuned.folder))
-    found = [evaluate(learner, learner.task.read(file), always=described.get("usual")) for file in files]
+    every = [task_of(tuned.folder).read(file) for file in files]
+    learner, described = load_tuned(with_pictures(load_checkpoint(tuned.folder), items, every))
+    found = [evaluate(learner, one, always=described.get("usual")) for one in every]
     described = {**described, part: found[0].metrics if len(found) == 1 else [one.metrics for one in found]}
     write_description(tuned.folder / "cloze" / "task.json", described)
     return replace(tuned, described=described)

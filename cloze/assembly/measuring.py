@@ -23,6 +23,7 @@ from cloze.assembly.publish import input_edits, reading_edits
 from cloze.assembly.recipe import EntrySpec, EntryTaskSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
 from cloze.assembly.step_keys import head_key
 from cloze.corpus import RecordStore, Store
+from cloze.decoding.pictures import Pictures
 from cloze.errors import RecipeError, TaskError
 from cloze.exercises.retokenize import OtherReading, reading_of
 from cloze.networks.blocks.dropout import name_dropouts
@@ -94,6 +95,8 @@ def task_of(recipe: Recipe, one: TaskHead, store: Store) -> Task:
     own, answer = parameters(lookup("task", one.spec.type)), recipe.sources[one.source].arguments["answer"]
     names = ("text", "text_b", *(["label"] if store.columns and "label" in own else []))
     options = {name: read[name] for name in names if read[name] is not None}
+    if store.items is not None and "picture" in own:
+        options["picture"] = store.about["picture"]
     given = answer.arguments if isinstance(answer, PartSpec) else {}
     options |= {name: value for name, value in given.items() if name in own}
     made = make_task(one.spec.type, **options).reading(
@@ -207,8 +210,10 @@ def selection_of(
         task = task_of(recipe, one, stores[one.source])
         metric = chosen_metric(task, one.spec.metric)
         counts[name] = metric, task.metrics[metric]
-        loaded = as_loaded(recipe, step, tokenizer, one.entry, recipe.export, folder, tables=tables)
         own = _dev(recipe, name, one, dev)
+        loaded = as_loaded(recipe, step, tokenizer, one.entry, recipe.export, folder, tables=tables)
+        if isinstance(own, RecordStore) and own.items is not None:
+            loaded = replace(loaded, pictures=Pictures.of_store(own.items))
         measures[name] = _measure(task, loaded, of_task(description, name), own, recipe.training.batch, metric)
     name_dropouts(step)  # the learners have renamed the dropouts of their parts
     if "" in tasks:

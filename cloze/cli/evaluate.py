@@ -19,7 +19,7 @@ from cloze.cli.pictures import Pictures
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
 from cloze.cli.senses import Senses
 from cloze.cli.vectors import WordVectors
-from cloze.cli.with_files import Annotate, WithFiles
+from cloze.cli.with_files import Annotate, Items, WithFiles
 from cloze.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Labelled(Mode):
     file_format: FileFormat = None
     quoting: Quoting = "auto"
     annotate: Annotate = None
+    items: Items = None
     bootstrap: Annotated[int | None, typer.Option(help="95 % intervals by so many resamples: 1000.")] = None
     seed: Seed = None
     batch: Batch = 64
@@ -101,10 +102,12 @@ class Labelled(Mode):
         """What learned the task, and how it does on each file."""
         from cloze.assembly.annotating import parse_annotators, require_met
         from cloze.assembly.build import load_checkpoint
+        from cloze.assembly.showing import with_pictures
         from cloze.decoding.progress import Progress
         from cloze.tasks.evaluation import evaluate
 
         loaded = load_checkpoint(folder, self.device, annotate=parse_annotators(self.annotate or []))
+        loaded = with_pictures(loaded, self.items or [], list(examples.values()))
         learner, described = self.learner(loaded, task)
         always = (described.get("baseline") or {}).get("always")
         found = {}
@@ -225,9 +228,7 @@ def command(
     with_files: WithFiles = None,
     **options: Any,
 ) -> None:
-    """Measure a checkpoint on labelled text, next to always giving one answer.
-    Examples: cloze evaluate MINE test.tsv; cloze evaluate MINE OTHER test.tsv
-    """
+    """Measure a checkpoint on labelled text. Example: cloze evaluate MINE test.tsv"""
     mode_of(MODES, context, options).run(checkpoint, files or [])
 
 

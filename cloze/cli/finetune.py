@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cloze.cli.with_files import WithFiles
+from cloze.cli.with_files import Items, WithFiles
 
 _VALUES = {
     "--epochs": "training.epochs", "--batch": "training.batch", "--rate": "training.rate.peak", "--clip": "training.clip",
@@ -67,6 +67,10 @@ def command(
     annotate: Annotated[list[str] | None, typer.Option(
         help="Annotate the texts: NAME=PART:FILE, for a layer that the checkpoint reads: entity=mentions:links.jsonl."
     )] = None,
+    items: Items = None,
+    picture: Annotated[str | None, typer.Option(
+        help="With --items: the column with the key of the picture; default: image."
+    )] = None,
     print_recipe: Annotated[bool, typer.Option("--show", help="Print the recipe and stop.")] = False,
     extend: Annotated[bool, typer.Option("--extend", help="Resume a finished run with more training.epochs.")] = False,
     seeds: Annotated[str, typer.Option(help="1,2,3: one run per seed; the best is kept.")] = "1",
@@ -81,13 +85,14 @@ def command(
     Rates, epochs, columns and lengths are values of the task's recipe: --show prints it, --set changes it."""
     from cloze.assembly.assignment import Assignment
     from cloze.assembly.several import parse_files
+    from cloze.assembly.showing import ShownItems
     from cloze.cli.tuning import run_recipe, show_recipe
 
     task, several = _tasks_of(tasks or [], train=train, dev=dev, test=test, shows=print_recipe)
     before = None if first is None else parse_files(first, option="--first ")
     assignment = Assignment(
         task, [train] if train else [], [dev] if dev else [], several, before, recipe, overrides or [], binds or [],
-        changes or [], with_files or [], auxiliary, annotate or [],
+        changes or [], with_files or [], auxiliary, annotate or [], ShownItems(items or [], picture),
     )
     if print_recipe:
         show_recipe(checkpoint, assignment)

@@ -11,7 +11,7 @@ import typer
 
 from cloze.cli.options import Batch, Columns, Device, FileFormat, Quoting
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
-from cloze.cli.with_files import Annotate, WithFiles
+from cloze.cli.with_files import Annotate, Items, WithFiles
 
 if TYPE_CHECKING:
     from cloze.tasks.task import Task
@@ -41,6 +41,7 @@ def command(
     file_format: FileFormat = None,
     quoting: Quoting = "auto",
     annotate: Annotate = None,
+    items: Items = None,
     batch: Batch = 64,
     device: Device = "auto",
     with_files: WithFiles = None,
@@ -49,7 +50,7 @@ def command(
 
     With --template, any checkpoint that predicts tokens answers a prompt, without fine-tuning.
     Examples: cloze predict SENTIMENT "What a film!"; cloze predict SENTIMENT reviews.csv --out labelled.jsonl. In a text pair,
-    separate the two texts with a tab.
+    separate the two texts with a tab, and so a text and the key of its picture.
     """
     from cloze.corpus.readers.labelled import as_format, as_quoting
     from cloze.tasks.evaluation import check_predictions
@@ -73,10 +74,12 @@ def command(
     with _examples(chosen, inputs or [], table=kind is not None or columns is not None) as examples:
         from cloze.assembly.annotating import parse_annotators, require_met
         from cloze.assembly.build import load_checkpoint
+        from cloze.assembly.showing import with_pictures
         from cloze.tasks.prompted import prompted
         from cloze.tasks.result import load_tuned
 
         loaded = load_checkpoint(checkpoint, device, annotate=parse_annotators(annotate or []))
+        loaded = with_pictures(loaded, items or [], [examples])
         learner = prompted(loaded, *asked) if asked else load_tuned(loaded, chosen, name=task)[0]
         with Progress(len(examples), "texts") as progress:
             soft = list(learner.scored(examples, size=batch, report=progress)) if scores else []

@@ -49,7 +49,7 @@ def run_recipe(
             hint(out)
             raise typer.Exit(stopped[0].exit_code)
         if test is not None:
-            tuned = measured_on(tuned, [test], "test")
+            tuned = measured_on(tuned, [test], "test", assignment.shown.given)
     show(tuned.described, out, as_json=as_json)
     if not as_json:
         hint(out)

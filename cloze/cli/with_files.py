@@ -17,6 +17,7 @@ def _imported(files: list[Path] | None) -> list[Path]:
 
 
 Annotate = Annotated[list[str] | None, typer.Option(help="Annotators, such as entity=mentions:FILE.")]
+Items = Annotated[list[str] | None, typer.Option("--items", help="Items of pictures: regions=features.npz.")]
 WithFiles = Annotated[
     list[Path] | None, typer.Option("--with", help="A Python file that registers parts.", callback=_imported)
 ]

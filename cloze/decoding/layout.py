@@ -29,7 +29,8 @@ class Framed:
     the tokens that did not fit. `characters` (L, C) spell words that the vocabulary lacks, zeros elsewhere, for networks that
     read characters. `word` is the number of each token's word, -1 for what the template inserts; None if nobody asks. `tree` says
     of each token whether it is text or a fact that was added to it; None: there are no facts. `marks` are the labelled layers of
-    the texts by the names of their fields, 0 for what the template inserts.
+    the texts by the names of their fields, 0 for what the template inserts. `picture` is the number of the picture that is shown
+    next to the text, among those of the reader; -1: none.
     """
 
     ids: Ids
@@ -40,6 +41,7 @@ class Framed:
     word: NDArray[np.int64] | None = None
     tree: Tree | None = None
     marks: Marks = field(default_factory=dict)
+    picture: int = -1
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -51,7 +53,7 @@ class Framed:
 
     def with_ids(self, ids: Ids) -> Framed:
         """The same layout showing other ids."""
-        return Framed(ids, self.segments, self.part, self.cut, tree=self.tree, marks=self.marks)
+        return Framed(ids, self.segments, self.part, self.cut, tree=self.tree, marks=self.marks, picture=self.picture)
 
     def marked(self, texts: Sequence[Marks]) -> Framed:
         """The row with the labelled layers of its texts, whose ends may have been cut off."""
@@ -80,21 +82,22 @@ class Framed:
         word = None if made.word is None else np.where(branch, -1, made.word)
         part = np.where(branch, -1, made.part).astype(made.part.dtype)
         marks = {name: np.where(branch, values.dtype.type(0), values) for name, values in made.marks.items()}
-        return Framed(ids, made.segments, part, self.cut, spelled, word, tree, marks)
+        return Framed(ids, made.segments, part, self.cut, spelled, word, tree, marks, self.picture)
 
     def behind(self, token: int) -> Framed:
         """The row with one more token in front of it, which belongs to no text."""
         spelled = None if self.characters is None else np.insert(self.characters, 0, 0, axis=0)
         ids, segments, part = (np.insert(x, 0, y) for x, y in ((self.ids, token), (self.segments, 0), (self.part, -1)))
         marks = {name: np.insert(values, 0, 0) for name, values in self.marks.items()}
-        return Framed(ids, segments, part, self.cut, spelled, marks=marks)
+        return Framed(ids, segments, part, self.cut, spelled, marks=marks, picture=self.picture)
 
     def take(self, columns: NDArray[np.int64]) -> Framed:
         """The row of some of its tokens, in that order; no token counts as cut."""
         spelled = None if self.characters is None else self.characters[columns]
         word = None if self.word is None else self.word[columns]
         marks = {name: values[columns] for name, values in self.marks.items()}
-        return Framed(self.ids[columns], self.segments[columns], self.part[columns], 0, spelled, word, marks=marks)
+        ids, segments, part = (x[columns] for x in (self.ids, self.segments, self.part))
+        return Framed(ids, segments, part, 0, spelled, word, marks=marks, picture=self.picture)
 
     def with_words(self, word_start: NDArray[np.bool_]) -> Framed:
         """The same with the words of the first text; `word_start` tells for each of its tokens whether a word begins there."""

@@ -1,13 +1,14 @@
 """Pictures next to texts: the items that a network reads with a text, from a store or from a file of items.
 
-Called by `cloze fill --items` and by retrieval with pictures (`tasks/picture_retrieval.py`). A `Reader` with `items` reads every
-text with those.
+`cloze fill --items` shows one picture next to every text, tasks (`tasks/texts.py`) that of each row, and retrieval with pictures
+(`tasks/picture_retrieval.py`) each of many. A `Reader` with `pictures` reads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +16,47 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.items import Items, ItemSet, read_pictures
+from cloze.corpus.items.readers import Picture
 from cloze.corpus.items.store import FEATURES
 from cloze.corpus.items.writer import checked, kind_of
 from cloze.decoding.reader import Reader
-from cloze.errors import CheckpointError, CorpusError, UserError, nearest
+from cloze.errors import CheckpointError, CorpusError, UserError, counted, nearest
 
 Int64 = NDArray[np.int64]
-Fields = Mapping[str, NDArray[Any]]
+Arrays = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures that a network is shown: their keys, and the sets of their items."""
+    """The pictures that a network is shown: their keys, and the sets of their items. `usual` is the number of the picture that is
+    shown next to texts that name none; -1: none is."""
 
     keys: Sequence[str]
     sets: Mapping[str, ItemSet]
+    usual: int = -1
 
     @classmethod
     def of_store(cls, items: Items) -> Pictures:
         """Those of a store."""
         return cls(items.keys, items.sets)
 
+    @classmethod
+    def of_files(cls, files: Mapping[str, str], keys: Iterable[str]) -> Pictures:
+        """The pictures of these keys from files of items by set; they alone are kept in memory. A `CorpusError` for one that a
+        file lacks."""
+        wanted = list(dict.fromkeys(keys))
+        return cls(wanted, {name: _kept(name, path, wanted) for name, path in files.items()})
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int]:
+        """The number of each picture, by its key."""
+        return {key: number for number, key in enumerate(self.keys)}
+
     def fields(self, network: Any, numbers: Int64) -> dict[str, NDArray[Any]]:
-        """What a network reads of pictures (B,), as the fields of a batch."""
+        """What a network reads of pictures (B,), -1 for the usual one, as the fields of a batch; nothing if no row has one."""
+        numbers = np.where(numbers < 0, self.usual, numbers)
+        if numbers.max(initial=-1) < 0:
+            return {}
         found: dict[str, NDArray[Any]] = {}
         for name in network.item_sets:
             kinds = self.sets[name].kinds
@@ -93,7 +112,15 @@ def shown_to(reader: Reader, loaded: Any, given: Sequence[str], key: str | None)
     files = files_of(loaded, given)
     shown = one_picture(files, key)
     require_items(loaded, shown.sets, " ".join(files.values()))
-    return replace(reader, items=shown.fields(loaded.network, np.zeros(1, np.int64)))
+    return replace(reader, pictures=shown)
+
+
+def shown_pictures(loaded: Any, given: Sequence[str], keys: Iterable[str]) -> Pictures:
+    """The pictures of these keys for a checkpoint that reads them, from files of items as `files_of` takes them."""
+    files = files_of(loaded, given)
+    made = Pictures.of_files(files, keys)
+    require_items(loaded, made.sets, " ".join(files.values()))
+    return made
 
 
 def one_picture(files: Mapping[str, str], key: str | None) -> Pictures:
@@ -101,7 +128,7 @@ def one_picture(files: Mapping[str, str], key: str | None) -> Pictures:
     sets: dict[str, ItemSet] = {}
     for name, path in files.items():
         sets[name] = _set_of(name, path, key)
-    return Pictures([key or "the picture"], sets)
+    return Pictures([key or "the picture"], sets, usual=0)
 
 
 def _set_of(name: str, path: str, key: str | None) -> ItemSet:
@@ -117,7 +144,43 @@ def _set_of(name: str, path: str, key: str | None) -> ItemSet:
                 break
     if found is None:
         raise CorpusError(f"{path}: has no picture {key!r}. {nearest(key or '', seen) if seen else 'It has none.'}")
-    arrays = checked(found, f"{Path(path)}: picture {found.key!r}")
-    spans = np.array([[0, len(next(iter(arrays.values())))]], np.int64)
-    kept = {array: values if values.dtype.kind == "i" else values.reshape(len(values), -1) for array, values in arrays.items()}
-    return ItemSet(name, spans, kept, {array: kind_of(values) for array, values in arrays.items()}, read.names)
+    return _joined(name, [_arrays(found, path)], read.names)
+
+
+def first_picture(name: str, path: str) -> ItemSet:
+    """The first picture of a file of items, as a set; a `CorpusError` if it has none."""
+    read = read_pictures(path)
+    picture = next(read.pictures, None)
+    if picture is None:
+        raise CorpusError(f"{path}: has no picture in it.")
+    return _joined(name, [_arrays(picture, path)], read.names)
+
+
+def _kept(name: str, path: str, keys: Sequence[str]) -> ItemSet:
+    """The items of the pictures `keys` of a file, in this order."""
+    read, wanted = read_pictures(path), set(keys)
+    found: dict[str, Arrays] = {}
+    known: list[str] = []
+    for picture in read.pictures:
+        known += [picture.key] if len(known) < 10_000 else []
+        if picture.key in wanted:
+            found[picture.key] = _arrays(picture, path)
+    missing = [key for key in keys if key not in found]
+    if missing:
+        some = f"{counted(len(missing), 'picture')} that rows name: {missing[0]!r}"
+        raise CorpusError(f"{path}: has no items of {some}. {nearest(missing[0], known)}")
+    return _joined(name, [found[key] for key in keys], read.names)
+
+
+def _arrays(picture: Picture, path: str) -> Arrays:
+    """The arrays of a picture, numbers as (R, width)."""
+    arrays = checked(picture, f"{Path(path)}: picture {picture.key!r}")
+    return {name: values if values.dtype.kind == "i" else values.reshape(len(values), -1) for name, values in arrays.items()}
+
+
+def _joined(name: str, every: Sequence[Arrays], names: Mapping[str, tuple[str, ...]]) -> ItemSet:
+    """The items of pictures one after another."""
+    stop = np.cumsum([len(next(iter(arrays.values()))) for arrays in every], dtype=np.int64)
+    spans = np.stack([np.concatenate([np.zeros(1, np.int64), stop[:-1]]), stop], axis=1)
+    kept = {array: np.concatenate([arrays[array] for arrays in every]) for array in every[0]}
+    return ItemSet(name, spans, kept, {array: kind_of(values) for array, values in kept.items()}, names)

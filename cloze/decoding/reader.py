@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -29,6 +29,9 @@ from cloze.reading import Reading
 from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.text import Annotations, retokenized
+
+if TYPE_CHECKING:
+    from cloze.decoding.pictures import Pictures
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,9 @@ class Checkpoint(Protocol):
     @property
     def annotations(self) -> Annotations: ...
 
+    @property
+    def pictures(self) -> Pictures | None: ...
+
     def other(self, name: str) -> Checkpoint: ...
 
 
@@ -123,8 +129,8 @@ class Reader:
 
     `input_edits` are edits that compute further inputs from the tokens (ZEN's n-grams) or from labelled layers (ERNIE's
     entities), or add facts to the text (K-BERT). `annotations` make these layers. `inputs` is one id for all tokens in each
-    further table of embeddings (XLM's language). `items` are the fields of the items, such as regions of a picture, that it reads
-    with every text, for one row. `others` are the readers of other networks whose states this one reads, by the
+    further table of embeddings (XLM's language). `pictures` are those that rows may name, which it reads next to their texts.
+    `others` are the readers of other networks whose states this one reads, by the
     view in which it finds them (BERT-fused translation).
     """
 
@@ -135,7 +141,7 @@ class Reader:
     precision: torch.dtype | None = None
     input_edits: tuple[Any, ...] = ()
     inputs: Mapping[str, int] = field(default_factory=dict)
-    items: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    pictures: Pictures | None = None
     others: Mapping[str, Reader] = field(default_factory=dict)
     annotations: Annotations = Annotations()
 
@@ -149,7 +155,7 @@ class Reader:
         """
         return cls(
             loaded.network, loaded.tokenizer, loaded.reading, order or loaded.order, precision,
-            loaded.input_edits, {} if language is None else {"language": language_id(loaded, language)}, {},
+            loaded.input_edits, {} if language is None else {"language": language_id(loaded, language)}, loaded.pictures,
             {each.view: cls.of(loaded.other(each.reads), precision=precision) for each in loaded.network.outside if each.reads},
             loaded.annotations,
         )
@@ -272,7 +278,8 @@ class Reader:
         made.update({f"inputs/{name}": np.full_like(tokens, number) for name, number in self.inputs.items()})
         made.update(self._computed_inputs(tokens, lengths, padded_marks(rows, tokens, self.tokenizer.roles.get("[MASK]", -1))))
         made.update(self._tree_inputs(rows, width))
-        made.update({name: np.repeat(value, len(rows), axis=0) for name, value in self.items.items()})
+        if self.pictures is not None:
+            made.update(self.pictures.fields(self.network, np.array([row.picture for row in rows])))
         batch = Batch({name: torch.from_numpy(array) for name, array in made.items()}).to(self.device)
         for view, other in self.others.items():
             batch = Batch({**batch, **other.states_of(rows, self.tokenizer, view)}, checked=True)

@@ -67,20 +67,18 @@ class Classification(TextTask):
         """What one label is right, by precision and recall of one answer."""
         return at_most((truth != always).astype(np.int64), [k for k in self.at if k == 1], 2)
 
-    def description(self) -> dict[str, Any]:
-        """The columns."""
-        return {"columns": {"text": self.text, "text_b": self.text_b, "label": self.label}}
-
 
 @register("task", "sentence_classification")
-def sentence_classification(text: str = "text", label: str = "label", at: Sequence[int] = ()) -> Classification:
+def sentence_classification(
+    text: str = "text", label: str = "label", picture: str | None = None, at: Sequence[int] = ()
+) -> Classification:
     """The class of a text: sentiment, topic, acceptability. The arguments are names of columns; `at`: see `Classification`."""
-    return Classification(text, None, label, at=ks_of(at))
+    return Classification(text, None, label, picture=picture, at=ks_of(at))
 
 
 @register("task", "pair_classification")
 def pair_classification(
-    text: str = "text", text_b: str = "text_b", label: str = "label", at: Sequence[int] = ()
+    text: str = "text", text_b: str = "text_b", label: str = "label", picture: str | None = None, at: Sequence[int] = ()
 ) -> Classification:
     """The relation of two texts: entailment, paraphrase. The arguments are names of columns; `at`: see `Classification`."""
-    return Classification(text, text_b, label, name="pair_classification", at=ks_of(at))
+    return Classification(text, text_b, label, picture=picture, name="pair_classification", at=ks_of(at))

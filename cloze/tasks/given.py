@@ -24,10 +24,10 @@ Rows = Iterable[Any]
 
 
 def columns_of(task: Task) -> tuple[list[str], list[str]]:
-    """The names of a task's columns with texts, and of those with answers."""
+    """The names of a task's columns with texts and pictures, and of those with answers."""
     named = {kind: name for kind, name in task.description()["columns"].items() if name is not None}
-    texts = [name for kind, name in named.items() if kind.startswith("text")]
-    return texts, [name for kind, name in named.items() if not kind.startswith("text")]
+    asked = [kind for kind in named if kind.startswith("text") or kind == "picture"]
+    return [named[kind] for kind in asked], [name for kind, name in named.items() if kind not in asked]
 
 
 @contextmanager

@@ -149,7 +149,7 @@ class MultiLabeller(SummaryLearner):
 @register("task", "multi_label")
 def multi_label(
     text: str = "text", text_b: str | None = None, label: str = "label", separator: str = ",", threshold: float = 0.5,
-    at: Sequence[int] = (),
+    at: Sequence[int] = (), picture: str | None = None,
 ) -> MultiLabel:
     """The classes of a text, or with `text_b` of two, of which it may have any number. The first three are names of columns."""
-    return MultiLabel(text, text_b, label, separator=separator, threshold=threshold, at=ks_of(at))
+    return MultiLabel(text, text_b, label, picture=picture, separator=separator, threshold=threshold, at=ks_of(at))

@@ -74,7 +74,8 @@ class Regressor(SummaryLearner):
         """The examples as the network reads them, with numbers."""
         framed, swapped = self.encode(examples), [None] * len(examples)
         if self.orders and examples.others is not None:
-            swapped = self.reader.encode(examples.others, examples.texts, max_length=self.length)  # type: ignore[assignment]
+            others = self.reader.encode(examples.others, examples.texts, max_length=self.length)
+            swapped = self.shown(others, examples)  # type: ignore[assignment]
         return [Rated(*one) for one in zip(framed, numbers, swapped, strict=True)]
 
     def answered(self, examples: AnsweredTexts[float]) -> list[Rated]:
@@ -126,6 +127,8 @@ class Regressor(SummaryLearner):
 
 
 @register("task", "regression")
-def regression(text: str = "text", text_b: str | None = None, label: str = "label") -> Regression:
+def regression(
+    text: str = "text", text_b: str | None = None, label: str = "label", picture: str | None = None
+) -> Regression:
     """A number for a text, or with `text_b` for two. The arguments are names of columns."""
-    return Regression(text, text_b, label)
+    return Regression(text, text_b, label, picture=picture)

@@ -26,13 +26,15 @@ T = TypeVar("T", bound="TableTask")
 
 @dataclass(frozen=True)
 class AnsweredTexts(Generic[A]):
-    """Texts, second texts (None for tasks on one text), answers (None if the file has none), and their file and lines."""
+    """Texts, second texts (None for tasks on one text), answers (None if the file has none), their file and lines, and the keys
+    of the pictures that they are about (None for tasks without pictures)."""
 
     texts: list[str]
     others: list[str] | None
     answers: list[A] | None
     path: str
     lines: tuple[int, ...]
+    pictures: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -76,7 +78,10 @@ class TableTask(Unsearched):
 
 @dataclass(frozen=True)
 class TextTask(TableTask, ABC):
-    """A task whose examples are texts with answers."""
+    """A task whose examples are texts with answers. `picture` is the column with the key of the picture that a row is about;
+    None: rows are about texts alone."""
+
+    picture: str | None = None
 
     def read(self, path: Path | str, *, labelled: bool = True) -> AnsweredTexts[Any]:
         """The examples of a file; with `labelled=False`, answers are optional."""
@@ -84,7 +89,13 @@ class TextTask(TableTask, ABC):
         texts = table.column(self.text, "--text NAME")
         others = table.column(self.text_b, "--text-b NAME") if self.text_b is not None else None
         answers = self.answers(table) if labelled or self.label in table.columns else None
-        return AnsweredTexts(texts, others, answers, table.path, table.lines)
+        pictures = table.column(self.picture, "--set corpus.picture=NAME") if self.picture is not None else None
+        return AnsweredTexts(texts, others, answers, table.path, table.lines, pictures)
+
+    def description(self) -> dict[str, Any]:
+        """The columns."""
+        columns = super().description()["columns"]
+        return {"columns": columns if self.picture is None else {**columns, "picture": self.picture}}
 
     @abstractmethod
     def answers(self, table: Table) -> list[Any]:
@@ -135,7 +146,19 @@ class SummaryLearner(Learner):
 
     def encode(self, examples: AnsweredTexts[Any]) -> list[Framed]:
         """The examples as the network reads them."""
-        return self.reader.encode(examples.texts, examples.others, max_length=self.length)
+        return self.shown(self.reader.encode(examples.texts, examples.others, max_length=self.length), examples)
+
+    def shown(self, rows: list[Framed], examples: AnsweredTexts[Any]) -> list[Framed]:
+        """Framed rows next to the pictures of their examples."""
+        if examples.pictures is None:
+            return rows
+        if self.reader.pictures is None:
+            raise TaskError(
+                f"{examples.path}: each row is about a picture, and the items of these pictures are missing.\n"
+                "  Give the file with them: --items features.npz"
+            )
+        numbers = self.reader.pictures.numbers
+        return [replace(row, picture=numbers[key]) for row, key in zip(rows, examples.pictures, strict=True)]
 
     def scores(self, rows: Sequence[Framed]) -> Tensor:
         """Scores (B, C) of framed rows in fp32."""

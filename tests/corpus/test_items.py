@@ -320,3 +320,24 @@ def test_labels_are_kept_for_a_recipe_that_reads_some_and_captions_without_label
         read[recipe] = sorted(zip(rows["document"].tolist(), rows["column/label"].tolist(), strict=True))
     assert read["lxmert"] == [(0, -1), (1, -1), (2, 1), (3, 0)]
     assert read["uniter"] == [(number, -1) for number in range(4)]
+
+
+def test_wide_arrays_are_read_in_pieces_and_are_what_the_file_holds(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    wide = np.random.default_rng(2).random((10, 256)).astype(np.float16)
+    np.savez(tmp_path / "f.npz", **arrays(features=wide))
+    made = built(tmp_path, tmp_path / "f.npz", tokenizer)
+    assert made.items is not None
+    regions = made.items.sets["regions"]
+    assert set(regions.pieces) == {"features"}
+    pictures = np.array([2, -1, 0, 1, 0])
+    found = regions.read(pictures, ["features", "score"])
+    assert found["item_length/regions"].tolist() == [1, 0, 2, 3, 2]
+    shown = found["item_vectors/regions"]
+    assert shown.dtype == np.float16 and shown.shape == (5, 3, 256)
+    for row, own in enumerate([wide[9:10], wide[:0], wide[3:5], wide[0:3], wide[3:5]]):
+        assert (shown[row, : len(own)] == own).all() and not shown[row, len(own) :].any()
+    assert regions.read(np.array([-1]), ["features"])["item_vectors/regions"].shape == (1, 0, 256)
+    with (made.path / "items/regions/features.bin").open("r+b") as file:
+        file.truncate(512)
+    with pytest.raises(CorpusError, match="it was changed while it was read"):
+        regions.read(np.array([1]), ["features"])

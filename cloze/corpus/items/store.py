@@ -12,7 +12,7 @@ The header's `items` describes the arrays of every set. Records that show the sa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.corpus.items.pieces import WIDE, Pieces
 from cloze.corpus.store import mapped
 from cloze.errors import CorpusError, nearest
 
@@ -58,13 +59,15 @@ def item_fields(items: str, arrays: Sequence[str]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class ItemSet:
-    """The items of all pictures of a store: `spans` (pictures, 2) into arrays of (items,) or (items, width)."""
+    """The items of all pictures of a store: `spans` (pictures, 2) into arrays of (items,) or (items, width). `pieces` read the
+    files of wide arrays."""
 
     name: str
     spans: Int64
     arrays: Mapping[str, NDArray[Any]]
     kinds: Mapping[str, ItemArray]
     names: Mapping[str, tuple[str, ...]]
+    pieces: Mapping[str, Pieces] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -91,6 +94,9 @@ class ItemSet:
         found: dict[str, NDArray[Any]] = {f"item_length/{self.name}": count.astype(np.int32)}
         for name in names:
             kind = self.kinds[name]
+            if name in self.pieces:
+                found[kind.field(self.name, name)] = self.pieces[name].read(start, count, len(place))
+                continue
             shape = (len(pictures), len(place))
             values = self.arrays[name].take(index, axis=0)
             if len(index) == inside.size:  # nothing is padding
@@ -172,6 +178,8 @@ def _opened(folder: Path, name: str, about: Mapping[str, Any]) -> ItemSet:
     for array, kind in kinds.items():
         flat = mapped(place / f"{array}.bin", np.dtype(kind.dtype))
         arrays[array] = flat if kind.whole else flat.reshape(-1, kind.width)
+    wide = {array: kind for array, kind in kinds.items() if np.dtype(kind.dtype).itemsize * kind.width >= WIDE}
+    pieces = {array: Pieces(place / f"{array}.bin", np.dtype(kind.dtype), kind.width) for array, kind in wide.items()}
     named = {array: (place / f"{array}.names") for array, one in about.items() if one.get("names")}
     names = {array: tuple(path.read_text(encoding="utf-8").splitlines()) for array, path in named.items()}
-    return ItemSet(name, mapped(place / "spans.bin", np.dtype(np.int64)).reshape(-1, 2), arrays, kinds, names)
+    return ItemSet(name, mapped(place / "spans.bin", np.dtype(np.int64)).reshape(-1, 2), arrays, kinds, names, pieces)
