@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cloze.assembly.answers import with_classes
 from cloze.assembly.baselines import baselines
@@ -61,20 +61,7 @@ def prepare(
     phases, say, seed = phases_of(loaded), request.say, request.seed
     place = choose_device(request.device)
     compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and place.type == "cuda")
-    named = bound_paths(loaded, request.corpus, request.binds)
-    stores, chosen = open_stores(
-        loaded, named, out, tokenizer=tokenizer_for(loaded, request, begin), text_format=request.text_format, seed=seed, say=say,
-        began=old is not None,
-    )
-    known = (old or {}).get("inputs")
-    if request.held_out:
-        require_held_out_known(out, known, request.held_out)
-    aside = stores_aside(request, loaded, stores, out, chosen, began=old is not None)
-    inputs = require_inputs(out, known, inputs_of(loaded, request, named, stores, chosen, aside, begin, known))
-    code = files_of(loaded)
-    for name in changed_since(known, code):
-        say(f"{code[name].path}: has changed since the run began; the run resumes with the file as it is now.")
-    record = Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}, inputs)
+    stores, aside, chosen, record = opened(loaded, request, out, begin, old)
     loaded = with_classes(loaded, stores)
     description = None if loaded.task is None else described(loaded, stores)
     tables = make_tables(loaded, stores, begin)
@@ -100,13 +87,7 @@ def prepare(
         rooms = {name: (exercise.row_room, exercise.text_room) for name, exercise in made_by.items()}
         description = counted(loaded, description, stores, aside, rooms)
         selection = selection_of(loaded, step, chosen, stores, aside, description, out, tables=tables)
-    publisher = Publisher(
-        loaded, chosen, tables, languages_of(stores), out.resolve().name,
-        {label: reference_to(begin[label], out) for label in borrowed(loaded) - {loaded.export, *read_by_export(loaded)}},
-        description, None if description is None else description.get("labels"), code,
-        {label: begin[label] for label in read_by_export(loaded) if label in borrowed(loaded)}, out,
-        {layer: store.label_names(layer) for store in stores.values() for layer in store.labels},
-    )
+    publisher = publisher_of(loaded, out, begin, stores, chosen, tables, description)
     run = Run(
         folder=out, step=step, data=data, budget=spend, export=publisher,
         exports=[replace(publisher, positions=positions) for positions in positions_by_phase(loaded)],
@@ -136,6 +117,51 @@ def prepare(
     if old is None and rank() == 0 and plan.outlook():
         say("\n".join(["reference losses, before the first step:", *plan.outlook()]))
     return run, stores
+
+
+class Opened(NamedTuple):
+    """What a run reads: the stores that it trains on and those put aside, its tokenizer, and the record of them."""
+
+    stores: dict[str, Store]
+    aside: dict[str, Store]
+    tokenizer: Tokenizer
+    record: Record
+
+
+def opened(
+    loaded: Recipe, request: Request, out: Path, begin: Mapping[str, Path], old: Mapping[str, Any] | None
+) -> Opened:
+    """The stores and the tokenizer of a run, which are those of its record `old` if it resumes; or an error says what differs."""
+    named = bound_paths(loaded, request.corpus, request.binds)
+    stores, tokenizer = open_stores(
+        loaded, named, out, tokenizer=tokenizer_for(loaded, request, begin), text_format=request.text_format, seed=request.seed,
+        say=request.say, began=old is not None,
+    )
+    known = (old or {}).get("inputs")
+    if request.held_out:
+        require_held_out_known(out, known, request.held_out)
+    aside = stores_aside(request, loaded, stores, out, tokenizer, began=old is not None)
+    inputs = require_inputs(out, known, inputs_of(loaded, request, named, stores, tokenizer, aside, begin, known))
+    code = files_of(loaded)
+    for name in changed_since(known, code):
+        request.say(f"{code[name].path}: has changed since the run began; the run resumes with the file as it is now.")
+    described_ = {"corpus": describe(stores), "tokenizer": tokenizer.hash}
+    return Opened(stores, aside, tokenizer, Record(loaded.canonical(), loaded.hash, described_, inputs))
+
+
+def publisher_of(
+    loaded: Recipe, out: Path, begin: Mapping[str, Path], stores: Mapping[str, Store], tokenizer: Tokenizer,
+    tables: Mapping[str, Any], description: Mapping[str, Any] | None,
+) -> Publisher:
+    """What writes the folders of a run; `description` is that of its task."""
+    never, read = borrowed(loaded), read_by_export(loaded)
+    return Publisher(
+        loaded, tokenizer, tables, languages_of(stores), run=out.resolve().name, home=out, code=files_of(loaded),
+        task=description, labels=None if description is None else description.get("labels"),
+        label_names={layer: store.label_names(layer) for store in stores.values() for layer in store.labels},
+        references={label: reference_to(begin[label], out) for label in never - {loaded.export, *read}},
+        needed={label: begin[label] for label in read if label in never},
+    )
 
 
 def plan_of(

@@ -66,16 +66,7 @@ def export_folder(
             "  Save the network with the tokenizer it was trained with."
         )
     pad = tokenizer.roles.get("[PAD]")
-    choice: Choice | list[str] = [model.no_plain_form] if model.no_plain_form else choose(
-        model, tokenizer_kind=tokenizer.kind, pad=pad, hint=architecture
-    )
-    rest: dict[str, Tensor] = {}
-    if not isinstance(choice, Choice) and has_tower(model.part) and not model.no_plain_form:
-        tower = text_tower(model)
-        chosen = choose(tower, tokenizer_kind=tokenizer.kind, pad=pad, hint=architecture)
-        if isinstance(chosen, Choice):
-            model, choice, rest = tower, chosen, outside_tower(model)
-    apart = added_up(given)
+    model, choice, rest = _fitting(model, tokenizer.kind, pad, architecture)
     remarks = remarks_of(model, choice, reading)
     if rest:
         remarks.insert(0, only_text(given.part))
@@ -85,8 +76,7 @@ def export_folder(
     with staged(folder) as stage:
         (stage / "cloze").mkdir()
         if isinstance(choice, Choice):
-            tensors = tensors_there(model, choice, vocab_size=vocab_size, pad=pad)
-            write_tensors(stage / WEIGHTS, tensors)
+            write_tensors(stage / WEIGHTS, tensors_there(model, choice, vocab_size=vocab_size, pad=pad))
             config = config_of(model, choice, vocab_size, tokenizer.roles, labels)
             write_json(stage / "config.json", {**config, **_problem(given, choice)})
             if choice.architecture.generates:
@@ -100,26 +90,42 @@ def export_folder(
                 place = stage / annotator_file(name, annotating.file)
                 place.parent.mkdir(exist_ok=True)
                 shutil.copyfile(annotating.file, place)
-        own = _own_heads(given, choice)
-        if own:
-            write_tensors(stage / OWN_HEADS, own)
-        if model.changed:
-            write_tensors(stage / OWN_CHANGED, model.changed)
-        if rest:
-            write_tensors(stage / OWN_ITEMS, rest)
-        if apart and isinstance(choice, Choice):
-            write_tensors(stage / OWN_EMBEDDINGS, apart)
+        own = {
+            OWN_HEADS: _own_heads(given, choice), OWN_CHANGED: model.changed, OWN_ITEMS: rest,
+            OWN_EMBEDDINGS: added_up(given) if isinstance(choice, Choice) else {},
+        }
+        for name, tensors in own.items():
+            if tensors:
+                write_tensors(stage / name, tensors)
         _write_tokenizer(stage, tokenizer, reading, model, choice)
         pooled = gives_sentences(model, choice)
         if pooled:
             write_sentences(stage, model, reading)
         write_json(stage / DESCRIPTION, _description(given, choice, reading, card, labels, remarks))
         write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=card.folder or folder.name)
-    for name, tensors_ in ((OWN_HEADS, own), (OWN_CHANGED, model.changed), (OWN_EMBEDDINGS, apart), (OWN_ITEMS, rest)):
-        if not tensors_:
+    for name, tensors in own.items():
+        if not tensors:
             (folder / name).unlink(missing_ok=True)  # files of an earlier model in the folder
     drop_sentences(folder, pooled)
     return remarks
+
+
+def _fitting(
+    model: Model, tokenizer_kind: str, pad: int | None, hint: str | None
+) -> tuple[Model, Choice | list[str], dict[str, Tensor]]:
+    """What transformers can open: the model, or the tower of its text if only that fits, with what is then left over.
+
+    In place of a choice the reasons why nothing fits.
+    """
+    if model.no_plain_form:
+        return model, [model.no_plain_form], {}
+    choice = choose(model, tokenizer_kind=tokenizer_kind, pad=pad, hint=hint)
+    if not isinstance(choice, Choice) and has_tower(model.part):
+        tower = text_tower(model)
+        of_tower = choose(tower, tokenizer_kind=tokenizer_kind, pad=pad, hint=hint)
+        if isinstance(of_tower, Choice):
+            return tower, of_tower, outside_tower(model)
+    return model, choice, {}
 
 
 def annotator_file(layer: str, file: Path) -> str:
