@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -82,3 +84,50 @@ def test_captions_of_a_stamp_are_told_apart_by_language(made: Script) -> None:
         "en": "A frog.", "de": "Ein Frosch.", "zh_CN": "青蛙。",
     }  # fmt: skip
     assert captions("\nde.utf8=Ein Frosch.\n") == {"de": "Ein Frosch."} and captions("") == {}
+
+
+def test_objects_of_three_boxes_stand_side_by_side(made: Script) -> None:
+    nlvr = made("data/nlvr")
+    boxes = [
+        [{"x_loc": 80, "y_loc": 20, "size": 20, "type": "triangle", "color": "#0099ff"}], [],
+        [{"x_loc": 1, "y_loc": 90, "size": 30, "type": "square", "color": "Black"}],
+    ]
+    features, edges, kinds = nlvr.objects(boxes)
+    assert np.flatnonzero(features[0, :12]).tolist() == [2, 5, 7, 9] and features[0, 12:] == pytest.approx([0.9, 0.3])
+    assert np.flatnonzero(features[1, :12]).tolist() == [0, 4, 8, 11] and features[1, 12:] == pytest.approx([0.16, 0.95])
+    assert edges == pytest.approx(np.array([[0.8 / 3, 0.2, 1 / 3, 0.4], [2.01 / 3, 0.9, 2.31 / 3, 1.0]]))
+    assert [nlvr.NAMES[kind] for kind in kinds] == ["blue triangle", "black square"]
+
+
+def test_sentences_of_nlvr_are_apart_in_train_and_dev_and_every_picture_has_its_objects(
+    made: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(os.environ.get("CLOZE_DATA", "")) / "vl_en_nlvr"
+    if not folder.is_dir():
+        pytest.skip("set CLOZE_DATA to a folder with vl_en_nlvr")
+    made("data/nlvr").write(folder, tmp_path)
+    read = {
+        part: [json.loads(line) for line in (tmp_path / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()]
+        for part in ("train", "dev", "test", "captions")
+    }
+    assert {part: len(rows) for part, rows in read.items()} == {"train": 891, "dev": 98, "test": 990, "captions": 488}
+    assert not {row["text"] for row in read["train"]} & {row["text"] for row in read["dev"]}
+    assert {row["label"] for part in ("train", "dev", "test") for row in read[part]} == {"true", "false"}
+    with np.load(tmp_path / "objects.npz") as file:
+        assert {row["image"] for rows in read.values() for row in rows} == set(file["keys"].tolist())
+        boxes, which = file["boxes"], file["features"][:, 9:12].argmax(1)
+        assert file["offsets"][-1] == len(boxes) == len(file["class"]) > 10_000
+        assert (boxes[:, 0] >= which / 3 - 1e-6).all() and (boxes[:, 2] <= (which + 1) / 3 + 1e-6).all()
+
+
+def test_one_word_of_a_narration_is_hidden_and_the_tables_have_every_measure(made: Script, tmp_path: Path) -> None:
+    more = made("more_pictures")
+    assert more.question("the bee on red moves up", more.WAYS) == ("the bee on red moves [MASK]", "up")
+    assert more.question("the bee on red moves up", more.COLOURS["en"]) == ("the bee on [MASK] moves up", "red")
+    ledger = more.Ledger(tmp_path / "more.jsonl")
+    for cell in [cell for cell in more.cells() if cell["data"] == "nlvr"][:3]:
+        ledger.add(cell, {"test accuracy": 0.5 + cell["seed"] / 10, "prior": 0.55, "held-out x": 1.0})
+    *_, found = more.table(ledger).split("\n\n")
+    assert found.splitlines()[0] == "| nlvr, uniter | objects | text |"
+    assert "| test accuracy | 65.0 ± 7.1 (2) | 60.0 (1) |" in found and "held-out" not in found
+    assert len({tuple(cell.values()) for cell in more.cells()}) == len(list(more.cells())) == 18
