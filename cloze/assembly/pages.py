@@ -34,18 +34,18 @@ def family_page() -> str:
     return f"""# The family
 
 {_generated}
-Every recipe that comes with cloze. `cloze show NAME` prints one in full; `cloze diff A B` prints how two of them differ. Each
-name links to a page on its system. [The recipe language](language.md) explains the terms.
+Every recipe that comes with cloze; each name links to a page on its system. `cloze show NAME` prints a recipe in full, and
+`cloze diff A B` shows how two of them differ. [The recipe language](language.md) explains the terms.
 
-The columns: the network with its layers and width, and its order; the tokenizer and the source of rows; the edits of the exercise
-and the objectives that learn from it.
+The columns are: the network with its layers and width, and its order; the tokenizer and the source of rows; the edits of the
+exercise and the objectives that learn from it.
 
 {table}
 
 ## How each was trained
 
-The values that the authors published. The recipes use them, and the tests compare the two. The page of a system lists all of them
-with their sources. *Italics*: the authors do not state the value, or it is not known; the choice is ours.
+These are the values that the authors published. The recipes use them, which the tests check. The page of a system lists all of its
+values with their sources. In *italics*: the authors state no value that we know of, and the choice is ours.
 
 {figures_table()}
 """
