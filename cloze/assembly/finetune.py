@@ -39,6 +39,7 @@ from cloze.corpus.records.build import batches
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
 from cloze.processes import rank
+from cloze.registry import lookup, names, parameters
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.metrics import spread
 from cloze.tasks.result import load_tuned, task_of
@@ -224,6 +225,7 @@ def learn(
             f"`task: {{type: {assignment.task}}}`."
         )
     _check_metrics(made)
+    _check_pictures(made, assignment)
     files = _files(made, assignment)
     named = [file for one in files.values() for file in (*one.train, *one.dev)]
     require_files(named)
@@ -264,6 +266,15 @@ def _check_metrics(recipe: Recipe) -> None:
         for spec in stage.tasks.values() or ([] if stage.task is None else [stage.task]):
             if spec.type is not None:
                 chosen_metric(make_task(spec.type), spec.metric)
+
+
+def _check_pictures(recipe: Recipe, assignment: Assignment) -> None:
+    """Raise a `TaskError` if rows are to be about pictures and a task reads none."""
+    for stage in _stage_recipes(recipe) if assignment.shown.given else ():
+        for spec in stage.tasks.values() or ([] if stage.task is None else [stage.task]):
+            if spec.type is not None and "picture" not in parameters(lookup("task", spec.type)):
+                able = ", ".join(name for name in names("task") if "picture" in parameters(lookup("task", name)))
+                raise TaskError(f"--items {assignment.shown.given[0]}: {spec.type} reads no pictures; these tasks do: {able}.")
 
 
 def _with_costly_metrics(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Sequence[str]) -> Tuned:

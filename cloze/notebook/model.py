@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.assembly.build import Loaded, load_checkpoint
+from cloze.assembly.showing import with_pictures
 from cloze.assembly.user_files import import_files
 from cloze.decoding.answer_scoring import score_answers
 from cloze.decoding.drafting import Draft
@@ -39,6 +40,8 @@ from cloze.training.run import Outcome
 
 T = TypeVar("T")
 Texts = Iterable[str]
+#: The file with the items of pictures, or a file for each set of items.
+ItemFiles = str | Path | Mapping[str, str | Path] | None
 
 
 class Model:
@@ -270,16 +273,21 @@ class Model:
         return _each(texts, lambda some: score(ready.reader, ready.head, some, method=method, windows=Windows(None, stride)))
 
     @overload
-    def predict(self, texts: str, *, task: str | None = None, batch: int = 64) -> Any: ...
+    def predict(self, texts: str, *, task: str | None = None, items: ItemFiles = None, batch: int = 64) -> Any: ...
     @overload
-    def predict(self, texts: Path | Iterable[Any], *, task: str | None = None, batch: int = 64) -> list[Any]: ...
-    def predict(self, texts: str | Path | Iterable[Any], *, task: str | None = None, batch: int = 64) -> Any:
+    def predict(
+        self, texts: Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None, batch: int = 64
+    ) -> list[Any]: ...
+    def predict(
+        self, texts: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None, batch: int = 64
+    ) -> Any:
         """The predictions of a fine-tuned model. Texts that are too long are cut, with a warning.
 
         Args:
             texts: Strings; for a task with several texts, tuples of strings; or dictionaries, a data frame or a data set. A
                 `Path` is read as `cloze predict` reads it.
             task: The name of the task, if the model has several `tasks`.
+            items: The file with the items of the pictures, for a model that was fine-tuned with some: tuples of text and key.
             batch: Texts at once.
 
         Returns:
@@ -291,20 +299,22 @@ class Model:
         if isinstance(texts, (list, tuple)) and not texts:
             return []
         with given_examples(learner.task, [texts] if alone else texts, labelled=False) as examples:
+            learner = self._shown(learner, items, task, examples)
             found: Sequence[Prediction] = predict(learner, examples, size=batch)
         if (remark := cut_of(found, learner.length)) is not None:
             warnings.warn(remark, stacklevel=2)
         return found[0] if alone else list(found)
 
     def evaluate(
-        self, rows: str | Path | Iterable[Any], *, task: str | None = None, bootstrap: int | None = None, seed: int = 0,
-        batch: int = 64,
+        self, rows: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None,
+        bootstrap: int | None = None, seed: int = 0, batch: int = 64,
     ) -> Evaluation:
         """The metrics of a fine-tuned model on labelled rows.
 
         Args:
             rows: Tuples `(text, label)`, dictionaries, a data frame, a data set, or a file.
             task: The name of the task, if the model has several `tasks`.
+            items: The file with the items of the pictures that rows are about.
             bootstrap: Resample the examples this many times and return 95 % confidence intervals.
             seed: The seed of the resampling.
             batch: Rows at once.
@@ -314,6 +324,7 @@ class Model:
         given = Path(rows) if isinstance(rows, str) else rows
         always = (described.get("baseline") or {}).get("always")
         with given_examples(learner.task, given, labelled=True) as examples:
+            learner = self._shown(learner, items, task, examples)
             return evaluate(learner, examples, always=always, size=batch, bootstrap=bootstrap, seed=seed)
 
     @overload
@@ -359,6 +370,11 @@ class Model:
             self._learners[task] = load_tuned(self.checkpoint, name=task)
         return self._learners[task]
 
+    def _shown(self, learner: Learner, items: ItemFiles, task: str | None, examples: Any) -> Learner:
+        """The learner next to the pictures that examples name."""
+        files = item_files(items)
+        return load_tuned(with_pictures(self.checkpoint, files, [examples]), name=task)[0] if files else learner
+
     def _require(self, name: str, need: Callable[[], Any]) -> None:
         """Refuse a method that the checkpoint does not support; the message names those that it does."""
         try:
@@ -375,6 +391,13 @@ class Model:
     def _require_vectors(self) -> None:
         if not has_vectors(self.checkpoint.imported.model):
             raise CheckpointError(f"{self.folder}: this network has no table with a vector for every token.")
+
+
+def item_files(given: ItemFiles) -> list[str]:
+    """Files of items as the command line has them: FILE, or NAME=FILE."""
+    if given is None:
+        return []
+    return [f"{name}={file}" for name, file in given.items()] if isinstance(given, Mapping) else [str(given)]
 
 
 def load(folder: str | Path, *, device: str = "auto", with_files: Sequence[str | Path] = ()) -> Model:

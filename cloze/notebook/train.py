@@ -17,9 +17,10 @@ from cloze.assembly import run as running
 from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import learn, measured_on
+from cloze.assembly.showing import USUAL, ShownItems
 from cloze.corpus.readers.formats import with_column
 from cloze.errors import TaskError
-from cloze.notebook.model import Model
+from cloze.notebook.model import ItemFiles, Model, item_files
 from cloze.notebook.texts import documents, keep, kept_in, paths_or_texts
 from cloze.tasks.given import Named, as_records, naming_rows
 from cloze.tasks.task import Task
@@ -94,8 +95,8 @@ def finetune(
     test: Corpus | None = None, out: str | Path | None = None, columns: Mapping[str, str] | None = None,
     seeds: Sequence[int] = (1,), recipe: str | Path | None = None, overrides: Values = (),
     binds: Mapping[str, Any] | None = None, changes: Sequence[str] = (), auxiliary: float | str | None = None,
-    device: str = "auto", extend: bool = False, from_scratch: bool = False, with_files: Sequence[str | Path] = (),
-    report: Say | None = print,
+    items: ItemFiles = None, device: str = "auto", extend: bool = False, from_scratch: bool = False,
+    with_files: Sequence[str | Path] = (), report: Say | None = print,
 ) -> Model:
     """Fine-tune a model on labelled text. The metric on `dev` selects the best epoch and seed.
 
@@ -113,6 +114,8 @@ def finetune(
         recipe: A recipe to use instead of the task's own.
         changes: Changes of the network, `["lora=8"]`.
         auxiliary: The weight of the model's own language model, which is trained along.
+        items: The file with the items of the pictures that rows are about, or a file for each set of items, by name. A row then
+            ends its texts with the key of its picture, `[(text, picture, label), …]`.
         from_scratch: Start from random weights instead of the model's.
 
     Returns:
@@ -122,8 +125,10 @@ def finetune(
         ClozeError: The run cannot start, or a row cannot be used; the message names the row.
     """
     source = model.folder if isinstance(model, Model) else Path(model)
-    read = make_task(task, **(columns or {}))
-    values = [f"corpus.{kind}={json.dumps(name)}" for kind, name in (columns or {}).items()]
+    shown = item_files(items)
+    columns = {**({"picture": USUAL} if shown else {}), **(columns or {})}
+    read = make_task(task, **columns)
+    values = [f"corpus.{kind}={json.dumps(name)}" for kind, name in columns.items()]
     if isinstance(dev, float):
         train, dev = _divided(train, dev, read, seeds[0])
     with reporting(report) as stack:
@@ -138,14 +143,14 @@ def finetune(
         assignment = Assignment(
             task=task, train=[files["train"]], dev=[files["dev"]], recipe=recipe, binds=bound, changes=changes,
             overrides=[*values, *overrides_of(overrides)], auxiliary=None if auxiliary is None else str(auxiliary),
-            with_files=[Path(file) for file in with_files],
+            with_files=[Path(file) for file in with_files], shown=ShownItems(shown),
         )
         tuned = learn(
             source, assignment, out=folder, seeds=seeds, device=device, extend=extend, from_scratch=from_scratch,
             report=report or _nothing,
         )
         if test is not None:
-            measured_on(tuned, [files["test"]], "test")
+            measured_on(tuned, [files["test"]], "test", shown)
     best = tuned.described.get("seed", list(tuned.outcomes)[-1])
     return _trained(tuned.outcomes[best], folder, temporary, device, report)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import cloze
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.showing import with_pictures
 from cloze.cli.main import main
@@ -84,6 +85,18 @@ def test_dev_rows_are_measured_as_the_folder_predicts_them(
     assert labels == [CLASSES[KIND[4]], CLASSES[KIND[5]]]
 
 
+def test_python_takes_rows_with_pictures_and_does_what_the_command_does(folder: Path, seeing: Path) -> None:
+    rows = [("what is it", str(n), CLASSES[KIND[n]]) for n in range(COUNT)]
+    values = {"training.epochs": 8, "training.batch": 8, "training.rate.linear.peak": 5e-3, "task.patience": 9}
+    model = cloze.finetune(
+        folder / "run", train=rows, dev=rows[-9:], items=folder / "f.npz", overrides=values, device="cpu", report=None
+    )
+    assert model.metrics["accuracy"] == 1.0
+    found = model.predict([("what is it", "4"), ("what is it", "5")], items={"regions": folder / "f.npz"})
+    assert [one.label for one in found] == [CLASSES[KIND[4]], CLASSES[KIND[5]]]
+    assert cloze.load(seeing).evaluate(folder / "train.jsonl", items=folder / "f.npz").metrics["accuracy"] == 1.0
+
+
 @torch.no_grad()
 def test_scores_are_those_of_the_network_for_each_row_with_its_picture_alone(folder: Path, seeing: Path) -> None:
     task = task_of(seeing)
@@ -109,6 +122,10 @@ def test_scores_are_those_of_the_network_for_each_row_with_its_picture_alone(fol
     [
         (["evaluate", "SEEING", "DEV"], "each row is about a picture, and the items of these pictures are missing. Give"),
         (["predict", "SEEING", "what is it\t99", "--items", "ITEMS"], "has no items of 1 picture that rows name: '99'"),
+        (
+            ["finetune", "RUN", "--train", "TRAIN", "--dev", "DEV", "--out", "NEW", "--items", "ITEMS", "--task=token_labelling"],
+            "token_labelling reads no pictures; these tasks do: multi_label, pair_classification, regression, sentence_class",
+        ),
         (["predict", "SEEING", "what is it", "--items", "ITEMS"], "0 tabs, expected 1: a line has text and image"),
         (["finetune", "RUN", "--train", "TRAIN", "--dev", "DEV", "--out", "NEW", "--items", "NARROW"], "have 2 numbers each"),
         (["finetune", "RUN", "--train", "TRAIN", "--dev", "DEV", "--out", "NEW", "--items", "NONE"], "no such file"),
