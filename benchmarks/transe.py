@@ -1,12 +1,13 @@
 """TransE on a knowledge graph: facts per second and filtered hits of cloze and PyKEEN, with equal settings in one session.
 
-    python benchmarks/transe.py --data FOLDER --peer PYTHON [--epochs 3] [--rounds 3] [--quality 100] [--threads 2]
+    python benchmarks/transe.py --data FOLDER --peer PYTHON [--epochs 3] [--rounds 3] [--quality 100] [--ranks 2000] [--threads 2]
 
 FOLDER holds `train.txt`, `valid.txt` and `test.txt`, head, relation and tail per line. PYTHON is the interpreter of an
 environment with PyKEEN (pip install torch==2.13.0 pykeen). Speed: `--rounds` times in turn, each side trains one epoch, and one
 epoch and `--epochs` more, in processes of its own; the difference is what these take, without start, reading and compiling.
 Quality: each side trains `--quality` epochs, and both tables of vectors are ranked by the same code, that of
-`cloze evaluate --task link_prediction`. 0 leaves either part out.
+`cloze evaluate --task link_prediction`. Ranks: the first `--ranks` test facts are ranked by both sides' own code, with cloze's
+vectors of `--quality` epochs in both, of 3 if that is 0. 0 leaves a part out.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,6 +68,31 @@ if asked["out"]:
     )
 '''
 
+RANKS = '''
+import json, sys
+import numpy as np, torch
+from pykeen.evaluation import RankBasedEvaluator
+from pykeen.models import TransE
+from pykeen.triples import TriplesFactory
+
+asked = json.loads(sys.argv[1])
+torch.set_num_threads(asked["threads"])
+kept = np.load(asked["vectors"])
+entities, relations = ({name: number for number, name in enumerate(kept[part].tolist())} for part in ("names", "kinds"))
+known, test = (torch.from_numpy(kept[part]).long() for part in ("known", "test"))
+facts = TriplesFactory(known, entity_to_id=entities, relation_to_id=relations)
+model = TransE(triples_factory=facts, embedding_dim=kept["entities"].shape[1], scoring_fct_norm=asked["norm"]).eval()
+with torch.no_grad():
+    for own, part in ((model.entity_representations[0], "entities"), (model.relation_representations[0], "relations")):
+        own._embeddings.weight.copy_(torch.from_numpy(kept[part]))
+found = RankBasedEvaluator(filtered=True).evaluate(
+    model, test, additional_filter_triples=[known], batch_size=64, use_tqdm=False,
+)
+print(json.dumps({name: found.get_metric(f"both.realistic.{given}") for name, given in (
+    ("mrr", "inverse_harmonic_mean_rank"), ("hits@1", "hits_at_1"), ("hits@3", "hits_at_3"), ("hits@10", "hits_at_10"),
+)}))
+'''
+
 
 class Done(NamedTuple):
     """What a process wrote, and its seconds, of the wall and of the processor."""
@@ -83,13 +110,14 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quality", type=int, default=100)
+    parser.add_argument("--ranks", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--filtered", action="store_true", help="PyKEEN also leaves out known facts, which makes it slower")
     parser.add_argument("--dry", action="store_true", help="write no results")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cloze-transe-") as name:
-        found = {**speed(asked, Path(name)), **quality(asked, Path(name))}
+        found = {**speed(asked, Path(name)), **quality(asked, Path(name)), **ranks(asked, Path(name))}
     print(json.dumps(found, indent=1))
     if not asked.dry:
         write_results("transe", records(asked, found), hardware=processor())
@@ -102,6 +130,7 @@ def records(asked: argparse.Namespace, found: dict[str, Any]) -> list[dict[str, 
         row: dict[str, Any] = {"side": side, **SETTINGS, "threads": asked.threads, "filtered": asked.filtered or side == "cloze"}
         row |= {name: found[name][side] for name in ("facts per second", "facts per CPU-second") if name in found}
         row |= {"epochs": asked.quality, **found["quality"][side]} if "quality" in found else {}
+        row |= {f"own {name}": value for name, value in found["ranks"][side].items()} if "ranks" in found else {}
         made.append(row)
     return made
 
@@ -152,6 +181,33 @@ def quality(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
         found[side] = {**took, "facts ranked": measured.examples, **measured.metrics}
         print(f"{side}: {found[side]}", flush=True)
     return {"quality": found}
+
+
+def ranks(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Filtered measures of the same vectors on the same facts, by the code of either side."""
+    if not asked.ranks:
+        return {}
+    from cloze.assembly.build import load_checkpoint
+    from cloze.tasks.link_prediction import evaluate_links, read_questions, scorer_of
+
+    out = folder / "cloze-quality"
+    scorer: Any = scorer_of(load_checkpoint(out if out.exists() else ours(asked, out, asked.quality or 3).out))
+    questions = read_questions(scorer, asked.data / "test.txt", [asked.data / "train.txt", asked.data / "valid.txt"])
+    questions = replace(questions, facts=questions.facts[: asked.ranks])
+    own = evaluate_links(scorer, questions).metrics
+    np.savez(
+        folder / "vectors.npz", entities=scorer.vectors.numpy(), relations=scorer.steps.numpy(), names=np.array(scorer.entities),
+        kinds=np.array(scorer.relations), known=questions.known, test=questions.facts,
+    )
+    given = {"threads": asked.threads, "norm": SETTINGS["norm"], "vectors": str(folder / "vectors.npz")}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    run = subprocess.run([str(asked.peer), "-c", RANKS, json.dumps(given)], env=environment, capture_output=True, text=True)
+    if run.returncode:
+        raise SystemExit(run.stderr)
+    theirs_own = json.loads(run.stdout.splitlines()[-1])
+    found = {"cloze": {name: own[name] for name in theirs_own}, "pykeen": theirs_own}
+    print(f"ranks of {len(questions.facts)} facts: {found}", flush=True)
+    return {"ranks": found}
 
 
 def ours(asked: argparse.Namespace, out: Path, epochs: int) -> Done:
