@@ -95,8 +95,8 @@ def task_of(recipe: Recipe, one: TaskHead, store: Store) -> Task:
     own, answer = parameters(lookup("task", one.spec.type)), recipe.sources[one.source].arguments["answer"]
     names = ("text", "text_b", *(["label"] if store.columns and "label" in own else []))
     options = {name: read[name] for name in names if read[name] is not None}
-    if store.items is not None and "picture" in own:
-        options["picture"] = store.about["picture"]
+    if recipe.sources[one.source].arguments.get("items") and "picture" in own:
+        options["picture"] = recipe.sources[one.source].arguments["picture"]
     given = answer.arguments if isinstance(answer, PartSpec) else {}
     options |= {name: value for name, value in given.items() if name in own}
     made = make_task(one.spec.type, **options).reading(
@@ -212,7 +212,7 @@ def selection_of(
         counts[name] = metric, task.metrics[metric]
         own = _dev(recipe, name, one, dev)
         loaded = as_loaded(recipe, step, tokenizer, one.entry, recipe.export, folder, tables=tables)
-        if isinstance(own, RecordStore) and own.items is not None:
+        if isinstance(own, RecordStore) and own.items is not None and recipe.sources[one.source].arguments.get("items"):
             loaded = replace(loaded, pictures=Pictures.of_store(own.items))
         measures[name] = _measure(task, loaded, of_task(description, name), own, recipe.training.batch, metric)
     name_dropouts(step)  # the learners have renamed the dropouts of their parts

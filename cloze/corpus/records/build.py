@@ -72,8 +72,6 @@ class RecordWriter(StoreWriter):
         }
         if answer.lists:
             self.about["lists"] = True
-        if items is not None:
-            self.about["picture"] = items.column
         self.values = 0
         self.pictures: list[int] = []  # those of the records that `shown` has given and `add` has not yet had
         names = [LINES, *(f"{FOLDER}{name}.bin" for name in answer.columns), *([BOUNDS] if answer.ragged else [])]
