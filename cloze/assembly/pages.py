@@ -44,8 +44,8 @@ exercise and the objectives that learn from it.
 
 ## How each was trained
 
-These are the values that the authors published. The recipes use them, which the tests check. The page of a system lists all of its
-values with their sources. In *italics*: the authors state no value that we know of, and the choice is ours.
+These are the values that the authors published. The recipes use them, which the tests check. The page of a system lists all of
+its values with their sources. In *italics*: the authors state no value that we know of, and the choice is ours.
 
 {figures_table()}
 """
