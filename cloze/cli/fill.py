@@ -33,9 +33,11 @@ def command(
 
     given = gather(texts or [], file, field=field)
 
+    from dataclasses import asdict, replace
+
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.filling import fill
-    from cloze.decoding.pictures import shown_to
+    from cloze.decoding.pictures import shown_picture
     from cloze.decoding.ready import to_fill
     from cloze.errors import UserError
 
@@ -43,11 +45,10 @@ def command(
         raise UserError(f"--picture {picture}: its items are needed, too. Add their file: --items features.npz")
     loaded = load_checkpoint(checkpoint, device)
     ready = to_fill(loaded, language=language)
-    reader = ready.reader if not items else shown_to(ready.reader, loaded, items, picture)
+    reader = replace(ready.reader, pictures=shown_picture(loaded, items, picture)) if items else ready.reader
     for filled in fill(reader, ready.head, given, top=top):
         if as_json:
             import json
-            from dataclasses import asdict
 
             print(json.dumps(asdict(filled), ensure_ascii=False))
             continue

@@ -10,9 +10,9 @@ epoch and for every seed. Their masks differ from epoch to epoch as ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,9 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.corpus.plan import Int64, Packed
 from cloze.corpus.planned import mapped
+from cloze.corpus.shard_plan import ShardPlan, by_shard
 from cloze.corpus.source import Rebinds
 from cloze.rows import Rows
-
-if TYPE_CHECKING:
-    from cloze.corpus.sharded import BoundShards, ShardPlan
 
 Several = tuple[Rows, rng.Draw, Int64]
 _REMEMBERED = 4096  # held-out rows kept in memory, so that their shards are read once
@@ -42,10 +40,35 @@ class Packs(Protocol):
     def __call__(self, length: NDArray[Any]) -> Packed: ...
 
 
+class Unpacked(Protocol):
+    """The passages that are packed: a source over the shards of a store (`sharded.BoundShards`)."""
+
+    @property
+    def part(self) -> str: ...
+
+    def mixed(self, epoch: int, room: int, rows: Int64) -> ShardPlan: ...
+
+    def counted(self, folder: Path, number_of: Callable[[int], int]) -> Int64: ...
+
+    def expect(self, plan: ShardPlan, items: Int64) -> None: ...
+
+    def read_rows(self, plan: ShardPlan, shard: Int64, row: Int64, want: frozenset[str]) -> Rows: ...
+
+    def draw_rows(self, plan: ShardPlan, shard: Int64, row: Int64) -> rng.Draw: ...
+
+    def cuts(self, number: int, room: int) -> Any: ...
+
+    def kept(self, number: int, key: Any, make: Callable[[], Any]) -> Any: ...
+
+    def name(self, number: int) -> str: ...
+
+    def folder(self, *how: int) -> Path: ...
+
+
 class PackedShards(Rebinds):
     """The packed rows of a source over a store of shards."""
 
-    def __init__(self, shards: BoundShards, packing: Packs) -> None:
+    def __init__(self, shards: Unpacked, packing: Packs) -> None:
         self.shards, self.packing = shards, packing
         self._rows: Int64 | None = None
         self._held: dict[Any, Several] = {}
@@ -101,11 +124,3 @@ class PackedShards(Rebinds):
     @property
     def _folder(self) -> Path:
         return self.shards.folder(self.packing.room, self.packing.width)
-
-
-def by_shard(shard: Int64) -> Iterator[tuple[int, Int64]]:
-    """Every shard of a block, and which of the block are its own, in their order."""
-    order = np.argsort(shard, kind="stable")
-    for place in np.split(order, np.flatnonzero(np.diff(shard[order])) + 1):
-        if len(place):
-            yield int(shard[place[0]]), place

@@ -17,18 +17,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cloze import rng
-from cloze.corpus.packed import PackedShards, Packs, by_shard
+from cloze.corpus.packed import PackedShards, Packs
 from cloze.corpus.passages import remember
 from cloze.corpus.plan import Cut, Cuts, Int64
 from cloze.corpus.planned import digest, mapped, numbers, write_numbers
+from cloze.corpus.shard_plan import ShardPlan, by_shard
 from cloze.corpus.source import Rebinds, Source
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError
@@ -86,68 +85,6 @@ def bind_shards(
     if source.lanes:
         return BoundShardStreams(source, store, lanes=int(options["lanes"]), **given)
     return BoundShards(source, store, lanes=lanes, options=options, **given)
-
-
-@dataclass(frozen=True)
-class ShardPlan:
-    """One epoch: `shards` in their order, the rows of each, and in how many lanes and windows they are read.
-
-    `key` is the address of the permutation of every window, or None if rows keep the order of their shard.
-    """
-
-    epoch: int
-    room: int
-    lanes: int
-    window: int
-    shards: Int64       # (S,) numbers in the store, in the order of the epoch
-    rows: Int64         # (S,) rows of each
-    key: tuple[int | str, ...] | None
-    ends: Int64 = field(init=False)     # (S + 1,) rows before each shard, and all of them
-    borders: Int64 = field(init=False)  # (W + 1,) rows before each window, and all of them
-    keys: NDArray[np.uint64] = field(init=False)  # (W,)
-
-    def __post_init__(self) -> None:
-        ends = np.concatenate([[0], np.cumsum(self.rows)]).astype(np.int64)
-        borders = np.append(ends[:-1:self.window], ends[-1])
-        address = self.key or ()
-        object.__setattr__(self, "ends", ends)
-        object.__setattr__(self, "borders", borders)
-        object.__setattr__(self, "keys", rng.row_keys(*address, "window", self.epoch, items=np.arange(len(borders) - 1)))
-
-    def __len__(self) -> int:
-        return int(self.ends[-1])
-
-    def places(self, items: Int64) -> Int64:
-        """Where items are in the sequence of all rows."""
-        each, more = divmod(len(self), self.lanes)  # the first `more` lanes have one row more
-        lane = items % self.lanes
-        return lane * each + np.minimum(lane, more) + items // self.lanes
-
-    def windows(self, items: Int64) -> Int64:
-        """The windows that items are in."""
-        return np.searchsorted(self.borders, self.places(items), "right") - 1
-
-    def locate(self, items: Int64) -> tuple[Int64, Int64]:
-        """The shard of every item, by its number in the store, and its row there."""
-        place, window = self.places(items), self.windows(items)
-        if self.key is not None:
-            low = self.borders[window]
-            place = low + rng.shuffled(place - low, self.borders[window + 1] - low, self.keys[window])
-        turn = np.searchsorted(self.ends, place, "right") - 1
-        return self.shards[turn], place - self.ends[turn]
-
-    def shards_of(self, windows: Int64) -> list[int]:
-        """The numbers of the shards of these windows."""
-        turns = windows[:, None] * self.window + np.arange(self.window)
-        return np.unique(self.shards[turns[turns < len(self.shards)]]).tolist()
-
-    def coming(self, items: Int64) -> list[int]:
-        """The shards of the windows that the lanes of these items enter next, of lanes that have read half of their window."""
-        place = self.places(items)
-        window = np.searchsorted(self.borders, place, "right") - 1
-        late = 2 * (place - self.borders[window]) >= self.borders[window + 1] - self.borders[window]
-        following = np.unique(window[late] + 1)
-        return self.shards_of(following[following < len(self.borders) - 1])
 
 
 class _Shards(Rebinds):

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from cloze.corpus.items import Items, ItemSet, read_pictures
 from cloze.corpus.items.readers import Picture
 from cloze.corpus.items.store import FEATURES
 from cloze.corpus.items.writer import checked, kind_of
-from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, CorpusError, UserError, counted, nearest
 
 Int64 = NDArray[np.int64]
@@ -107,12 +106,12 @@ def files_of(loaded: Any, given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def shown_to(reader: Reader, loaded: Any, given: Sequence[str], key: str | None) -> Reader:
-    """The reader of a checkpoint that reads every text with the picture `key` of files of items, as `files_of` takes them."""
+def shown_picture(loaded: Any, given: Sequence[str], key: str | None) -> Pictures:
+    """The picture `key` of files of items, as `files_of` takes them, for a checkpoint that reads every text with it."""
     files = files_of(loaded, given)
     shown = one_picture(files, key)
     require_items(loaded, shown.sets, " ".join(files.values()))
-    return replace(reader, pictures=shown)
+    return shown
 
 
 def shown_pictures(loaded: Any, given: Sequence[str], keys: Iterable[str]) -> Pictures:

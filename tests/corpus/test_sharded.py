@@ -10,7 +10,8 @@ import pytest
 
 from cloze import rng
 from cloze.corpus import Lines, Passages, Sentences, Store, Streams
-from cloze.corpus.sharded import BoundShards, ShardPlan
+from cloze.corpus.shard_plan import ShardPlan
+from cloze.corpus.sharded import BoundShards
 from cloze.corpus.shards import write_manifest
 from cloze.corpus.writer import StoreWriter
 from cloze.errors import CorpusError

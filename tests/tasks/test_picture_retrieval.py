@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from cloze.assembly.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.store import Store
 from cloze.decoding.filling import fill
-from cloze.decoding.pictures import Pictures, shown_to
+from cloze.decoding.pictures import Pictures, shown_picture
 from cloze.decoding.ready import to_fill
 from cloze.errors import UserError
 from cloze.tasks.picture_retrieval import (
@@ -236,8 +237,8 @@ def test_a_text_is_filled_with_the_picture_that_is_named(run: Callable[[str], Pa
     with np.load(file) as read:
         keys, offsets, features, boxes = read["keys"], read["offsets"], read["features"], read["boxes"]
     with pytest.raises(UserError, match=f"has several pictures. Name one of them: --picture {keys[0]}"):
-        shown_to(ready.reader, loaded, [file], None)
-    reader = shown_to(ready.reader, loaded, [f"regions={file}"], str(keys[2]))
+        shown_picture(loaded, [file], None)
+    reader = replace(ready.reader, pictures=shown_picture(loaded, [f"regions={file}"], str(keys[2])))
     own = slice(offsets[2], offsets[3])
     batch = reader.batch([reader.laid_out([np.array([7, 8], np.int32)])] * 3)
     for row in range(3):
