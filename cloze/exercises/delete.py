@@ -8,8 +8,7 @@ import numpy as np
 
 from cloze.bounds import Share
 from cloze.errors import RecipeError
-from cloze.exercises.edit import Edit
-from cloze.exercises.rearrange import ordinary
+from cloze.exercises.rearrange import OfOrdinaryTokens, ordinary
 from cloze.exercises.units.question import columns_of, exactly
 from cloze.registry import register
 from cloze.rng import Draw
@@ -18,7 +17,7 @@ from cloze.rows import Rows
 
 @register("edit", "delete")
 @dataclass(frozen=True)
-class Delete(Edit):
+class Delete(OfOrdinaryTokens):
     """Delete a fraction `rate` of the ordinary tokens, rounded to the nearest number (BART, Lewis et al., 2020, §2.2).
 
     At least one token remains.
@@ -29,19 +28,6 @@ class Delete(Edit):
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:
             raise RecipeError(f"delete: rate must be from 0 to 1, got {self.rate}.")
-
-    @property
-    def takes(self) -> frozenset[str]:
-        return frozenset({"tokens", "length"})
-
-    @property
-    def optional(self) -> frozenset[str]:
-        """Fields used if present: tokens inserted by a frame are never deleted."""
-        return frozenset({"special"})
-
-    @property
-    def gives(self) -> frozenset[str]:
-        return frozenset({"tokens"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         if not self.rate:

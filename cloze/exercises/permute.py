@@ -9,8 +9,7 @@ import numpy as np
 
 from cloze.bounds import Share
 from cloze.errors import RecipeError
-from cloze.exercises.edit import Edit
-from cloze.exercises.rearrange import by_key, sentences_of
+from cloze.exercises.rearrange import OfOrdinaryTokens, by_key, sentences_of
 from cloze.exercises.units.question import exactly, keyed
 from cloze.registry import register
 from cloze.rng import Draw
@@ -19,7 +18,7 @@ from cloze.rows import Rows
 
 @register("edit", "permute")
 @dataclass(frozen=True)
-class Permute(Edit):
+class Permute(OfOrdinaryTokens):
     """Permute a fraction `rate` of the sentences, rounded up, among themselves (BART, Lewis et al., 2020, §2.2).
 
     A separator between documents stays after the sentence it follows. The order may stay the same.
@@ -35,11 +34,6 @@ class Permute(Edit):
     @property
     def takes(self) -> frozenset[str]:
         return frozenset({"tokens", "length", "sentence"})
-
-    @property
-    def optional(self) -> frozenset[str]:
-        """Fields used if present: tokens inserted by a frame stay in place."""
-        return frozenset({"special"})
 
     @property
     def gives(self) -> frozenset[str]:

@@ -1,12 +1,32 @@
-"""Put the ordinary tokens of each row into another order; special tokens stay where they are."""
+"""Edits of the ordinary tokens of each row, such as another order; special tokens stay where they are."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.exercises.edit import Edit
 from cloze.exercises.units.question import Bools, slots
 from cloze.rows import Rows, before, counted, where
+
+
+class OfOrdinaryTokens(Edit):
+    """An edit that moves or deletes tokens of the text, and none that a frame has inserted."""
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """Where the text ends."""
+        return frozenset({"tokens", "length"})
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Which tokens a frame has inserted."""
+        return frozenset({"special"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """The tokens in another order, or fewer."""
+        return frozenset({"tokens"})
 
 
 def ordinary(rows: Rows) -> Bools:

@@ -9,8 +9,7 @@ import numpy as np
 
 from cloze.bounds import Count
 from cloze.errors import RecipeError
-from cloze.exercises.edit import Edit
-from cloze.exercises.rearrange import by_key, sentences_of
+from cloze.exercises.rearrange import OfOrdinaryTokens, by_key, sentences_of
 from cloze.exercises.units.question import exactly, keyed
 from cloze.registry import register
 from cloze.rng import Draw, below
@@ -19,7 +18,7 @@ from cloze.rows import Rows
 
 @register("edit", "reorder")
 @dataclass(frozen=True)
-class Reorder(Edit):
+class Reorder(OfOrdinaryTokens):
     """Cut each passage at borders of sentences into 1 to `most` segments, each number equally likely, and put them into a random
     order (ERNIE 2.0, Sun et al., 2020). `targets/<set>` (B,) is the order among all orders of 1, 2, … `most` segments: with
     `most: 3` there are 1! + 2! + 3! = 9. A passage with fewer sentences has at most as many segments. Put it before `frame`.
@@ -40,11 +39,6 @@ class Reorder(Edit):
     @property
     def takes(self) -> frozenset[str]:
         return frozenset({"tokens", "length", "sentence"})
-
-    @property
-    def optional(self) -> frozenset[str]:
-        """Fields used if present: tokens inserted by a frame stay in place."""
-        return frozenset({"special"})
 
     @property
     def gives(self) -> frozenset[str]:

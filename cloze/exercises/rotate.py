@@ -8,8 +8,7 @@ import numpy as np
 
 from cloze.bounds import Share
 from cloze.errors import RecipeError
-from cloze.exercises.edit import Edit
-from cloze.exercises.rearrange import by_key, ordinals, ordinary
+from cloze.exercises.rearrange import OfOrdinaryTokens, by_key, ordinals, ordinary
 from cloze.registry import register
 from cloze.rng import Draw, below
 from cloze.rows import Rows
@@ -17,7 +16,7 @@ from cloze.rows import Rows
 
 @register("edit", "rotate")
 @dataclass(frozen=True)
-class Rotate(Edit):
+class Rotate(OfOrdinaryTokens):
     """Rotate a fraction `rate` of the rows to start at a token chosen uniformly (BART, Lewis et al., 2020, §2.2).
 
     Tokens inserted by a frame stay in place.
@@ -28,19 +27,6 @@ class Rotate(Edit):
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:
             raise RecipeError(f"rotate: rate must be from 0 to 1, got {self.rate}.")
-
-    @property
-    def takes(self) -> frozenset[str]:
-        return frozenset({"tokens", "length"})
-
-    @property
-    def optional(self) -> frozenset[str]:
-        """Fields used if present: tokens inserted by a frame stay in place."""
-        return frozenset({"special"})
-
-    @property
-    def gives(self) -> frozenset[str]:
-        return frozenset({"tokens"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         if not self.rate:
