@@ -1,11 +1,12 @@
 """Training from an S3 server on this machine that answers late: the same log, the rows per second, the cache's bound, and faults.
 
-    python benchmarks/object_store.py --store STORE [--steps 300] [--latency 20] [--cache 30MB] [--rounds 2]
+    python benchmarks/object_store.py --store STORE [--steps 300] [--latency 20] [--cache 1500KB] [--rounds 2]
 
-STORE has several shards (`cloze corpus build --shard`). Needs the extra `cloud`, and moto with its server (`pip install
-'moto[server]' s3fs`). Each request waits `--latency` milliseconds. Local and remote runs take turns; the cache is empty at the
-start of each. Then a file of a shard is cut short, exchanged and removed on the server, and the run that meets it is expected to
-explain that and to continue once the file is back.
+STORE has several small shards (`cloze corpus build --shard 32K`), so that a run reads many of them. Needs the extra `cloud`, and
+moto with its server (`pip install 'moto[server]' s3fs`). Each request waits `--latency` milliseconds. Local and remote runs take
+turns; the cache is empty at the start of each. Then a file of a shard that is read first is cut short, exchanged and removed on
+the server, and the run that meets it is expected to explain that and to continue once the file is back. The seconds of the
+processor are those of the training process without the server's; they count if other work runs on the machine.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -25,7 +27,8 @@ from typing import Any
 
 from results import write_results
 
-BUCKET = "texts"
+BUCKET, LANES = "texts", 2
+FEW = 40  # steps of a run that meets a fault
 
 
 def serve(port: int, latency: float) -> None:
@@ -42,17 +45,22 @@ def serve(port: int, latency: float) -> None:
     run_simple("127.0.0.1", port, late, threaded=True)
 
 
-def train(store: str, out: Path, options: argparse.Namespace, cache: Path | None) -> subprocess.CompletedProcess[str]:
-    """A run of BERT at size tiny; its log is in `out`."""
+def train(
+    store: str, out: Path, options: argparse.Namespace, cache: Path | None, steps: int
+) -> tuple[subprocess.CompletedProcess[str], float]:
+    """A run of BERT at size tiny, and its seconds of the processor; its log is in `out`."""
     words = [
-        "pretrain", "bert", "--size", "tiny", "--corpus", store, "--budget", f"{options.steps}steps", "--out", str(out),
+        "pretrain", "bert", "--size", "tiny", "--corpus", store, "--budget", f"{steps}steps", "--out", str(out),
         "--seed", "3", "--as-published", "--device", "cpu", "--quiet",
     ]  # fmt: skip
     values = ["schedule[0].set.length=64", "schedule[1].set.length=64", "training.batch=8", "training.micro_batch=8"]
-    for value in (*values, "training.log_every=10", "training.held_out=0", "training.lanes=4"):
+    for value in (*values, "training.log_every=10", "training.held_out=0", f"training.lanes={LANES}"):
         words += ["--set", value]
     limit = [] if cache is None else ["--cache", f"{cache}:{options.cache}"]
-    return subprocess.run([sys.executable, "-m", "cloze", *words, *limit], capture_output=True, text=True, check=False)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-m", "cloze", *words, *limit], capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return done, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def log(out: Path) -> tuple[list[float], float]:
@@ -84,20 +92,21 @@ class Watch(threading.Thread):
 
 def faults(files: Any, address: str, out: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     """What a run says that meets a file which is cut short, wrong or missing, and whether it then ends with the same losses."""
-    victim = sorted(files.glob(f"{address.removeprefix('s3://')}/shards/*/tokens.bin"))[0]
-    whole, found = files.cat_file(victim), []
-    straight = out.parent / "straight"
-    done = train(address, straight, options, out.parent / "cache-straight")
+    straight, found = out.parent / "straight", []
+    done, _ = train(address, straight, options, out.parent / "cache-straight", FEW)
     assert done.returncode == 0, done.stderr
+    first = min((out.parent / "cache-straight").glob("*/shards/*/tokens.bin"), key=lambda file: file.stat().st_mtime)
+    victim = f"{address.removeprefix('s3://')}/shards/{first.parent.name}/tokens.bin"
+    whole = files.cat_file(victim)
     for name, damaged in (("cut short", whole[: len(whole) // 2]), ("wrong", bytes(len(whole))), ("missing", None)):
         run, cache = out.parent / f"run-{name.replace(' ', '-')}", out.parent / f"cache-{name.replace(' ', '-')}"
         if damaged is None:
             files.rm_file(victim)
         else:
             files.pipe_file(victim, damaged)
-        failed = train(address, run, options, cache)
+        failed, _ = train(address, run, options, cache, FEW)
         files.pipe_file(victim, whole)
-        again = train(address, run, options, cache)
+        again, _ = train(address, run, options, cache, FEW)
         found.append({
             "fault": name, "exit code": failed.returncode, "said": failed.stderr.strip()[:300], "then": again.returncode,
             "same losses": again.returncode == 0 and log(run)[0] == log(straight)[0],
@@ -112,7 +121,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/object_store"))
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--latency", type=float, default=20, help="milliseconds")
-    parser.add_argument("--cache", default="30MB")
+    parser.add_argument("--cache", default="1500KB")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--serve", type=int, help="the port of the server: its own process")
     options = parser.parse_args()
@@ -141,6 +150,7 @@ def main() -> None:
         address = f"s3://{BUCKET}/store"
         subprocess.run([sys.executable, "-m", "cloze", "corpus", "copy", str(options.store), address], check=True)
         speeds: dict[str, list[float]] = {"local": [], "remote": []}
+        spent: dict[str, list[float]] = {"local": [], "remote": []}
         losses: set[tuple[float, ...]] = set()
         most = 0
         for number in range(options.rounds):
@@ -149,7 +159,7 @@ def main() -> None:
                 watch = Watch(options.work / f"cache-{number}")
                 watch.start()
                 run = options.work / f"{side}-{number}"
-                done = train(store, run, options, cache)
+                done, seconds = train(store, run, options, cache, options.steps)
                 watch.ended = True
                 watch.join()
                 if done.returncode:
@@ -157,10 +167,17 @@ def main() -> None:
                 values, speed = log(run)
                 losses.add(tuple(values))
                 speeds[side].append(speed)
+                spent[side].append(seconds)
                 most = max(most, watch.most)
-        records = [{"side": side, "tokens/s": round(median(each))} for side, each in speeds.items()]
-        ratio = median(speeds["remote"]) / median(speeds["local"])
-        print(f"remote / local: {ratio:.3f} of the tokens/s; logs equal: {len(losses) == 1}; in the cache: {most / 1e6:.1f} MB")
+        records = [
+            {"side": side, "tokens/s": round(median(each)), "processor seconds": round(median(spent[side]), 1),
+             "most in the cache kB": round(most / 1e3) if side == "remote" else ""}
+            for side, each in speeds.items()
+        ]  # fmt: skip
+        print(*records, sep="\n")
+        ratio, more = median(speeds["remote"]) / median(speeds["local"]), median(spent["remote"]) / median(spent["local"])
+        print(f"remote / local: {ratio:.3f} of the tokens/s, {more:.3f} of the seconds of the processor")
+        print(f"logs equal: {len(losses) == 1}")
         for found in faults(files, address, options.work / "faults" / "x", options):
             print(found)
         write_results("object_store", records)

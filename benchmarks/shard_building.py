@@ -2,18 +2,23 @@
 
     python benchmarks/shard_building.py --text TEXT … --tokenizer FOLDER [--mb 200] [--shards 32] [--kills 5] [--on ray dask]
 
-The text is repeated up to `--mb` megabytes and cut into files of ten. It is built as one store, as shards by processes of this
-machine, by four `--part` calls, and with `--on` by a local Ray and a local Dask (extras `ray` and `dask`). Then a build is killed
-with SIGKILL after random times and started again: a shard that was finished must not be built again. Sides take turns where they
-are timed.
+The text is cut into as many files of equal size as there are to be shards, up to `--mb` megabytes; it is repeated if it is
+shorter. It is built as one store, as shards by processes of this machine, by four `--part` calls, and with `--on` by a local Ray
+and a local Dask (extras `ray` and `dask`). Then a build is killed with SIGKILL after random times and started again: a shard that
+was finished must not be built again. Sides take turns where they are timed. The seconds of the processor count if other work runs
+on the machine; those of a Ray or Dask cluster are not known.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
+import lzma
+import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -23,33 +28,31 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from results import write_results
 
 PORT = 8796  # of the local Dask
 
 
-def pieces(texts: Sequence[Path], folder: Path, megabytes: int) -> float:
-    """Write the text as files of ten megabytes; how many megabytes they have."""
-    whole = b"\n\n".join(path.read_bytes() for path in texts)
-    documents = [one for one in whole.split(b"</doc>\n") if one.strip()] if b"</doc>\n" in whole else [whole]
-    end = b"</doc>\n" if b"</doc>\n" in whole else b"\n\n"
+def pieces(texts: Sequence[Path], folder: Path, megabytes: int, files: int) -> float:
+    """Write the text as files of whole documents; how many megabytes they have."""
+    documents: list[bytes] = []
+    for path in texts:
+        whole = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+        end = b"</doc>\n" if b"</doc>\n" in whole else b"\n\n"
+        documents += [one + end for one in whole.split(end) if one.strip()]
     folder.mkdir(parents=True)
-    size, number = 0, 0
-    held: list[bytes] = []
-    while size < megabytes * 1e6:
-        for document in documents:
-            held.append(document + end)
-            if sum(map(len, held[-1:])) + size >= (number + 1) * 10e6:
-                (folder / f"{number:04d}.txt").write_bytes(b"".join(held))
-                held, number = [], number + 1
-            size += len(document) + len(end)
-            if size >= megabytes * 1e6:
-                break
-    if held:
-        (folder / f"{number:04d}.txt").write_bytes(b"".join(held))
-    return sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+    size, number, held = 0, 0, b""
+    for document in itertools.cycle(documents):
+        held += document
+        size += len(document)
+        if size >= megabytes * 1e6 * (number + 1) / files:
+            (folder / f"{number:04d}.txt").write_bytes(held)
+            held, number = b"", number + 1
+        if number == files:
+            return size / 1e6
+    raise SystemExit("no text")
 
 
 def cloze(*words: object) -> list[str]:
@@ -57,13 +60,22 @@ def cloze(*words: object) -> list[str]:
     return [sys.executable, "-m", "cloze", *map(str, words)]
 
 
-def timed(command: Sequence[str]) -> float:
-    """Its seconds. A command that fails ends the benchmark with what it said."""
-    start = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
-    return time.perf_counter() - start
+class Taken(NamedTuple):
+    """Seconds of a clock, and of the processor."""
+
+    clock: float
+    processor: float
+
+
+def timed(*commands: Sequence[str]) -> Taken:
+    """What the commands take, one after the other. One that fails ends the benchmark with what it said."""
+    start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    for command in commands:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Taken(time.perf_counter() - start, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 
 def checksums(store: Path) -> str:
@@ -97,22 +109,38 @@ def dask(processes: int) -> Iterator[None]:
         scheduler.terminate()
 
 
-def killed(command: Sequence[str], store: Path, kills: int, seconds: float) -> int:
-    """Kill the build that many times, then let it end; how many shards were built twice at the most for one kill."""
-    chance, worst = random.Random(7), 0
-    for _ in range(kills):
-        build = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        time.sleep(seconds * chance.uniform(0.3, 0.6))
-        before = finished(store)
-        subprocess.run(["pkill", "-KILL", "-s", str(build.pid)], check=False)
-        build.send_signal(signal.SIGKILL)
+def children(process: int) -> list[int]:
+    """The processes that a process has started."""
+    try:
+        found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    except OSError:
+        return []
+    return [int(one) for one in found]
+
+
+def killed(command: Sequence[str], store: Path, kills: int, shards: int) -> dict[str, int]:
+    """Kill the build and its processes that many times, then let it end. How often a finished shard was built again, how many
+    shards were finished at each kill, and the most that were in work."""
+    chance, again, seen, most = random.Random(7), 0, [], 0
+    for number in range(kills):
+        build = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        goal = shards * (number + 1) // (kills + 1)
+        while len(finished(store)) < goal and build.poll() is None:
+            time.sleep(0.02)
+        time.sleep(chance.uniform(0.0, 0.5))
+        for process in (*children(build.pid), build.pid):
+            os.kill(process, signal.SIGKILL)
         build.wait()
         time.sleep(0.5)
-        worst = max(worst, sum(finished(store).get(name) != when for name, when in before.items()))
-    kept = finished(store)
+        before = finished(store)
+        most = max(most, sum(not path.with_suffix(".json").exists() for path in (store / "tasks").glob("*.lock")))
+        again += sum(before.get(name) != when for name, when in (seen[-1] if seen else {}).items())
+        seen.append(before)
     timed(command)
     after = finished(store)
-    return max(worst, sum(after[name] != when for name, when in kept.items()))
+    again += sum(after[name] != when for name, when in seen[-1].items())
+    print(f"shards finished at the kills: {[len(one) for one in seen]} of {len(after)}")
+    return {"finished shards built again": again, "shards in work at a kill, at most": most}
 
 
 def main() -> None:
@@ -129,42 +157,44 @@ def main() -> None:
     options = parser.parse_args()
     shutil.rmtree(options.work, ignore_errors=True)
     text, work = options.work / "text", options.work
-    size = pieces(options.text, text, options.mb)
+    size = pieces(options.text, text, options.mb, options.shards)
     build = cloze("corpus", "build", text, "--tokenizer", options.tokenizer, "--quiet")
     timed([*build, "--out", str(work / "one")])
     tokens = json.loads((work / "one" / "store.json").read_text())["tokens"]
-    shard = ["--shard", str(-(-tokens // options.shards))]
-    seconds: dict[str, list[float]] = {"one store": [], "shards": []}
+    shard = ["--shard", str(round(tokens / options.shards * 1.5))]  # more than a file has, and less than two
+    taken: dict[str, list[Taken]] = {"one store": [], "shards": []}
     for number in range(options.rounds):
-        seconds["one store"].append(timed([*build, "--out", str(work / f"one-{number}")]))
-        seconds["shards"].append(timed([*build, *shard, "--out", str(work / f"shards-{number}")]))
-    found = {"processes": checksums(work / "shards-0"), "processes again": checksums(work / f"shards-{options.rounds - 1}")}
-    start = time.perf_counter()
-    for part in range(1, 5):
-        timed([*build, *shard, "--part", f"{part}/4", "--out", str(work / "parts")])
-    timed(cloze("corpus", "join", work / "parts"))
-    seconds["four --part calls"] = [time.perf_counter() - start]
+        taken["one store"].append(timed([*build, "--out", str(work / f"one-{number}")]))
+        taken["shards"].append(timed([*build, *shard, "--out", str(work / f"shards-{number}")]))
+        shutil.rmtree(work / f"one-{number}")
+    found = {f"processes, round {number}": checksums(work / f"shards-{number}") for number in range(options.rounds)}
+    parts = [[*build, *shard, "--part", f"{part}/4", "--out", str(work / "parts")] for part in range(1, 5)]
+    taken["four --part calls"] = [timed(*parts, cloze("corpus", "join", work / "parts"))]
     found["four --part calls"] = checksums(work / "parts")
     if "ray" in options.on:
-        seconds["ray"] = [timed([*build, *shard, "--on", "ray", "--out", str(work / "ray")])]
+        taken["ray"] = [timed([*build, *shard, "--on", "ray", "--out", str(work / "ray")])]
         found["ray"] = checksums(work / "ray")
     if "dask" in options.on:
         with dask(2):
-            seconds["dask"] = [timed([*build, *shard, "--on", f"dask://127.0.0.1:{PORT}", "--out", str(work / "dask")])]
+            taken["dask"] = [timed([*build, *shard, "--on", f"dask://127.0.0.1:{PORT}", "--out", str(work / "dask")])]
         found["dask"] = checksums(work / "dask")
-    lost = killed([*build, *shard, "--out", str(work / "killed")], work / "killed", options.kills, median(seconds["shards"]))
-    found[f"killed {options.kills} times"] = checksums(work / "killed")
     shards = len(json.loads((work / "shards-0" / "store.json").read_text())["shards"])
+    lost = killed([*build, *shard, "--out", str(work / "killed")], work / "killed", options.kills, shards)
+    found[f"killed {options.kills} times"] = checksums(work / "killed")
+    whole = [shard["tokens"] for shard in json.loads((work / "shards-0" / "store.json").read_text())["shards"]]
     records: list[dict[str, Any]] = [
-        {"way": way, "seconds": round(median(taken), 2), "MB/s": round(size / median(taken), 2), "MB": round(size),
-         "shards": shards}
-        for way, taken in seconds.items()
-    ]
+        {"way": way, "seconds": round(median(one.clock for one in each), 2),
+         "processor seconds": round(median(one.processor for one in each), 2) if way not in ("ray", "dask") else "",
+         "MB": round(size), "shards": 1 if way == "one store" else shards}
+        for way, each in taken.items()
+    ]  # fmt: skip
     for record in records:
         print(record)
-    print(f"checksums: {found}")
-    print(f"equal: {len(set(found.values())) == 1}; finished shards that a kill cost: {lost}")
-    print(f"shards against one store: {median(seconds['one store']) / median(seconds['shards']):.2f}x the MB/s")
+    print(f"{sum(whole):,} tokens, {min(whole):,} to {max(whole):,} a shard; checksums: {found}")
+    print(f"equal: {len(set(found.values())) == 1}; {lost}")
+    for at, kind in enumerate(Taken._fields):
+        one, several = (median(each[at] for each in taken[way]) for way in ("one store", "shards"))
+        print(f"shards against one store, by the {kind}: {one / several:.2f}x the MB/s")
     write_results("shard_building", records)
 
 

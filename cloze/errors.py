@@ -126,6 +126,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{ending}"
 
 
+def sized(number: float) -> str:
+    """Bytes in a unit that suits them.
+
+    >>> sized(238_025), sized(15e11)
+    ('238 kB', '1.5 TB')
+    """
+    unit, power = next((pair for pair in (("TB", 12), ("GB", 9), ("MB", 6)) if number >= 10 ** pair[1]), ("kB", 3))
+    return f"{number / 10**power:.3g} {unit}"
+
+
 @contextmanager
 def naming_options(options: Mapping[str, str]) -> Iterator[None]:
     """Replace options of another command in the message of a `UserError` by those of the command that runs.

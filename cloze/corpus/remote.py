@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from cloze.corpus.place import Place, require_main_thread
 from cloze.corpus.store import HEADER, PLANS, SHARDS, Store, file_hash
-from cloze.errors import CorpusError, RunError
+from cloze.errors import CorpusError, RunError, sized
 from cloze.untrusted import parse_json
 from cloze.whole import hidden, put, recover, whole_file
 
@@ -73,8 +73,8 @@ def local_store(address: str, cache: Cache) -> Path:
     folder = cache.folder / hashlib.sha256(remote.address.encode() + b"\n" + text).hexdigest()[:24]
     if not of_shards and cache.limit and whole > cache.limit and not Store.is_store(folder):
         raise CorpusError(
-            f"{address}: this store has {whole / 1e9:.2f} GB and is needed as a whole; the "
-            f"cache may take {cache.limit / 1e9:.2f} GB.\n  Give a larger --cache, or build it in shards: cloze corpus build "
+            f"{address}: this store has {sized(whole)} and is needed as a whole; the "
+            f"cache may take {sized(cache.limit)}.\n  Give a larger --cache, or build it in shards: cloze corpus build "
             "TEXT --shard 256M"
         )
     folder.mkdir(parents=True, exist_ok=True)
@@ -230,8 +230,8 @@ class Remote:
                 taken -= there[folder]
         if taken + wanted > self.limit:
             raise NoRoom(
-                f"{self.folder}: the cache may take {self.limit / 1e9:.2f} GB; the {held} shards that are being read and those "
-                f"being fetched take {taken / 1e9:.2f} GB, and {keep} needs {wanted / 1e9:.2f} GB more.\n"
+                f"{self.folder}: the cache may take {sized(self.limit)}; the {held} shards that are being read and those "
+                f"being fetched take {sized(taken)}, and {keep} needs {sized(wanted)} more.\n"
                 "  Give a larger --cache DIR:SIZE, or fewer training.lanes."
             )
 

@@ -16,7 +16,7 @@ once. Distractors come from the passage's own shard.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableSet, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -37,7 +37,6 @@ from cloze.rows import Rows
 WINDOW = 2  # shards whose rows are permuted together
 _HELD_OUT = 8  # shards that the held-out rows come from
 _REMEMBERED = 4096  # held-out rows kept in memory, so that their shards are read once
-_IDLE = 8  # reads after which a shard that none of them needed is closed
 
 Value = TypeVar("Value")
 
@@ -52,6 +51,9 @@ class Shards(Protocol):
 
     @property
     def plans(self) -> Path: ...
+
+    @property
+    def holders(self) -> MutableSet[Any]: ...
 
     def shard(self, number: int) -> Store: ...
 
@@ -100,11 +102,11 @@ class _Shards(Rebinds):
         few = min(count, _HELD_OUT)
         self.chosen = np.arange(count) if part == "train" else np.arange(few) * count // few
         self._opened: dict[int, tuple[Any, dict[int, Any]]] = {}
-        self._used: dict[int, int] = {}
-        self._reads = 0
+        self._inside: tuple[Any, Int64, Int64] = (None, np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._rows: dict[int, Int64] = {}
         self._plans: OrderedDict[Any, ShardPlan] = OrderedDict()
         self._held: dict[Any, Rows] = {}
+        store.holders.add(self)
 
     @property
     def gives(self) -> frozenset[str]:
@@ -153,7 +155,7 @@ class _Shards(Rebinds):
             if name not in known:
                 known = {name: number_of(number)}
                 write_numbers(folder / f"{name}.json", known)
-                self._close(number)
+                self._opened.pop(number, None)
             found |= known
         write_numbers(folder / "rows.json", found)
         return found
@@ -194,19 +196,27 @@ class _Shards(Rebinds):
                     shard, seed=self.seed, entry=entry, held_out=self.held_out, part=self.part, **self.options
                 ), {},
             )
-        self._used[number] = self._reads
         return self._opened[number][0]
 
-    def _close(self, number: int) -> None:
-        self._opened.pop(number, None)
-        self._used.pop(number, None)
+    def let_go(self) -> None:
+        """Close all shards, since there is no room for another one; what is read next opens them again."""
+        self._opened.clear()
 
     def expect(self, plan: ShardPlan, items: Int64) -> None:
-        """Begin a read of these items: close shards that the last ones did not need, and name those needed now and next."""
-        self._reads += 1
-        for number in [number for number, last in self._used.items() if last < self._reads - _IDLE]:
-            self._close(number)
-        self.store.expect(plan.shards_of(np.unique(plan.windows(items))), plan.coming(items))
+        """Begin a read of these items: close shards of windows that all lanes have left, and name those needed now and next."""
+        count = len(plan.borders)
+        lane, window = np.divmod(np.unique(items % plan.lanes * count + plan.windows(items)), count)
+        before, lanes, windows = self._inside
+        if before is plan:
+            stay = ~np.isin(lanes, lane)
+            lanes, windows = np.append(lane, lanes[stay]), np.append(window, windows[stay])
+        else:
+            lanes, windows = lane, window
+        self._inside = plan, lanes, windows
+        kept = set(plan.shards_of(np.unique(windows)))
+        for number in [number for number in self._opened if number not in kept]:
+            del self._opened[number]
+        self.store.expect(plan.shards_of(np.unique(window)), plan.coming(items))
 
 
 class BoundShards(_Shards):

@@ -11,20 +11,21 @@ A manifest with a single shard opens as that shard: the order of its rows, its d
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import finalize
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from weakref import WeakSet, finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.remote import Remote
+from cloze.corpus.remote import NoRoom, Remote
 from cloze.corpus.sharded import WINDOW, bind_shards
 from cloze.corpus.store import COUNTS, HEADER, PLANS, SHARDS, SHARDS_VERSION, TOKENIZER, Store, file_hash
-from cloze.errors import CorpusError, RunError, counted
+from cloze.errors import CorpusError, RunError, counted, sized
 from cloze.processes import processes, processes_here
 from cloze.whole import whole_file
 
@@ -45,6 +46,12 @@ class Shard(NamedTuple):
     sha256: str
 
 
+class Holder(Protocol):
+    """A source that keeps shards open (`sharded.BoundShards`)."""
+
+    def let_go(self) -> None: ...
+
+
 class ShardedStore(Store, holds=SHARDS):
     """A store of several shards, which are opened when they are needed."""
 
@@ -52,6 +59,7 @@ class ShardedStore(Store, holds=SHARDS):
         self.path, self.header = path, header
         self._remote = Remote.at(path)
         self._shards = tuple(Shard(*(one[name] for name in Shard._fields)) for one in header[SHARDS])
+        self.holders: WeakSet[Holder] = WeakSet()  # sources that keep shards open
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -89,9 +97,19 @@ class ShardedStore(Store, holds=SHARDS):
         shard = self.shards[number]
         if self._remote is None:
             return Store.open(self.path / SHARDS / shard.name, content=False)
-        held = self._remote.hold(shard.name)
         try:
-            store = Store.open(self._remote.shard(shard), content=False)
+            return self._fetched(self._remote, shard)
+        except NoRoom:
+            for holder in list(self.holders):
+                holder.let_go()
+            gc.collect()  # a shard is unlocked when nothing refers to its store any more
+            return self._fetched(self._remote, shard)
+
+    def _fetched(self, remote: Remote, shard: Shard) -> Store:
+        """A shard that stays in the cache for as long as its store is open."""
+        held = remote.hold(shard.name)
+        try:
+            store = Store.open(remote.shard(shard), content=False)
         except BaseException:
             os.close(held)
             raise
@@ -110,8 +128,8 @@ class ShardedStore(Store, holds=SHARDS):
         needed = min(len(self.shards), -(-lanes // hosts) * (window + 1)) * max(shard.bytes for shard in self.shards)
         if limit and needed > limit:
             raise CorpusError(
-                f"{self.path}: {lanes} lanes over {counted(hosts, 'machine')} need {needed / 1e9:.2f} GB for shards; the "
-                f"cache may take {limit / 1e9:.2f} GB.\n  Give a larger --cache DIR:SIZE, or fewer lanes: --set training.lanes=N"
+                f"{self.path}: {lanes} lanes over {counted(hosts, 'machine')} need {sized(needed)} for shards; the "
+                f"cache may take {sized(limit)}.\n  Give a larger --cache DIR:SIZE, or fewer lanes: --set training.lanes=N"
             )
 
     @property

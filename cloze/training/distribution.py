@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from cloze.training.tensors import NAMES
 Strategy = Literal["ddp", "fsdp"]
 
 _TIMEOUT = "30m"
+_PORT = "cloze/port"
+_PAUSE = 0.2  # seconds before a port that refused a connection is asked for again
 _LOST = re.compile(r"(?i)timed? ?out|connection (closed|reset|refused)|broken pipe|peer|socket|watchdog")
 
 
@@ -137,9 +140,12 @@ class Ranks:
             return step
         from torch.nn.parallel import DistributedDataParallel
 
-        # Entries with other heads leave parameters without gradient, the same ones on every rank.
+        # Entries with other heads leave parameters without gradient, the same ones on every rank. Where none are looked for, DDP
+        # sorts its buckets again after the first step: a resumed run would add the gradients of several ranks in another order.
+        warnings.filterwarnings("ignore", message="find_unused_parameters=True was specified")
+        unused = len(step.entries) > 1 or self.device.type == "cpu"
         return DistributedDataParallel(
-            step, broadcast_buffers=False, gradient_as_bucket_view=True, find_unused_parameters=len(step.entries) > 1
+            step, broadcast_buffers=False, gradient_as_bucket_view=True, find_unused_parameters=unused
         )
 
     def syncing(self, module: Any, last: bool) -> AbstractContextManager[None]:
@@ -239,7 +245,10 @@ def _meet(device: torch.device, world: int) -> None:
     """
     limit = time_limit()
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=limit)
+        store = own_store(rank(), limit)
+        mine = (-1, -1) if store is None else (rank(), world)  # -1: as the environment says
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, timeout=limit, store=store, rank=mine[0], world_size=mine[1])
     except (RuntimeError, ValueError) as error:
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise DeviceError(
@@ -248,6 +257,34 @@ def _meet(device: torch.device, world: int) -> None:
             "  Start as many as WORLD_SIZE says, each with a RANK of its own, where MASTER_ADDR can be reached."
         ) from error
     atexit.register(_leave)
+
+
+def own_store(rank: int, limit: timedelta) -> dist.Store | None:
+    """A store for these processes alone; None if MASTER_PORT is no store of torchrun's.
+
+    That one outlives the processes that torchrun restarts: who looks for addresses there may find those of the dead, in
+    particular if another host restarted earlier. So rank 0 makes a store and writes its port there. A port of the dead refuses
+    connections and is asked for again.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    address = os.environ["MASTER_ADDR"]
+    common = dist.TCPStore(address, int(os.environ["MASTER_PORT"]), is_master=False, timeout=limit)
+    if rank == 0:
+        own = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=limit)
+        common.set(_PORT, str(own.port))
+        return own
+    until = time.monotonic() + limit.total_seconds()
+    while True:
+        port = int(common.get(_PORT))
+        try:
+            socket.create_connection((address, port), timeout=limit.total_seconds()).close()
+        except OSError as error:
+            if time.monotonic() > until:
+                raise RuntimeError(f"{address}:{port}: {error.strerror or error}") from error
+            time.sleep(_PAUSE)
+            continue
+        return dist.TCPStore(address, port, is_master=False, timeout=limit)
 
 
 def _leave() -> None:

@@ -74,7 +74,7 @@ def test_an_ordinary_store_is_fetched_as_a_whole(store: Store, tmp_path: Path) -
     shard = store.shard(1)  # type: ignore[attr-defined]
     folder = local_store(shard.path.as_uri(), Cache(tmp_path))
     assert Store.open(folder).tokens.tolist() == shard.tokens.tolist()
-    with pytest.raises(CorpusError, match="is needed as a whole; the\\s+cache may take 0.00 GB"):
+    with pytest.raises(CorpusError, match="is needed as a whole; the\\s+cache may take 0.1 kB"):
         local_store(shard.path.as_uri(), Cache(tmp_path / "small", 100))
 
 
@@ -96,7 +96,7 @@ def test_the_cache_keeps_its_bound_and_shards_in_use(store: Store, address: str,
     with pytest.raises(CorpusError, match=r"(?s)the 2 shards that are being read .* and 00001 needs .*--cache DIR:SIZE"):
         there.shard(1)
     assert held.tokens[0] == 10 and other.tokens[0] == 3010
-    with pytest.raises(CorpusError, match="2 lanes over 1 machine need 0.00 GB for shards"):
+    with pytest.raises(CorpusError, match=r"2 lanes over 1 machine need [\d.]+ kB for shards"):
         there.bound(Passages(length=8), **GIVEN)
 
 
@@ -200,6 +200,24 @@ def test_a_shard_that_is_needed_displaces_one_that_is_being_fetched_ahead(
     assert remote.shard(shards[2]).name == "00002"
     assert sorted(one.name for one in (remote.folder / "shards").iterdir() if one.is_dir()) == ["00000", "00002"]
     os.close(held)
+
+
+def test_a_cache_that_was_found_large_enough_holds_what_is_read(store: Store, address: str, tmp_path: Path) -> None:
+    """Room for three shards: training reads two at a time, and held-out rows come from all four."""
+    limit = 3 * store.shards[0].bytes + 10  # type: ignore[attr-defined]
+    there = Store.open(local_store(address, Cache(tmp_path, limit)))
+    found: list[list[int]] = []
+    for side in (store, there):
+        rows: list[int] = []
+        for epoch, part in ((0, "held_out"), (0, "train"), (1, "held_out"), (1, "train")):
+            bound = side.bound(Passages(length=8), **{**GIVEN, "lanes": 1, "held_out": 0.2, "part": part})  # type: ignore[arg-type]
+            plan = bound.plan(epoch, 8)
+            for low in range(0, len(plan), 8):
+                block = bound.read(plan, np.arange(low, min(low + 8, len(plan))), frozenset({"tokens"}))
+                rows += block["tokens"][:, 0].tolist()
+                assert sum(file.stat().st_size for file in tmp_path.glob("*/shards/*/*.bin")) <= limit
+        found.append(rows)
+    assert found[0] == found[1] and len(set(found[0])) == len(found[0]) // 2
 
 
 def test_all_stores_of_a_cache_share_its_bound(store: Store, address: str, tmp_path: Path) -> None:

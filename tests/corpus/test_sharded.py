@@ -94,6 +94,18 @@ def test_a_rank_reads_the_windows_of_its_lanes_alone() -> None:
     assert len(plan.shards_of(np.unique(plan.windows(np.split(by_lane, 8)[3])))) <= 2 * 9
 
 
+def test_shards_are_open_as_long_as_a_lane_is_in_their_window(store: Store) -> None:
+    bound = bind(store, lanes=2)
+    plan, opened = bound.plan(0, 12), []
+    for low in range(0, len(plan), 4):
+        items = np.arange(low, min(low + 4, len(plan)))
+        bound.read(plan, items[items % 2 == low // 4 % 2], WANT)  # the lanes take turns
+        now = plan.shards_of(np.unique(plan.windows(np.arange(max(low - 4, 0), low + 4).clip(max=len(plan) - 1))))
+        assert set(bound._opened) <= set(now)
+        opened.append(len(bound._opened))
+    assert max(opened) == 4 and opened[-1] < 4
+
+
 def test_masks_differ_between_shards(store: Store) -> None:
     bound = bind(store)
     plan = bound.plan(0, 12)

@@ -1,4 +1,4 @@
-"""One of two processes of torchrun: `restarting.py FOLDER [STEP]`. Rank 1 kills itself once, when it has read so many steps."""
+"""One of the processes of torchrun: `restarting.py FOLDER [STEP]`. The last kills itself once, when it has read so many steps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def main(folder: Path, at: int | None) -> None:
     torch.set_num_threads(1)
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     given: dict[str, Any] = {"micro": 2, "rank": rank, "ranks": ranks}
-    data = Numbers(**given) if at is None or rank == 0 else Deadly(at, folder / "died", **given)
+    data = Numbers(**given) if at is None or rank + 1 < ranks else Deadly(at, folder / "died", **given)
     settings = {"log_every": 1, "checkpoint_every": 3}
     train(tiny_run(folder / "run", step=electra(), data=data, budget=f"{STEPS}steps", training=settings))
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 import typing
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 import torch
+import torch.distributed as dist
 from tiny import electra
 
 from cloze.assembly.recipe import TrainingSpec
 from cloze.assembly.schema import check_value, describe
 from cloze.errors import DeviceError, RunError, UserError
 from cloze.processes import processes, rank
-from cloze.training.distribution import Ranks, join, time_limit
+from cloze.training.distribution import Ranks, join, own_store, time_limit
 from cloze.training.saving import Behind
 from cloze.training.state import Gathering, gather_parameters
 
@@ -44,6 +48,32 @@ def test_a_host_that_does_not_exist_is_named_before_anybody_waits(two: pytest.Mo
     two.setenv("MASTER_ADDR", "no-such-host.invalid")
     with pytest.raises(UserError, match=r"MASTER_ADDR=no-such-host\.invalid: .*host of rank 0"), join("cpu"):
         pass
+
+
+def test_processes_that_torchrun_restarted_do_not_meet_the_dead(two: pytest.MonkeyPatch) -> None:
+    kept = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # torchrun's, which outlives its processes
+    two.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    two.setenv("MASTER_PORT", str(kept.port))
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        kept.set("cloze/port", str(closed.getsockname()[1]))  # that of a process before
+    with ThreadPoolExecutor(1) as others:
+        second = others.submit(own_store, 1, timedelta(seconds=20))
+        with pytest.raises(TimeoutError):
+            second.result(0.3)
+        first = own_store(0, timedelta(seconds=20))
+        assert first is not None
+        first.set("address", "of rank 0")
+        assert second.result(20).get("address") == b"of rank 0"  # type: ignore[union-attr]
+    assert not kept.check(["address"])
+    kept.set("cloze/port", "1")
+    with pytest.raises(RuntimeError, match="127.0.0.1:1: Connection refused"):
+        own_store(1, timedelta(seconds=0.1))
+
+
+def test_processes_of_other_launchers_meet_where_they_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    assert own_store(0, timedelta(seconds=1)) is None
 
 
 def test_the_limit_is_a_duration(monkeypatch: pytest.MonkeyPatch) -> None:
