@@ -17,14 +17,12 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import knowledge_data
 import knowledge_inputs
 from cells import parser, share, shown, tuned
 from knowledge_inputs import PREFIX, labelled, plain
 from knowledge_runs import (
-    LENGTH,
     SEEDS,
     STEPS,
     TRAINING,
@@ -40,7 +38,6 @@ from knowledge_runs import (
     ranked,
     shuffled_column,
     shuffled_labels,
-    shuffled_pairs,
 )  # fmt: skip
 from ledger import RESULTS, Ledger
 
@@ -48,7 +45,7 @@ from ledger import RESULTS, Ledger
 def mlm(chosen: Choice, cell: Cell, out: Path) -> Measures:
     """The twin of all that read Wikipedia: the base with equal steps of masked words."""
     start = pretrained_twin(chosen, cell)
-    return {**on_names(start, names(chosen), cell.seed, out), **similarity(chosen, start)}
+    return on_names(start, names(chosen), cell.seed, out)
 
 
 def pretrained_twin(chosen: Choice, cell: Cell) -> Path:
@@ -59,26 +56,6 @@ def pretrained_twin(chosen: Choice, cell: Cell) -> Path:
         pretrain(chosen, cell, adapted("roberta"), made, "--corpus", chosen.file("store"))
         made.rename(kept)
     return kept
-
-
-def similarity(chosen: Choice, run: Path) -> Measures:
-    """Spearman's correlation with SimLex-999, in percent, of the cosines of words, each a text, less their mean vector."""
-    import numpy as np
-    from scipy.stats import spearmanr
-
-    import cloze
-
-    rows = [line.split() for line in (chosen.data / "wordsim_en" / "EN-SIMLEX-999.txt").read_text("utf-8").splitlines()]
-    words = sorted({word for row in rows for word in row[:2]})
-    place = {word: i for i, word in enumerate(words)}
-    found = {}
-    for name, layer in (("simlex", -1), ("simlex, embeddings", 0)):
-        vectors = np.asarray(cloze.load(str(run)).embed(words, layer=layer))
-        vectors = vectors - vectors.mean(0)
-        vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        cosines = [float(vectors[place[row[0]]] @ vectors[place[row[1]]]) for row in rows]
-        found[name] = 100 * float(spearmanr(cosines, [float(row[2]) for row in rows]).statistic)
-    return found
 
 
 def wklm(chosen: Choice, cell: Cell, out: Path) -> Measures:
@@ -105,49 +82,6 @@ def ernie_thu(chosen: Choice, cell: Cell, out: Path) -> Measures:
     return on_names(out, names(chosen), cell.seed, out.with_name(f"{out.name}-tuned"), annotate=[linker])
 
 
-def knowbert(chosen: Choice, cell: Cell, out: Path) -> Measures:
-    """Which person a surname means, in percent of held-out surnames that several people have, who all have vectors of TransE.
-
-    `shuffled`: people have the vectors of others; `prior` is the person whom the surname means most often in training."""
-    folder, vectors = chosen.file("surnames"), out.with_name("vectors.txt")
-    command("export", chosen.file("kg"), vectors, "--to", "word2vec")
-    if cell.arm == "shuffled":
-        exchange(vectors, lambda word: word.startswith("/m/"), cell.seed)
-    recipe = adapted("knowbert")
-    recipe["network"]["linked"]["link_after"] = 1  # of two layers
-    recipe["network"]["linked"]["entities"]["width"] = 100
-    recipe["tables"]["surfaces"]["surfaces"]["vectors"] = str(vectors)
-    recipe["exercise"] = [edit for edit in recipe["exercise"] if "pair" not in edit]  # every text stands alone
-    recipe["exercise"][0] = {"frame": "[CLS] {A} [SEP]"}
-    recipe["objectives"] = [one for one in recipe["objectives"] if "relation_prediction" not in one]
-    pretrain(chosen, cell, recipe, out, "--corpus", folder / "store", "--bind", f"surfaces={folder / 'candidates.tsv'}")
-    rows = [json.loads(line) for line in (folder / "test.jsonl").read_text(encoding="utf-8").splitlines()]
-    return {**linked(out, rows), "prior": 100 * sum(row["prior"] == row["id"] for row in rows) / len(rows)}
-
-
-def linked(run: Path, rows: Sequence[Mapping[str, Any]]) -> Measures:
-    """How often the candidate of the highest score is the right one."""
-    import torch
-
-    from cloze.assembly.build import load_checkpoint
-    from cloze.decoding.reader import Reader
-
-    loaded = load_checkpoint(run, "cpu")
-    reader, ids = Reader.of(loaded), loaded.tables["surfaces"].ids
-    right = 0
-    for row in rows:
-        batch = reader.batch(reader.encode([row["text"]]))
-        with torch.inference_mode():
-            scores = reader.states(batch, frozenset({"linking"}))["linking"].tolist()
-        pairs = reader.network.candidates(batch["items/surface"])
-        candidates = [ids[entity - 1] if entity <= len(ids) else "" for entity in pairs.entity.tolist()]
-        if row["id"] in candidates:
-            name = pairs.item[candidates.index(row["id"])]
-            best = max((pairs.item == name).nonzero().flatten().tolist(), key=scores.__getitem__)
-            right += candidates[best] == row["id"]
-    return {"linked": 100 * right / len(rows)}
-
-
 def ernie2(chosen: Choice, cell: Cell, out: Path) -> Measures:
     """What names are, after the five tasks of ERNIE 2.0, all at once."""
     recipe = adapted("ernie-2.0")
@@ -155,31 +89,6 @@ def ernie2(chosen: Choice, cell: Cell, out: Path) -> Measures:
         recipe["text"]["annotate"][name]["list"]["file"] = str(chosen.file("lists") / f"{name}.txt")
     pretrain(chosen, cell, recipe, out, "--corpus", chosen.file("store-tasks"))
     return on_names(out, names(chosen), cell.seed, out.with_name(f"{out.name}-tuned"))
-
-
-def sensebert(chosen: Choice, cell: Cell, out: Path) -> Measures:
-    """The right supersense of ambiguous words, in percent: the word is read, or masked; `first` is the most frequent one."""
-    bound = ("--bind", f"senses={chosen.file('senses.tsv')}")
-    pretrain(chosen, cell, adapted("sensebert"), out, "--corpus", chosen.file("store"), *bound)
-    gold = str(chosen.file("occurrences.tsv"))
-    found = json.loads(command("evaluate", out, "--senses", gold, "--json"))[gold]
-    return {name: 100 * found[name] for name in ("shown", "masked", "first")} | {"words": found["words"]}
-
-
-def libert(chosen: Choice, cell: Cell, out: Path) -> Measures:
-    """SimLex-999; `shuffled`: each word has the synonym of another; its twin is `mlm`, which reads as much text.
-
-    Texts have half the length and steps are four times as many, every other one on pairs of words.
-    """
-    pairs = chosen.file("synonyms.tsv")
-    if cell.arm == "shuffled":
-        pairs = shuffled_pairs(pairs, cell.seed, out.with_suffix(".tsv"))
-    recipe = adapted("libert")
-    recipe["sources"]["main"]["passages"]["length"] = LENGTH // 2
-    recipe["training"] = {**TRAINING, "steps": 4 * STEPS}
-    bound = ("--bind", f"lexicon={pairs}", "--bind", f"words={chosen.file('named')}")
-    pretrain(chosen, cell, recipe, out, "--corpus", chosen.file("store"), *bound)
-    return similarity(chosen, out)
 
 
 def sentilare(chosen: Choice, cell: Cell, out: Path) -> Measures:
@@ -285,10 +194,7 @@ def told(chosen: Choice, run: Path, path: Path, out: Path) -> Path:
 SYSTEMS: Mapping[str, tuple[Callable[[Choice, Cell, Path], Measures], Sequence[str]]] = {
     "mlm": (mlm, ("twin",)),
     "kepler": (kepler, ("true", "shuffled", "twin")),
-    "sensebert": (sensebert, ("true",)),
-    "libert": (libert, ("true", "shuffled")),
     "ernie-thu": (ernie_thu, ("true", "shuffled")),
-    "knowbert": (knowbert, ("true", "shuffled")),
     "k-bert": (k_bert, ("true", "shuffled")),
     "e-bert": (e_bert, ("true", "shuffled")),
     "sentilare": (sentilare, ("true", "shuffled", "twin")),

@@ -46,11 +46,12 @@ class Cell:
     system: str
     arm: str
     seed: int
+    steps: int = STEPS
 
     @property
     def run(self) -> dict[str, Any]:
         """What it is known by in the ledger."""
-        return {"system": self.system, "arm": self.arm, "steps": STEPS, "seed": self.seed}
+        return {"system": self.system, "arm": self.arm, "steps": self.steps, "seed": self.seed}
 
     def __str__(self) -> str:
         return f"{self.system}:{self.arm}:{self.seed}"
@@ -70,8 +71,8 @@ def once(out: Path, *words: object) -> None:
         print(command(*words, "--out", out).strip().splitlines()[-1], flush=True)
 
 
-def adapted(name: str, change: Callable[[dict[str, Any]], None] = lambda recipe: None) -> dict[str, Any]:
-    """A recipe with our training, without dropout and segments, which the base lacks, and with short rows."""
+def adapted(name: str, *, segments: int = 0) -> dict[str, Any]:
+    """A recipe with our training, without dropout, with the segments of the base, and with short rows."""
     from ruamel.yaml import YAML
 
     import cloze
@@ -81,23 +82,24 @@ def adapted(name: str, change: Callable[[dict[str, Any]], None] = lambda recipe:
     recipe["training"] = dict(TRAINING)
     recipe.pop("schedule", None)
     (network,) = recipe["network"].values()
-    network.update(segments=0, dropout=0.0)
+    network.update(segments=segments, dropout=0.0)
     if "embedding" not in network:
         network["initial"] = "normal"
     for source in ([recipe["corpus"]] if "corpus" in recipe else recipe["sources"].values()):
         for options in source.values():
             options["length"] = min(options.get("length", LENGTH), LENGTH)
-    change(recipe)
     return recipe
 
 
-def pretrain(chosen: Choice, cell: Cell, recipe: Mapping[str, Any], out: Path, *options: object, start: bool = True) -> str:
-    """Train a recipe from the base; returns what the run prints."""
+def pretrain(
+    chosen: Choice, cell: Cell, recipe: Mapping[str, Any], out: Path, *options: object, start: bool = True, size: str = "tiny"
+) -> str:
+    """Train a recipe from the base, which has this size; returns what the run prints."""
     file = out.with_suffix(".yaml")
     file.write_text(json.dumps(recipe), encoding="utf-8")
     shutil.rmtree(out, ignore_errors=True)
     first = ("--init", chosen.base) if start else ("--tokenizer", chosen.base)
-    scaled = ("--size", "tiny", "--as-published", *first)
+    scaled = ("--size", size, "--as-published", *first)
     return command("pretrain", file, *scaled, *options, "--seed", cell.seed, "--device", "cpu", "--out", out)
 
 

@@ -60,5 +60,7 @@ def test_every_recipe_that_is_adapted_keeps_its_objectives_and_fits_the_base(kno
         recipe = knowledge.adapted(name)
         (network,) = recipe["network"].values()
         assert network["segments"] == 0 and network["dropout"] == 0.0 and recipe["training"]["steps"] == knowledge.STEPS
+        (network,) = knowledge.adapted(name, segments=2)["network"].values()
+        assert network["segments"] == 2
         sources = [recipe["corpus"]] if "corpus" in recipe else recipe["sources"].values()
-        assert all(options["length"] <= knowledge.LENGTH for source in sources for options in source.values())
+        assert all(options["length"] <= 128 for source in sources for options in source.values())
