@@ -43,29 +43,10 @@ MASKED_LM = HeadTable(
     },
 )
 
-SENTENCE_ORDER = HeadTable(
-    role="sentence_order",
-    part="relation_prediction",
-    sign=("sop_classifier.classifier.weight",),
-    lines=(
-        Line("head.pool.*", "{base}pooler.*", "D D"),
-        Line("head.output.*", "sop_classifier.classifier.*", "2 D"),
-    ),
-    objections=lambda head, arguments: encoder.pooled_objections(head, 2),
-    arguments=lambda config, tensors: {"classes": 2, "set": "order", "pool": True},
+SENTENCE_ORDER = encoder.pooled_head(
+    "sentence_order", pool="{base}pooler", output="sop_classifier.classifier", classes=2, set="order", own_name=True
 )
-
-CLASSIFIER = HeadTable(
-    role="classifier",
-    part="relation_prediction",
-    sign=("classifier.weight", "{base}pooler.weight"),
-    lines=(
-        Line("head.pool.*", "{base}pooler.*", "D D"),
-        Line("head.output.*", "classifier.*", "C D"),
-    ),
-    objections=lambda head, arguments: encoder.pooled_objections(head, None),
-    arguments=encoder.pooled_classifier("classifier.weight"),
-)
+CLASSIFIER = encoder.pooled_head("classifier", pool="{base}pooler", output="classifier")
 
 
 def _groups(arguments: Mapping[str, Any]) -> tuple[Line, ...]:

@@ -81,17 +81,7 @@ PREDICTION = HeadTable(
     arguments=lambda config, tensors: {"transform": None, "bias": False},
 )
 
-CLASSIFIER = HeadTable(
-    role="classifier",
-    part="relation_prediction",
-    sign=("classification_head.dense.weight", "classification_head.out_proj.weight"),
-    lines=(
-        Line("head.pool.*", "classification_head.dense.*", "D D"),
-        Line("head.output.*", "classification_head.out_proj.*", "C D"),
-    ),
-    objections=lambda head, arguments: encoder.pooled_objections(head, None),
-    arguments=encoder.pooled_classifier("classification_head.out_proj.weight"),
-)
+CLASSIFIER = encoder.pooled_head("classifier", pool="classification_head.dense", output="classification_head.out_proj")
 
 BART = add(Architecture(
     name="bart",

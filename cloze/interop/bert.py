@@ -49,29 +49,10 @@ MASKED_LM = HeadTable(
     arguments=_masked_lm_arguments,
 )
 
-NEXT_SENTENCE = HeadTable(
-    role="next_sentence",
-    part="relation_prediction",
-    sign=("cls.seq_relationship.weight",),
-    lines=(
-        Line("head.pool.*", "{base}pooler.dense.*", "D D"),
-        Line("head.output.*", "cls.seq_relationship.*", "2 D"),
-    ),
-    objections=lambda head, arguments: encoder.pooled_objections(head, 2),
-    arguments=lambda config, tensors: {"classes": 2, "set": "next", "pool": True},
+NEXT_SENTENCE = encoder.pooled_head(
+    "next_sentence", pool="{base}pooler.dense", output="cls.seq_relationship", classes=2, set="next", own_name=True
 )
-
-CLASSIFIER = HeadTable(
-    role="classifier",
-    part="relation_prediction",
-    sign=("classifier.weight", "{base}pooler.dense.weight"),
-    lines=(
-        Line("head.pool.*", "{base}pooler.dense.*", "D D"),
-        Line("head.output.*", "classifier.*", "C D"),
-    ),
-    objections=lambda head, arguments: encoder.pooled_objections(head, None),
-    arguments=encoder.pooled_classifier("classifier.weight"),
-)
+CLASSIFIER = encoder.pooled_head("classifier", pool="{base}pooler.dense", output="classifier")
 
 BERT = add(Architecture(
     name="bert",

@@ -1,12 +1,12 @@
-"""The rows that BERT, RoBERTa and ELECTRA have in common: a post-norm encoder with learned positions and segments."""
+"""What BERT, RoBERTa and ELECTRA have in common: a post-norm encoder with learned positions and segments; and pooled heads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Setting
+from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, HeadTable, Setting
 from cloze.interop.mapping import SAME, STACKED, Line, Move
 from cloze.interop.model import Head
 from cloze.reading import Reading
@@ -81,12 +81,31 @@ def prediction_objections(head: Head, arguments: Mapping[str, Any], activation: 
     return wrong
 
 
-def pooled_classifier(output: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]:
-    """`HeadTable.arguments` of a classifier with a pooling layer; `output` is the tensor with one row per class."""
-    return lambda config, tensors: {"classes": int(tensors[output].shape[0]), "set": "label", "pool": True}
+def pooled_head(
+    role: str, *, pool: str, output: str, classes: int | None = None, set: str = "label", own_name: bool = False,
+    keys: Mapping[str, Any] = MappingProxyType({}),
+) -> HeadTable:
+    """A head on the summary: the map `pool` and tanh, then the map `output` to `classes` (None: any number).
+
+    The tensors of both show that a file contains it, or that of `output` alone if it has a name of its own.
+    """
+    weight = f"{output}.weight"
+
+    def arguments(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
+        return {"classes": classes or int(tensors[weight].shape[0]), "set": set, "pool": True}
+
+    return HeadTable(
+        role=role,
+        part="relation_prediction",
+        sign=(weight,) if own_name else (weight, f"{pool}.weight"),
+        lines=(Line("head.pool.*", f"{pool}.*", "D D"), Line("head.output.*", f"{output}.*", f"{classes or 'C'} D")),
+        objections=lambda head, _: _pooled_objections(head, classes),
+        arguments=arguments,
+        keys=keys,
+    )
 
 
-def pooled_objections(head: Head, classes: int | None) -> list[str]:
+def _pooled_objections(head: Head, classes: int | None) -> list[str]:
     """The reasons why a head on the summary is not dense, tanh, linear to `classes` (None: any number)."""
     wrong = []
     if not head.argument("pool"):

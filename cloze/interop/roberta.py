@@ -41,17 +41,7 @@ MASKED_LM = HeadTable(
     arguments=lambda config, tensors: _masked_lm_arguments(config),
 )
 
-CLASSIFIER = HeadTable(
-    role="classifier",
-    part="relation_prediction",
-    sign=("classifier.out_proj.weight",),
-    lines=(
-        Line("head.pool.*", "classifier.dense.*", "D D"),
-        Line("head.output.*", "classifier.out_proj.*", "C D"),
-    ),
-    objections=lambda head, arguments: encoder.pooled_objections(head, None),
-    arguments=encoder.pooled_classifier("classifier.out_proj.weight"),
-)
+CLASSIFIER = encoder.pooled_head("classifier", pool="classifier.dense", output="classifier.out_proj", own_name=True)
 
 
 def _masked_lm_arguments(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -76,16 +76,8 @@ PREDICTION = HeadTable(
     read={"": "query"},
 )
 
-CLASSIFIER = HeadTable(
-    role=ROLE,
-    part="relation_prediction",
-    sign=("logits_proj.weight", "sequence_summary.summary.weight"),
-    lines=(
-        Line("head.pool.*", "sequence_summary.summary.*", "D D"),
-        Line("head.output.*", "logits_proj.*", "C D"),
-    ),
-    objections=lambda head, arguments: encoder.pooled_objections(head, None),
-    arguments=encoder.pooled_classifier("logits_proj.weight"),
+CLASSIFIER = encoder.pooled_head(
+    ROLE, pool="sequence_summary.summary", output="logits_proj",
     keys={"summary_type": "last", "summary_use_proj": True, "summary_activation": "tanh"},
 )
 
