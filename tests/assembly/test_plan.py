@@ -93,7 +93,7 @@ def test_a_published_batch_is_judged_by_its_updates_and_a_smaller_one_helps(
     told = found.forecast
     assert told is not None and found.worth is not None and found.worth < 0.1 * told.tokens and found.nothing  # type: ignore[operator]
     said = re.match(r"smaller batches \((\d+) rows instead of 256\) and therefore more updates:", found.ways[0])
-    assert said is not None and 4 <= int(said[1]) <= 16  # tokens per row are those of the rows that there was time to try
+    assert said is not None and 4 <= int(said[1]) <= 32  # tokens per row are those of the rows that there was time to try
     assert f" --set length=128 --set training.batch={said[1]} " in found.ways[0]
 
 
