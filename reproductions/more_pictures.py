@@ -4,6 +4,7 @@
     python reproductions/data/stamps.py PACKAGES STAMPS --languages en
     python reproductions/data/nlvr.py ../shared/data/vl_en_nlvr NLVR
     python reproductions/more_pictures.py --films FILMS --stamps STAMPS --nlvr NLVR --work runs/more-pictures
+    python reproductions/more_pictures.py --scenes SCENES --starts runs/pictures
     python reproductions/more_pictures.py --table
 
 All networks have 2 layers of width 128 and 4 heads.
@@ -16,6 +17,8 @@ All networks have 2 layers of width 128 and 4 heads.
   twin `shuffled` has the features of random other cells.
 - `nlvr uniter`: `uniter` is pre-trained on the true sentences and then fine-tuned to say whether a sentence is true of a picture.
   The twin `text` is fine-tuned from the same checkpoint without pictures.
+- `scenes uniter`: the same for the emoji scenes of pictures.py, from its checkpoints and with its features, which `--starts`
+  holds. A statement names one thing of a scene, on its own colour or on another one: "a rocket on green".
 
 A part whose folder is not given is left out. A finished cell is a line in results/more-pictures.jsonl and is not repeated.
 """
@@ -33,8 +36,11 @@ import numpy as np
 from cells import shown
 from ledger import RESULTS, Ledger
 from pictures import COLOURS, SEEDS, TOWERS, command, losses
+from pictures import STEPS as STARTS
 
 STEPS = {"towers": 400, "videobert": 1200, "uniter": 600}
+STARTED = STARTS["uniter"]  # those of the checkpoints of pictures.py
+STATEMENTS = 2000  # of the scenes, in training
 WAYS = ("left", "right", "up", "down")
 SMALL = ["--size", "tiny", "--device", "cpu"]
 VIDEOBERT = {
@@ -43,6 +49,7 @@ VIDEOBERT = {
 }  # fmt: skip
 UNITER = {"network.heads": 4, "training.batch": 32, "training.rate.linear.peak": 1e-3}
 TUNED = {"training.epochs": 12, "training.batch": 32, "training.rate.linear.peak": 5e-4, "task.patience": 12}
+STATED = {"training.epochs": 4, "training.batch": 32, "training.rate.linear.peak": 5e-4}
 EVERY = ("--task", "retrieval", "--candidates", "all", "--batch", 256, "--json")
 Cell = dict[str, Any]
 
@@ -51,9 +58,11 @@ def cells() -> Iterator[Cell]:
     """What is run, the most important first."""
     kinds = [("films", "towers", "pixels"), ("stamps", "towers", "cells"), ("nlvr", "uniter", "objects"),
              ("films", "videobert", "words"), ("nlvr", "uniter", "text"), ("stamps", "towers", "shuffled")]  # fmt: skip
+    kinds += [("scenes", "uniter", "objects"), ("scenes", "uniter", "text")]
     for seed in SEEDS:
         for data, system, features in kinds:
-            yield {"data": data, "system": system, "features": features, "steps": STEPS[system], "seed": seed}
+            steps = STARTED if data == "scenes" else STEPS[system]
+            yield {"data": data, "system": system, "features": features, "steps": steps, "seed": seed}
 
 
 def sets(values: Mapping[str, Any]) -> list[str]:
@@ -171,19 +180,50 @@ def nlvr_uniter(given: argparse.Namespace, cell: Cell, run: Path) -> dict[str, f
         shutil.rmtree(start, ignore_errors=True)
         options = [*SMALL, "--seed", cell["seed"], "--budget", f"{cell['steps']}steps", *sets(UNITER)]
         command("pretrain", "uniter", "--corpus", store, *options, "--out", start)
-    files = ["--train", given.nlvr / "train.jsonl", "--dev", given.nlvr / "dev.jsonl", "--test", given.nlvr / "test.jsonl"]
+    return true_or_false(start, given.nlvr, items, cell, run, TUNED)
+
+
+def true_or_false(
+    start: Path, folder: Path, items: Path, cell: Cell, run: Path, values: Mapping[str, Any]
+) -> dict[str, float]:
+    """Fine-tune a checkpoint on statements about pictures, with these or, for the twin, without."""
+    files = [word for part in ("train", "dev", "test") for word in (f"--{part}", folder / f"{part}.jsonl")]
     shows = [] if cell["features"] == "text" else ["--items", items]
-    command("finetune", start, *files, *shows, *sets(TUNED), "--seeds", cell["seed"], "--device", "cpu", "--out", run)
+    command("finetune", start, *files, *shows, *sets(values), "--seeds", cell["seed"], "--device", "cpu", "--out", run)
     told = json.loads((run / "cloze/task.json").read_text(encoding="utf-8"))
-    lines = [json.loads(line) for line in (given.nlvr / "test.jsonl").read_text(encoding="utf-8").splitlines()]
-    usual = told["usual"]
-    prior = sum(line["label"] == usual for line in lines) / len(lines)
+    labels = [json.loads(line)["label"] for line in (folder / "test.jsonl").read_text(encoding="utf-8").splitlines()]
+    prior = max(labels.count(label) for label in set(labels)) / len(labels)
     return {"dev accuracy": told["dev"]["accuracy"], "test accuracy": told["test"]["accuracy"], "prior": prior}
+
+
+def scenes_uniter(given: argparse.Namespace, cell: Cell, run: Path) -> dict[str, float]:
+    """Statements about the colour of a thing in a scene."""
+    if given.starts is None:
+        raise SystemExit("--starts: expected the folder that pictures.py was given as --work.")
+    folder, draw = given.work / "statements", np.random.default_rng(0)
+    folder.mkdir(exist_ok=True)
+    for part, most in (("train", STATEMENTS + 200), ("test", None)):
+        lines = (given.scenes / f"en-{part}.jsonl").read_text(encoding="utf-8").splitlines()[:most]
+        made = [json.dumps(statement(json.loads(line), draw)) for line in lines]
+        for name, own in {"train": made[:STATEMENTS], "dev": made[STATEMENTS:]}.items() if part == "train" else [("test", made)]:
+            (folder / f"{name}.jsonl").write_text("\n".join(own) + "\n", encoding="utf-8")
+    start = given.starts / f"uniter-en-pixels-{STARTED}-{cell['seed']}"
+    return true_or_false(start, folder, given.starts / "en-pixels/features.npz", cell, run, STATED)
+
+
+def statement(scene: Mapping[str, Any], draw: np.random.Generator) -> dict[str, str]:
+    """A statement on one thing of a scene, with its colour or with another one."""
+    phrases = scene["caption"][0].split(" and ")
+    thing, _, colour = phrases[int(draw.integers(len(phrases)))].rpartition(" ")
+    true = bool(draw.integers(2))
+    others = [other for other in COLOURS["en"] if other != colour]
+    said = colour if true else others[int(draw.integers(len(others)))]
+    return {"image": scene["image"], "text": f"{thing} {said}", "label": "true" if true else "false"}
 
 
 MEASURES = {
     ("films", "towers"): films_towers, ("films", "videobert"): films_videobert, ("stamps", "towers"): stamps_towers,
-    ("nlvr", "uniter"): nlvr_uniter,
+    ("nlvr", "uniter"): nlvr_uniter, ("scenes", "uniter"): scenes_uniter,
 }  # fmt: skip
 
 
@@ -206,8 +246,9 @@ def table(ledger: Ledger) -> str:
 def main() -> None:
     """Run what the ledger lacks, then print the tables."""
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    for name in ("films", "stamps", "nlvr"):
+    for name in ("films", "stamps", "nlvr", "scenes"):
         options.add_argument(f"--{name}", type=Path, help=f"the folder of reproductions/data for {name}")
+    options.add_argument("--starts", type=Path, help="for --scenes: the folder that pictures.py was given as --work")
     options.add_argument("--work", type=Path, default=Path("runs/more-pictures"))
     options.add_argument("--only", default="", help="cells such as films-towers-pixels-400-1")
     options.add_argument("--table", action="store_true", help="run nothing")

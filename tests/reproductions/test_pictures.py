@@ -127,7 +127,17 @@ def test_one_word_of_a_narration_is_hidden_and_the_tables_have_every_measure(mad
     ledger = more.Ledger(tmp_path / "more.jsonl")
     for cell in [cell for cell in more.cells() if cell["data"] == "nlvr"][:3]:
         ledger.add(cell, {"test accuracy": 0.5 + cell["seed"] / 10, "prior": 0.55, "held-out x": 1.0})
-    *_, found = more.table(ledger).split("\n\n")
+    *_, found, _ = more.table(ledger).split("\n\n")
     assert found.splitlines()[0] == "| nlvr, uniter | objects | text |"
     assert "| test accuracy | 65.0 ± 7.1 (2) | 60.0 (1) |" in found and "held-out" not in found
-    assert len({tuple(cell.values()) for cell in more.cells()}) == len(list(more.cells())) == 18
+    assert len({tuple(cell.values()) for cell in more.cells()}) == len(list(more.cells())) == 24
+
+
+def test_a_statement_keeps_the_thing_and_is_true_of_its_colour_alone(made: Script) -> None:
+    more, draw = made("more_pictures"), np.random.default_rng(1)
+    scene = {"image": "7.png", "caption": ["a bee on red and a hot pepper on blue", "…"]}
+    found = [more.statement(scene, draw) for _ in range(200)]
+    true = {"a bee on red", "a hot pepper on blue"}
+    assert {row["text"] for row in found if row["label"] == "true"} == true
+    assert len({row["text"] for row in found if row["label"] == "false"} - true) == 12
+    assert all((row["text"] in true) == (row["label"] == "true") and row["image"] == "7.png" for row in found)
