@@ -112,19 +112,25 @@ class Hashing(NamedTuple):
 class KeptBuckets:
     """The buckets of hashed n-grams that have a row, (K,) in ascending order: the bound form of the table `hashed_ngrams`.
 
-    `order` (K,), by default 0, 1, …, are their rows, counted from the last word's.
+    `order` (K,), by default 0, 1, …, are their rows, counted from the last word's. `absent` are the ids of words that pruning
+    has left without a row: their n-grams count, and runs contain them.
     """
 
-    def __init__(self, hashing: Hashing, kept: NDArray[np.int64], order: NDArray[np.int64] | None = None) -> None:
+    def __init__(
+        self, hashing: Hashing, kept: NDArray[np.int64], order: NDArray[np.int64] | None = None,
+        absent: NDArray[np.int64] | None = None,
+    ) -> None:
         self.hashing, self.kept, self.size = hashing, kept, len(kept)
         self.order = np.arange(len(kept)) if order is None else order
+        self.absent = np.zeros(0, np.int64) if absent is None else absent
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Its complete state, to save with a checkpoint; `restored` reads it."""
         words, characters, buckets, skips = self.hashing
         settings = np.array([words, *(characters or (0, 0)), buckets, int(skips)], np.int64)
-        return {"settings": settings, "kept": self.kept.astype(np.int64), "order": self.order.astype(np.int64)}
+        arrays = {"settings": settings, "kept": self.kept.astype(np.int64), "order": self.order.astype(np.int64)}
+        return {**arrays, "absent": self.absent.astype(np.int64)} if len(self.absent) else arrays
 
     @classmethod
     def restored(cls, arrays: Mapping[str, NDArray[Any]]) -> KeptBuckets:
@@ -134,7 +140,8 @@ class KeptBuckets:
         inside = len(kept) == len(order) and (np.diff(kept) > 0).all() and (np.sort(order) == np.arange(len(order))).all()
         if words < 1 or not inside or (len(kept) and not 0 <= kept[0] <= kept[-1] < buckets):
             raise CorpusError("hashed n-grams: expected buckets in ascending order. The file is damaged: copy it again.")
-        return cls(Hashing(words, (shortest, longest) if longest else None, buckets, bool(skips)), kept, order)
+        hashing = Hashing(words, (shortest, longest) if longest else None, buckets, bool(skips))
+        return cls(hashing, kept, order, arrays.get("absent"))
 
 
 class Bag:
@@ -154,10 +161,10 @@ class Bag:
         self.unknown = np.array([number < roles and name in _UNKNOWN for number, name in enumerate(spellings)], np.bool_)
         self.hashes = hashes_of_words(spellings)
         self.sizes = np.zeros(self.first, np.int64)
-        starts, rows = [0], []
+        starts, rows, absent = [0], [], set(table.absent.tolist())
         for number, spelling in enumerate(spellings):
             if number >= roles or spelling == _END:
-                found, size = self.of_word(spelling, number)
+                found, size = self.of_word(spelling, None if number in absent else number)
                 rows += found
                 self.sizes[number] = size
             starts.append(len(rows))

@@ -23,7 +23,7 @@ class Assignment:
     `binds` are `NAME=FOLDER` for further checkpoints that its networks come from (a teacher), `changes` are done to the
     checkpoint's network (`lora=8`), `auxiliary` is the weight of the checkpoint's language model, which is trained along,
     `annotate` are `NAME=PART:FILE` for the labelled layers that the checkpoint reads, and `shown` are the items of the pictures
-    that rows are about.
+    that rows are about. `init` are vectors from which the rows of words begin, for a recipe that begins without a checkpoint.
     """
 
     task: str = "sentence_classification"
@@ -39,6 +39,7 @@ class Assignment:
     auxiliary: str | None = None
     annotate: Sequence[str] = ()
     shown: ShownItems = ShownItems()
+    init: Path | None = None
 
     def recipe_for(self, loaded: Loaded) -> str | Path | dict[str, Any]:
         """The recipe: the named one, a built-in one, or one that combines the recipes of several tasks.
@@ -93,6 +94,7 @@ class Assignment:
             words += [word for name, task in self.tasks.items() for word in ("--task", f"{name}={_typed(task)}")]
         else:
             words += ["--task", self.task, "--train", *one[0].train, "--dev", *one[0].dev]
+        words += ["--init", str(self.init)] if self.init is not None else []
         words += ["--recipe", str(self.recipe)] if self.recipe is not None else []
         words += [word for override in self.overrides for word in ("--set", override)]
         words += [word for bind in self.binds for word in ("--bind", bind)]

@@ -81,6 +81,7 @@ def tuned_within(
     task = make_task(made.task.type)
     metric = chosen_metric(task, made.task.metric)
     fixed = {override.partition("=")[0] for override in assignment.overrides}
+    fixed |= {"network.width"} if assignment.init is not None else set()
     start = {path: value for path, value in _values(made.canonical()).items() if path not in fixed}
     trials, best, chosen = out.with_name(f".{out.name}.trials"), start, None
     shutil.rmtree(trials, ignore_errors=True)

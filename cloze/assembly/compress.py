@@ -115,7 +115,7 @@ def compress(source: Path, out: Path, changes: Sequence[Described]) -> Compresse
     shown = "; ".join(" ".join([name, *(f"{key}={value}" for key, value in given.items())]) for name, given in changes)
     card = replace(card, results=f"Compressed without training: {shown}. Its quality after that was not measured here.")
     remarks = write_copy(
-        source, out, replace(imported, model=model), card, description=_description(source), finish=finish
+        source, out, replace(imported, model=model), card, description=description_of(source), finish=finish
     )
     masks = out / OWN_CHANGED
     if masks.is_file():
@@ -179,7 +179,7 @@ def _write_recipe(stage: Path, before: Mapping[str, Any], after: Mapping[str, An
     path.write_text(to_yaml(data), encoding="utf-8")
 
 
-def _description(source: Path) -> dict[str, Any] | None:
+def description_of(source: Path) -> dict[str, Any] | None:
     """task.json without the figures of the network before, but with thresholds of decisions; None if the folder has none."""
     if not (source / TASK_FILE).is_file():
         return None

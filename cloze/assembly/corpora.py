@@ -22,6 +22,7 @@ from cloze.text import Annotations, Tokenizer
 from cloze.text import TextSpec as Trainable
 from cloze.text.segment import segmenter_of
 from cloze.text.training import train
+from cloze.text.vocabulary import extended
 from cloze.training.lock import LOCK
 
 Say = Callable[[str], None]
@@ -74,10 +75,10 @@ def open_corpus(
     if text.wait_until_built(run):
         return open_store(folder / "store")
     annotations.require_files()
-    chosen = given or train_tokenizer_from(
+    chosen = given or with_table_words(recipe, report, train_tokenizer_from(
         list(paths), trainable(text_of(recipe)), format=text_format, languages=languages, smooth=smooth, seed=seed,
         report=report,
-    )
+    ))  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     store = build_store(
         list(paths), chosen, folder / "store", format=text_format, languages=languages, annotations=annotations, report=report,
@@ -103,7 +104,29 @@ def tokenizer_of_texts(
     from cloze.assembly.build import plain  # loads torch, which stores of plain text do without
 
     texts = build(builder_of("source", spec.name), plain(spec.arguments), {}).texts(paths)
-    return None if texts is None else train(trainable(text_of(recipe)), texts, seed=seed, report=report)
+    if texts is None:
+        return None
+    return with_table_words(recipe, report, train(trainable(text_of(recipe)), texts, seed=seed, report=report))
+
+
+def with_table_words(recipe: Recipe, report: Say, tokenizer: Tokenizer) -> Tokenizer:
+    """A trained tokenizer with the further words of the tables that add theirs."""
+    for spec in recipe.tables.values():
+        table = build(builder_of(spec.kind, spec.name), spec.arguments, {})
+        if not table.adds_words:
+            continue
+        from cloze.interop.released.words import findable
+        from cloze.interop.vectors import open_vectors
+
+        if tokenizer.kind != "words":
+            raise RecipeError(f"tables: {spec.name}: words: added is for a tokenizer of words; this one is {tokenizer.kind}.")
+        known = set(tokenizer.spellings)
+        new = [word for word in open_vectors(table.opens).words if word not in known]
+        found = findable(tokenizer, new)
+        left = f"; {len(new) - len(found):,} can never be cut out of a text and were left out" if len(found) < len(new) else ""
+        report(f"{table.opens}: adds {len(found):,} words to the {len(known):,} of the text{left}")
+        tokenizer = extended(tokenizer, found)
+    return tokenizer
 
 
 def open_own(

@@ -30,6 +30,7 @@ from cloze.assembly.request import CommandLine, Request, begin_of, the_budget
 from cloze.assembly.run import run_stage, run_stages
 from cloze.assembly.several import START, Labelled
 from cloze.assembly.showing import ShownItems, add_items, with_pictures
+from cloze.assembly.starting import going_on, with_vectors
 from cloze.assembly.user_files import import_files
 from cloze.corpus import RecordStore, Store
 from cloze.corpus.readers.not_text import require_apart
@@ -42,7 +43,7 @@ from cloze.processes import rank
 from cloze.registry import lookup, names, parameters
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.metrics import spread
-from cloze.tasks.result import load_tuned, task_of
+from cloze.tasks.result import contents_of, load_tuned, task_of
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
 from cloze.text import Tokenizer
@@ -169,6 +170,20 @@ def _require_same_classes(recipe: Recipe, files: Mapping[str, Labelled], bound: 
                     )
 
 
+def _require_own_classes(recipe: Recipe, files: Mapping[str, Labelled], checkpoint: Path) -> None:
+    """Raise a `TaskError` if a checkpoint whose head is trained further was tuned to other classes, or in another order."""
+    theirs = contents_of(checkpoint).get("labels") or ()
+    for name, spec in recipe.sources.items():
+        classes = _classes(build_part(spec, {}), files[name].train)
+        if classes is not None and list(theirs) != list(classes):
+            other = "in another order than" if set(theirs) == set(classes) else "other than"
+            raise TaskError(
+                f"{checkpoint}: its classes are {', '.join(theirs)}, {other} those of the training files, {', '.join(classes)}.\n"
+                "  A classifier is trained further on its own classes. To train another one: "
+                f"cloze finetune {recipe.name} --train FILE --dev FILE --out DIR"
+            )
+
+
 def _classes(source: Any, train: Sequence[str]) -> Sequence[str] | None:
     """The labels of training files; None for answers that are not labels."""
     found: dict[str, None] = {}
@@ -233,6 +248,8 @@ def learn(
     rows = count_rows(made, files)
     require_readable(made, files, Words(min_count=1).of_words(["a"], Normalise()) if loaded is None else loaded.tokenizer)
     _require_same_classes(made, files, assignment.checkpoints)
+    if loaded is not None and str(assignment.recipe) in own_task_recipe_names():
+        _require_own_classes(made, files, Path(checkpoint))
     for line in _unread_texts(made, files):
         note(line)
     made = make_recipe(rows=rows, report=note)
@@ -326,11 +343,17 @@ def begins_alone(checkpoint: str | Path) -> bool:
 def maker_of(checkpoint: str | Path, assignment: Assignment, loaded: Loaded | None) -> RecipeMaker:
     """`recipe_maker` for a checkpoint; of a task that begins at random, its recipe as it is written."""
     if loaded is not None:
+        if assignment.init is not None:
+            raise TaskError(
+                f"--init {assignment.init}: is for a recipe that begins without a checkpoint, such as fasttext-supervised; "
+                f"{checkpoint} has weights. Leave --init out."
+            )
         return recipe_maker(assignment, loaded)
     name = assignment.own_recipe(str(checkpoint))
+    recipe = name if assignment.init is None else with_vectors(name, assignment.init)
 
     def make(*, rows: Mapping[str, int] | None = None, report: Say = lambda line: None) -> Recipe:
-        return load_recipe(name, overrides=assignment.overrides, with_files=assignment.with_files)
+        return load_recipe(recipe, overrides=assignment.overrides, with_files=assignment.with_files)
 
     return make
 
@@ -350,7 +373,8 @@ def recipe_maker(assignment: Assignment, loaded: Loaded) -> RecipeMaker:
             f"  Use vectors of the task's texts as features of a classifier: cloze embed {quote(str(loaded.folder))} "
             "--file TEXTS --out VECTORS.npy"
         )
-    recipe = assignment.recipe_for(loaded)
+    recipe: Any = assignment.recipe_for(loaded)
+    recipe = going_on(str(recipe), loaded) if str(recipe) in own_task_recipe_names() else recipe
     named = origins_in(read_tree(recipe))
     bound = {name: folder for name, folder in assignment.checkpoints.items() if name in named}
     make = partial(

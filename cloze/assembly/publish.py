@@ -126,8 +126,10 @@ class Publisher:
         paths = flat(plain(part.arguments), part.name)
         named += [paths[path] for path in class_of("network", part.name).looks_up if path in paths]
         looked_up = set(map(str, named)) & self.tables.keys()
+        begun = class_of("network", part.name).begins_with
+        kept = {key: value for key, value in plain(part.arguments).items() if key not in begun}
         model = Model(
-            arguments=complete(plain(part.arguments), part.name), order=self._order(name, orders),
+            arguments=complete(kept, part.name), order=self._order(name, orders),
             network=part_state(state, f"networks.{name}"), heads=heads, part=part.name,
             input_edits=tuple((spec.name, plain(spec.arguments)) for spec in edits),
             tables={name: self._table(name) for name in sorted(looked_up)},

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cloze.cli.with_files import WithFiles
+
+if TYPE_CHECKING:
+    from cloze.assembly.compress import Compressed
 
 TABLE = 8  # bits of the table of tokens where layers have different ones
 
@@ -34,6 +37,9 @@ def command(
     )] = None,
     groups: Annotated[int, typer.Option(min=1, help="With --bits: groups of rows, each with its own range.")] = 1,
     asymmetric: Annotated[bool, typer.Option("--asymmetric", help="With --bits: a range not centred on 0.")] = False,
+    rows: Annotated[int | None, typer.Option(
+        min=1, help="Of fasttext-supervised: keep the longest rows of words and n-grams, so many, as fastText's -cutoff."
+    )] = None,
     embeddings: Annotated[
         bool | None, typer.Option("--embeddings/--no-embeddings", help="Also the table of tokens (--bits: on; --magnitude: off).")
     ] = None,
@@ -43,12 +49,20 @@ def command(
 
     Examples: cloze compress RUN --layers 0,2,4 --out SMALL; cloze compress TUNED --heads 0.4 --task TRAIN.tsv --out SMALL;
     cloze compress TUNED --magnitude 0.5 --bits 8 --out SMALL; cloze compress TUNED --bits 2,4 --groups 12 --task TRAIN.tsv --out
-    SMALL. The folder opens in transformers: a shallower class, or zeros and rounded numbers in its weights. Zeros make nothing
+    SMALL; cloze compress CLASSIFIER --rows 100000 --out SMALL.
+
+    The folder opens in transformers: a shallower class, or zeros and rounded numbers in its weights. Zeros make nothing
     faster, and rounded weights are still stored as floats: cloze speed measures. Pruned weights stay zero when you train further.
     """
     from cloze.cli.hints import suggest
     from cloze.errors import UserError
 
+    if rows is not None:
+        others = (layers, depth, heads, scores, task, text, magnitude, bits, embeddings)
+        if any(value is not None for value in others) or groups != 1 or asymmetric:
+            raise UserError("--rows is the only change of a classifier of fasttext-supervised. Leave the other options out.")
+        _keep_rows(checkpoint, out, rows)
+        return
     kept, levels = _kept(layers, depth), _levels(bits)
     measured = _measured(heads, levels, scores, task, text)
     if measured and kept is not None:
@@ -67,12 +81,28 @@ def command(
 
     from cloze.assembly.compress import compress
 
-    made = compress(checkpoint, out, changes)
+    _show(compress(checkpoint, out, changes), out)
+    suggest("cloze", "show", out)
+
+
+def _show(made: Compressed, out: Path) -> None:
+    """Print both sizes and the remarks."""
     print(f"{out}: {made.after}")
     print(f"  before: {made.before}")
     for remark in made.remarks:
         print(f"  {remark}")
-    suggest("cloze", "show", out)
+
+
+def _keep_rows(checkpoint: Path, out: Path, rows: int) -> None:
+    """Write a classifier of fastText with so many rows, and say how to train these further."""
+    from cloze.assembly.prune_rows import prune_rows
+    from cloze.cli.hints import suggest
+    from cloze.tasks.result import contents_of
+
+    _show(prune_rows(checkpoint, out, rows), out)
+    several = ["--task", "multi_label"] if contents_of(out)["task"] == "multi_label" else []
+    recipe = "fasttext-supervised_multi_label" if several else "fasttext-supervised"
+    suggest("cloze", "finetune", out, *several, "--recipe", recipe, "--train", "TRAIN", "--dev", "DEV", "--out", "RETRAINED")
 
 
 def described(

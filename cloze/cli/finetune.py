@@ -54,6 +54,9 @@ def command(
     first: Annotated[str | None, typer.Option(help="TYPE:TRAIN,DEV of a task to train on first.")] = None,
     test: Annotated[str | None, typer.Option(help="Labelled text to evaluate once at the end.")] = None,
     recipe: Annotated[str | None, typer.Option(help="A recipe's name or file; default: the task's.")] = None,
+    init: Annotated[Path | None, typer.Option(
+        help="With fasttext-supervised: start the rows of words from these vectors, a file or a run."
+    )] = None,
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", help="Change a value of the recipe: training.epochs=3, corpus.label=stars."
     )] = None,
@@ -92,7 +95,7 @@ def command(
     before = None if first is None else parse_files(first, option="--first ")
     assignment = Assignment(
         task, [train] if train else [], [dev] if dev else [], several, before, recipe, overrides or [], binds or [],
-        changes or [], with_files or [], auxiliary, annotate or [], ShownItems(items or [], picture),
+        changes or [], with_files or [], auxiliary, annotate or [], ShownItems(items or [], picture), init,
     )
     if print_recipe:
         show_recipe(checkpoint, assignment)

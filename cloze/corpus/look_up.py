@@ -36,6 +36,11 @@ class LookUp:
         """A file of vectors, which `bind` is then given opened, after the store; None: it is bound to the store alone."""
         return None
 
+    @property
+    def adds_words(self) -> bool:
+        """Whether a tokenizer of whole words that is trained for the recipe also gets the words of `opens`."""
+        return False
+
     @staticmethod
     def over(bound: Any, store: Any) -> Any:
         """A bound table that a checkpoint holds, for another store: the same unless the table depends on the store's layers."""

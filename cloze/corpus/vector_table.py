@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,8 @@ from cloze.corpus.look_up import LookUp
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
+
+_END = "</s>"
 
 
 class Found(Protocol):
@@ -46,12 +48,19 @@ def rows_by_id(vectors: Found | None, ids: Sequence[str]) -> NDArray[np.float32]
 class PretrainedVectors(LookUp):
     """Vectors of words from a `file` of word2vec, GloVe or fastText, compressed or not, or from a checkpoint of cloze.
 
-    A network that names the table in `vectors:` starts from them. A word is looked up as the tokenizer spells it; fastText's .bin
-    files also give vectors for unseen words. Roles such as [UNK] have none.
+    A network that names the table in `vectors:` starts from them. A word is looked up as the tokenizer spells it; fastText's
+    .bin files also give vectors for unseen words. Roles such as [UNK] have none; the end of a text has that of `</s>` if it is
+    spelled so. With `words: added`, a tokenizer that is trained for the recipe also gets the words of the file that its text
+    lacks (fastText's -pretrainedVectors).
     """
 
-    def __init__(self, *, file: str | None = None) -> None:
-        self.file = file
+    def __init__(self, *, file: str | None = None, words: Literal["looked_up", "added"] = "looked_up") -> None:
+        self.file, self.words = file, words
+
+    @property
+    def adds_words(self) -> bool:
+        """With `words: added`."""
+        return self.words == "added"
 
     @property
     def opens(self) -> str:
@@ -67,7 +76,7 @@ class PretrainedVectors(LookUp):
         matrix = np.zeros((tokenizer.size, vectors.width), np.float32)
         known = np.zeros(tokenizer.size, np.bool_)
         for number, word in enumerate(tokenizer.spellings):
-            found = None if number in special else vectors.find(word)
+            found = None if number in special and word != _END else vectors.find(word)
             if found is not None:
                 matrix[number], known[number] = found, True
         if not known.any():

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from cloze.bounds import NonNegative, Width
 from cloze.errors import RecipeError, require_table
 from cloze.hashed import Bag, KeptBuckets
+from cloze.networks.blocks.known_vectors import STAND_IN, matrix_of
 from cloze.networks.cost import Operations
 from cloze.networks.network import Network, StateKind, named_sizes, reading_kinds
 from cloze.networks.spelling import WORD_BEGINS
@@ -33,7 +34,8 @@ class BagOfNGrams(Network):
     Differs: of a word without an id only the first 128 bytes are read, and text that is trained on has all of them spelled
     `[UNK]` in runs of words; with `min_count: 1` it has none.
 
-    **Start.** Rows are uniform in ±`spread` / width; 1 is fastText's.
+    **Start.** Rows are uniform in ±`spread` / width; 1 is fastText's. With `vectors`, the name of a table of the recipe (kind
+    `vectors`), words that it knows begin with its vectors and are trained further (`fasttext.cc`, `getInputMatrixFromFile`).
 
     Parameters: `embeddings.weight` (V + K, D): the words, then the n-grams that are kept.
     """
@@ -41,12 +43,14 @@ class BagOfNGrams(Network):
     sees: ClassVar[Mapping[str, str]] = MappingProxyType({"hidden": "a word sees nothing but itself"})
     sizes = named_sizes("width", tiny=(10,), mini=(20,), small=(50,), medium=(100,), base=(200,), large=(300,))
     looks_up = ("ngrams",)
+    begins_with = ("vectors",)
     per_word = 130
 
     def __init__(
         self, *,
         width: Width,
         ngrams: str = "ngrams",
+        vectors: str | None = None,
         spread: NonNegative = 1.0,
         vocab_size: Given[int], spellings: Given[Sequence[str] | None] = None,
         tables: Given[Mapping[str, Any] | None] = None,
@@ -60,6 +64,7 @@ class BagOfNGrams(Network):
         self.embeddings = nn.Embedding(vocab_size + table.size, width)
         self.takes = self.needs | {"block", "characters"}
         self.gives = {**reading_kinds("itself"), "summary": StateKind("E D", "all")}
+        self.known_vectors: Any = None if vectors is None else self._vectors_of(vectors, known)
         self.reset_parameters()
 
     @property
@@ -77,8 +82,27 @@ class BagOfNGrams(Network):
         return [self.embeddings]
 
     def reset_parameters(self) -> None:
-        """Redraw every row from torch's generator."""
+        """Redraw every row from torch's generator, but rows that begin with vectors."""
         nn.init.uniform_(self.embeddings.weight, -self.spread / self.width, self.spread / self.width)
+        known = self.known_vectors
+        if known is not None and not self.embeddings.weight.is_meta:
+            with torch.no_grad():
+                rows = torch.from_numpy(np.flatnonzero(known.known)).to(self.embeddings.weight.device)
+                self.embeddings.weight[rows] = torch.from_numpy(known.matrix[known.known]).to(rows.device)
+
+    def _vectors_of(self, name: str, tables: Mapping[str, Any]) -> Any:
+        """The table that rows begin with; None for a stand-in, which knows none."""
+        require_table("network.bag_of_ngrams.vectors", name, tables)
+        found = matrix_of(tables[name])
+        if found is STAND_IN:
+            return None
+        if found is None or found.shape != (self.vocab_size, self.width):
+            sizes = "none" if found is None else f"{found.shape[0]:,} of {found.shape[1]} numbers"
+            raise RecipeError(
+                f"network.bag_of_ngrams.vectors: {name} has vectors: {sizes}; expected {self.vocab_size:,} of {self.width}.\n"
+                f"  Say how many numbers its vectors have: --set network.width={0 if found is None else found.shape[1]}"
+            )
+        return tables[name]
 
     def forward(
         self, *, want: frozenset[str], tokens: Tensor, block: Tensor | None = None, characters: Tensor | None = None

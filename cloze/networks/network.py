@@ -83,7 +83,8 @@ class Network(nn.Module, ABC):
     `fits_offsets`: a fitted network with learned positions begins with heads at offsets (`initial.offsets`).
     `grafts` are the parts of plainer networks whose checkpoints it may start from, as they have its tensors under its names;
     `fresh` are the modules that such a checkpoint may lack, each as a whole. `looks_up` are the paths of the arguments
-    that name look-up tables which it reads whenever it is used, so that a checkpoint holds them. `unread` are linear maps that
+    that name look-up tables which it reads whenever it is used, so that a checkpoint holds them; `begins_with` are arguments
+    that name a table from which its rows begin: a checkpoint, whose rows are trained, forgets them. `unread` are linear maps that
     published checkpoints have and nothing reads, by their names.
     `per_word`: it takes words without an id as so many `characters`; None: what its layer of characters takes, if it has one.
     `unlimited`: it also reads rows of more than `max_length` tokens. `of_words`: it is a table of single words and reads no
@@ -100,6 +101,7 @@ class Network(nn.Module, ABC):
     grafts: ClassVar[frozenset[str]] = frozenset()
     fresh: ClassVar[tuple[str, ...]] = ()
     looks_up: ClassVar[tuple[str, ...]] = ()
+    begins_with: ClassVar[tuple[str, ...]] = ()
     unread: tuple[str, ...] = ()
     positions_state: ClassVar[str] = "hidden"
     stack: ClassVar[StackKind | None] = None

@@ -95,8 +95,8 @@ def finetune(
     test: Corpus | None = None, out: str | Path | None = None, columns: Mapping[str, str] | None = None,
     seeds: Sequence[int] = (1,), recipe: str | Path | None = None, overrides: Values = (),
     binds: Mapping[str, Any] | None = None, changes: Sequence[str] = (), auxiliary: float | str | None = None,
-    items: ItemFiles = None, device: str = "auto", extend: bool = False, from_scratch: bool = False,
-    with_files: Sequence[str | Path] = (), report: Say | None = print,
+    items: ItemFiles = None, init: Model | str | Path | None = None, device: str = "auto", extend: bool = False,
+    from_scratch: bool = False, with_files: Sequence[str | Path] = (), report: Say | None = print,
 ) -> Model:
     """Fine-tune a model on labelled text. The metric on `dev` selects the best epoch and seed.
 
@@ -116,6 +116,7 @@ def finetune(
         auxiliary: The weight of the model's own language model, which is trained along.
         items: The file with the items of the pictures that rows are about, or a file for each set of items, by name. A row then
             ends its texts with the key of its picture, `[(text, picture, label), …]`.
+        init: With fasttext-supervised: vectors from which the rows of words start, a file or a model.
         from_scratch: Start from random weights instead of the model's.
 
     Returns:
@@ -144,6 +145,7 @@ def finetune(
             task=task, train=[files["train"]], dev=[files["dev"]], recipe=recipe, binds=bound, changes=changes,
             overrides=[*values, *overrides_of(overrides)], auxiliary=None if auxiliary is None else str(auxiliary),
             with_files=[Path(file) for file in with_files], shown=ShownItems(shown),
+            init=init.folder if isinstance(init, Model) else None if init is None else Path(init),
         )
         tuned = learn(
             source, assignment, out=folder, seeds=seeds, device=device, extend=extend, from_scratch=from_scratch,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,12 @@ from cloze.interop.vectors.subwords import END_OF_LINE
 from cloze.interop.vectors.whole import whole_file
 from cloze.reading import Reading
 from cloze.text.normalise import Normalise
+from cloze.text.tokenizer import Tokenizer
 from cloze.text.words import Words
 
 PART, HEAD, TABLE = "bag_of_ngrams", "linear_classification", "ngrams"
 PREFIX = "__label__"
+WEIGHT = "embeddings.weight"
 _SPECIAL = {"[PAD]": "[PAD]", "[UNK]": "[UNK]", "[BOS]": "[BOS]", "[EOS]": END_OF_LINE}
 _LOSSES = {1: "hierarchical", 2: "one_versus_all", 3: "softmax", 4: "one_versus_all"}
 _CODES = {"hierarchical": 1, "softmax": 3, "one_versus_all": 4}
@@ -77,7 +80,7 @@ def import_classifier(model: FastText, place: str) -> tuple[Imported, dict[str, 
     )
     made = Model(
         arguments=complete({"width": settings.width, "ngrams": TABLE}, PART), order="open",
-        network={"embeddings.weight": torch.from_numpy(np.concatenate((own, rows)))}, part=PART, heads={name: head},
+        network={WEIGHT: torch.from_numpy(np.concatenate((own, rows)))}, part=PART, heads={name: head},
         tables={TABLE: Table("hashed_ngrams", {key: torch.from_numpy(array) for key, array in table.arrays.items()})},
     )
     task = {
@@ -113,16 +116,15 @@ def write_classifier(
 ) -> tuple[int, int, list[str]]:
     """Write a folder's classifier as fastText's .bin, or with `quantising` as .ftz; returns words, labels and remarks.
 
-    `cutoff` keeps only so many words and n-grams, those with the longest rows, and the end of a text (FastText.zip, §3.2;
-    fasttext.cc, `selectEmbeddings`). It needs `quantising`, because fastText refuses a pruned .bin.
+    `cutoff` keeps only so many words and n-grams (FastText.zip, §3.2; `pruned`). It needs `quantising`, because fastText refuses
+    a pruned .bin.
     """
     imported = import_folder(folder)
-    table = KeptBuckets.restored({key: array.numpy() for key, array in imported.model.tables[TABLE].arrays.items()})
-    if quantising is None and (cutoff is not None or table.hashing.skips):
+    if quantising is None and (cutoff is not None or restored_table(imported).hashing.skips):
         raise UserError(f"{folder}: a pruned model can only be written as .ftz. Write it with --to fasttext-quantised.")
-    model, remarks = _as_fasttext(folder, imported, table)
     if cutoff is not None:
-        model = _pruned(model, cutoff)
+        imported = pruned(imported, cutoff)
+    model, remarks = _as_fasttext(folder, imported, restored_table(imported))
     with whole_file(out) as file:
         write_fasttext(file, model, quantising)
     if imported.tokenizer.lower:
@@ -151,10 +153,9 @@ def _as_fasttext(folder: Path, imported: Imported, table: KeptBuckets) -> tuple[
     head = imported.model.heads.get(str(task["head"]))
     if head is None or head.part != HEAD:
         raise CheckpointError(f"{folder}: has no head {HEAD} that its task.json names. Copy the whole folder again.")
-    end = tokenizer.roles["[EOS]"]
-    ids = [end, *np.setdiff1d(np.arange(tokenizer.size), tokenizer.special_ids).tolist()]
+    ids = _words_with_rows(tokenizer, table).tolist()
     words = [END_OF_LINE, *(tokenizer.piece(number) for number in ids[1:])]
-    rows = imported.model.network["embeddings.weight"].numpy()
+    rows = imported.model.network[WEIGHT].numpy()
     of_labels = np.array(head.arguments.get("label_counts") or [1] * len(task["labels"]), np.int64)
     order = np.argsort(-of_labels, kind="stable")  # as fastText sorts them, so that its Huffman tree is ours
     answers = head.state["head.weight"].numpy()
@@ -173,26 +174,49 @@ def _as_fasttext(folder: Path, imported: Imported, table: KeptBuckets) -> tuple[
     odd = next((name for name in (*words, *labels) if not name or any(mark in name for mark in "\0 \t\n\r\v\f")), None)
     if odd is not None:
         raise CheckpointError(f"{folder}: fastText's names hold no white space, and {odd!r} does. Name the label in one word.")
-    pruned = (table.kept, table.order) if hashing.buckets else None
+    buckets = (table.kept, table.order) if hashing.buckets or hashing.skips else None
     made = np.concatenate((rows[ids], rows[tokenizer.size :]))
     remarks = ["word counts are not known: the file contains decreasing numbers that keep the order."]
-    return FastText(settings, words, labels, counts, int(counts.sum()), made, answers, pruned), remarks
+    return FastText(settings, words, labels, counts, int(counts.sum()), made, answers, buckets), remarks
 
 
-def _pruned(model: FastText, cutoff: int) -> FastText:
-    """The `cutoff` longest rows of a model and those of its end of a text, words first, n-grams renumbered."""
-    count = len(model.words)
+def pruned(imported: Imported, cutoff: int) -> Imported:
+    """The classifier with a row for only so many words and n-grams, those with the longest rows, and for the end of a text.
+
+    As fasttext.cc (`selectEmbeddings`). Words without a row keep their ids, so that runs of words are what they were; what has no
+    row does not count in the mean of a text (`dictionary.cc`, `pushHash`).
+    """
     if cutoff < 1:
         raise UserError(f"--cutoff {cutoff}: expected how many words and n-grams are kept, such as 100000.")
-    lengths = np.linalg.norm(model.table, axis=1)
+    tokenizer, table = imported.tokenizer, restored_table(imported)
+    weight = imported.model.network[WEIGHT].numpy()
+    first, words = tokenizer.size, _words_with_rows(tokenizer, table)
+    places = np.concatenate((words, first + np.arange(table.size)))
+    lengths = np.linalg.norm(weight[places], axis=1)
     lengths[0] = np.inf  # the end of a text
     chosen = np.sort(np.argsort(-lengths, kind="stable")[:cutoff])
-    words, grams = chosen[chosen < count], chosen[chosen >= count] - count
-    buckets, rows = model.pruned if model.pruned is not None else (np.zeros(0, np.int64), np.zeros(0, np.int64))
-    kept = np.isin(rows, grams)
-    place = np.searchsorted(grams, rows[kept])
-    counts = np.concatenate((model.counts[words], model.counts[count:]))
-    return FastText(
-        model.settings, [model.words[row] for row in words], model.labels, counts, model.tokens, model.table[chosen],
-        model.answers, (buckets[kept], place),
+    grams = chosen[chosen >= len(words)] - len(words)
+    kept = np.isin(table.order, grams)
+    absent = np.concatenate((table.absent, np.delete(words, chosen[chosen < len(words)])))
+    made = KeptBuckets(
+        table.hashing._replace(skips=True), table.kept[kept], np.searchsorted(grams, table.order[kept]), np.sort(absent)
     )
+    rows = np.concatenate((weight[:first], weight[first + grams]))
+    rows[absent] = 0.0
+    arrays = {key: torch.from_numpy(array) for key, array in made.arrays.items()}
+    model = replace(
+        imported.model, network={WEIGHT: torch.from_numpy(rows)},
+        tables={**imported.model.tables, TABLE: Table("hashed_ngrams", arrays)},
+    )
+    return replace(imported, model=model)
+
+
+def restored_table(imported: Imported) -> KeptBuckets:
+    """The n-grams of a classifier."""
+    return KeptBuckets.restored({key: array.numpy() for key, array in imported.model.tables[TABLE].arrays.items()})
+
+
+def _words_with_rows(tokenizer: Tokenizer, table: KeptBuckets) -> NDArray[np.int64]:
+    """The ids of the end of a text, first, and of all words that have a row."""
+    words = np.setdiff1d(np.arange(tokenizer.size), np.concatenate((tokenizer.special_ids, table.absent)))
+    return np.concatenate(([tokenizer.roles["[EOS]"]], words)).astype(np.int64)

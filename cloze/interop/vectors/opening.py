@@ -40,6 +40,17 @@ def open_vectors(path: Path | str, *, repeated: str = "refuse") -> Vectors:
     return read_binary(data, str(path), repeated=repeated)
 
 
+def width_of(path: Path | str) -> int:
+    """Numbers per vector. Of a file of text only the first line is read. Errors: as `open_vectors`."""
+    path = Path(path)
+    if path.is_dir() or kind_of(path) != "text":
+        return open_vectors(path).width
+    with TextFile(str(path)).open() as stream:
+        first = stream.readline()
+    sizes = sizes_of(first)
+    return sizes[1] if sizes is not None else len(first.split()) - 1
+
+
 def open_fasttext(path: Path | str) -> FastText:
     """The complete contents of a fastText .bin file, including settings, labels and the output matrix."""
     path = Path(path)
