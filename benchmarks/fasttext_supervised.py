@@ -11,6 +11,9 @@ it is the time of many epochs less that of one; reading the text and drawing the
 whole call from file to model, for the package without saving and for cloze with its store, its evaluations and its
 checkpoints, but without the start of Python. CPU seconds stand next to wall seconds, because a shared machine stretches these.
 Memory: the peak of a process that trains a model of 100 numbers and 2,000,000 buckets and saves it.
+Tune (`--parts tune --duration 60`): `cloze finetune --tune` against the package's -autotune-duration, each from its own defaults,
+with the same dev set and time, sides in turn; accuracy on the test set, and the seconds of the whole call, in which the package
+trains the best values once more, with the CPU seconds of the process.
 """
 
 from __future__ import annotations
@@ -37,12 +40,16 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 #: The width, the rate and the epochs of each set; the other settings are the recipe's.
 SETS: dict[str, tuple[int, float, int]] = {"cls_en_clinc150": (10, 0.5, 25), "care_cls_zh_chnsenticorp": (10, 0.5, 10)}
 BUCKETS = 2_000_000
+#: Address space of trying values: the package asks for up to 40 GB, and passes over values for which there is no memory.
+TUNING_MEMORY = 5 << 30
 
 
 def main() -> None:
     """Compare, or run one side in a process of its own (`--side`)."""
     arguments = parse()
     if arguments.side:
+        if arguments.part == "tune":
+            resource.setrlimit(resource.RLIMIT_AS, (TUNING_MEMORY, TUNING_MEMORY))
         print(json.dumps((ours if arguments.side == "cloze" else theirs)(arguments)))
         return
     from results import write_results
@@ -55,7 +62,7 @@ def main() -> None:
     for record in records:
         print("  ".join(f"{key} {value}" for key, value in record.items()))
     if not arguments.dry:
-        print(write_results("fasttext_supervised", records))
+        print(write_results("fasttext_autotune" if arguments.parts == ["tune"] else "fasttext_supervised", records))
 
 
 def parse() -> argparse.Namespace:
@@ -65,7 +72,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--parts", nargs="+", choices=("speed", "accuracy", "memory"), default=["speed", "accuracy", "memory"])
+    parts = ("speed", "accuracy", "memory", "tune")
+    parser.add_argument("--parts", nargs="+", choices=parts, default=["speed", "accuracy", "memory"])
+    parser.add_argument("--duration", type=int, default=60, help="seconds of trying values")
     parser.add_argument("--sets", nargs="+", choices=tuple(SETS), default=list(SETS))
     parser.add_argument("--dry", action="store_true", help="write no results")
     for name in ("side", "work", "width", "rate", "epochs", "seed", "part"):
@@ -84,7 +93,7 @@ def compare(arguments: argparse.Namespace, name: str, work: Path) -> list[dict[s
             write(name, Path(arguments.data), folder, seed)
         asked = {"side": side, "part": part, "work": folder, "width": width, "rate": rate, "epochs": epochs, "seed": seed}
         words = [word for key, value in asked.items() for word in (f"--{key}", str(value))]
-        command = [sys.executable, __file__, *words, "--threads", str(arguments.threads)]
+        command = [sys.executable, __file__, *words, "--threads", str(arguments.threads), "--duration", str(arguments.duration)]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "2"})
         return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -104,10 +113,31 @@ def compare(arguments: argparse.Namespace, name: str, work: Path) -> list[dict[s
                 **shared, "measured": "accuracy", "side": side, "mean": round(statistics.mean(values), 4),
                 "deviation": round(statistics.stdev(values), 4), "values": " ".join(f"{value:.4f}" for value in values),
             })  # fmt: skip
+    if "tune" in arguments.parts:
+        records += tuning(run, arguments, name)
     if "memory" in arguments.parts:
         for side in ("cloze", "fasttext"):
             records.append({**shared, "width": 100, "measured": "memory", "side": side, **run(side, "memory", width=100)})
     return records
+
+
+def tuning(run: Any, arguments: argparse.Namespace, name: str) -> list[dict[str, Any]]:
+    """A record per side: accuracies after trying values for the same time, in turn for each seed."""
+    found: dict[str, list[dict[str, Any]]] = {"cloze": [], "fasttext": []}
+    for seed in range(1, arguments.seeds + 1):
+        for side, runs in found.items():
+            runs.append(run(side, "tune", seed))
+    return [
+        {
+            "set": name, "measured": "tune", "side": side, "duration": arguments.duration, "threads": arguments.threads,
+            "mean": round(statistics.mean(one["accuracy"] for one in runs), 4),
+            "deviation": round(statistics.stdev(one["accuracy"] for one in runs), 4),
+            "values": " ".join(f"{one['accuracy']:.4f}" for one in runs),
+            **{key: round(statistics.mean(one[key] for one in runs), 1) for key in ("whole", "cpu")},
+            **{key: " ".join(str(one[key]) for one in runs) for key in ("trials", "best") if key in runs[0]},
+        }
+        for side, runs in found.items()
+    ]  # fmt: skip
 
 
 def write(name: str, data: Path, folder: Path, seed: int) -> None:
@@ -164,6 +194,16 @@ def theirs(arguments: argparse.Namespace) -> dict[str, Any]:
     import fasttext
 
     folder, epochs = Path(arguments.work), int(arguments.epochs)
+    if arguments.part == "tune":
+        wall = time.perf_counter()
+        tuned = fasttext.train_supervised(
+            str(folder / "train.txt"), autotuneValidationFile=str(folder / "dev.txt"), autotuneDuration=arguments.duration,
+            seed=int(arguments.seed), thread=arguments.threads, verbose=0,
+        )
+        wall = time.perf_counter() - wall
+        chosen = tuned.f.getArgs()
+        best = f"epoch={chosen.epoch},lr={chosen.lr:.3g},dim={chosen.dim},words={chosen.wordNgrams},minn={chosen.minn}"
+        return {"accuracy": tuned.test(str(folder / "test.txt"))[1], "whole": wall, "cpu": cpu_seconds(), "best": best}
 
     def train(epochs: int) -> tuple[Any, float, float]:
         wall, cpu = time.perf_counter(), cpu_seconds()
@@ -184,6 +224,27 @@ def theirs(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"per_second": done / (wall - once), "per_cpu_second": done / (cpu - once_cpu), "whole": wall, "whole_cpu": cpu}
 
 
+def tuned_by_us(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The recipe by `finetune --tune`."""
+    from cloze.assembly.assignment import Assignment
+    from cloze.assembly.autotune import tuned_within
+    from cloze.assembly.finetune import measured_on
+
+    folder = Path(arguments.work)
+    out, wall = folder / f"out-{os.getpid()}", time.perf_counter()
+    assignment = Assignment(train=[str(folder / "train.tsv")], dev=[str(folder / "dev.tsv")])
+    tuned = tuned_within(
+        f"{arguments.duration}s", "fasttext-supervised", assignment, out=out, seeds=[int(arguments.seed)], device="cpu",
+    )
+    wall, spent = time.perf_counter() - wall, cpu_seconds()
+    trials = json.loads((out / "cloze" / "trials.json").read_text(encoding="utf-8"))
+    values = max(trials, key=lambda one: one["accuracy"])["values"]
+    accuracy = measured_on(tuned, [str(folder / "test.tsv")], "test").described["test"]["accuracy"]
+    shutil.rmtree(out)
+    best = ",".join(f"{path.rpartition('.')[2]}={value}" for path, value in values.items()).replace(" ", "")
+    return {"accuracy": accuracy, "whole": wall, "cpu": spent, "trials": len(trials), "best": best}
+
+
 def ours(arguments: argparse.Namespace) -> dict[str, Any]:
     """The recipe by `finetune`."""
     import torch
@@ -192,6 +253,8 @@ def ours(arguments: argparse.Namespace) -> dict[str, Any]:
     from cloze.engines.texts import TextTrainer
 
     torch.set_num_threads(arguments.threads)
+    if arguments.part == "tune":
+        return tuned_by_us(arguments)
     folder, spent = Path(arguments.work), {"wall": 0.0, "cpu": 0.0, "texts": 0.0}
     train = TextTrainer.train
 
