@@ -48,7 +48,8 @@ PEAKS: tuple[PeakLaw, ...] = (
     PeakLaw(("lamb",), "offsets", 6e-3, 0.0, 0.1),
     PeakLaw(("adafactor",), "post", None, warmup=0.1),
     PeakLaw(("adafactor",), "offsets", None, warmup=0.1),
-    PeakLaw(("lamb", "adafactor"), "pre", None, warmup=0.05),
+    PeakLaw(("adafactor",), "pre", 3e-2, 0.0, 0.05),
+    PeakLaw(("lamb",), "pre", None, warmup=0.05),
     PeakLaw(("sgd", "adagrad"), "recurrent", None),
 )
 
