@@ -3,8 +3,8 @@
     python reproductions/inside.py --data ../shared/data --work runs/inside
     python reproductions/inside.py --table [--figures reproductions/figures]
 
-ELMo, BERT and GPT-2 of size mini read the same number of tokens of 25 MB of English Wikipedia. Untrained BERT has the same shape
-and random weights. Then `cloze probe` measures, for every network:
+ELMo, BERT and GPT-2 of size tiny (the Transformers with four layers) read the same number of tokens of 25 MB of English
+Wikipedia. Untrained BERT has the same shape and random weights. Then `cloze probe` measures, for every network:
 
 - `geometry`: how similar the vectors of one word are in different sentences, by layer (Ethayarajh, 2019), on 2,000 held-out
   sentences;
@@ -39,6 +39,8 @@ from ledger import RESULTS, Ledger
 BYTES, HELD = 25_000_000, 3_000_000  # of text for training, and behind it for sentences
 TOKENS = "4Mtokens"
 TRAINED = ("elmo", "bert", "gpt2")
+DEEPER = ("--size", "tiny", "--set", "network.layers=4")
+SIZES: Mapping[str, Sequence[str]] = {"elmo": ("--size", "tiny"), "bert": DEEPER, "gpt2": DEEPER, "glove": ()}
 NETWORKS = (*TRAINED, "untrained", "minilm")
 SETS = ("EN-SIMLEX-999", "EN-WS-353-ALL", "EN-MEN-TR-3k")  # of pairs of words
 #: By probe the number of sentences it reads, at most.
@@ -114,8 +116,8 @@ def trained(recipe: str, work: Path, budget: str, *, name: str = "", more: Seque
     """Pre-train a recipe on the text; a stopped run resumes."""
     out = work / (name or recipe)
     if not (out / "config.json").exists():
-        size = () if recipe == "glove" else ("--size", "mini")
-        call("pretrain", recipe, *size, "--corpus", work / "text.txt", "--budget", budget, "--seed", 1, "--out", out, *more)
+        options = [*SIZES[recipe], "--corpus", work / "text.txt", "--budget", budget, "--seed", 1, *more]
+        call("pretrain", recipe, *options, "--out", out)
     return out
 
 
