@@ -11,8 +11,9 @@ All networks have 2 layers of width 128 and 4 heads.
 
 - `films towers`: the first stage of `univilm` (pictures.py) finds the clip of what the narrator says, and what is said of a clip,
   among all held-out clips.
-- `films videobert`: `videobert` with 12 x 12 visual words. Of a held-out narration the word of the way and that of the colour are
-  hidden, each alone, next to the words of its clip, without a clip, and next to those of a clip of another film.
+- `films videobert`: `videobert` with 8 x 8 x 8 visual words, mostly on rows of narration and clip. Of a held-out narration the
+  word of the way and that of the colour are hidden, each alone, next to the words of its clip, without a clip, and next to those
+  of a clip of another film.
 - `stamps towers`: as for films, with photographs and drawings of Tux Paint in 3 x 3 cells; every tenth picture is held out. The
   twin `shuffled` has the features of random other cells.
 - `nlvr uniter`: `uniter` is pre-trained on the true sentences and then fine-tuned to say whether a sentence is true of a picture.
@@ -45,7 +46,8 @@ WAYS = ("left", "right", "up", "down")
 SMALL = ["--size", "tiny", "--device", "cpu"]
 VIDEOBERT = {
     "network.heads": 4, "networks.main.dropout": 0.0, "training.batch": 64, "training.rate.linear.peak": 2e-3,
-    "mixture.both.exercise.write_items.steps": 1, "mixture.video.exercise.write_items.steps": 1,
+    "mixture.both.exercise.write_items.steps": 1, "mixture.video.exercise.write_items.steps": 1, "mixture.both.odds": 6,
+    "mixture.both.exercise.mask.rate": 0.3, "mixture.both.exercise.append.rate": 0.0,
 }  # fmt: skip
 UNITER = {"network.heads": 4, "training.batch": 32, "training.rate.linear.peak": 1e-3}
 TUNED = {"training.epochs": 12, "training.batch": 32, "training.rate.linear.peak": 5e-4, "task.patience": 12}
@@ -108,7 +110,7 @@ def films_videobert(given: argparse.Namespace, cell: Cell, run: Path) -> dict[st
     if not (folder / "test").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        tree = ["--tokenizer", plain / "train/tokenizer", "--branches", 12, "--levels", 2]
+        tree = ["--tokenizer", plain / "train/tokenizer", "--branches", 8, "--levels", 3]
         command("vocab", "visual", clips, *tree, "--out", folder / "words")
         command("vocab", "assign", folder / "words", clips, "--out", folder / "words.npz")
         items = ["--items", f"frames={folder / 'words.npz'}", "--tokenizer", folder / "words"]
