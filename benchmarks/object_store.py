@@ -71,7 +71,7 @@ def log(out: Path) -> tuple[list[float], float]:
 
 
 class Watch(threading.Thread):
-    """Measures the most bytes that a folder holds."""
+    """Measures the most bytes that the shards in a cache take."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
@@ -81,7 +81,7 @@ class Watch(threading.Thread):
         """Until `ended`."""
         while not self.ended:
             held = 0
-            for path in self.folder.rglob("*.bin"):
+            for path in self.folder.glob("*/shards/[0-9]*/*"):
                 try:
                     held += path.stat().st_size
                 except OSError:  # removed meanwhile
