@@ -37,6 +37,8 @@ class Mode(ABC):
 
 
 M = TypeVar("M", bound=Mode)
+_WORDS = "cloze.words"  # where a command keeps its words in the context
+_SCREEN = 36  # options of all modes that are listed together
 Command = Callable[..., None]
 
 
@@ -102,27 +104,66 @@ def _annotations(mode: type[Mode]) -> dict[str, Any]:
 
 
 class HelpByMode(TyperCommand):
-    """Help with a section for the options of each mode that no other has."""
+    """Help with the options of one mode, and a line for each other mode: `VERB OPTION --help` prints the help of that mode.
+
+    Where all options of a verb fit on a screen, all are listed, those that one mode alone has in a section of their own.
+    """
 
     modes: ClassVar[Sequence[type[Mode]]] = ()
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep the words of the command: --help is answered before options are read."""
+        ctx.meta[_WORDS] = list(args)
+        return super().parse_args(ctx, args)
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, the options that modes share, and those of each mode."""
+        found = self._records(ctx, self.modes)
+        if sum(map(len, found.values())) <= _SCREEN:
+            _write(formatter, found)
+            return
+        shown = self._asked(ctx.meta.get(_WORDS, ()))
+        _write(formatter, self._records(ctx, [shown]))
+        if shown is self.modes[-1]:
+            others = [(mode.how, _purpose(mode)) for mode in self.modes if mode.how]
+            _write(formatter, {f"Other uses; for their options: {ctx.command_path} {others[0][0]} --help": others})
+        else:
+            _write(formatter, {"Other uses": [(f"{ctx.command_path} --help", "lists them.")]})
+
+    def _asked(self, words: Sequence[str]) -> type[Mode]:
+        """The mode whose options the words of a command name; else the usual one."""
+        given = {name for one in self.params if (name := one.name) and not set(one.opts).isdisjoint(words)}
+        for mode in self.modes[:-1]:
+            others = {name for other in self.modes if other is not mode for name in _annotations(other)}
+            if given & _annotations(mode).keys() - others or mode.how and not set(mode.how.split()) - {*words}:
+                return mode
+        return self.modes[-1]
+
+    def _records(self, ctx: Any, modes: Sequence[type[Mode]]) -> dict[str, list[tuple[str, str]]]:
+        """The arguments and options of some modes, by the title of their section."""
         owners = {name: [mode for mode in self.modes if name in _annotations(mode)] for one in self.params if (name := one.name)}
-        sections: dict[str, list[Any]] = {"Arguments": [], "Options": []}
-        for mode in usual_first(self.modes):
-            sections[_title(mode)] = []
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        sections |= {_title(mode): [] for mode in usual_first(self.modes) if mode in modes}
         for one in self.get_params(ctx):
             found = owners.get(str(one.name), [])
+            if found and not set(found) & set(modes):
+                continue
             title = "Arguments" if one.param_type_name == "argument" else _title(found[0]) if len(found) == 1 else "Options"
             if (record := one.get_help_record(ctx)) is not None:
                 sections[title].append(record)
-        for title, records in sections.items():
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
+        return sections
+
+
+def _write(formatter: Any, sections: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+    for title, records in sections.items():
+        if records:
+            with formatter.section(title):
+                formatter.write_dl(records)
 
 
 def _title(mode: type[Mode]) -> str:
-    purpose = mode.purpose[0].upper() + mode.purpose[1:]
-    return f"{purpose} ({mode.how})" if mode.how else purpose
+    return f"{_purpose(mode)} ({mode.how})" if mode.how else _purpose(mode)
+
+
+def _purpose(mode: type[Mode]) -> str:
+    return mode.purpose[0].upper() + mode.purpose[1:]

@@ -92,9 +92,39 @@ def test_what_is_said_of_an_option_that_has_no_meaning(line: str, said: str, cap
     assert said in shown.err and shown.out == ""
 
 
-def test_help_lists_the_options_of_every_mode_under_its_title(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", "--help"]) == 0
-    shown = capsys.readouterr().out
-    sections = {part.partition(":\n")[0]: part for part in shown.split("\n\n")}
-    assert "--known" in sections["Knowledge graphs (--task link_prediction)"] and "--task" in sections["Options"]
-    assert shown.count("  --") == len(command_of("evaluate").params) - 2  # all but the arguments; -h comes before --help
+def sections_of(line: str, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    assert main(shlex.split(line)) == 0
+    return {part.partition(":\n")[0]: part for part in capsys.readouterr().out.split("\n\n")}
+
+
+def options_in(sections: dict[str, str]) -> set[str]:
+    shown = "\n".join(part for title, part in sections.items() if not title.startswith("Other uses"))
+    return {word for line in shown.splitlines() for word in line.split()[:2] if word.startswith("--")}
+
+
+def long_options(verb: str) -> set[str]:
+    return {max(one.opts, key=len) for one in command_of(verb).params if one.param_type_name == "option"}
+
+
+def test_help_of_many_modes_shows_the_usual_one_and_how_to_ask_for_the_options_of_others(
+    capsys: pytest.CaptureFixture[str]
+) -> None:
+    usual = sections_of("evaluate --help", capsys)
+    assert sum(part.count("\n") + 2 for part in usual.values()) <= 46
+    assert "--repair" in usual["A fine-tuned folder"] and "--task" in usual["Options"]
+    others = usual["Other uses; for their options: cloze evaluate --facts FILE --help"]
+    assert [mode.how for mode in evaluate.MODES if mode.how and mode.how not in others] == []
+    known = sections_of("evaluate --task link_prediction --help", capsys)
+    assert "--known" in known["Knowledge graphs (--task link_prediction)"] and "--repair" not in " ".join(known.values())
+    assert "cloze evaluate --help" in known["Other uses"]
+    shown = options_in(usual) | options_in(known)
+    for mode in evaluate.MODES[:-1]:
+        shown |= options_in(sections_of(f"evaluate {mode.how.split(' or ')[0]} --help", capsys))
+    every = long_options("evaluate")
+    assert every <= shown
+
+
+def test_help_of_few_options_lists_those_of_every_mode(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = sections_of("corpus build --help", capsys)
+    assert {"Running text", "Options"} <= shown.keys()
+    assert options_in(shown) >= long_options("corpus build")
