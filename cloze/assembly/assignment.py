@@ -10,6 +10,7 @@ from typing import Any
 from cloze.assembly.binding import parse_binds
 from cloze.assembly.build import Loaded
 from cloze.assembly.load import own_task_recipe_names, task_recipe_names
+from cloze.assembly.recipe import Recipe
 from cloze.assembly.several import FIRST, Labelled, after, several
 from cloze.assembly.showing import ShownItems
 from cloze.errors import TaskError, nearest
@@ -18,6 +19,7 @@ from cloze.errors import TaskError, nearest
 @dataclass(frozen=True)
 class Assignment:
     """The `task` with its `train` and `dev` files, or several `tasks` by name; `first` is a task that is trained before them.
+    Without a `task` it is that of the recipe, or sentence_classification.
 
     `recipe` replaces the one that cloze has for the task; `overrides` set values in it, `with_files` register parts for it,
     `binds` are `NAME=FOLDER` for further checkpoints that its networks come from (a teacher), `changes` are done to the
@@ -26,7 +28,7 @@ class Assignment:
     that rows are about. `init` are vectors from which the rows of words begin, for a recipe that begins without a checkpoint.
     """
 
-    task: str = "sentence_classification"
+    task: str | None = None
     train: Sequence[str] = ()
     dev: Sequence[str] = ()
     tasks: Mapping[str, Labelled] = field(default_factory=dict)
@@ -41,6 +43,23 @@ class Assignment:
     shown: ShownItems = ShownItems()
     init: Path | None = None
 
+    @property
+    def kind(self) -> str:
+        """The type of the task."""
+        return self.task or "sentence_classification"
+
+    def require_kinds(self, recipe: Recipe) -> None:
+        """Raise a `TaskError` if the recipe that was named teaches another type of task than `task` or `tasks` name."""
+        asked = {name: one.type for name, one in self.tasks.items()} if self.tasks else {"": self.task}
+        own = {spec.source: spec.task.type for spec in recipe.entries.values() if spec.task is not None}
+        taught = own if self.tasks else {"": None if recipe.task is None else recipe.task.type}
+        for name, kind in asked.items() if self.recipe is not None else ():
+            if kind is not None and taught.get(name) not in (None, kind):
+                raise TaskError(
+                    f"--task {f'{name}=' if name else ''}{kind}: the recipe {self.recipe} teaches {taught[name]}.\n"
+                    + ("  Name the task of the recipe." if name else f"  Leave --task out, or --recipe for the recipe of {kind}.")
+                )
+
     def recipe_for(self, loaded: Loaded) -> str | Path | dict[str, Any]:
         """The recipe: the named one, a built-in one, or one that combines the recipes of several tasks.
 
@@ -49,13 +68,13 @@ class Assignment:
         if self.recipe is not None:
             return self.recipe
         if self.first is not None:
-            return after(self.first, self.tasks or {"main": Labelled(self.task, (), ())})
+            return after(self.first, self.tasks or {"main": Labelled(self.kind, (), ())})
         if self.tasks:
             return several(self.tasks)
-        if self.task not in task_recipe_names():
-            raise TaskError(f"--task {self.task}: unknown task. {nearest(self.task, task_recipe_names())}")
-        own = f"{(loaded.recipe or {}).get('name')}_{self.task.removeprefix('sentence_')}"
-        return own if own in task_recipe_names() else self.task
+        if self.kind not in task_recipe_names():
+            raise TaskError(f"--task {self.kind}: unknown task. {nearest(self.kind, task_recipe_names())}")
+        own = f"{(loaded.recipe or {}).get('name')}_{self.kind.removeprefix('sentence_')}"
+        return own if own in task_recipe_names() else self.kind
 
     def own_recipe(self, name: str) -> str | Path:
         """The recipe for this task of a system that begins without a checkpoint, by the name of the system."""
@@ -68,23 +87,23 @@ class Assignment:
                 raise TaskError(f"{name}: begins without a checkpoint, so it has no {option}. Leave {option} out.")
         if self.recipe is not None:
             return self.recipe
-        own = name if self.task == "sentence_classification" else f"{name}_{self.task}"
+        own = name if self.kind == "sentence_classification" else f"{name}_{self.kind}"
         if own not in own_task_recipe_names():
             known = [one.removeprefix(f"{name}_") for one in own_task_recipe_names() if one.startswith(f"{name}_")]
             raise TaskError(
-                f"{name}: has no recipe for --task {self.task}. {nearest(self.task, ['sentence_classification', *known])}"
+                f"{name}: has no recipe for --task {self.kind}. {nearest(self.kind, ['sentence_classification', *known])}"
             )
         return own
 
     def files(self, sources: Sequence[str]) -> dict[str, Labelled]:
         """The files that were given, by the source of a recipe that reads them."""
         alone = "main" if "main" in sources else sources[0]
-        own = self.tasks or {alone: Labelled(self.task, tuple(map(str, self.train)), tuple(map(str, self.dev)))}
+        own = self.tasks or {alone: Labelled(self.kind, tuple(map(str, self.train)), tuple(map(str, self.dev)))}
         return {**({} if self.first is None else {FIRST: self.first}), **own}
 
     def words(self, checkpoint: str | Path, out: Path, seeds: Sequence[int]) -> tuple[str, ...]:
         """The equivalent command line; empty if there is none (several files of one kind)."""
-        one = [Labelled(self.task, tuple(map(str, self.train)), tuple(map(str, self.dev)))]
+        one = [Labelled(self.kind, tuple(map(str, self.train)), tuple(map(str, self.dev)))]
         if any(len(files) != 1 for task in (self.tasks.values() or one) for files in (task.train, task.dev)):
             return ()
         words = ["cloze", "finetune", str(checkpoint)]
@@ -93,7 +112,8 @@ class Assignment:
         if self.tasks:
             words += [word for name, task in self.tasks.items() for word in ("--task", f"{name}={_typed(task)}")]
         else:
-            words += ["--task", self.task, "--train", *one[0].train, "--dev", *one[0].dev]
+            words += ["--task", self.kind] if self.task is not None or self.recipe is None else []
+            words += ["--train", *one[0].train, "--dev", *one[0].dev]
         words += ["--init", str(self.init)] if self.init is not None else []
         words += ["--recipe", str(self.recipe)] if self.recipe is not None else []
         words += [word for override in self.overrides for word in ("--set", override)]

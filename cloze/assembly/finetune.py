@@ -237,10 +237,14 @@ def learn(
     if made.task is None:
         raise TaskError(
             f"{shown}: this recipe has no `task:`. Add one; it states how the recipe is measured: "
-            f"`task: {{type: {assignment.task}}}`."
+            f"`task: {{type: {assignment.kind}}}`."
         )
+    assignment.require_kinds(made)
     _check_metrics(made)
     _check_pictures(made, assignment)
+    if loaded is not None and loaded.order == "left_to_right":
+        for line in _blind_tasks(made):
+            note(line)
     files = _files(made, assignment)
     named = [file for one in files.values() for file in (*one.train, *one.dev)]
     require_files(named)
@@ -275,6 +279,17 @@ def learn(
                 break
     published = _published(outcomes, out, made, from_scratch=from_scratch)
     return _with_costly_metrics(published, made, files, assignment.shown.given)
+
+
+def _blind_tasks(recipe: Recipe) -> Iterator[str]:
+    """A note for a task that asks about each word, on a network that reads from left to right."""
+    for spec in recipe.tasks.values() or ([] if recipe.task is None else [recipe.task]):
+        if spec.type is not None and make_task(spec.type).of_words:
+            yield (
+                f"note: this network reads from left to right, so what it says about a word for {spec.type} knows nothing of the "
+                "words behind it. A network that reads both sides, such as bert, usually does better."
+            )
+            return
 
 
 def _check_metrics(recipe: Recipe) -> None:

@@ -108,8 +108,8 @@ def command(
 
 def _tasks_of(
     tasks: list[str], *, train: str | None, dev: str | None, test: str | None, shows: bool
-) -> tuple[str, dict[str, Any]]:
-    """The type of the task, or several tasks by name with their files; --train and --dev belong to one."""
+) -> tuple[str | None, dict[str, Any]]:
+    """The type of the task if it is named, or several tasks by name with their files; --train and --dev belong to one."""
     from cloze.assembly.several import parse_tasks
     from cloze.errors import TaskError
 
@@ -121,7 +121,7 @@ def _tasks_of(
         return next(iter(several.values())).type, several
     if not shows and (train is None or dev is None):
         raise TaskError("--train FILE and --dev FILE are missing: labelled text for training, and for selecting the best epoch.")
-    return next(iter(tasks), "sentence_classification"), {}
+    return next(iter(tasks), None), {}
 
 
 def _required(out: Path | None) -> Path:

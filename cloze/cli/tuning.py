@@ -22,7 +22,8 @@ def show_recipe(checkpoint: Path, assignment: Assignment) -> None:
     from cloze.assembly.finetune import begins_alone, maker_of, rows_of
 
     make_recipe = maker_of(checkpoint, assignment, None if begins_alone(checkpoint) else load_checkpoint(checkpoint))
-    made = make_recipe(rows=rows_of(make_recipe(), assignment))
+    assignment.require_kinds(plain := make_recipe())
+    made = make_recipe(rows=rows_of(plain, assignment))
     print(to_yaml(made.canonical()), end="")
 
 

@@ -91,7 +91,7 @@ def pretrain(
 
 
 def finetune(
-    model: Model | str | Path, *, train: Corpus, dev: Corpus | float, task: str = "sentence_classification",
+    model: Model | str | Path, *, train: Corpus, dev: Corpus | float, task: str | None = None,
     test: Corpus | None = None, out: str | Path | None = None, columns: Mapping[str, str] | None = None,
     seeds: Sequence[int] = (1,), recipe: str | Path | None = None, overrides: Values = (),
     binds: Mapping[str, Any] | None = None, changes: Sequence[str] = (), auxiliary: float | str | None = None,
@@ -107,7 +107,7 @@ def finetune(
         train: A file; or tuples in the order of the task's columns, `[(text, label), …]` or `[(text, text_b, label), …]`; or
             dictionaries, a data frame or a data set.
         dev: As `train`, or the fraction of the training rows to hold out; the first seed draws them.
-        task: The name of a task (`cloze list` prints them).
+        task: The name of a task (`cloze list` prints them); default: sentence_classification.
         test: As `train`. Its metrics are in `described["test"]` of the result.
         columns: Your names of the task's columns, `{"text": "review", "label": "stars"}`.
         seeds: One run for each. `described["spread"]` of the result has the mean and the standard deviation.
@@ -128,7 +128,7 @@ def finetune(
     source = model.folder if isinstance(model, Model) else Path(model)
     shown = item_files(items)
     columns = {**({"picture": USUAL} if shown else {}), **(columns or {})}
-    read = make_task(task, **columns)
+    read = make_task(task or "sentence_classification", **columns)
     values = [f"corpus.{kind}={json.dumps(name)}" for kind, name in columns.items()]
     if isinstance(dev, float):
         train, dev = _divided(train, dev, read, seeds[0])

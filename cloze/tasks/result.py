@@ -58,7 +58,8 @@ def read_task(folder: Path, name: str | None = None) -> dict[str, Any]:
     if tasks and name is None:
         raise TaskError(f"{folder}: has learned several tasks. Name one with --task: {', '.join(tasks)}.")
     if name is not None and name not in tasks:
-        way_out = nearest(name, tasks) if tasks else "It has learned one task. Leave --task out."
+        one = found.get("task") or "classification"
+        way_out = nearest(name, tasks) if tasks else f"It has learned one task, {one}. Leave --task out."
         raise TaskError(f"{folder}: there is no task {name!r}. {way_out}")
     return found if name is None else {**_measured(found, name), **tasks[name]}
 

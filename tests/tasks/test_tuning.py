@@ -25,7 +25,7 @@ from cloze.networks.clock import Clock
 from cloze.objectives.chosen import Start, TextClassification
 from cloze.objectives.classify import classify
 from cloze.tasks.evaluation import evaluate
-from cloze.tasks.result import load_tuned
+from cloze.tasks.result import load_tuned, read_task
 from cloze.training.checkpoint import Checkpoints
 
 QUICK = ["training.batch=8", "training.epochs=3", "training.rate.peak=2e-3", "corpus.length=24", "task.patience=0"]
@@ -470,3 +470,33 @@ def test_rows_are_made_for_an_epoch_at_most_before_they_are_trained(
     monkeypatch.setattr(data, "make_steps", counted)
     tune(folder("bert"), tables, tmp_path / "out", *QUICK, "training.epochs=1")
     assert set(ahead) == {8} and len(ahead) <= 4
+
+
+def test_a_recipe_for_another_task_than_the_named_one_is_refused(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    files = {"train": ["a.tsv"], "dev": ["b.tsv"], "out": tmp_path / "out"}
+    for recipe in ("sentence_classification", "frozen_features"):
+        with pytest.raises(TaskError, match=f"--task regression: the recipe {recipe} teaches sentence_classification.") as caught:
+            finetune(folder("bert"), task="regression", recipe=recipe, **files)
+        assert "Leave --task out, or --recipe for the recipe of regression." in str(caught.value)
+    for task in ("sentence_classification", None):
+        with pytest.raises(TaskError, match="a.tsv"):  # it goes on to the files
+            finetune(folder("bert"), task=task, recipe="frozen_features", **files)
+
+
+def test_a_task_about_words_says_what_a_network_that_reads_from_left_to_right_cannot_know(
+    folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    def told(name: str, recipe: str) -> list[str]:
+        notes: list[str] = []
+        with pytest.raises(TaskError, match="a.conllu"):
+            finetune(folder(name), recipe=recipe, train=["a.conllu"], dev=["b.conllu"], out=tmp_path / "out", report=notes.append)
+        return notes
+
+    (note,) = told("gpt2", "k-adapter-linguistic")
+    assert note.startswith("note: this network reads from left to right") and "dependency_parsing" in note
+    assert told("bert", "k-adapter-linguistic") == told("gpt2", "sentence_classification") == []
+
+
+def test_a_task_that_a_folder_does_not_have_is_answered_with_the_one_that_it_has(tuned: Callable[..., Path]) -> None:
+    with pytest.raises(TaskError, match="no task 'foo'. It has learned one task, sentence_classification. Leave"):
+        read_task(tuned(), "foo")
