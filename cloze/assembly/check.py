@@ -91,6 +91,9 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
         takes, gives = (_in_view(names, spec.view) for names in (edit.takes, edit.gives))
         for name in sorted(takes - available if sound else ()):
             _report_missing_field(name, spec.part, available, faults)
+        if _in_view(edit.precedes, spec.view) & available:
+            faults.add(spec.part.where, spec.part.path, f"{spec.part.name} works on the text of the source, and an earlier edit "
+                       "has framed or masked it.", f"Put {spec.part.name} first.")
         for name, by in [(name, by) for name in sorted(takes) for start, by in spoiled.items() if name.startswith(start)][:1]:
             faults.add(by.part.where, by.part.path, f"{spec.part.name} reads {name}, which is not right for the text that "
                        f"{by.part.name} returns.", f"Leave {by.part.name} out of this exercise.")

@@ -14,9 +14,10 @@ from cloze.assembly.checked import Checked, made_of
 from cloze.assembly.document import Where
 from cloze.assembly.faults import Faults
 from cloze.assembly.given import build, stand_ins, tables_for
-from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PassSpec, Recipe, RewriterSpec
+from cloze.assembly.recipe import EntrySpec, NetworkSpec, ObjectiveSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.schema import arguments_of_part
-from cloze.errors import ClozeError, nearest
+from cloze.assembly.structure import reading_twins
+from cloze.errors import ClozeError, counted, nearest
 
 #: Fields that batching makes for every view, so that no edit has to give them.
 BATCHING = frozenset({"position_ids", "order", "block", "summaries"})
@@ -26,6 +27,7 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
     """Report every network, objective and reading that does not fit; `available` are the fields by entry. Counts parameters."""
     import torch
 
+    from cloze.networks.blocks.dropout import dropouts
     from cloze.networks.blocks.initial import Undrawn
     from cloze.networks.clock import Clock
     from cloze.training.tie import tie
@@ -55,7 +57,19 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
             # Entries that share batches share their objectives: one entry with the targets is enough.
             fields_of = available.get(name) or frozenset().union(*available.values())
             _check_entry(recipe, entry, networks, given, fields_of, checked, seen, faults)
+        for name in sorted(reading_twins(recipe)):
+            network, spec = networks[name], recipe.networks[name]
+            if network is not None and not any(dropouts(network).values()):
+                faults.add(Where(recipe.name) if spec.part is None else spec.part.where, f"networks.{name}",
+                           "it reads each text and an unchanged copy of it, and has no dropout: both readings are the same, so "
+                           "nothing would be learned.", _way_to_dropout(spec))
     _check_architectures(recipe, networks, faults)
+
+
+def _way_to_dropout(spec: NetworkSpec) -> str:
+    if spec.part is not None and "dropout" in spec.part.arguments:
+        return f"Give it dropout: --set networks.{spec.name}.dropout=0.1"
+    return "This kind of network has none. Start from one that has, such as a Transformer."
 
 
 def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Faults) -> None:
@@ -219,8 +233,14 @@ def _check_targets(
 
 
 def _check_scope(recipe: Recipe, spec: ObjectiveSpec, built: Any, faults: Faults) -> None:
-    """An objective that compares all rows of a step needs them in one micro-batch."""
-    largest = max([recipe.training.batch, *(phase.set.get("batch", 0) for phase in recipe.schedule)])
+    """An objective that compares the rows of a step needs several of them, and some need all in one micro-batch."""
+    batches = [recipe.training.batch, *(phase.set["batch"] for phase in recipe.schedule if "batch" in phase.set)]
+    largest = max(batches)
+    if min(batches) < built.least_rows:
+        faults.add(spec.part.where, spec.part.path,
+                   f"{spec.part.name} compares each row with the others of its step, and a step has "
+                   f"{counted(min(batches), 'row')}, so nothing would be learned.",
+                   f"Set training.batch to {built.least_rows} or more, such as 64.")
     at_once = recipe.training.micro_batch or largest
     if built.scope == "batch" and at_once < largest:
         faults.add(spec.part.where, spec.part.path,

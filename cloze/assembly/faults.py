@@ -16,18 +16,18 @@ class Faults:
     """A list of messages, each with its place in the file and its value path."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[Where, str]] = []
+        self._found: list[tuple[Where, str, str]] = []  # place, message, and what makes it the same fault as another
 
     def add(self, where: Where, path: str, what: str, way_out: str = "") -> None:
-        """Add a fault: its place, what is wrong, and (on a second line) what to do. A fault that recurs in every phase is added
-        once."""
+        """Add a fault: its place, what is wrong, and (on a second line) what to do. A fault of a value path that recurs in every
+        phase is added once, at its first place."""
         text = f"{where}: {path}: {what}" if path else f"{where}: {what}"
         text = text + (f"\n  {way_out}" if way_out else "")
-        self._note(where, text)
+        self._note(where, text, _PHASE.sub("", f"{path}: {what}" if path else text))
 
-    def _note(self, where: Where, text: str) -> None:
-        if all(_PHASE.sub("", text) != _PHASE.sub("", known) for _, known in self._found):
-            self._found.append((where, text))
+    def _note(self, where: Where, text: str, same: str) -> None:
+        if all(same != known for _, _, known in self._found):
+            self._found.append((where, text, same))
 
     @contextmanager
     def catching(self, where: Where, path: str) -> Iterator[None]:
@@ -45,9 +45,9 @@ class Faults:
         """Raise one `RecipeError` that holds every fault, in the order of the file."""
         if self._found:
             ordered = sorted(self._found, key=lambda fault: (fault[0].file, fault[0].line, fault[0].column))
-            raise RecipeError("\n".join(text for _, text in ordered))
+            raise RecipeError("\n".join(text for _, text, _ in ordered))
 
     def take(self, others: Faults) -> None:
         """Add the faults of another collection."""
-        for where, text in others._found:
-            self._note(where, text)
+        for fault in others._found:
+            self._note(*fault)

@@ -24,6 +24,7 @@ from cloze.assembly.fit_words import fit_words, learns_words, least_counts
 from cloze.assembly.parts import builder_of, class_of
 from cloze.assembly.peaks import WORDS, network_kind, offsets_of, peak_law
 from cloze.assembly.recipe import PartSpec, Recipe
+from cloze.assembly.structure import reading_twins
 from cloze.registry import parameters
 
 BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million tokens, and how they grow
@@ -229,7 +230,7 @@ def _dropouts(recipe: Recipe, facts: Facts) -> Iterator[Change]:
     if read >= READ_OFTEN:
         return
     why = f"the text is read {read:.2g} times: too few passes to overfit"
-    twins = _reading_twins(recipe)
+    twins = reading_twins(recipe)
     for name, network in recipe.networks.items():
         if name in twins:
             continue
@@ -241,20 +242,6 @@ def _dropouts(recipe: Recipe, facts: Facts) -> Iterator[Change]:
         for key, rate in sorted(rates.items()):
             if isinstance(rate, float) and rate:
                 yield Change(f"networks.{name}.{key}", rate, 0.0, why)
-
-
-def _reading_twins(recipe: Recipe) -> set[str]:
-    """The networks that read a text and an unchanged copy of it: dropout alone makes the two differ (SimCSE)."""
-    found = set()
-    for entry in recipe.step_entries.values():
-        kinds = [(edit, class_of("edit", edit.part.name)) for edit in entry.exercise]
-        copies = {edit.part.arguments["to"] for edit, kind in kinds if kind.duplicates}
-        changed = {edit.view for edit, kind in kinds if not kind.duplicates and not kind.frames}
-        for run in entry.passes:
-            others = [other for other in entry.passes if other.network == run.network and other is not run]
-            if run.view in copies - changed and any(other.view not in changed for other in others):
-                found.add(run.network)
-    return found
 
 
 def _first_weights(recipe: Recipe) -> Iterator[Change]:

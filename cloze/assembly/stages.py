@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cloze.assembly.document import Node
+from cloze.assembly.document import Node, Where, from_data, read_yaml
 from cloze.assembly.each import repeat_stages
 from cloze.assembly.faults import Faults
 from cloze.assembly.origins import Written, take_up
@@ -26,10 +26,12 @@ def assemble_stages(
 ) -> Recipe:
     """The recipe of the last stage, which holds all stages.
 
-    An override sets a value in every stage (`training.batch=64`) or in one (`stages.domain.training.batch=64`).
+    An override sets a value in every stage (`training.batch=64`) or in one (`stages.domain.training.batch=64`,
+    `stages.domain.share=3`).
     """
     faults = Faults()
-    root = repeat_stages(root)
+    root = repeat_stages(root).copy()
+    overrides = _set_shares(root, overrides)
     trees = stage_trees(root, checkpoints, faults)
     faults.raise_if_any()
     stages: list[Stage] = []
@@ -39,6 +41,24 @@ def assemble_stages(
         except RecipeError as error:
             raise RecipeError(f"stage {name!r}: {error}") from None
     return replace(stages[-1].recipe, stages=tuple(stages))
+
+
+def _set_shares(root: Node, overrides: Sequence[str]) -> list[str]:
+    """Set the shares of stages, which are values of the whole and not of a stage; returns the other overrides."""
+    others = []
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        place, _, key = path.strip().rpartition(".")
+        _, is_stage, name = place.partition("stages.")
+        stages = root.value["stages"]
+        if key != "share" or not equals or not is_stage or not stages.is_mapping or name not in stages.value:
+            others.append(override)
+            continue
+        where = Where(f"--set {override}")
+        if stages.value[name].value is None:
+            stages.put(name, Node({}, stages.value[name].where))
+        stages.value[name].put("share", from_data(read_yaml(f"x: {text}", str(where)).value["x"].plain(), where))
+    return others
 
 
 def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]) -> list[str]:
@@ -78,7 +98,8 @@ def stage_trees(
         share = node.value.get("share")
         amount = 1.0 if share is None else share.value
         if not isinstance(amount, (int, float)) or isinstance(amount, bool) or not amount > 0:
-            faults.add(node.place("share"), f"{path}.share", f"got {amount!r}, expected a share of the budget above 0.")
+            where = node.where if share is None else share.where
+            faults.add(where, f"{path}.share", f"got {amount!r}, expected a share of the budget above 0.")
             continue
         earlier = {before: tree for before, (tree, _) in made.items()}
         tree = _tree(str(name), node, root, faults)

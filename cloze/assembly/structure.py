@@ -42,6 +42,20 @@ def views(entry: EntrySpec) -> list[str]:
     return ["main", *dict.fromkeys(join(edit.view, str(name)) for edit, name in made if name)]
 
 
+def reading_twins(recipe: Recipe) -> set[str]:
+    """The networks that read a text and an unchanged copy of it: dropout alone makes the two differ (SimCSE)."""
+    found = set()
+    for entry in recipe.step_entries.values():
+        kinds = [(edit, class_of("edit", edit.part.name)) for edit in entry.exercise]
+        copies = {edit.part.arguments["to"] for edit, kind in kinds if kind.duplicates}
+        changed = {edit.view for edit, kind in kinds if not kind.duplicates and not kind.frames}
+        for run in entry.passes:
+            others = [other for other in entry.passes if other.network == run.network and other is not run]
+            if run.view in copies - changed and any(other.view not in changed for other in others):
+                found.add(run.network)
+    return found
+
+
 def _known(path: str, name: str, known: Iterable[str], what: str, where: Where, faults: Faults) -> None:
     if name not in list(known):
         faults.add(where, path, f"there is no {what} {name!r}.", nearest(name, known))

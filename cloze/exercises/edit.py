@@ -33,6 +33,7 @@ class Edit(Changing, ABC):
     `duplicates`: it makes a second view with the fields of the main one (`copies` names it).
     `thins`: the argument with the frequency above which it drops occurrences of words.
     `in_training_alone`: held-out texts are read without it.
+    `precedes`: fields that no earlier edit may have given, such as those of a frame: it works on the text of the source.
     `spoils`: how the names of fields begin that are no longer right for the text that it returns, so that no later edit may read
     them.
     `hides`: tokens that it selects or replaces are hidden from the network.
@@ -48,6 +49,7 @@ class Edit(Changing, ABC):
     duplicates: ClassVar[bool] = False
     thins: ClassVar[str | None] = None
     in_training_alone: ClassVar[bool] = False
+    precedes: ClassVar[frozenset[str]] = frozenset()
     spoils: ClassVar[tuple[str, ...]] = ()
     hides: ClassVar[bool] = False
     adds: ClassVar[bool] = False

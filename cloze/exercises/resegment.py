@@ -46,6 +46,7 @@ class Resegment(Edit):
     """
 
     in_training_alone: ClassVar[bool] = True
+    precedes: ClassVar[frozenset[str]] = frozenset({"special", "masked"})
     spoils: ClassVar[tuple[str, ...]] = ("words", "links/", "distractor.tokens")  # a text whose pieces tell that it is another
 
     dropout: Share | None = None

@@ -49,6 +49,7 @@ class Contrast(Objective):
             raise RecipeError(f"contrast.temperature: got {temperature}, expected a number above 0.")
         self.takes, self.optional = frozenset({"tokens"}), frozenset({"block"})
         self.reads = ("query", "key", "wrong") if wrong else ("query", "key")
+        self.least_rows = 1 if wrong else 2
         self.temperature, self.width = temperature, project or width
         self.normalise = normalise
         made = {} if project is None else {name: dense(width, project) for name in ("query", "key")}

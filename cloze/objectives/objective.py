@@ -45,7 +45,8 @@ class Objective(nn.Module, ABC):
 
     `scope` is `row` if the loss of a batch is the sum of the losses of its rows. With `batch` the rows of a step must stay
     together, which excludes accumulation and several processes. With `step` rows are compared with all others of the step, by
-    the objective's methods `kept` and `compare` (see training/together.py).
+    the objective's methods `kept` and `compare` (see training/together.py). `least_rows`: with fewer rows in a step it
+    has nothing to compare.
 
     `kind` is what commands may use the trained head for; with None they find it by its name only. `likelihood`: the loss is the
     targets' negative log-likelihood. `of_texts`: its positions are the ends of two texts. `of_records`: it is about whole records
@@ -68,6 +69,7 @@ class Objective(nn.Module, ABC):
     reads: tuple[str, ...]
     at: tuple[str, ...] = ()
     scope: Literal["row", "batch", "step"] = "row"
+    least_rows: int = 1
     kind: Kind | None = None
     likelihood: bool = True
     of_texts: bool = False

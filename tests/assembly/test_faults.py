@@ -6,6 +6,7 @@ import pytest
 
 from cloze.assembly.check import check_recipe
 from cloze.assembly.load import load_recipe
+from cloze.errors import RecipeError
 
 from .conftest import MINE, Write, message_of
 
@@ -215,3 +216,47 @@ def test_edits_after_an_answer_may_change_the_view_that_it_makes(write: Write) -
     further = "  - mask: {in: decoder, rate: 0.5, spare: none}\n  - corrupt: {in: decoder}\n"
     path = write(("  - mask:", f"{further}  - mask:"), text=BOTH)
     assert check_recipe(load_recipe(path)).edits["main"][2].gives == {"decoder.masked"}
+
+
+def test_a_fault_that_every_phase_repeats_is_told_once_at_its_first_place() -> None:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe("bert", overrides=["training.keep_best=foo"])
+    assert str(caught.value) == (
+        "--set training.keep_best=foo: training.keep_best: there is no objective 'foo'.\n"
+        "  Known: relation_prediction, token_prediction."
+    )
+
+
+def test_an_edit_of_the_text_of_the_source_is_refused_behind_a_frame() -> None:
+    recipe = load_recipe("quick").canonical()
+    resegment = {"resegment": {"dropout": 0.1}}
+    edits, told = recipe["exercise"], "resegment works on the text of the source, and an earlier edit has framed or masked it"
+    for place in (1, 2):
+        with pytest.raises(RecipeError, match=told) as caught:
+            check_recipe(load_recipe({**recipe, "exercise": [*edits[:place], resegment, *edits[place:]]}))
+        assert "exercise[" in str(caught.value) and "Put resegment first." in str(caught.value)
+    check_recipe(load_recipe({**recipe, "exercise": [resegment, *edits]}))
+
+
+def test_readings_that_could_not_differ_and_rows_without_others_are_refused() -> None:
+    recipe = load_recipe("bert").canonical()
+    frame = {"template": "[CLS] {A} [SEP]"}
+    head = {"head": "map", "reading": "summary", "weight": 0}
+    twins = {
+        "name": "twins", "texts": recipe["texts"], "sources": {"main": {"sentences": {"length": 32}}},
+        "networks": recipe["networks"], "reading": recipe["reading"],
+        "exercise": [{"copy": {"to": "twin"}}, {"frame": frame}, {"frame": {**frame, "in": "twin"}}],
+        "passes": [
+            {"name": "one", "network": "main", "objectives": [{"embedding": head}]},
+            {"name": "two", "network": "main", "view": "twin", "objectives": [
+                {"embedding": head}, {"contrast": {"read": {"query": "one.map", "key": "two.map"}}}]},
+        ],
+        "training": {"batch": 8, "steps": 3, "rate": {"constant": {"peak": 1e-4}}, "optimizer": {"adamw": {}}},
+    }
+    check_recipe(load_recipe(twins))
+    with pytest.raises(RecipeError, match="a step has 1 row, so nothing would be learned") as caught:
+        check_recipe(load_recipe(twins, overrides=["training.batch=1"]))
+    assert "Set training.batch to 2 or more" in str(caught.value)
+    with pytest.raises(RecipeError, match="it reads each text and an unchanged copy of it, and has no dropout") as caught:
+        check_recipe(load_recipe(twins, overrides=["networks.main.dropout=0"]))
+    assert "--set networks.main.dropout=0.1" in str(caught.value)

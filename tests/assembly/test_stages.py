@@ -142,3 +142,13 @@ def test_a_folder_of_another_recipe_is_refused_before_a_corpus_is_opened(write: 
         pretrain("bert", corpus=tmp_path / "gone.txt", out=tmp_path / "run", budget="4steps")
     with pytest.raises(CheckpointError, match=r"run\.json: is a file; expected the folder of a run"):
         pretrain("bert", corpus=tmp_path / "gone.txt", out=tmp_path / "run" / "cloze" / "run.json", budget="4steps")
+
+
+def test_the_share_of_a_stage_can_be_set(write: Write) -> None:
+    recipe = load_recipe(write(text=STAGED), overrides=["stages.general.share=7", "stages.domain.training.batch=2"])
+    assert [(stage.name, stage.share) for stage in recipe.stages] == [("general", 0.875), ("domain", 0.125)]
+    assert "--set stages.general.share=0: stages.general.share: got 0, expected a share of the budget above 0." in message_of(
+        lambda: load_recipe(write(text=STAGED), overrides=["stages.general.share=0"])
+    )
+    told = message_of(lambda: load_recipe(write(text=STAGED), overrides=["stages.genral.share=2"]))
+    assert "there is no stage 'genral'. Did you mean 'general'?" in told
