@@ -43,6 +43,10 @@ EVALUATIONS, FEWEST_EVALUATIONS = 20, 3  # held-out losses in a run: the maximum
 HELD_OUT_ROWS, HELD_OUT_SHARE = 256, 0.05  # rows of one evaluation, and the share of the budget for all of them
 
 
+#: Budgets and texts whose fits tell the laws of one version of cloze from those of another.
+_PROBED = (Facts(1e6, 10**7), Facts(1e8, 10**6))
+
+
 def fits(recipe: Recipe) -> bool:
     """Whether the laws apply to every network of a recipe (with stages, of the last stage)."""
     parts = [network.part for network in recipe.networks.values()]
@@ -71,6 +75,14 @@ def fit(recipe: Recipe, facts: Facts, *, kept: Collection[str] = ()) -> list[Cha
         return []
     found = fit_words(recipe, facts) if learns_words(recipe) else _changes(recipe, facts, kept)
     return [change for change in found if change.published != change.here and change.path not in kept]
+
+
+def laws_of(recipe: Recipe) -> list[str]:
+    """What the laws make of a recipe and its stages, in two budgets: two versions of cloze that agree on it fit runs of this recipe
+    alike.
+    """
+    parts = [stage.recipe for stage in recipe.stages] or [recipe]
+    return [change.override for part in parts for facts in _PROBED for change in fit(part, facts)]
 
 
 def _changes(recipe: Recipe, facts: Facts, kept: Collection[str]) -> Iterator[Change]:

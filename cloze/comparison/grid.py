@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from cloze.assembly.fit import fit_vocabulary
+from cloze.assembly.fit import fit_vocabulary, laws_of
 from cloze.assembly.fitted import holding, text_bytes
 from cloze.assembly.inputs import store_digest, weights_input
 from cloze.assembly.recipe import PartSpec, Recipe
@@ -196,9 +196,10 @@ class Grid:
 
     def _new_pretrain(self, candidate: Candidate, budget: Budget, seed: int, factor: float) -> Cell:
         store, design, recipe = self.store(candidate), self.design, self.design.recipes[candidate.name]
+        fitted = to_be_fitted(self._command(candidate, budget), recipe)
         identity = {
             "recipe": recipe.hash, "corpus": self.corpus if store is None else store.key, "budget": str(budget), "seed": seed,
-            "rate": factor, "fitted": to_be_fitted(self._command(candidate, budget), recipe), **self._code(recipe),
+            "rate": factor, "fitted": laws_of(recipe) if fitted else False, **self._code(recipe),
         }  # fmt: skip
         request = {
             "recipe": candidate.recipe, "values": list(candidate.values), "size": design.size, "budget": str(budget),

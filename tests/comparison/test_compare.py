@@ -95,6 +95,19 @@ def test_a_further_seed_and_a_further_task_reuse_what_is_there(design: Make, tmp
     )
 
 
+def test_runs_that_other_laws_would_fit_otherwise_are_made_again(
+    design: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heads at offsets are a matter of BERT, not of GPT-2, and of no recipe of the user's own."""
+    values = {"size": "tiny", "budgets": budgets_of(["1Mtokens"]), "seeds": 1}
+    run(design("bert", "gpt2", "a.yaml", **values), tmp_path, Here(stub))
+    monkeypatch.setattr("cloze.assembly.fit.OFFSETS", [-2, 2])
+    unchanged, changed = Here(stub), Here(stub)
+    run(design("gpt2", "a.yaml", **values), tmp_path, unchanged)
+    run(design("bert", **values), tmp_path, changed)
+    assert (unchanged.started, [name.split("-")[0] for name in changed.started]) == ([], ["pretrain", "finetune"])
+
+
 def test_a_comparison_that_is_killed_twice_repeats_no_cell(design: Make, tmp_path: Path) -> None:
     started: list[str] = []
     for cells in (3, 4, 99):
