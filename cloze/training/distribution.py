@@ -12,7 +12,6 @@ import os
 import re
 import socket
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -141,9 +140,8 @@ class Ranks:
         from torch.nn.parallel import DistributedDataParallel
 
         # Entries with other heads leave parameters without gradient, the same ones on every rank. Where none are looked for, DDP
-        # sorts its buckets again after the first step: a resumed run would add the gradients of several ranks in another order.
-        warnings.filterwarnings("ignore", message="find_unused_parameters=True was specified")
-        unused = len(step.entries) > 1 or self.device.type == "cpu"
+        # sorts its buckets again after the first step: a resumed run would add the gradients of three ranks in another order.
+        unused = len(step.entries) > 1 or (self.device.type == "cpu" and self.world > 2)
         return DistributedDataParallel(
             step, broadcast_buffers=False, gradient_as_bucket_view=True, find_unused_parameters=unused
         )
