@@ -9,9 +9,9 @@ from typing import Any
 
 from cloze.assembly.binding import parse_binds
 from cloze.assembly.build import Loaded
-from cloze.assembly.load import own_task_recipe_names, task_recipe_names
+from cloze.assembly.load import own_task_recipe_names, pretraining_recipe_names, sentence_recipe_names, task_recipe_names
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.several import FIRST, Labelled, after, several
+from cloze.assembly.several import FIRST, START, Labelled, after, several
 from cloze.assembly.showing import ShownItems
 from cloze.errors import TaskError, nearest
 
@@ -47,6 +47,21 @@ class Assignment:
     def kind(self) -> str:
         """The type of the task."""
         return self.task or "sentence_classification"
+
+    def require_task(self, recipe: Recipe, checkpoint: str | Path) -> None:
+        """Raise a `TaskError` if the recipe has no task; for one of cloze's for pre-training, with the command that it is for."""
+        if recipe.task is not None:
+            return
+        shown = str(self.recipe or recipe.name)
+        if shown in pretraining_recipe_names():
+            bound = f"--bind {START}={checkpoint} " if shown in sentence_recipe_names() else ""
+            raise TaskError(
+                f"{shown}: this recipe is for pre-training, on text without labels.\n"
+                f"  cloze pretrain {shown} {bound}--corpus TEXT --out DIR"
+            )
+        raise TaskError(
+            f"{shown}: this recipe has no `task:`. Add one; it states how the recipe is measured: `task: {{type: {self.kind}}}`."
+        )
 
     def require_kinds(self, recipe: Recipe) -> None:
         """Raise a `TaskError` if the recipe that was named teaches another type of task than `task` or `tasks` name."""

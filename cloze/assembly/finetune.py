@@ -234,11 +234,7 @@ def learn(
     make_recipe = maker_of(checkpoint, assignment, loaded)
     made = make_recipe()
     shown = str(assignment.recipe or made.name)
-    if made.task is None:
-        raise TaskError(
-            f"{shown}: this recipe has no `task:`. Add one; it states how the recipe is measured: "
-            f"`task: {{type: {assignment.kind}}}`."
-        )
+    assignment.require_task(made, checkpoint)
     assignment.require_kinds(made)
     _check_metrics(made)
     _check_pictures(made, assignment)

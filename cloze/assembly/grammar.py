@@ -245,7 +245,9 @@ def _read_entry(
     values = read_arguments(name, _entry, _inherited(node, root, ("source", "odds")), prefix.rstrip("."), faults)
     order = _order(*_whose(node, root, prefix, "order"), faults)
     exercise = _exercise(*_whose(node, root, prefix, "exercise"), faults)
+    earlier = len(faults)
     passes = _passes(node, root, prefix, networks, faults)
+    sound = len(faults) == earlier
     task = _entry_task(node, f"{prefix}task", faults) if prefix and "task" in node.value else None
     if values is None or exercise is None or passes is None or order is None:
         return None
@@ -256,7 +258,7 @@ def _read_entry(
                        f"Write `source:` with one of {', '.join(sources)}.")
         source = sources[0] if sources else ""
     objectives = [objective for run in passes for objective in run.objectives]
-    if objectives and all(objective.weight == 0 for objective in objectives):
+    if sound and objectives and all(objective.weight == 0 for objective in objectives):
         faults.add(node.where, f"{prefix}objectives", "every objective has weight 0: these rows teach nothing.",
                    "Give one a weight above 0, or leave the entry out.")
     return EntrySpec(name, source, order, exercise, passes, values["odds"], task)

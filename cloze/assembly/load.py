@@ -62,6 +62,11 @@ def taught_task_recipe_names() -> list[str]:
     return _named(resources.files("cloze") / "recipes" / "taught_tasks")
 
 
+def tuning_recipe_names() -> list[str]:
+    """The names of the recipes for fine-tuning a checkpoint, with or without a teacher."""
+    return [*task_recipe_names(), *taught_task_recipe_names()]
+
+
 def own_task_recipe_names() -> list[str]:
     """The names of the recipes for tasks that begin at random, without a checkpoint."""
     return _named(resources.files("cloze") / "recipes" / "own_tasks")

@@ -16,7 +16,7 @@ from cloze.assembly.build import build_part
 from cloze.assembly.changes import type_of
 from cloze.assembly.check import check_recipe
 from cloze.assembly.held_texts import parse_measured
-from cloze.assembly.load import load_recipe, pretraining_recipe_names
+from cloze.assembly.load import load_recipe, pretraining_recipe_names, tuning_recipe_names
 from cloze.assembly.origins import bound_checkpoints, checkpoint_names, origins_of
 from cloze.assembly.recipe import Recipe, Stage
 from cloze.corpus import Store
@@ -173,6 +173,11 @@ def requested(
 
     Raises a `ClozeError` before any text is read.
     """
+    if (name := str(recipe)) in tuning_recipe_names() and not Path(name).exists():
+        raise RecipeError(
+            f"{name}: this recipe is for fine-tuning, on labelled text.\n"
+            f"  cloze finetune CHECKPOINT --recipe {name} --train FILE --dev FILE --out DIR"
+        )
     bound, inits = parse_binds(binds), parse_inits(init)
     room = Cache.parse(cache)
     paths = [_near(_path(path), room) for path in ([corpus] if isinstance(corpus, (str, Path)) else corpus)]

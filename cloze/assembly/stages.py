@@ -100,7 +100,7 @@ def stage_trees(
         if not isinstance(amount, (int, float)) or isinstance(amount, bool) or not amount > 0:
             where = node.where if share is None else share.where
             faults.add(where, f"{path}.share", f"got {amount!r}, expected a share of the budget above 0.")
-            continue
+            amount = 1.0  # further stages may begin with this one
         earlier = {before: tree for before, (tree, _) in made.items()}
         tree = _tree(str(name), node, root, faults)
         written = take_up(tree, earlier=earlier, checkpoints=checkpoints, prefix=f"{path}.", faults=faults)

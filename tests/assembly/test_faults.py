@@ -6,6 +6,7 @@ import pytest
 
 from cloze.assembly.check import check_recipe
 from cloze.assembly.load import load_recipe
+from cloze.assembly.request import requested
 from cloze.errors import RecipeError
 
 from .conftest import MINE, Write, message_of
@@ -260,3 +261,15 @@ def test_readings_that_could_not_differ_and_rows_without_others_are_refused() ->
     with pytest.raises(RecipeError, match="it reads each text and an unchanged copy of it, and has no dropout") as caught:
         check_recipe(load_recipe(twins, overrides=["networks.main.dropout=0"]))
     assert "--set networks.main.dropout=0.1" in str(caught.value)
+
+
+def test_a_wrong_objective_is_not_also_reported_as_one_without_weight() -> None:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe("bert", overrides=["objectives[0].token_prediction.tie=7", "objectives[1].relation_prediction.weight=0"])
+    assert "objectives[0].token_prediction.tie" in str(caught.value) and "weight 0" not in str(caught.value)
+
+
+def test_a_recipe_for_fine_tuning_is_not_pre_trained() -> None:
+    with pytest.raises(RecipeError, match="simcse-supervised: this recipe is for fine-tuning, on labelled text.") as caught:
+        requested("simcse-supervised", "text.txt")
+    assert "cloze finetune CHECKPOINT --recipe simcse-supervised --train FILE" in str(caught.value)

@@ -150,5 +150,7 @@ def test_the_share_of_a_stage_can_be_set(write: Write) -> None:
     assert "--set stages.general.share=0: stages.general.share: got 0, expected a share of the budget above 0." in message_of(
         lambda: load_recipe(write(text=STAGED), overrides=["stages.general.share=0"])
     )
+    told = message_of(lambda: load_recipe(write(text=STAGED), overrides=["stages.general.share=0"]))
+    assert told.count("stages.general") == 2 and "no stage or checkpoint" not in told
     told = message_of(lambda: load_recipe(write(text=STAGED), overrides=["stages.genral.share=2"]))
     assert "there is no stage 'genral'. Did you mean 'general'?" in told

@@ -500,3 +500,12 @@ def test_a_task_about_words_says_what_a_network_that_reads_from_left_to_right_ca
 def test_a_task_that_a_folder_does_not_have_is_answered_with_the_one_that_it_has(tuned: Callable[..., Path]) -> None:
     with pytest.raises(TaskError, match="no task 'foo'. It has learned one task, sentence_classification. Leave"):
         read_task(tuned(), "foo")
+
+
+def test_a_recipe_for_pre_training_is_refused_with_its_command(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    bert = folder("bert")
+    bound = f"cloze pretrain simcse --bind start={bert} --corpus TEXT"
+    for recipe, command in (("simcse", bound), ("tsdae", "cloze pretrain tsdae --bind start=")):
+        with pytest.raises(TaskError, match=f"{recipe}: this recipe is for pre-training, on text without labels.") as caught:
+            finetune(bert, recipe=recipe, train=["a.tsv"], dev=["b.tsv"], out=tmp_path / "out")
+        assert command in str(caught.value)
