@@ -43,13 +43,14 @@ def pieces(texts: Sequence[Path], folder: Path, megabytes: int, files: int) -> f
         end = b"</doc>\n" if b"</doc>\n" in whole else b"\n\n"
         documents += [one + end for one in whole.split(end) if one.strip()]
     folder.mkdir(parents=True)
-    size, number, held = 0, 0, b""
+    held: list[bytes] = []
+    size, number = 0, 0
     for document in itertools.cycle(documents):
-        held += document
+        held.append(document)
         size += len(document)
         if size >= megabytes * 1e6 * (number + 1) / files:
-            (folder / f"{number:04d}.txt").write_bytes(held)
-            held, number = b"", number + 1
+            (folder / f"{number:04d}.txt").write_bytes(b"".join(held))
+            held, number = [], number + 1
         if number == files:
             return size / 1e6
     raise SystemExit("no text")
