@@ -324,7 +324,7 @@ def linked(run: Path, rows: Sequence[Mapping[str, Any]]) -> NDArray[np.bool_]:
 
 #: Systems: how a cell is made, its arms, seeds and updates.
 SYSTEMS: Mapping[str, tuple[Callable[[Choice, Cell, Path], Measures], Sequence[str], Sequence[int], int]] = {
-    "knowbert": (knowbert, ("true", "shuffled"), (1, 2, 3, 4, 5), 600),
+    "knowbert": (knowbert, ("true", "shuffled"), SEEDS, 600),
     "libert": (libert, ("true", "shuffled", "twin"), SEEDS, (1 + PAIRS) * TEXT_STEPS),
     "sensebert": (sensebert, ("true", "shuffled", "twin"), SEEDS, 2000),
 }
