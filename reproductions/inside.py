@@ -127,7 +127,7 @@ def tuned_minilm(data: Path, work: Path) -> Path:
     train, dev, _ = task_files.write("polarity", (500, 300, 1000), data, work / "tasks")
     if not (out / "cloze" / "task.json").exists():
         shutil.rmtree(out, ignore_errors=True)
-        call("finetune", task_files.minilm(), "--task", "sentence_classification", "--train", train, "--dev", dev, "--seed", 1,
+        call("finetune", task_files.minilm(), "--task", "sentence_classification", "--train", train, "--dev", dev, "--seeds", 1,
              "--set", "training.rate.peak=2e-4", "--out", out)  # fmt: skip
     return out
 

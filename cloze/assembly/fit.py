@@ -78,9 +78,7 @@ def fit(recipe: Recipe, facts: Facts, *, kept: Collection[str] = ()) -> list[Cha
 
 
 def laws_of(recipe: Recipe) -> list[str]:
-    """What the laws make of a recipe and its stages, in two budgets: two versions of cloze that agree on it fit runs of this recipe
-    alike.
-    """
+    """What the laws make of a recipe and its stages in two budgets: versions of cloze that agree on it fit its runs alike."""
     parts = [stage.recipe for stage in recipe.stages] or [recipe]
     return [change.override for part in parts for facts in _PROBED for change in fit(part, facts)]
 

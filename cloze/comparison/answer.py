@@ -102,6 +102,12 @@ class Answer:
         """The tasks that the mean is of: those whose metric is better the higher it is."""
         return ranked_tasks(self.design)
 
+    @property
+    def seeds(self) -> int:
+        """How many seeds every system has been measured with on all ranked tasks, those aside that lack a task."""
+        found = [len(own) for system in self.systems if (own := system.overall(self.ranked))]
+        return min(found, default=0)
+
     def pair(self, one: str, two: str, task: str = OVERALL) -> Pair | None:
         """The comparison of two systems, in this order."""
         for found in self.pairs:

@@ -56,7 +56,7 @@ def caveats(answer: Answer) -> list[str]:
     found = [f"{constant} of {runs} runs give one answer to every example: they have learned nothing"] if constant else []
     found += [f"{counted(len(answer.failures), 'cell')} failed"] if answer.failures else []
     found += [f"{counted(answer.unfinished, 'cell')} not finished"] if answer.unfinished else []
-    alone = answer.design.seeds < 2 and len(answer.systems) > 1
+    alone = answer.seeds < 2 and len(answer.systems) > 1
     return found + (["3 or more seeds can tell candidates apart; finished runs are kept"] if alone else [])
 
 
@@ -67,7 +67,9 @@ def measure(answer: Answer) -> str:
     named = metrics[0] if len(metrics) == 1 else "score"
     what = f"({named} on {tasks[0]}" if len(tasks) == 1 else f"(mean {named} over {len(tasks)} tasks"
     budget = next((one.budget for one in answer.systems if one.budget), None)
-    return f"{what}, {counted(answer.design.seeds, 'seed')}{'' if budget is None else f', {spoken(budget)} each'})"
+    asked = counted(answer.design.seeds, "seed")
+    seeds = asked if answer.seeds in (0, answer.design.seeds) else f"{answer.seeds} of {asked}"
+    return f"{what}, {seeds}{'' if budget is None else f', {spoken(budget)} each'})"
 
 
 def spoken(budget: str) -> str:
@@ -85,7 +87,7 @@ def spoken(budget: str) -> str:
 
 def power(answer: Answer) -> str:
     """Which differences these seeds and examples can tell apart."""
-    if answer.design.seeds < 2:
+    if answer.seeds < 2:
         return "With one seed, the spread over seeds is unknown."
     least = answer.least
     if least is None or not math.isfinite(least):
