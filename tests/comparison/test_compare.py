@@ -133,7 +133,7 @@ def test_a_comparison_that_is_interrupted_shows_what_its_finished_cells_say(desi
     with pytest.raises(Interrupted):
         finish(design(seeds=3), tmp_path, Here(work))
     found = read_json(tmp_path / "compare.json") or {}
-    assert found["unfinished"] > 0
+    assert found["unfinished"] > 0 and "1 of 3 seeds" in found["answer"]
     assert {one["name"]: len(one["tasks"]["mood"]["runs"]) for one in found["systems"]} == {"a": 1, "b": 1}
     assert "not finished" in (tmp_path / "compare.html").read_text(encoding="utf-8")
 
