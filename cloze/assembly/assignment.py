@@ -69,7 +69,7 @@ class Assignment:
         own = {spec.source: spec.task.type for spec in recipe.entries.values() if spec.task is not None}
         taught = own if self.tasks else {"": None if recipe.task is None else recipe.task.type}
         for name, kind in asked.items() if self.recipe is not None else ():
-            if kind is not None and taught.get(name) not in (None, kind):
+            if kind not in (None, str(self.recipe)) and taught.get(name) not in (None, kind):
                 raise TaskError(
                     f"--task {f'{name}=' if name else ''}{kind}: the recipe {self.recipe} teaches {taught[name]}.\n"
                     + ("  Name the task of the recipe." if name else f"  Leave --task out, or --recipe for the recipe of {kind}.")

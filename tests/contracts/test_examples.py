@@ -107,9 +107,11 @@ def chosen_by(feed: Feed) -> list[tuple[Mask, list[tuple[int, int, int]]]]:
     """For each mask of a feed the rows it saw, the units it chose and those it could choose from, block by block."""
     found: dict[int, tuple[Mask, list[tuple[int, int, int]]]] = {}
     for epoch, rows in feed.advance(Cursor(), 2000)[0]:
-        plan, taken, starts = feed._plans(epoch)
-        items = rows if taken is None or starts is None else taken[starts[rows[0]] : starts[rows[-1] + 1]]
-        block, draw = feed.source.read(plan, items, feed.exercise.wants), feed.source.draw(plan, items)
+        plan, source, want = feed._plans(epoch), feed.source, feed.exercise.wants
+        if feed._packed is None:
+            block, draw = source.read(plan, rows, want), source.draw(plan, rows)
+        else:
+            block, draw, _ = feed._packed.read(plan, rows, want)
         for place, placed in enumerate(feed.exercise.edits):
             block = placed(block, draw)
             if isinstance(placed.edit, Mask):
