@@ -27,8 +27,10 @@ _LETTERS = (None, [2, 5], [3, 6])
 
 
 class Move(NamedTuple):
-    """How a value is drawn near the best one: within limits, by a normal distribution that narrows, of factors or of steps."""
+    """Where a value begins, and how it is drawn near the best one: within limits, by a normal distribution that narrows, of
+    factors or of steps."""
 
+    begin: float
     low: float
     high: float
     first: float  # deviations at the start and after three quarters of the time
@@ -37,14 +39,15 @@ class Move(NamedTuple):
     steps: bool = False
 
 
-#: The moves of fastText's autotune.cc; letters are a choice among `_LETTERS`, by its place.
+#: The moves of fastText's autotune.cc, from the defaults of its program (args.cc), which are not those of its published runs.
+#: Letters are a choice among `_LETTERS`, by its place.
 MOVES: Mapping[str, Move] = {
-    "training.epochs": Move(1, 100, 2.8, 2.5),
-    "training.rate.peak": Move(0.01, 5.0, 1.9, 1.0, whole=False),
-    "network.width": Move(1, 1000, 1.4, 0.3),
-    "tables.ngrams.words": Move(1, 5, 4.3, 2.4, steps=True),
-    "tables.ngrams.characters": Move(0, len(_LETTERS) - 1, 4.0, 1.4, steps=True),
-    "tables.ngrams.buckets": Move(10_000, 10_000_000, 2.0, 1.5),
+    "training.epochs": Move(5, 1, 100, 2.8, 2.5),
+    "training.rate.peak": Move(0.1, 0.01, 5.0, 1.9, 1.0, whole=False),
+    "network.width": Move(100, 1, 1000, 1.4, 0.3),
+    "tables.ngrams.words": Move(1, 1, 5, 4.3, 2.4, steps=True),
+    "tables.ngrams.characters": Move(0, 0, len(_LETTERS) - 1, 4.0, 1.4, steps=True),
+    "tables.ngrams.buckets": Move(2_000_000, 10_000, 10_000_000, 2.0, 1.5),
 }
 
 
@@ -66,7 +69,8 @@ def tuned_within(
 ) -> Tuned:
     """Train trials of a recipe that begins without a checkpoint until the time `given` is over; `out` is the best one.
 
-    The first trial has the values of the recipe, every other one values near the best so far. Values of `--set` stay as they are.
+    The first trial has the values that fastText's program begins with, every other one values near the best so far. Values of
+    `--set` stay as they are.
     A trial ends with its epochs or with the time. `cloze/trials.json` lists all of them. Anything but a time, several seeds, or
     another recipe is a `TaskError`.
     """
@@ -82,7 +86,7 @@ def tuned_within(
     metric = chosen_metric(task, made.task.metric)
     fixed = {override.partition("=")[0] for override in assignment.overrides}
     fixed |= {"network.width"} if assignment.init is not None else set()
-    start = {path: value for path, value in _values(made.canonical()).items() if path not in fixed}
+    start = {path: float(move.begin) for path, move in MOVES.items() if path not in fixed}
     trials, best, chosen = out.with_name(f".{out.name}.trials"), start, None
     shutil.rmtree(trials, ignore_errors=True)
     records: list[dict[str, Any]] = []
@@ -91,7 +95,8 @@ def tuned_within(
             elapsed = time.monotonic() - began
             values = best if not records else moved(best, elapsed / budget.amount, draw)
             folder = trials / str(len(records) + 1)
-            overrides = [*assignment.overrides, *(f"{path}={_written(path, value)}" for path, value in values.items())]
+            shown = _written(values)
+            overrides = [*assignment.overrides, *(f"{path}={value}" for path, value in shown.items())]
             tuned = learn(
                 name, replace(assignment, overrides=[*overrides, "training.evaluate_every=0"]), out=folder, seeds=seeds,
                 device=device, report=lambda line: None, within=max(budget.amount - elapsed, 1.0),
@@ -101,7 +106,6 @@ def tuned_within(
             if not tuned.described:  # the time was over before its first step
                 break
             score = float(tuned.described["dev"][metric])
-            shown = {path: _written(path, value) for path, value in values.items()}
             records.append({"values": shown, metric: score, "seconds": round(time.monotonic() - began - elapsed, 2)})
             better = chosen is None or (score > chosen[1]) == task.metrics[metric] and score != chosen[1]
             mark = " (best)" if better else ""
@@ -122,24 +126,14 @@ def tuned_within(
         shutil.rmtree(trials, ignore_errors=True)
 
 
-def _values(recipe: Mapping[str, Any]) -> dict[str, float]:
-    """The values of a canonical recipe that are moved."""
-    ((_, table),) = recipe["tables"]["ngrams"].items()
-    ((_, rate),) = recipe["training"]["rate"].items()
-    network = next(iter(recipe["networks"].values())) if "networks" in recipe else recipe["network"]
-    width = next(value["width"] for value in network.values() if isinstance(value, Mapping) and "width" in value)
-    letters = table.get("characters")
-    return {
-        "training.epochs": float(recipe["training"]["epochs"]), "training.rate.peak": float(rate["peak"]),
-        "network.width": float(width), "tables.ngrams.words": float(table["words"]),
-        "tables.ngrams.characters": float(_LETTERS.index(list(letters)) if letters in ([2, 5], [3, 6]) else 0),
-        "tables.ngrams.buckets": float(table["buckets"]),
-    }  # fmt: skip
-
-
-def _written(path: str, value: float) -> str:
-    """A value as `--set` takes it."""
-    if path == "tables.ngrams.characters":
-        letters = _LETTERS[int(value)]
-        return "null" if letters is None else str(letters)
-    return f"{value:g}" if path == "training.rate.peak" else str(int(value))
+def _written(values: Mapping[str, float]) -> dict[str, str]:
+    """Values as `--set` takes them. Where neither words nor letters make n-grams, there is one bucket (`autotune.cc`, `ask`)."""
+    made = {path: str(int(value)) for path, value in values.items()}
+    if (rate := values.get("training.rate.peak")) is not None:
+        made["training.rate.peak"] = f"{rate:g}"
+    if (place := values.get("tables.ngrams.characters")) is not None:
+        letters = _LETTERS[int(place)]
+        made["tables.ngrams.characters"] = "null" if letters is None else str(letters)
+    if (values.get("tables.ngrams.words"), place) == (1.0, 0.0) and "tables.ngrams.buckets" in made:
+        made["tables.ngrams.buckets"] = "1"
+    return made

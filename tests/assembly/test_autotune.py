@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cloze.assembly.assignment import Assignment
-from cloze.assembly.autotune import MOVES, moved, tuned_within
+from cloze.assembly.autotune import MOVES, _written, moved, tuned_within
 from cloze.errors import BudgetError, TaskError
 from cloze.tasks.result import read_task
 
@@ -42,10 +42,19 @@ def test_the_best_trial_becomes_the_folder_and_given_values_stay(tmp_path: Path,
     tuned = tuned_within("60s", "fasttext-supervised", assignment, out=tmp_path / "out", report=said.append)
     trials = json.loads((tmp_path / "out" / "cloze" / "trials.json").read_text())
     assert len(trials) == len(said) == 2 and said[0].startswith("trial 1: accuracy") and "(best)" in said[0]
-    assert set(trials[0]["values"]) == set(START) - {"tables.ngrams.buckets", "network.width"}
+    assert trials[0]["values"] == {
+        "training.epochs": "5", "training.rate.peak": "0.1", "tables.ngrams.words": "1", "tables.ngrams.characters": "null",
+    }  # fmt: skip
     assert tuned.described["dev"]["accuracy"] == max(one["accuracy"] for one in trials)
     assert read_task(tmp_path / "out")["tuned"]["trials"] == len(trials)
     assert [path.name for path in tmp_path.iterdir() if path.name != "rows.tsv"] == ["out"]
+
+
+def test_there_are_buckets_only_where_something_is_hashed() -> None:
+    start = {path: float(move.begin) for path, move in MOVES.items()}
+    paths = ("tables.ngrams.words", "tables.ngrams.characters")
+    hashed = [_written({**start, path: 2.0})["tables.ngrams.buckets"] for path in paths]
+    assert _written(start)["tables.ngrams.buckets"] == "1" and hashed == ["2000000", "2000000"]
 
 
 def test_what_cannot_be_tried_is_refused(tmp_path: Path) -> None:
