@@ -176,6 +176,7 @@ def test_pairs_are_fine_tuned_by_their_columns(cloze: Any, folder: Folder, table
         ([*TRAIN, "--manner", "ulmfit"], "--manner is a recipe: --recipe ulmfit_classification"),
         (TRAIN[:-2], "--out DIR is missing"),
         (["finetune", "{bert}", "--out", "{here}/o"], "--train FILE and --dev FILE are missing"),
+        (["finetune", "{bert}", "--train", "{here}/t.tsv", "--out", "{here}/o"], ": --dev FILE is missing: labelled"),
         ([*TRAIN, "--device", "cuda:99"], "device 'cuda:99' was asked for"),
     ],
 )  # fmt: skip
