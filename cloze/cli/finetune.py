@@ -119,7 +119,7 @@ def _tasks_of(
                 raise TaskError(f"{option} {given}: with several tasks, each names its files: --task NAME=TYPE:TRAIN,DEV.")
         several = parse_tasks(tasks)
         return next(iter(several.values())).type, several
-    needed = (("--train FILE", train, "labelled text for training"), ("--dev FILE", dev, "labelled text to select the best epoch"))
+    needed = (("--train FILE", train, "labelled text for training"), ("--dev FILE", dev, "labelled text to choose the epoch"))
     if not shows and (missing := [(option, use) for option, given, use in needed if given is None]):
         options, uses = (" and ".join(words) for words in zip(*missing, strict=True))
         raise TaskError(f"{options} {'is' if len(missing) == 1 else 'are'} missing: {uses}.")
