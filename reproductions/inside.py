@@ -284,8 +284,17 @@ def draw(ledger: Ledger, tokens: str, folder: Path) -> None:
                 axes.set(title=f"{name}: {one['measure']}", xlabel="share of heads closed")
             grid.flat[0].legend()
         figure.tight_layout()
-        figure.savefig(folder / f"{file}.svg", metadata={"Date": None})
+        path = folder / f"{file}.svg"
+        figure.savefig(path, metadata={"Date": None})
         plt.close(figure)
+        path.write_text(on_any_page(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def on_any_page(svg: str) -> str:
+    """A figure without a background, whose text and axes are dark on a light page and light on a dark one."""
+    rule = "svg{color:#222;fill:currentColor}@media (prefers-color-scheme: dark){svg{color:#ddd}}"
+    svg = svg.replace("fill: #ffffff", "fill: none").replace("stroke: #000000", "stroke: currentColor")
+    return svg.replace('<style type="text/css">', f'<style type="text/css">{rule}', 1)
 
 
 if __name__ == "__main__":
