@@ -33,6 +33,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reproductions"))
 
+from figures import following_the_page
 from ledger import Ledger
 
 LEDGER = Path(__file__).parent / "results" / "shuffling.jsonl"
@@ -220,7 +221,6 @@ def draw(ledger: Ledger, path: Path) -> None:
 
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
-    from time_to_quality import following_the_page
 
     figure, place = plt.subplots(figsize=(6, 3.6), layout="constrained")
     for lanes, style in ((1, "o-"), (4, "s-"), (64, "D-")):

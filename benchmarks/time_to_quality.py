@@ -44,6 +44,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reproductions"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from figures import following_the_page
 from ledger import Ledger
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -251,13 +252,6 @@ def draw(ledger: Ledger, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None})
     path.write_text(following_the_page(path.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-def following_the_page(svg: str) -> str:
-    """matplotlib's SVG without its white background, with text and axes in the colours of a light or a dark page."""
-    rule = "svg{color:#222;fill:currentColor}@media (prefers-color-scheme: dark){svg{color:#ddd}}"
-    svg = svg.replace("fill: #ffffff", "fill: none").replace("stroke: #000000", "stroke: currentColor")
-    return svg.replace('<style type="text/css">', f'<style type="text/css">{rule}', 1)
 
 
 def ids_of(store: Path) -> tuple[Any, Any]:

@@ -34,6 +34,7 @@ from xml.etree import ElementTree
 
 import task_files
 from cells import parser
+from figures import following_the_page
 from ledger import RESULTS, Ledger
 
 BYTES, HELD = 25_000_000, 3_000_000  # of text for training, and behind it for sentences
@@ -287,14 +288,7 @@ def draw(ledger: Ledger, tokens: str, folder: Path) -> None:
         path = folder / f"{file}.svg"
         figure.savefig(path, metadata={"Date": None})
         plt.close(figure)
-        path.write_text(on_any_page(path.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-def on_any_page(svg: str) -> str:
-    """A figure without a background, whose text and axes are dark on a light page and light on a dark one."""
-    rule = "svg{color:#222;fill:currentColor}@media (prefers-color-scheme: dark){svg{color:#ddd}}"
-    svg = svg.replace("fill: #ffffff", "fill: none").replace("stroke: #000000", "stroke: currentColor")
-    return svg.replace('<style type="text/css">', f'<style type="text/css">{rule}', 1)
+        path.write_text(following_the_page(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

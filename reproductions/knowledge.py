@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from knowledge_runs import (
     on_names,
     pretrain,
     ranked,
+    run_cell,
     shuffled_column,
     shuffled_labels,
 )  # fmt: skip
@@ -205,18 +205,6 @@ SYSTEMS: Mapping[str, tuple[Callable[[Choice, Cell, Path], Measures], Sequence[s
 }
 
 
-def one(chosen: Choice, cell: Cell) -> None:
-    """One cell, into the ledger."""
-    folder = chosen.work / "cells" / str(cell).replace(":", "-")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    started = time.time()
-    found = SYSTEMS[cell.system][0](chosen, cell, folder / "run")
-    chosen.ledger.add(cell.run, {**found, "seconds": round(time.time() - started)})
-    shutil.rmtree(folder)
-    print(cell, json.dumps(found), flush=True)
-
-
 def tables(ledger: Ledger) -> Iterator[str]:
     """Mean ± standard deviation over seeds of every measure, a row for each arm."""
     yield "| system | measure | true | shuffled | twin |"
@@ -243,7 +231,7 @@ def main() -> None:
         chosen = Choice(given.data, given.work, given.base, ledger)
         if given.only:
             system, arm, seed = given.only.split(":")
-            one(chosen, Cell(system, arm, int(seed)))
+            run_cell(chosen, Cell(system, arm, int(seed)), SYSTEMS[system][0])
             return
         given.work.mkdir(parents=True, exist_ok=True)
         knowledge_inputs.prepare(chosen)

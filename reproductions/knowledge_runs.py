@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,18 @@ class Cell:
 
     def __str__(self) -> str:
         return f"{self.system}:{self.arm}:{self.seed}"
+
+
+def run_cell(chosen: Choice, cell: Cell, make: Callable[[Choice, Cell, Path], Measures]) -> None:
+    """Make and measure one cell, and add it to the ledger."""
+    folder = chosen.work / "cells" / str(cell).replace(":", "-")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    started = time.time()
+    found = make(chosen, cell, folder / "run")
+    chosen.ledger.add(cell.run, {**found, "seconds": round(time.time() - started)})
+    shutil.rmtree(folder)
+    print(cell, json.dumps(found), flush=True)
 
 
 def command(*words: object) -> str:

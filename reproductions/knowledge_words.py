@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +23,19 @@ import knowledge_word_inputs
 import numpy as np
 import torch
 from cells import parser, share, shown
-from knowledge_runs import TRAINING, Cell, Choice, Measures, adapted, command, exchange, pretrain, shuffled_column, shuffled_pairs
+from knowledge_runs import (
+    TRAINING,
+    Cell,
+    Choice,
+    Measures,
+    adapted,
+    command,
+    exchange,
+    pretrain,
+    run_cell,
+    shuffled_column,
+    shuffled_pairs,
+)  # fmt: skip
 from ledger import RESULTS, Ledger
 from numpy.typing import NDArray
 from torch import Tensor
@@ -330,18 +340,6 @@ SYSTEMS: Mapping[str, tuple[Callable[[Choice, Cell, Path], Measures], Sequence[s
 }
 
 
-def one(chosen: Choice, cell: Cell) -> None:
-    """One cell, into the ledger."""
-    folder = chosen.work / "cells" / str(cell).replace(":", "-")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    started = time.time()
-    found = SYSTEMS[cell.system][0](chosen, cell, folder / "run")
-    chosen.ledger.add(cell.run, {**found, "seconds": round(time.time() - started)})
-    shutil.rmtree(folder)
-    print(cell, json.dumps(found), flush=True)
-
-
 def tables(ledger: Ledger) -> Iterator[str]:
     """Mean ± standard deviation over seeds of every measure, a row for each arm."""
     yield "| system | measure | true | shuffled | twin |"
@@ -366,7 +364,7 @@ def main() -> None:
         chosen = Choice(given.data, given.work, given.base, ledger)
         if given.only:
             system, arm, seed = given.only.split(":")
-            one(chosen, Cell(system, arm, int(seed), SYSTEMS[system][3]))
+            run_cell(chosen, Cell(system, arm, int(seed), SYSTEMS[system][3]), SYSTEMS[system][0])
             return
         given.work.mkdir(parents=True, exist_ok=True)
         knowledge_word_inputs.prepare(chosen, given.streusle)

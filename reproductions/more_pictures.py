@@ -9,7 +9,7 @@
 
 All networks have 2 layers of width 128 and 4 heads.
 
-- `films towers`: the first stage of `univilm` (pictures.py) finds the clip of what the narrator says, and what is said of a clip,
+- `films towers`: the first stage of `univilm` (pictures.py) finds the clip for a narration, and the narration for a clip,
   among all held-out clips.
 - `films videobert`: `videobert` with 8 x 8 x 8 visual words, mostly on rows of narration and clip. Of a held-out narration the
   word of the way and that of the colour are hidden, each alone, next to the words of its clip, without a clip, and next to those

@@ -72,7 +72,7 @@ class Assignment:
             if kind not in (None, str(self.recipe)) and taught.get(name) not in (None, kind):
                 raise TaskError(
                     f"--task {f'{name}=' if name else ''}{kind}: the recipe {self.recipe} teaches {taught[name]}.\n"
-                    + ("  Name the task of the recipe." if name else f"  Leave --task out, or --recipe for the recipe of {kind}.")
+                    "  " + ("Name the task of the recipe." if name else f"Leave out --task, or leave out --recipe to train for {kind}.")
                 )
 
     def recipe_for(self, loaded: Loaded) -> str | Path | dict[str, Any]:

@@ -70,9 +70,8 @@ def tuned_within(
     """Train trials of a recipe that begins without a checkpoint until the time `given` is over; `out` is the best one.
 
     The first trial has the values that fastText's program begins with, every other one values near the best so far. Values of
-    `--set` stay as they are.
-    A trial ends with its epochs or with the time. `cloze/trials.json` lists all of them. Anything but a time, several seeds, or
-    another recipe is a `TaskError`.
+    `--set` stay as they are. A trial ends with its epochs or with the time. `cloze/trials.json` lists all of them. Anything but
+    a time, several seeds, or another recipe is a `TaskError`.
     """
     budget = Budget.parse(given)
     if budget.kind != "seconds":

@@ -282,8 +282,8 @@ def _blind_tasks(recipe: Recipe) -> Iterator[str]:
     for spec in recipe.tasks.values() or ([] if recipe.task is None else [recipe.task]):
         if spec.type is not None and make_task(spec.type).of_words:
             yield (
-                f"note: this network reads from left to right, so what it says about a word for {spec.type} knows nothing of the "
-                "words behind it. A network that reads both sides, such as bert, usually does better."
+                f"note: this network reads from left to right, so in {spec.type} it labels each word without seeing the words "
+                "that follow. A bidirectional network, such as bert, usually does better."
             )
             return
 

@@ -145,8 +145,8 @@ def opened(
     code = files_of(loaded)
     for name in changed_since(known, code):
         request.say(f"{code[name].path}: has changed since the run began; the run resumes with the file as it is now.")
-    described_ = {"corpus": describe(stores), "tokenizer": tokenizer.hash}
-    return Opened(stores, aside, tokenizer, Record(loaded.canonical(), loaded.hash, described_, inputs))
+    data = {"corpus": describe(stores), "tokenizer": tokenizer.hash}
+    return Opened(stores, aside, tokenizer, Record(loaded.canonical(), loaded.hash, data, inputs))
 
 
 def publisher_of(

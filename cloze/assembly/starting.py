@@ -1,4 +1,4 @@
-"""Recipes of tasks that begin without a checkpoint (fastText's classifier), where they begin with something after all.
+"""What a recipe of a task that needs no checkpoint (fastText's classifier) can start from, if not from random rows.
 
 `with_vectors` is `--init VECTORS`: words begin with vectors from elsewhere. `going_on` puts such a recipe onto a checkpoint that
 it has trained, which is trained further.

@@ -38,7 +38,7 @@ def command(
     groups: Annotated[int, typer.Option(min=1, help="With --bits: groups of rows, each with its own range.")] = 1,
     asymmetric: Annotated[bool, typer.Option("--asymmetric", help="With --bits: a range not centred on 0.")] = False,
     rows: Annotated[int | None, typer.Option(
-        min=1, help="Of fasttext-supervised: keep the longest rows of words and n-grams, so many, as fastText's -cutoff."
+        min=1, help="For fasttext-supervised: keep this many rows of words and n-grams, the longest ones (fastText's -cutoff)."
     )] = None,
     embeddings: Annotated[
         bool | None, typer.Option("--embeddings/--no-embeddings", help="Also the table of tokens (--bits: on; --magnitude: off).")
@@ -94,7 +94,7 @@ def _show(made: Compressed, out: Path) -> None:
 
 
 def _keep_rows(checkpoint: Path, out: Path, rows: int) -> None:
-    """Write a classifier of fastText with so many rows, and say how to train these further."""
+    """Write a classifier of fastText with this many rows, and say how to train it further."""
     from cloze.assembly.prune_rows import prune_rows
     from cloze.cli.hints import suggest
     from cloze.tasks.result import contents_of

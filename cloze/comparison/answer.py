@@ -104,7 +104,7 @@ class Answer:
 
     @property
     def seeds(self) -> int:
-        """How many seeds every system has been measured with on all ranked tasks, those aside that lack a task."""
+        """The seeds with which every system has been measured on all ranked tasks; systems that lack a task do not count."""
         found = [len(own) for system in self.systems if (own := system.overall(self.ranked))]
         return min(found, default=0)
 

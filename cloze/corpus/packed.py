@@ -5,7 +5,7 @@ lanes and windows, a permutation that holds no array, and two integers as the cu
 passages share a row; for large shards that is mapped from the folder of plans, too. `batching/feed.py` reads such rows.
 
 Differs: in an ordinary store, which passages share a row is decided again in every epoch; in a shard it is the same in every
-epoch and for every seed. Their masks differ from epoch to epoch as ever.
+epoch and for every seed. Masks still differ from epoch to epoch.
 """
 
 from __future__ import annotations

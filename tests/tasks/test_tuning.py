@@ -477,7 +477,7 @@ def test_a_recipe_for_another_task_than_the_named_one_is_refused(folder: Callabl
     for recipe in ("sentence_classification", "frozen_features"):
         with pytest.raises(TaskError, match=f"--task regression: the recipe {recipe} teaches sentence_classification.") as caught:
             finetune(folder("bert"), task="regression", recipe=recipe, **files)
-        assert "Leave --task out, or --recipe for the recipe of regression." in str(caught.value)
+        assert "Leave out --task, or leave out --recipe to train for regression." in str(caught.value)
     for task in ("sentence_classification", None):
         with pytest.raises(TaskError, match="a.tsv"):  # it goes on to the files
             finetune(folder("bert"), task=task, recipe="frozen_features", **files)

@@ -1,8 +1,8 @@
 """Wide rows of a file, read a few together at random places: the features of the items of pictures.
 
 `ItemSet.read` calls `Pieces.read` for arrays whose items are wide. A memory-mapped array would fetch each page when it is
-touched, one after another, with neighbours that nobody needs. Here the system is told of all pieces of a block of rows before the
-first is read, so it fetches them at the same time.
+touched, one after another, with neighbours that nobody needs. Here the operating system gets the
+places of all pieces of a block before the first one is read (`posix_fadvise`), so it fetches them at the same time.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.errors import TaskError, nearest
+from cloze.errors import TaskError, nearest, nearest_path
 from cloze.untrusted import parse_json
 
 _JSON = (".jsonl", ".ndjson", ".json")
@@ -45,8 +45,7 @@ def require_files(paths: Iterable[Path | str]) -> None:
     """Raise a `TaskError` for the first path that does not exist; `-` is standard input."""
     for path in map(Path, paths):
         if str(path) != "-" and not path.exists():
-            others = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-            raise TaskError(f"{path}: no such file. {nearest(path.name, others) if others else 'There is no such folder.'}")
+            raise TaskError(f"{path}: no such file. {nearest_path(path)}".rstrip())
 
 
 def read_all(path: Path | str) -> str:
