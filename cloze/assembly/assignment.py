@@ -70,10 +70,9 @@ class Assignment:
         taught = own if self.tasks else {"": None if recipe.task is None else recipe.task.type}
         for name, kind in asked.items() if self.recipe is not None else ():
             if kind not in (None, str(self.recipe)) and taught.get(name) not in (None, kind):
-                raise TaskError(
-                    f"--task {f'{name}=' if name else ''}{kind}: the recipe {self.recipe} teaches {taught[name]}.\n"
-                    "  " + ("Name the task of the recipe." if name else f"Leave out --task, or leave out --recipe to train for {kind}.")
-                )
+                way = "Name the task of the recipe." if name else f"Leave out --task, or leave out --recipe to train for {kind}."
+                asked_for = f"{name}={kind}" if name else kind
+                raise TaskError(f"--task {asked_for}: the recipe {self.recipe} teaches {taught[name]}.\n  {way}")
 
     def recipe_for(self, loaded: Loaded) -> str | Path | dict[str, Any]:
         """The recipe: the named one, a built-in one, or one that combines the recipes of several tasks.
