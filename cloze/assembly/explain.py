@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -33,13 +34,28 @@ class Explanation(NamedTuple):
 
 
 def explain(name: str) -> list[Explanation]:
-    """Every part of this name, or of this `kind.name`; an unknown one is a `RecipeError` with the nearest."""
+    """Every part of this name, or of this `kind.name`; none for a kind; an unknown one is a `RecipeError` with the nearest."""
     kind, _, rest = name.rpartition(".")
     found = [(k, n) for k, n in all_parts() if n == rest and kind in ("", k)]
-    if not found:
-        known = {n for _, n in all_parts()}
-        raise RecipeError(f"unknown part {name!r}. {nearest(rest, known)}\n  docs/reference/parts.md lists all of them.")
+    if not found and name not in parts.MODULES:
+        known = {*parts.MODULES, *(n for _, n in all_parts())}
+        raise RecipeError(f"unknown part {name!r}. {nearest(rest, known)}\n  `cloze explain` lists all parts.")
     return [explain_part(k, n) for k, n in found]
+
+
+def summaries(kind: str | None = None) -> dict[str, dict[str, str]]:
+    """By kind, the first sentence about each part; of all kinds, or of one."""
+    found: dict[str, dict[str, str]] = {}
+    for k, n in all_parts():
+        if kind in (None, k):
+            found.setdefault(k, {})[n] = _first_sentence(_text(k, n))
+    return found
+
+
+def _first_sentence(text: str) -> str:
+    """The first sentence of a docstring: up to a dot before a capital letter or code."""
+    paragraph = " ".join(text.split("\n\n")[0].split())
+    return re.split(r"(?<=\.)\s(?=[A-Z`])", paragraph, maxsplit=1)[0]
 
 
 def all_parts() -> list[tuple[str, str]]:
@@ -49,11 +65,15 @@ def all_parts() -> list[tuple[str, str]]:
 
 def explain_part(kind: str, name: str) -> Explanation:
     """One part."""
+    keys = tuple(Key(key, _accepts(argument), _default(argument)) for key, argument in arguments_of_part(kind, name).items())
+    return Explanation(kind, name, _text(kind, name), keys, _users().get((kind, name), ()))
+
+
+def _text(kind: str, name: str) -> str:
+    """The docstring of a part, or nothing if it has none of its own."""
     builder = parts.builder_of(kind, name)
     own = vars(builder).get("__doc__") if inspect.isclass(builder) else builder.__doc__
-    text = inspect.cleandoc(own) if own and not own.startswith(f"{builder.__name__}(") else ""
-    keys = tuple(Key(key, _accepts(argument), _default(argument)) for key, argument in arguments_of_part(kind, name).items())
-    return Explanation(kind, name, text, keys, _users().get((kind, name), ()))
+    return inspect.cleandoc(own) if own and not own.startswith(f"{builder.__name__}(") else ""
 
 
 def _accepts(argument: Argument) -> str:

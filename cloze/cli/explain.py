@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Annotated
 
 import typer
@@ -10,14 +11,23 @@ from cloze.cli.with_files import WithFiles
 
 
 def command(
-    part: Annotated[str, typer.Argument(help="A part's name, such as mask or adamw; or kind.name, such as rate.linear.")],
+    part: Annotated[
+        str | None, typer.Argument(help="A part's name, such as mask or adamw; kind.name, such as rate.linear; or a kind.")
+    ] = None,
     with_files: WithFiles = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what a part does: its keys with types, bounds and defaults, and the recipes that use it."""
-    from cloze.assembly.explain import explain
+    """Say what a part does: its keys with types, bounds and defaults, and the recipes that use it.
 
-    found = explain(part)
+    With a kind, such as rate, list its parts; with nothing, list all kinds.
+    """
+    from cloze.assembly.explain import explain, summaries
+
+    found = [] if part is None else explain(part)
+    listed = summaries(part)
+    if not found:
+        _print_list(listed, as_json)
+        return
     if as_json:
         import json
 
@@ -30,6 +40,23 @@ def command(
         lines += [f"  {key.name:<{wide}}  {key.accepts}; {_default(key.default)}" for key in one.keys] or ["  no keys"]
         lines += ["", f"used by {', '.join(one.recipes)}" if one.recipes else "used by no built-in recipe"]
         typer.echo(("\n" if number else "") + "\n".join(lines))
+    if listed:
+        typer.echo(f"\n{part} is also a kind of part: {', '.join(listed[str(part)])}")
+
+
+def _print_list(listed: dict[str, dict[str, str]], as_json: bool) -> None:
+    """Parts by kind: of several kinds their names, of one kind what each of them does."""
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(listed, ensure_ascii=False, indent=2))
+        return
+    rows = {kind: ", ".join(texts) for kind, texts in listed.items()} if len(listed) > 1 else dict(*listed.values())
+    wide = max(map(len, rows))
+    for name, text in rows.items():
+        typer.echo(textwrap.fill(text, 110, initial_indent=f"{name:<{wide}}  ", subsequent_indent=" " * (wide + 2)))
+    if len(listed) > 1:
+        typer.echo("Next: cloze explain KIND says what each part of a kind does, cloze explain PART which keys it has.")
 
 
 def _default(text: str) -> str:

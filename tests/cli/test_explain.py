@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cloze.assembly import parts
 from cloze.cli.main import explain as explain_error
 from cloze.cli.main import is_disk_full, main
 from cloze.decoding.texts import gather
@@ -44,6 +45,20 @@ def test_a_part_is_explained_with_types_bounds_defaults_and_recipes(capsys: pyte
     assert main(["explain", "rate.linear"]) == 0
     said = capsys.readouterr().out
     assert "linear (rate)" in said and "(schedule)" not in said and "a number of 0 or more; needed" in said
+
+
+def test_kinds_and_their_parts_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "schedule      cubic, exponential, linear" in said
+    assert [line.split()[0] for line in said if not line.startswith((" ", "Next"))] == list(parts.MODULES)
+    assert main(["explain", "schedule"]) == 0
+    assert capsys.readouterr().out.splitlines()[2].startswith("exponential  From `start` to `end` by an equal factor")
+    assert main(["explain", "schedule", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["schedule"]) == ["cubic", "exponential", "linear"]
+    assert main(["explain", "order"]) == 0  # an edit and a kind
+    said = capsys.readouterr().out
+    assert said.startswith("order (edit)\n") and said.endswith("\norder is also a kind of part: permutation\n")
 
 
 def test_an_unknown_part_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
