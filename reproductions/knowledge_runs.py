@@ -86,12 +86,11 @@ def once(out: Path, *words: object) -> None:
 
 def adapted(name: str, *, segments: int = 0) -> dict[str, Any]:
     """A recipe with our training, without dropout, with the segments of the base, and with short rows."""
-    from ruamel.yaml import YAML
-
     import cloze
+    from cloze.document import read_plain
 
     path = Path(str(cloze.__file__)).parent / "recipes" / f"{name}.yaml"
-    recipe: dict[str, Any] = YAML(typ="safe").load(path)
+    recipe: dict[str, Any] = read_plain(path)
     recipe["training"] = dict(TRAINING)
     recipe.pop("schedule", None)
     (network,) = recipe["network"].values()

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloze.assembly.document import Node, from_data
 from cloze.assembly.given import build
 from cloze.assembly.parts import builder_of, names
 from cloze.assembly.recipe import EntrySpec, PartSpec, Recipe, plain
 from cloze.assembly.schema import arguments_of_part
+from cloze.document import Node, from_data
 from cloze.errors import CorpusError, RecipeError, nearest
 from cloze.text import Annotations
 from cloze.text.mentions import Listed

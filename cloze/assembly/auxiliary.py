@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cloze.assembly.build import Loaded
-from cloze.assembly.document import Node, Where, from_data, read_yaml
 from cloze.assembly.origins import begins_with, networks_of
+from cloze.document import Node, Where, from_data, read_yaml
 from cloze.errors import RecipeError
 
 VIEW = "auxiliary"  # the copy of the text in which tokens are masked, and the pass that reads it

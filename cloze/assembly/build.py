@@ -392,8 +392,8 @@ def load_checkpoint(
 def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mapping[str, Any] | None) -> Loaded:
     """The objects of what a folder holds, on a device."""
     from cloze.assembly.annotating import annotations_of
-    from cloze.assembly.document import read_yaml
     from cloze.assembly.inference import add_inference
+    from cloze.document import read_yaml
 
     model, clock = imported.model, Clock()
     if plain and model.no_plain_form:

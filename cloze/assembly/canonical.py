@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from cloze.assembly.document import read_yaml
+from cloze.document import read_yaml
 
 WIDTH = 120
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloze.assembly.document import Node, Where, from_data, read_yaml
 from cloze.assembly.faults import Faults
 from cloze.assembly.given import build
 from cloze.assembly.parts import builder_of, names
 from cloze.assembly.paths import NEXT_TO_PART
 from cloze.assembly.schema import arguments_of_part, check_value, expand_arguments, expand_part, read_part
+from cloze.document import Node, Where, from_data, read_yaml
 from cloze.errors import RecipeError, nearest
 
 if TYPE_CHECKING:  # imports torch, which recipes without changes do not need

@@ -11,12 +11,12 @@ from typing import Any
 from cloze import fields
 from cloze.assembly import parts
 from cloze.assembly.checked import Checked, made_of
-from cloze.assembly.document import Where
 from cloze.assembly.faults import Faults
 from cloze.assembly.given import build, stand_ins, tables_for
 from cloze.assembly.recipe import EntrySpec, NetworkSpec, ObjectiveSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.schema import arguments_of_part
 from cloze.assembly.structure import reading_twins
+from cloze.document import Where
 from cloze.errors import ClozeError, counted, nearest
 
 #: Fields that batching makes for every view, so that no edit has to give them.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cloze.assembly import parts
-from cloze.assembly.document import Where
 from cloze.assembly.faults import Faults
 from cloze.assembly.recipe import OWN, Recipe
+from cloze.document import Where
 from cloze.errors import nearest
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cloze.assembly.document import Key, Node
+from cloze.document import Key, Node
 from cloze.errors import RecipeError
 
 EACH, GROUP, PREVIOUS = "each", "depth_group", "previous"

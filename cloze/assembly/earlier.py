@@ -6,8 +6,8 @@ it says what was trained.
 
 from __future__ import annotations
 
-from cloze.assembly.document import Node, from_data
 from cloze.assembly.schema import RESERVED
+from cloze.document import Node, from_data
 from cloze.renamed import RENAMED, current_head, translated
 
 

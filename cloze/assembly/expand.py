@@ -7,11 +7,11 @@ not depend on the form that the author chose.
 
 from __future__ import annotations
 
-from cloze.assembly.document import Node
 from cloze.assembly.faults import Faults
 from cloze.assembly.paths import NEXT_TO_PART, SINGULAR
 from cloze.assembly.recipe import TrainingSpec
 from cloze.assembly.schema import arguments_of, expand_arguments, expand_part, unknown_keys
+from cloze.document import Node
 
 KEYS = (
     "name", "paper", "notes", "sources", "corpus", "texts", "text", "tables", "networks", "network", "tie", "reading", "order",

@@ -6,10 +6,10 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cloze.assembly.document import Node
 from cloze.assembly.faults import Faults
 from cloze.assembly.load import pretraining_recipe_names, read_tree
 from cloze.assembly.stages import stage_trees
+from cloze.document import Node
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cloze.assembly.document import Where
+from cloze.document import Where
 from cloze.errors import ClozeError, RecipeError
 
 _PHASE = re.compile(r" in schedule\[\d+\]")

@@ -9,7 +9,6 @@ from typing import Any
 
 from cloze.assembly import paths
 from cloze.assembly.change import Change, Facts
-from cloze.assembly.document import Where, from_data
 from cloze.assembly.expand import expand
 from cloze.assembly.faults import Faults
 from cloze.assembly.fit import fit, fit_vocabulary, fits, short
@@ -19,6 +18,7 @@ from cloze.assembly.recipe import Recipe
 from cloze.batching import Data, MixedFeed
 from cloze.corpus import Store
 from cloze.corpus.build import corpus_files
+from cloze.document import Where, from_data
 from cloze.training.budget import Budget
 from cloze.training.forecast import Trials, forecast
 from cloze.training.pace import Pace, pace

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from cloze.assembly.document import Node
 from cloze.assembly.expand import NEXT_TO_PART
 from cloze.assembly.faults import Faults
 from cloze.assembly.parts import class_of
@@ -33,6 +32,7 @@ from cloze.assembly.recipe import (
 from cloze.assembly.schema import Argument, Arguments, arguments_of, read_arguments, read_part
 from cloze.assembly.widths import with_widths
 from cloze.bounds import Count, NonNegative, Positive, Share
+from cloze.document import Node
 from cloze.reading import OrderName, Reading
 
 _head: Arguments = {

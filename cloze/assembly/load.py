@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from cloze.assembly import paths
-from cloze.assembly.document import Node, Where, from_data, read_yaml
 from cloze.assembly.earlier import rename
 from cloze.assembly.expand import SECTIONS, check_keys, expand
 from cloze.assembly.faults import Faults
@@ -24,6 +23,7 @@ from cloze.assembly.schema import arguments_of_part, expand_part
 from cloze.assembly.stages import assemble_stages
 from cloze.assembly.structure import check_length, check_structure
 from cloze.assembly.user_files import import_files
+from cloze.document import Node, Where, from_data, read_yaml
 from cloze.errors import RecipeError, nearest
 from cloze.training.phases import MAY_SET, may_set
 

@@ -16,7 +16,6 @@ import torch
 
 from cloze.assembly.annotating import completed, described, read_layers
 from cloze.assembly.build import Loaded
-from cloze.assembly.document import Node, from_data
 from cloze.assembly.faults import Faults
 from cloze.assembly.given import build
 from cloze.assembly.new_heads import plain_head
@@ -24,6 +23,7 @@ from cloze.assembly.parts import builder_of, class_of
 from cloze.assembly.recipe import PartSpec, plain
 from cloze.assembly.schema import RESERVED, arguments_of_part, check_value, expand_part, read_part
 from cloze.decoding.reader import Reader
+from cloze.document import Node, from_data
 from cloze.errors import CheckpointError, UserError
 from cloze.exercises.answer import ByForm, Form, Lesson
 from cloze.exercises.frame import OWN

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from cloze.assembly.changes import Described, complete_among, inherited_by, parse_change, require_unwritten, take_over
-from cloze.assembly.document import Node, from_data
 from cloze.assembly.faults import Faults
 from cloze.assembly.paths import NEXT_TO_PART
 from cloze.assembly.recipe import Recipe
+from cloze.document import Node, from_data
 from cloze.errors import CheckpointError, RecipeError, nearest
 from cloze.training.phases import sets_train
 from cloze.untrusted import parse_json, read_small

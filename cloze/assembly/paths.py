@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from cloze.assembly.document import Key, Node
 from cloze.assembly.recipe import TrainingSpec
+from cloze.document import Key, Node
 from cloze.errors import RecipeError, nearest
 
 _step = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,6})\]")

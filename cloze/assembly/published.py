@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cloze.assembly.document import read_plain
 from cloze.assembly.recipe import Recipe
+from cloze.document import read_plain
 
 #: What counts as a figure, by the end of a value's path in the canonical recipe.
 FIGURES = re.compile(

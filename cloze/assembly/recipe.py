@@ -12,10 +12,10 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
 from cloze.assembly.canonical import to_json
-from cloze.assembly.document import Where
 from cloze.assembly.parts import builder_of, class_of
 from cloze.assembly.weights_average import WeightsAverage
 from cloze.bounds import BelowOne, Count, Duration, Natural, Positive
+from cloze.document import Where
 from cloze.errors import RecipeError
 from cloze.reading import Reading
 from cloze.registry import Part

@@ -20,11 +20,11 @@ from typing import Annotated, Any, Literal, NamedTuple, Union
 from annotated_types import Ge, Gt, Le, Lt
 
 from cloze.assembly import parts
-from cloze.assembly.document import Node, from_data
 from cloze.assembly.faults import Faults
 from cloze.assembly.recipe import PartSpec
 from cloze.assembly.user_files import file_to_give
 from cloze.bounds import Duration, NonNegative
+from cloze.document import Node, from_data
 from cloze.errors import RecipeError, UnknownPart, nearest
 from cloze.registry import (
     GivenMark,

@@ -8,8 +8,8 @@ from typing import Any
 
 from cloze.assembly.annotating import sources_that_take
 from cloze.assembly.build import Loaded
-from cloze.assembly.document import Node, from_data
 from cloze.decoding.pictures import files_of, first_picture, require_items, shown_pictures
+from cloze.document import Node, from_data
 from cloze.errors import TaskError
 from cloze.tasks.texts import AnsweredTexts
 

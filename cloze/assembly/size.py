@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloze.assembly import parts, paths
-from cloze.assembly.document import Node, from_data
 from cloze.assembly.recipe import PartSpec, Recipe
+from cloze.document import Node, from_data
 from cloze.errors import RecipeError, nearest
 
 HEAD = 64

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cloze.assembly.document import Node, Where, from_data, read_yaml
 from cloze.assembly.each import repeat_stages
 from cloze.assembly.faults import Faults
 from cloze.assembly.origins import Written, take_up
 from cloze.assembly.paths import SINGULAR
 from cloze.assembly.recipe import Recipe, Stage
+from cloze.document import Node, Where, from_data, read_yaml
 from cloze.errors import RecipeError, nearest
 
 #: Pairs of keys: a stage that writes one does not inherit the other.

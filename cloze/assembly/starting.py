@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from cloze.assembly.build import Loaded
-from cloze.assembly.document import Node, from_data
 from cloze.assembly.load import read_tree
 from cloze.assembly.several import START
+from cloze.document import Node, from_data
 from cloze.errors import TaskError
 
 NAME = "vectors"  # of the table in the recipe

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from cloze.assembly.document import Where
 from cloze.assembly.faults import Faults
 from cloze.assembly.parts import architectures, class_of
 from cloze.assembly.recipe import EntrySpec, PartSpec, PassSpec, Recipe, RewriterSpec
+from cloze.document import Where
 from cloze.errors import nearest
 from cloze.fields import find as find_field
 from cloze.fields import join

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
-from cloze.errors import CheckpointError
+from cloze.document import read_yaml
+from cloze.errors import CheckpointError, RecipeError
 from cloze.training.baselines import Baseline, baselines_from
 from cloze.untrusted import parse_json, read_small
 
@@ -194,10 +192,8 @@ def read_recipe(path: Path) -> tuple[str, Record]:
         return "", {}
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
-        # What cloze writes has no aliases; in another's file they can unfold without end.
-        plain = not any(type(event).__name__ == "AliasEvent" for event in YAML(typ="safe", pure=True).parse(text))
-        tree = YAML(typ="safe", pure=True).load(text) if plain else None
-    except (YAMLError, RecursionError, ValueError):
+        tree = read_yaml(text, str(path)).plain()
+    except RecipeError:
         tree = None
     return text, tree if isinstance(tree, dict) else {}
 

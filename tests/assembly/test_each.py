@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloze.assembly.document import read_yaml
 from cloze.assembly.each import repeat_stages
+from cloze.document import read_yaml
 from cloze.errors import RecipeError
 
 STAGES = """

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from cloze.assembly.check import check_recipe
-from cloze.assembly.document import read_yaml
 from cloze.assembly.expand import KEYS
 from cloze.assembly.load import load_recipe
 from cloze.assembly.pages import docs_folder
 from cloze.assembly.schema import arguments_of
+from cloze.document import read_yaml
 
 from .conftest import message_of
 

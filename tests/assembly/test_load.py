@@ -17,12 +17,12 @@ from cloze.assembly.build import plain
 from cloze.assembly.canonical import to_yaml
 from cloze.assembly.change import Facts
 from cloze.assembly.check import check_recipe
-from cloze.assembly.document import read_yaml
 from cloze.assembly.fit import fit
 from cloze.assembly.given import build, placed
 from cloze.assembly.load import load_recipe, phase_recipes, recipe_from_data, recipe_names
 from cloze.assembly.paths import split
 from cloze.assembly.recipe import NetworkSpec
+from cloze.document import read_yaml
 from cloze.interop.arguments import flat
 from cloze.networks.clock import Clock
 from cloze.registry import lookup

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cloze.assembly.document import read_yaml
 from cloze.assembly.load import load_recipe, pretraining_recipe_names
 from cloze.cli.main import main
+from cloze.document import read_yaml
 
 from .conftest import Write
 

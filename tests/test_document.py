@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from cloze.assembly.document import read_yaml
+from cloze.document import read_yaml
 from cloze.errors import RecipeError
 
 

@@ -115,17 +115,17 @@ def read_yaml(text: str, file: str, *, numbered: bool = True) -> Node:
 @lru_cache(maxsize=256)  # more than there are built-in recipes
 def _parsed(text: str, file: str, numbered: bool) -> Node:
     """The tree of a text, cached: one run reads its recipe a dozen times, and parsing takes most of the time."""
-    from ruamel.yaml import YAML, YAMLError
-    from ruamel.yaml.error import MarkedYAMLError
+    import yaml
 
+    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
     try:
-        return _Composer(YAML(typ="safe", pure=True).parse(text), file, numbered=numbered).document()
-    except MarkedYAMLError as error:
+        return _Composer(yaml.parse(text, loader), file, numbered=numbered).document()
+    except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = Where(file, mark.line + 1, mark.column + 1) if mark else Where(file)
         why = " ".join(str(reason) for reason in (error.context, error.problem) if reason)
         raise RecipeError(f"{where}: not YAML: {why}.\n  Check indentation, brackets and quotes near this line.") from None
-    except (YAMLError, RecursionError, ValueError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else (str(error).splitlines() or ["unreadable"])[0]
         raise RecipeError(f"{file}: not YAML: {reason}.") from None
 
@@ -136,7 +136,7 @@ def read_plain(path: Path) -> Any:
 
 
 class _Composer:
-    """Builds nodes from ruamel's events and enforces the strict rules of the language."""
+    """Builds nodes from the events of libyaml and enforces the strict rules of the language."""
 
     def __init__(self, events: Iterator[Any], file: str, *, numbered: bool) -> None:
         self._events = events
