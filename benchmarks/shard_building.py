@@ -1,12 +1,14 @@
 """Text built as shards in every way that cloze has, and killed: the same checksums, little work lost, and megabytes per second.
 
-    python benchmarks/shard_building.py --text TEXT … --tokenizer FOLDER [--mb 200] [--shards 32] [--kills 5] [--on ray dask]
+    python benchmarks/shard_building.py --text TEXT … --tokenizer FOLDER [--mb 200] [--shards 32] [--kills 5] [--workers N]
+                                        [--on ray dask]
 
 The text is cut into as many files of equal size as there are to be shards, up to `--mb` megabytes; it is repeated if it is
 shorter. It is built as one store, as shards by processes of this machine, by four `--part` calls, and with `--on` by a local Ray
-and a local Dask (extras `ray` and `dask`). Then a build is killed with SIGKILL after random times and started again: a shard that
-was finished must not be built again. Sides take turns where they are timed. The seconds of the processor count if other work runs
-on the machine; those of a Ray or Dask cluster are not known.
+and a local Dask (extras `ray` and `dask`). `--workers` is the number of processes of the one store and of the shards that it is
+compared with. Then a build by two processes is killed with SIGKILL after random times and started again: a shard that was
+finished must not be built again. Sides take turns where they are timed. The seconds of the processor count if other work runs on
+the machine; those of a Ray or Dask cluster are not known.
 """
 
 from __future__ import annotations
@@ -154,20 +156,25 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=32)
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--workers", type=int)
     parser.add_argument("--on", nargs="*", default=[], choices=["ray", "dask"])
     options = parser.parse_args()
     shutil.rmtree(options.work, ignore_errors=True)
     text, work = options.work / "text", options.work
     size = pieces(options.text, text, options.mb, options.shards)
+    print(f"{size:,.1f} MB, {options.rounds} rounds", flush=True)
     build = cloze("corpus", "build", text, "--tokenizer", options.tokenizer, "--quiet")
-    timed([*build, "--out", str(work / "one")])
-    tokens = json.loads((work / "one" / "store.json").read_text())["tokens"]
-    shard = ["--shard", str(round(tokens / options.shards * 1.5))]  # more than a file has, and less than two
+    workers = [] if options.workers is None else ["--workers", str(options.workers)]
     taken: dict[str, list[Taken]] = {"one store": [], "shards": []}
+    shard: list[str] = []
     for number in range(options.rounds):
-        taken["one store"].append(timed([*build, "--out", str(work / f"one-{number}")]))
-        taken["shards"].append(timed([*build, *shard, "--out", str(work / f"shards-{number}")]))
+        taken["one store"].append(timed([*build, *workers, "--out", str(work / f"one-{number}")]))
+        if not shard:
+            tokens = json.loads((work / "one-0" / "store.json").read_text())["tokens"]
+            shard = ["--shard", str(round(tokens / options.shards * 1.5))]  # more than a file has, and less than two
         shutil.rmtree(work / f"one-{number}")
+        taken["shards"].append(timed([*build, *workers, *shard, "--out", str(work / f"shards-{number}")]))
+        print({way: each[-1] for way, each in taken.items()}, flush=True)
     found = {f"processes, round {number}": checksums(work / f"shards-{number}") for number in range(options.rounds)}
     parts = [[*build, *shard, "--part", f"{part}/4", "--out", str(work / "parts")] for part in range(1, 5)]
     taken["four --part calls"] = [timed(*parts, cloze("corpus", "join", work / "parts"))]
@@ -180,7 +187,7 @@ def main() -> None:
             taken["dask"] = [timed([*build, *shard, "--on", f"dask://127.0.0.1:{PORT}", "--out", str(work / "dask")])]
         found["dask"] = checksums(work / "dask")
     shards = len(json.loads((work / "shards-0" / "store.json").read_text())["shards"])
-    lost = killed([*build, *shard, "--out", str(work / "killed")], work / "killed", options.kills, shards)
+    lost = killed([*build, *shard, "--workers", "2", "--out", str(work / "killed")], work / "killed", options.kills, shards)
     found[f"killed {options.kills} times"] = checksums(work / "killed")
     whole = [shard["tokens"] for shard in json.loads((work / "shards-0" / "store.json").read_text())["shards"]]
     records: list[dict[str, Any]] = [

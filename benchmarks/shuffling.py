@@ -110,9 +110,8 @@ def prepare(data: Path, work: Path) -> None:
     """The store of 32 shards, the same text as one store, and the held-out text; made once."""
     from cloze.assembly.corpora import trainable
     from cloze.assembly.load import load_recipe
-    from cloze.assembly.shard_building import save_tokenizer
     from cloze.corpus import Store
-    from cloze.corpus.build import build_store_from_texts, train_tokenizer_from
+    from cloze.corpus.build import build_store_from_texts, saving, train_tokenizer_from
     from cloze.corpus.join import write_as_one
     from cloze.corpus.shards import write_manifest
 
@@ -132,7 +131,7 @@ def prepare(data: Path, work: Path) -> None:
     names = [f"{number:05d}" for number in range(len(training))]
     for name, texts in zip(names, training, strict=True):
         print(build_store_from_texts(texts, tokenizer, work / "shards" / "shards" / name), flush=True)
-    save_tokenizer(tokenizer, work / "shards" / "tokenizer")
+    saving(tokenizer)(work / "shards" / "tokenizer")
     write_as_one(write_manifest(work / "shards", names), work / "one")
     build_store_from_texts(apart, tokenizer, work / "held_out")
 

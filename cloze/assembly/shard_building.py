@@ -1,8 +1,8 @@
 """`cloze corpus build --shard`: a store of several shards, built by any number of processes on one or several machines.
 
 The folder of the store holds the plan of the build, `build.json`: the tasks, and how text becomes tokens, as plain values. Every
-process runs this module, `python -m cloze.assembly.shard_building STORE`: it builds tasks that nobody has built or claimed until
-none is left. What is finished is never built again.
+process builds tasks that nobody has built or claimed until none is left: the one that was asked, and those that it starts on this
+machine or elsewhere, each `python -m cloze.assembly.shard_building STORE I/N`. What is finished is never built again.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloze.assembly.annotating import parse_annotators
-from cloze.assembly.corpora import text_of
-from cloze.assembly.load import load_recipe
+from cloze.corpus.build import saving
 from cloze.corpus.shards import write_manifest
 from cloze.corpus.store import HEADER, PLANS, SHARDS, TOKENIZER, Store
 from cloze.corpus.tasks import TASKS, as_plain, build_task, encoder, from_plain, record_of, tasks_of
 from cloze.errors import ClozeError, CorpusError, RecipeError, RunError, nearest
-from cloze.jobs import Job, Workers, end_with_parent
+from cloze.jobs import Job, LocalWorkers, Workers, end_with_parent
 from cloze.registry import lookup, names
 from cloze.text import Annotations, Tokenizer
 from cloze.whole import whole_file, whole_folder
@@ -36,8 +34,16 @@ Say = Callable[[str], None]
 
 
 def annotations_of(recipe: str | None, words: str | None, layers: Sequence[str]) -> Annotations:
-    """The annotations of the recipe, overridden by `--words` and `--annotate`."""
-    kept = Annotations() if recipe is None else Annotations.of(text_of(load_recipe(recipe)))
+    """The annotations of the recipe, overridden by `--words` and `--annotate`.
+
+    Without a recipe and layers, no recipe's parts are loaded, which would take half of the time in which a process starts.
+    """
+    kept = Annotations()
+    if recipe is not None:
+        from cloze.assembly.corpora import text_of
+        from cloze.assembly.load import load_recipe
+
+        kept = Annotations.of(text_of(load_recipe(recipe)))
     segmenter, made = kept.words, dict(kept.layers)
     if words is not None:
         name, _, file = words.partition(":")
@@ -45,9 +51,12 @@ def annotations_of(recipe: str | None, words: str | None, layers: Sequence[str])
             raise RecipeError(f"--words {words}: unknown segmenter {name!r}. {nearest(name, names('segmenter'))}")
         key = "file" if name == "dictionary" else "dictionary"
         segmenter = lookup("segmenter", name)(**({key: file} if file else {}))
-    for layer, described in parse_annotators(layers).items():
-        ((part, arguments),) = described.items()
-        made[layer] = lookup("annotator", part)(**arguments)
+    if layers:
+        from cloze.assembly.annotating import parse_annotators
+
+        for layer, described in parse_annotators(layers).items():
+            ((part, arguments),) = described.items()
+            made[layer] = lookup("annotator", part)(**arguments)
     return Annotations(segmenter, made)
 
 
@@ -94,7 +103,7 @@ class Building:
         if old is None:
             out.mkdir(parents=True, exist_ok=True)
             with suppress(FileExistsError), whole_folder(out / TOKENIZER) as stage:
-                save_tokenizer(tokenizer, stage)
+                saving(tokenizer)(stage)
             with whole_file(out / PLAN) as stage:
                 stage.write_text(json.dumps(made.plan, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             return made
@@ -134,8 +143,8 @@ class Building:
         first, step = part
         return [number for number in range(first, len(self.tasks), step) if record_of(self.out, number) is None]
 
-    def work(self, part: tuple[int, int] = (0, 1)) -> None:
-        """Build the tasks of a part that nobody else has built or is building, in this process."""
+    def work(self, part: tuple[int, int] = (0, 1), done: Callable[[int], None] = lambda number: None) -> None:
+        """Build the tasks of a part that nobody else has built or is building, in this process; `done` receives each."""
         tokenizer = Tokenizer.load(self.out / TOKENIZER)
         annotations = self.annotations(tokenizer)
         encode = encoder(tokenizer, annotations)
@@ -146,26 +155,35 @@ class Building:
                         self.out, number, from_plain([self.tasks[number]])[0], tokenizer, format=self.plan["format"],
                         tokens=self.plan["tokens"], annotations=annotations, encode=encode,
                     )
-                    print(f"task {number}: done", flush=True)
+                    done(number)
 
     def run(
         self, workers: Workers, part: tuple[int, int] = (0, 1), progress: Callable[[int, int], None] = lambda done, total: None
     ) -> None:
-        """Build the tasks of a part in the processes of `workers`. Raises the error of the first that fails."""
+        """Build the tasks of a part in the processes of `workers`. On this machine, this process is one of them.
+
+        Raises the error of the first that fails.
+        """
         whole = range(part[0], len(self.tasks), part[1])
+
+        def look(seconds: float) -> None:
+            ended = workers.wait(seconds) if workers.running else None
+            progress(len(whole) - len(self.left(part)), len(whole))
+            if ended is not None and ended.code:
+                raise _failure(ended.job.log, ended.code)
+
         (self.out / LOGS).mkdir(parents=True, exist_ok=True)
         (self.out / TASKS).mkdir(exist_ok=True)
         try:
-            left = len(self.left(part))
-            for number in range(min(workers.count, left)):
+            left, here = len(self.left(part)), isinstance(workers, LocalWorkers)
+            for number in range(int(here), min(workers.count, left)):
                 log = self.out / LOGS / f"{part[0]}-{number}.txt"
                 log.unlink(missing_ok=True)
                 workers.start(Job(f"build {number}", __spec__.name, (str(self.out.resolve()), f"{part[0] + 1}/{part[1]}"), log))
+            if here:
+                self.work(part, lambda number: look(0.0))
             while workers.running:
-                ended = workers.wait(0.5)
-                progress(len(whole) - len(self.left(part)), len(whole))
-                if ended is not None and ended.code:
-                    raise _failure(ended.job.log, ended.code)
+                look(0.5)
         except BaseException:
             workers.stop()
             raise
@@ -224,11 +242,6 @@ def require_place(out: Path, *, replace: bool) -> None:
         begin_again(out)
 
 
-def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    """Save a tokenizer as every store does."""
-    tokenizer.save(folder, length=512, frame_single="{A}", frame_pair="{A} {B}")
-
-
 @contextmanager
 def _claim(file: Path) -> Iterator[bool]:
     """Whether this process alone works on a task. Without locks in the file system a task may be built twice, with one result."""
@@ -262,7 +275,7 @@ def main() -> None:
     try:
         if building is None:
             raise CorpusError(f"{sys.argv[1]}: holds no {PLAN}.")
-        building.work(part_of(sys.argv[2]))
+        building.work(part_of(sys.argv[2]), lambda number: print(f"task {number}: done", flush=True))
     except ClozeError as error:
         print(error, flush=True)
         sys.exit(error.exit_code)

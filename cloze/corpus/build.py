@@ -73,7 +73,7 @@ def build_store(
             encoded = ((block, encode(block)) for block in _counted(blocks, account))
         try:
             annotations.require_met(write_blocks(encoded, writer, account, lambda: progress(account.bytes, total)))
-            store = finish_store(writer, tokenizer, account)
+            store = finish_store(writer, saving(tokenizer), account)
         except OSError as error:
             raise RunError(f"{out}: cannot write the store: {error.strerror}. Nothing was written.") from error
     for line in account.lines():
@@ -94,7 +94,7 @@ def build_store_from_texts(
     with store_writer(out, tokenizer, annotations) as writer:
         blocks = _counted(_text_blocks(texts, origin), account)
         annotations.require_met(write_blocks(((block, encode(block)) for block in blocks), writer, account, lambda: None))
-        store = finish_store(writer, tokenizer, account)
+        store = finish_store(writer, saving(tokenizer), account)
     for line in account.lines():
         report(line)
     return store
@@ -256,13 +256,17 @@ def _note_empty(found: Encoded, kept: Any, goes_on: bool, block: Block, account:
         account.odd.note("empty_document", f"{block.path}:{line}")
 
 
-def finish_store(writer: StoreWriter, tokenizer: Tokenizer, account: Report) -> Store:
+def saving(tokenizer: Tokenizer) -> Callable[[Path], object]:
+    """What saves a tokenizer in a folder, as every store does."""
+    return lambda folder: tokenizer.save(folder, length=512, frame_single="{A}", frame_pair="{A} {B}")
+
+
+def finish_store(writer: StoreWriter, save_tokenizer: Callable[[Path], object], account: Report) -> Store:
+    """Make a store of what was written. Raises `CorpusError` if that holds no token."""
     if writer.tokens == 0:
         raise CorpusError(f"the corpus is empty: no token in {account.bytes:,} bytes of text. Nothing was written.")
     account.documents, account.sentences, account.tokens = writer.documents, writer.sentences, writer.tokens
-    return writer.finish(
-        account.as_dict(), lambda folder: tokenizer.save(folder, length=512, frame_single="{A}", frame_pair="{A} {B}")
-    )
+    return writer.finish(account.as_dict(), save_tokenizer)
 
 
 def _counted(blocks: Iterable[Block], account: Report) -> Iterator[Block]:

@@ -8,8 +8,10 @@ processes on any machines may build tasks in any order, and a build that was sto
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,7 +24,7 @@ from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile, find_files
 from cloze.corpus.readers.formats import wanted
 from cloze.corpus.readers.gettext import CATALOGUES
 from cloze.corpus.report import Oddities, Report
-from cloze.corpus.store import SHARDS, Store
+from cloze.corpus.store import SHARDS, TOKENIZER, Store
 from cloze.errors import CorpusError, RunError
 from cloze.text import Annotations, Tokenizer
 from cloze.whole import whole_file
@@ -128,11 +130,12 @@ def build_task(
     store: Path, number: int, pieces: Sequence[Piece], tokenizer: Tokenizer, *, format: str, tokens: int,
     annotations: Annotations, encode: BlockEncoder | None = None,
 ) -> None:
-    """Build the shards of a task and record them.
+    """Build the shards of a task and record them. The folder of the store holds the tokenizer already.
 
     Raises `CorpusError` for text that cannot be read, `RunError` for a full disk.
     """
     encode = encode or encoder(tokenizer, annotations)
+    copy_tokenizer = partial(shutil.copytree, store / TOKENIZER)
     account = Report()
     blocks = _Blocks(((block, encode(block)) for block in _blocks(pieces, format, account)), tokens)
     names: list[str] = []
@@ -148,7 +151,7 @@ def build_task(
                     met[layer] = met.get(layer, frozenset()) | records
                 account.bytes = blocks.bytes
                 if writer.tokens:
-                    finish_store(writer, tokenizer, account)
+                    finish_store(writer, copy_tokenizer, account)
                     names.append(name)
             except OSError as error:
                 raise RunError(f"{out}: cannot write the shard: {error.strerror}. Finished shards are kept.") from error

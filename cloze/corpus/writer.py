@@ -111,7 +111,7 @@ class StoreWriter:
         self.sentences += len(sentence_lengths)
         self.documents += len(starts)
 
-    def finish(self, report: Mapping[str, Any], save_tokenizer: Callable[[Path], None]) -> Store:
+    def finish(self, report: Mapping[str, Any], save_tokenizer: Callable[[Path], object]) -> Store:
         """Close the files, write the tokenizer and the header, and move the folder to its name. Returns the store."""
         self._files["words.bin"].write(np.packbits(self._bits, bitorder="little"))
         self._files["sentences.bin"].write(np.array([self.tokens], dtype=np.int64))

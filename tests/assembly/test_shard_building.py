@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -17,6 +17,7 @@ from cloze.corpus.build import build_store
 from cloze.corpus.join import write_as_one
 from cloze.corpus.shards import ShardedStore
 from cloze.errors import CorpusError
+from cloze.jobs import Ended, Job, LocalWorkers
 from cloze.text import Normalise, TextSpec, Tokenizer, WordPiece, train
 
 
@@ -102,6 +103,46 @@ def test_a_build_that_was_stopped_goes_on_and_builds_nothing_twice(
     assert sums(tmp_path / "s") == sums(tmp_path / "other")
 
 
+def test_one_process_of_this_machine_starts_no_other(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalWorkers, "start", lambda self, job: pytest.fail("started another process"))
+    building, told = begin(tmp_path / "s"), list[tuple[int, int]]()
+    building.run(LocalWorkers(1), progress=lambda *done: told.append(done))
+    tasks = len(building.tasks)
+    assert told == [(number + 1, tasks) for number in range(tasks)] and building.left() == []
+    begin(tmp_path / "other").work()
+    building.join()
+    begin(tmp_path / "other").join()
+    assert sums(tmp_path / "s") == sums(tmp_path / "other")
+
+
+def test_of_two_processes_of_this_machine_one_is_started_and_its_failure_is_told(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fails(LocalWorkers):
+        started: ClassVar[list[Job]] = []
+        stopped: ClassVar[list[int]] = []
+
+        def start(self, job: Job) -> None:
+            job.log.write_text("task 3: done\na.txt: is no text\n")
+            self.started.append(job)
+
+        running = 1
+
+        def wait(self, seconds: float) -> Ended:
+            return Ended(self.started[0], CorpusError.exit_code)
+
+        def stop(self) -> None:
+            self.stopped.append(1)
+
+    building = begin(tmp_path / "s")
+    with pytest.raises(CorpusError, match="^a.txt: is no text$"):
+        building.run(Fails(2))
+    assert [job.words for job in Fails.started] == [(str(tmp_path / "s"), "1/1")] and Fails.stopped == [1]
+    assert len(building.left()) == len(building.tasks) - 1  # it looks at the others after each of its own tasks
+
+
 def test_a_file_that_cannot_be_divided_makes_several_shards(begin: Begin, tmp_path: Path) -> None:
     building = begin(tmp_path / "s", format="book", tokens=200)
     building.work()
@@ -134,11 +175,17 @@ def test_sizes_and_parts_that_mean_nothing_are_refused() -> None:
             part_of(given)
 
 
-def test_a_shard_names_its_tokenizer(begin: Begin, tmp_path: Path) -> None:
+def test_a_shard_has_the_tokenizer_that_an_ordinary_store_would_have(
+    begin: Begin, text: Path, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     building = begin(tmp_path / "s")
     building.work()
     store = building.join()
-    assert store.tokenizer().hash == Store.open(store.path / "shards" / "00000").tokenizer().hash
+    alone = build_store([text], tokenizer, tmp_path / "alone", format="blank", workers=1)
+    for folder in (store.path, *(store.path / "shards" / shard.name for shard in store.shards)):  # type: ignore[attr-defined]
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            assert (folder / "tokenizer" / name).read_bytes() == (alone.path / "tokenizer" / name).read_bytes()
+    assert Store.open(store.path / "shards" / "00000").tokenizer().hash == tokenizer.hash
 
 
 def test_a_build_begun_with_relative_paths_goes_on_from_another_folder(
