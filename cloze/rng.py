@@ -20,6 +20,8 @@ _GOLDEN64 = 0x9E3779B97F4A7C15
 _MASK64 = (1 << 64) - 1
 # Arrays without dimensions, which numpy takes up in half the time of its scalars: what a small block pays most for.
 _GOLDEN32, _M1, _M2 = np.array(0x9E3779B9, np.uint32), np.array(0x7FEB352D, np.uint32), np.array(0x846CA68B, np.uint32)
+_S27, _S30, _S31 = np.array(27, np.uint64), np.array(30, np.uint64), np.array(31, np.uint64)
+_M3, _M4 = np.array(0xBF58476D1CE4E5B9, np.uint64), np.array(0x94D049BB133111EB, np.uint64)
 _S15, _S16 = np.array(15, np.uint32), np.array(16, np.uint32)
 
 
@@ -55,12 +57,12 @@ def salts(view: str, name: str) -> tuple[UInt32, UInt32]:
 
 def mix_keys(keys: UInt64, salt: int) -> UInt64:
     """Fold a 64-bit `salt` into an array of keys (any shape); vectorised splitmix64 finaliser."""
-    x = keys ^ np.uint64(salt)
-    x ^= x >> np.uint64(30)
-    x *= np.uint64(0xBF58476D1CE4E5B9)
-    x ^= x >> np.uint64(27)
-    x *= np.uint64(0x94D049BB133111EB)
-    x ^= x >> np.uint64(31)
+    x = keys ^ np.array(salt, np.uint64)
+    x ^= x >> _S30
+    x *= _M3
+    x ^= x >> _S27
+    x *= _M4
+    x ^= x >> _S31
     return x
 
 
@@ -160,10 +162,13 @@ def shuffled(place: NDArray[np.int64], size: NDArray[np.int64], key: UInt64) -> 
     return found.astype(np.int64)
 
 
+_ROUNDS = tuple(fold("round", number) for number in range(4))
+
+
 def _rounds(x: UInt64, half: UInt64, key: UInt64) -> UInt64:
     mask = (np.uint64(1) << half) - np.uint64(1)
     high, low = x >> half, x & mask
-    for number in range(4):
-        mixed = mix_keys(low + key, fold("round", number))
+    for salt in _ROUNDS:
+        mixed = mix_keys(low + key, salt)
         high, low = low, high ^ (mixed & mask)
     return (high << half) | low

@@ -29,6 +29,7 @@ class ShardPlan:
     ends: Int64 = field(init=False)     # (S + 1,) rows before each shard, and all of them
     borders: Int64 = field(init=False)  # (W + 1,) rows before each window, and all of them
     keys: NDArray[np.uint64] = field(init=False)  # (W,)
+    _last: list[tuple[Int64, tuple[Int64, Int64]]] = field(init=False, repr=False, compare=False)  # items, and where they are
 
     def __post_init__(self) -> None:
         ends = np.concatenate([[0], np.cumsum(self.rows)]).astype(np.int64)
@@ -36,6 +37,8 @@ class ShardPlan:
         address = self.key or ()
         object.__setattr__(self, "ends", ends)
         object.__setattr__(self, "borders", borders)
+        none = np.zeros(0, np.int64)
+        object.__setattr__(self, "_last", [(none, (none, none))])
         object.__setattr__(self, "keys", rng.row_keys(*address, "window", self.epoch, items=np.arange(len(borders) - 1)))
 
     def __len__(self) -> int:
@@ -49,11 +52,25 @@ class ShardPlan:
 
     def windows(self, items: Int64) -> Int64:
         """The windows that items are in."""
-        return np.searchsorted(self.borders, self.places(items), "right") - 1
+        return self._windows(self.places(items))
+
+    def _windows(self, place: Int64) -> Int64:
+        return np.searchsorted(self.borders, place, "right") - 1
 
     def locate(self, items: Int64) -> tuple[Int64, Int64]:
-        """The shard of every item, by its number in the store, and its row there."""
-        place, window = self.places(items), self.windows(items)
+        """The shard of every item, by its number in the store, and its row there.
+
+        The last answer is kept: a block is read first, and then its random numbers are drawn.
+        """
+        known, found = self._last[0]
+        if not np.array_equal(items, known):
+            found = self._located(items)
+            self._last[0] = items.copy(), found
+        return found
+
+    def _located(self, items: Int64) -> tuple[Int64, Int64]:
+        place = self.places(items)
+        window = self._windows(place)
         if self.key is not None:
             low = self.borders[window]
             place = low + rng.shuffled(place - low, self.borders[window + 1] - low, self.keys[window])
@@ -68,7 +85,7 @@ class ShardPlan:
     def coming(self, items: Int64) -> list[int]:
         """The shards of the windows that the lanes of these items enter next, of lanes that have read half of their window."""
         place = self.places(items)
-        window = np.searchsorted(self.borders, place, "right") - 1
+        window = self._windows(place)
         late = 2 * (place - self.borders[window]) >= self.borders[window + 1] - self.borders[window]
         following = np.unique(window[late] + 1)
         return self.shards_of(following[following < len(self.borders) - 1])

@@ -55,6 +55,9 @@ class Shards(Protocol):
     @property
     def holders(self) -> MutableSet[Any]: ...
 
+    @property
+    def fetches(self) -> bool: ...
+
     def shard(self, number: int) -> Store: ...
 
     def expect(self, now: Sequence[int], next: Sequence[int]) -> None: ...
@@ -216,7 +219,8 @@ class _Shards(Rebinds):
         kept = set(plan.shards_of(np.unique(windows)))
         for number in [number for number in self._opened if number not in kept]:
             del self._opened[number]
-        self.store.expect(plan.shards_of(np.unique(window)), plan.coming(items))
+        if self.store.fetches:
+            self.store.expect(plan.shards_of(np.unique(window)), plan.coming(items))
 
 
 class BoundShards(_Shards):

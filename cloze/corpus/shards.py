@@ -116,6 +116,11 @@ class ShardedStore(Store, holds=SHARDS):
         finalize(store, os.close, held)
         return store
 
+    @property
+    def fetches(self) -> bool:
+        """Whether shards are fetched from an address when they are needed."""
+        return self._remote is not None
+
     def expect(self, now: Sequence[int], next: Sequence[int]) -> None:
         """Learn which shards are read now and which come next, to fetch them ahead of time."""
         if self._remote is not None:

@@ -94,6 +94,19 @@ def test_a_rank_reads_the_windows_of_its_lanes_alone() -> None:
     assert len(plan.shards_of(np.unique(plan.windows(np.split(by_lane, 8)[3])))) <= 2 * 9
 
 
+def test_items_are_located_once_for_a_read_and_its_random_numbers(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound, asked = bind(store), list[int]()
+    plan, items = bound.plan(0, 12), np.arange(20)
+    whole, real = np.stack(plan.locate(np.arange(len(plan)))), rng.shuffled
+    monkeypatch.setattr(rng, "shuffled", lambda place, size, key: (asked.append(len(place)), real(place, size, key))[1])
+    for moved in (0, 7):
+        items += moved  # the same array with other items
+        bound.read(plan, items, WANT)
+        bound.draw(plan, items)
+        assert np.array_equal(np.stack(plan.locate(items)), whole[:, items])
+    assert asked == [20, 20]
+
+
 def test_shards_are_open_as_long_as_a_lane_is_in_their_window(store: Store) -> None:
     bound = bind(store, lanes=2)
     plan, opened = bound.plan(0, 12), []
