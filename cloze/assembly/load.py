@@ -18,6 +18,7 @@ from cloze.assembly.expand import SECTIONS, check_keys, expand
 from cloze.assembly.faults import Faults
 from cloze.assembly.grammar import read, read_sources
 from cloze.assembly.origins import Written, networks_of, take_up
+from cloze.assembly.parts import class_of, names
 from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.assembly.schema import arguments_of_part, expand_part
 from cloze.assembly.stages import assemble_stages
@@ -260,7 +261,7 @@ def _recipe(
     root, faults = written.tree, Faults()
     expand(root, faults)
     if not len(faults):
-        _override_framing(root, overrides, faults)
+        overrides = _override_first(root, overrides, faults)
         complete(root, faults)
     if len(faults) and root.is_mapping:
         read(root, faults)  # to report further faults at once
@@ -284,15 +285,31 @@ def _recipe(
     return recipe
 
 
-def _override_framing(root: Node, overrides: Sequence[str], faults: Faults) -> None:
-    """Apply the overrides that decide how texts are framed before a checkpoint completes the recipe: those of `reading`, and
-    whether records have a second text."""
+def _override_first(root: Node, overrides: Sequence[str], faults: Faults) -> list[str]:
+    """Apply the overrides that decide how a checkpoint completes the recipe: those of `reading`, whether records have a second
+    text, and arguments of objectives that the checkpoint replaces. Returns what is applied to the completed recipe."""
     reading = [override for override in overrides if override.startswith("reading.")]
     texts = [override for override in overrides if override.partition("=")[0].endswith(".text_b")]
+    chosen = [override for override in overrides if _of_chosen(root, override.partition("=")[0].strip())]
     if reading and "reading" not in root.value:
         root.put("reading", from_data({}, root.where))
-    for override in [*reading, *texts]:
+    for override in [*reading, *texts, *chosen]:
         _override(root, override, faults)
+    return [override for override in overrides if override not in chosen]
+
+
+def _of_chosen(root: Node, path: str) -> bool:
+    """Whether a value path names an argument of an objective that a checkpoint replaces, such as `text_classification`."""
+    try:
+        location = paths.find(root, path)
+    except RecipeError:
+        return False  # it is reported when it is applied to the completed recipe
+    owner = location.path.split(".")[-2:-1]
+    if "objectives[" not in location.path or not owner or owner[0] not in names("objective"):
+        return False
+    from cloze.objectives.chosen import Chosen  # torch, as every objective
+
+    return issubclass(class_of("objective", owner[0]), Chosen) and location.key in arguments_of_part("objective", owner[0])
 
 
 def _place(root: Node, path: str) -> Where:

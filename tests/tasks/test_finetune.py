@@ -12,7 +12,7 @@ import torch
 from cloze.assembly.beginning import begin_with
 from cloze.assembly.build import build_step, load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
-from cloze.errors import CheckpointError, TaskError
+from cloze.errors import CheckpointError, RecipeError, TaskError
 from cloze.tasks.evaluation import predict
 from cloze.tasks.result import check_new, load_tuned
 
@@ -41,6 +41,16 @@ def test_a_head_begins_with_the_layers_that_predicted_words_where_transformers_h
     assert torch.equal(put.dense.weight, words.head.dense.weight) and torch.equal(put.norm.weight, words.head.norm.weight)
     assert put.dense.bias is None and put.norm.bias is None and put.norm.eps == words.head.norm.eps
     assert not torch.equal(drawn.dense.weight, words.head.dense.weight)
+
+
+@pytest.mark.parametrize("path", ["objectives.0.pool", "objectives[0].text_classification.pool"])
+def test_a_value_of_the_tasks_objective_is_set_before_the_checkpoint_decides_its_head(folder: Folder, path: str) -> None:
+    loaded = load_checkpoint(folder("bert"))
+    made = recipe_onto("sentence_classification", loaded, overrides=[f"{path}=mean", "objectives.0.dropout=0.3"])
+    head = made.canonical()["passes"][0]["objectives"][0]["classify"]
+    assert head["reading"] == "mean" and head["transform"]["tanh"] is not None and head["dropout"] == 0.3
+    with pytest.raises(RecipeError, match=r"--set objectives.0.pool=middle.*pool: got \"middle\", expected"):
+        recipe_onto("sentence_classification", loaded, overrides=["objectives.0.pool=middle"])
 
 
 def test_pairs_are_read_as_pairs(folder: Folder, tables: Path, tmp_path: Path) -> None:
