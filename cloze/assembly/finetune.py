@@ -20,8 +20,9 @@ from cloze.assembly.build import Loaded, build_part, load_checkpoint
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import SEEDS, claimed
 from cloze.assembly.each import repeat_stages, repeats
-from cloze.assembly.fit_task import COUNTED, facts_of, fit_lengths, fit_task
+from cloze.assembly.fit_task import facts_of, fit_lengths, fit_task
 from cloze.assembly.fitted import holding, table_of
+from cloze.assembly.label_counts import Counts, classes_of, count_labels, stage_recipes
 from cloze.assembly.load import load_recipe, named_recipes, own_task_recipe_names, read_tree
 from cloze.assembly.onto import Origin, depth_groups, put_onto
 from cloze.assembly.origins import add_changes, bound_checkpoints, checkpoint_names, origins_in
@@ -35,7 +36,6 @@ from cloze.assembly.user_files import import_files
 from cloze.corpus import RecordStore, Store
 from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.readers.text_files import require_files
-from cloze.corpus.records.answer import label_names
 from cloze.corpus.records.build import batches
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
@@ -72,11 +72,11 @@ def recipe_onto(
     recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), changes: Sequence[str] = (),
     auxiliary: str | None = None, annotate: Given | None = None, shown: ShownItems | None = None, with_files: Sequence[Path] = (),
     checkpoints: Mapping[str, Path] | None = None, teachers: Mapping[str, Origin] | None = None,
-    rows: Mapping[str, int] | None = None, report: Say = lambda line: None,
+    labels: Mapping[str, Counts] | None = None, report: Say = lambda line: None,
 ) -> Recipe:
     """A recipe that begins with a checkpoint, completed by the checkpoint's own description.
 
-    A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the number of `rows` of every source where it is
+    A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the `labels` of every source where they are
     given; `report` gets the table of what was changed. `changes` are done to the checkpoint's network; `auxiliary` is the
     weight of its language model, which is trained along. `annotate` are annotators of its labelled text by layer, `shown` the
     items of the pictures that its rows are about. `checkpoints`
@@ -105,36 +105,24 @@ def recipe_onto(
     lengths = fit_lengths(load_recipe(tree), Reader.of(loaded).max_length)
     plain = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
-    facts = facts_of(loaded.recipe, rows=rows, width=width)
+    facts = facts_of(loaded.recipe, labels=labels, width=width)
     wanted = [*lengths, *fit_task(plain, facts)]
     held, made = holding(load, wanted)
     if undone := [change.path for change in wanted if change not in held]:  # the user's values win: fit the others to them
         held, made = holding(load, [*lengths, *fit_task(plain, facts, kept=undone)])
     if held:
-        counted = "" if rows is None else f"{sum(rows.values()):,} rows and "
+        counted = "" if labels is None else f"{sum(one.rows for one in labels.values()):,} rows and "
         title = f"{made.name} fitted to {counted}this checkpoint (published → fitted; --set overrides):"
         report(table_of(title, held, [change.override for change in held]))
     return made
 
 
-def count_rows(recipe: Recipe, files: Mapping[str, Labelled]) -> dict[str, int]:
-    """How many rows the training files of every source have, up to `COUNTED`."""
-    found = {}
-    for stage in _stage_recipes(recipe):
-        for name, spec in stage.sources.items():
-            source: Any = build_part(spec, {})
-            stores = [file for file in files[name].train if Store.is_store(file)]
-            rows = (row for file in files[name].train if file not in stores for row in source.answer.read(file, source.columns))
-            found[name] = sum(Store.open(file).documents for file in stores) + sum(1 for _ in islice(rows, COUNTED))
-    return found
-
-
 def require_readable(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: Tokenizer) -> None:
     """Read the dev files of every source of all stages; a row that cannot be used is a `TaskError`, as is an unknown label."""
-    for stage in _stage_recipes(recipe):
+    for stage in stage_recipes(recipe):
         for name, spec in stage.sources.items():
             source: Any = build_part(spec, {})
-            classes = _classes(source, files[name].train)
+            classes = classes_of(source, files[name].train)
             encode = source.answer.encoder(tokenizer, classes)
             for file in files[name].train[:1] if classes is None else ():  # scores: the first row names the classes
                 for records in () if Store.is_store(file) else islice(batches(source.answer.read(file, source.columns)), 1):
@@ -146,7 +134,7 @@ def require_readable(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: T
 
 def _unread_texts(recipe: Recipe, files: Mapping[str, Labelled]) -> Iterator[str]:
     """A note for every training file with a second text that the recipe does not read."""
-    for stage in _stage_recipes(recipe):
+    for stage in stage_recipes(recipe):
         for name, spec in stage.sources.items():
             source: Any = build_part(spec, {})
             for file in files[name].train if source.columns.text_b is None else ():
@@ -157,9 +145,9 @@ def _unread_texts(recipe: Recipe, files: Mapping[str, Labelled]) -> Iterator[str
 def _require_same_classes(recipe: Recipe, files: Mapping[str, Labelled], bound: Mapping[str, Path]) -> None:
     """Raise a `TaskError` if a bound checkpoint was tuned to other classes than those of the training files: its scores would be
     learned for the wrong ones."""
-    for stage in _stage_recipes(recipe):
+    for stage in stage_recipes(recipe):
         for name, spec in stage.sources.items():
-            classes = _classes(build_part(spec, {}), files[name].train)
+            classes = classes_of(build_part(spec, {}), files[name].train)
             for teacher, folder in bound.items():
                 described = folder / "cloze" / "task.json"
                 theirs = json.loads(described.read_text(encoding="utf-8")).get("labels") if described.is_file() else None
@@ -174,7 +162,7 @@ def _require_own_classes(recipe: Recipe, files: Mapping[str, Labelled], checkpoi
     """Raise a `TaskError` if a checkpoint whose head is trained further was tuned to other classes, or in another order."""
     theirs = contents_of(checkpoint).get("labels") or ()
     for name, spec in recipe.sources.items():
-        classes = _classes(build_part(spec, {}), files[name].train)
+        classes = classes_of(build_part(spec, {}), files[name].train)
         if classes is not None and list(theirs) != list(classes):
             other = "in another order than" if set(theirs) == set(classes) else "other than"
             raise TaskError(
@@ -182,22 +170,6 @@ def _require_own_classes(recipe: Recipe, files: Mapping[str, Labelled], checkpoi
                 "  A classifier is trained further on its own classes. To train another one: "
                 f"cloze finetune {recipe.name} --train FILE --dev FILE --out DIR"
             )
-
-
-def _classes(source: Any, train: Sequence[str]) -> Sequence[str] | None:
-    """The labels of training files; None for answers that are not labels."""
-    found: dict[str, None] = {}
-    for file in train:
-        if Store.is_store(file):
-            store = Store.open(file)
-            found |= dict.fromkeys(store.classes if isinstance(store, RecordStore) else ())
-            continue
-        for record in source.answer.read(file, source.columns):
-            labels = source.answer.labels_of(record)
-            if labels is None:
-                return None
-            found |= dict.fromkeys(label for _, label in labels)
-    return label_names(list(found)) or None
 
 
 def finetune(
@@ -245,16 +217,16 @@ def learn(
     named = [file for one in files.values() for file in (*one.train, *one.dev)]
     require_files(named)
     require_apart(named, out)
-    rows = count_rows(made, files)
+    labels = count_labels(made, files)
     require_readable(made, files, Words(min_count=1).of_words(["a"], Normalise()) if loaded is None else loaded.tokenizer)
     _require_same_classes(made, files, assignment.checkpoints)
     if loaded is not None and str(assignment.recipe) in own_task_recipe_names():
         _require_own_classes(made, files, Path(checkpoint))
     for line in _unread_texts(made, files):
         note(line)
-    made = make_recipe(rows=rows, report=note)
+    made = make_recipe(labels=labels, report=note)
     made = _from_scratch(made) if from_scratch else made
-    from_scratch = START not in {n.origin for stage in _stage_recipes(made) for n in stage.networks.values()}
+    from_scratch = START not in {n.origin for stage in stage_recipes(made) for n in stage.networks.values()}
     check_recipe(made)
     checkpoints = bound_checkpoints(made, bound)
     check_binds(made, {name: given for name, given in bound.items() if name != START}, checkpoint_names(made))
@@ -290,7 +262,7 @@ def _blind_tasks(recipe: Recipe) -> Iterator[str]:
 
 def _check_metrics(recipe: Recipe) -> None:
     """Raise a `TaskError` for an unknown task or metric, before any file is read."""
-    for stage in _stage_recipes(recipe):
+    for stage in stage_recipes(recipe):
         for spec in stage.tasks.values() or ([] if stage.task is None else [stage.task]):
             if spec.type is not None:
                 chosen_metric(make_task(spec.type), spec.metric)
@@ -298,7 +270,7 @@ def _check_metrics(recipe: Recipe) -> None:
 
 def _check_pictures(recipe: Recipe, assignment: Assignment) -> None:
     """Raise a `TaskError` if rows are to be about pictures and a task reads none."""
-    for stage in _stage_recipes(recipe) if assignment.shown.given else ():
+    for stage in stage_recipes(recipe) if assignment.shown.given else ():
         for spec in stage.tasks.values() or ([] if stage.task is None else [stage.task]):
             if spec.type is not None and "picture" not in parameters(lookup("task", spec.type)):
                 able = ", ".join(name for name in names("task") if "picture" in parameters(lookup("task", name)))
@@ -311,7 +283,7 @@ def _with_costly_metrics(tuned: Tuned, made: Recipe, files: Mapping[str, Labelle
         return tuned
     dev = tuned.described["dev"]
     lacking = {}
-    for name, one in measuring.task_heads(_stage_recipes(made)[-1]).items():
+    for name, one in measuring.task_heads(stage_recipes(made)[-1]).items():
         prefix = f"{name}/" if name else ""
         if any(prefix + metric not in dev for metric in task_of(tuned.folder, name or None).metrics):
             lacking[name] = prefix, files[one.source].dev
@@ -363,7 +335,7 @@ def maker_of(checkpoint: str | Path, assignment: Assignment, loaded: Loaded | No
     name = assignment.own_recipe(str(checkpoint))
     recipe = name if assignment.init is None else with_vectors(name, assignment.init)
 
-    def make(*, rows: Mapping[str, int] | None = None, report: Say = lambda line: None) -> Recipe:
+    def make(*, labels: Mapping[str, Counts] | None = None, report: Say = lambda line: None) -> Recipe:
         return load_recipe(recipe, overrides=assignment.overrides, with_files=assignment.with_files)
 
     return make
@@ -372,7 +344,7 @@ def maker_of(checkpoint: str | Path, assignment: Assignment, loaded: Loaded | No
 class RecipeMaker(Protocol):
     """`recipe_onto` with all but its last arguments."""
 
-    def __call__(self, *, rows: Mapping[str, int] | None = None, report: Say = ...) -> Recipe: ...
+    def __call__(self, *, labels: Mapping[str, Counts] | None = None, report: Say = ...) -> Recipe: ...
 
 
 def recipe_maker(assignment: Assignment, loaded: Loaded) -> RecipeMaker:
@@ -398,11 +370,6 @@ def recipe_maker(assignment: Assignment, loaded: Loaded) -> RecipeMaker:
     return partial(make, overrides=[*assignment.overrides, *tables.values()])
 
 
-def _stage_recipes(made: Recipe) -> list[Recipe]:
-    """The recipes of all stages; a recipe without stages is its own only one."""
-    return [stage.recipe for stage in made.stages] or [made]
-
-
 def _files(made: Recipe, assignment: Assignment) -> dict[str, Labelled]:
     """The files of every source of a recipe. A source without files, or files without a source, are a `TaskError`."""
     sources = _sources(made)
@@ -417,14 +384,14 @@ def _files(made: Recipe, assignment: Assignment) -> dict[str, Labelled]:
 
 
 def _sources(made: Recipe) -> list[str]:
-    return list(dict.fromkeys(name for stage in _stage_recipes(made) for name in stage.sources))
+    return list(dict.fromkeys(name for stage in stage_recipes(made) for name in stage.sources))
 
 
-def rows_of(made: Recipe, assignment: Assignment) -> dict[str, int] | None:
-    """The rows of every source (`count_rows`); None if a source has no files."""
+def labels_of(made: Recipe, assignment: Assignment) -> dict[str, Counts] | None:
+    """The counts of every source (`count_labels`); None if a source has no files."""
     files = assignment.files(_sources(made))
     known = all(name in files and files[name].train for name in _sources(made))
-    return count_rows(made, files) if known else None
+    return count_labels(made, files) if known else None
 
 
 def _from_scratch(made: Recipe) -> Recipe:

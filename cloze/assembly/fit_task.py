@@ -7,6 +7,7 @@
   training's own.
 - Small sets are trained for more epochs, in smaller batches (16, or an eighth of the rows): at least `UPDATES` updates, at most
   `MOST_EPOCHS` epochs. Fine-tuning on small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
+- Many classes need more updates, `UPDATES_PER_CLASS` for each, in at most `MOST_CLASS_EPOCHS` epochs.
 
 docs/budgets.md shows the evidence for the constants.
 """
@@ -19,33 +20,34 @@ from typing import Any, NamedTuple
 
 from cloze.assembly.change import Change
 from cloze.assembly.changes import type_of
+from cloze.assembly.label_counts import Counts
 from cloze.assembly.parts import class_of, names
 from cloze.assembly.recipe import Recipe
 
 SHARE, USUAL = 0.6, 5e-5  # share of the peak rate of pre-training; the published peak that it is for
 WIDTH = 768  # the width that the peaks of task recipes are for
 UPDATES, MOST_EPOCHS = 400, 20
+UPDATES_PER_CLASS, MOST_CLASS_EPOCHS = 8, 30
 FEW, SMALL_BATCH, LEAST_BATCH = 1000, 16, 4  # rows below which the batch is small: an eighth of them, within these two
-COUNTED = 50_000  # rows; beyond them the number does not matter
 
 
 class TaskFacts(NamedTuple):
     """The facts that a task recipe is fitted to.
 
-    The `rows` of labelled text of every source (None: not counted), the `width` of the network, and the peak rate and the batch
+    The `labels` of every source (None: not counted), the `width` of the network, and the peak rate and the batch
     of its training. `tuned`: the checkpoint has already been fine-tuned on a task.
     """
 
-    rows: Mapping[str, int] | None
+    labels: Mapping[str, Counts] | None
     width: int
     peak: float | None = None
     batch: int | None = None
     tuned: bool = False
 
 
-def facts_of(recipe: Mapping[str, Any] | None, *, rows: Mapping[str, int] | None, width: int) -> TaskFacts:
+def facts_of(recipe: Mapping[str, Any] | None, *, labels: Mapping[str, Counts] | None, width: int) -> TaskFacts:
     """The facts about a checkpoint, from the canonical recipe of its run (None: there is none)."""
-    facts = TaskFacts(rows, width)
+    facts = TaskFacts(labels, width)
     training = (recipe or {}).get("training", {})
     optimizers, rates = training.get("optimizer", {}), training.get("rate", {})
     peak = next((given.get("peak") for given in rates.values() if isinstance(given, Mapping)), None)
@@ -68,6 +70,15 @@ def fit_task(recipe: Recipe, facts: TaskFacts, *, kept: Collection[str] = ()) ->
     return [change for change in found if change.published != change.here and change.path not in kept]
 
 
+def laws_of_task(recipe: Recipe) -> list[str]:
+    """What the laws make of a task recipe for two sets of rows: versions of cloze that agree on it fit its runs alike."""
+    names = [name for _, one in _stages(recipe) for name in one.sources]
+    return [
+        change.override for counts in (Counts(200, 2), Counts(2000, 100))
+        for change in fit_task(recipe, TaskFacts(dict.fromkeys(names, counts), WIDTH // 4, peak=1e-3, batch=32))
+    ]  # fmt: skip
+
+
 def fit_lengths(recipe: Recipe, max_length: int | None) -> list[Change]:
     """Limits the rows of a task recipe to the maximum length of the checkpoint. These changes come first, because longer rows are
     illegal."""
@@ -88,13 +99,14 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
     training, batch = recipe.training, recipe.training.batch
     if recipe.exported.train != "all" or "peak" not in training.rate.arguments:
         return  # recipes that freeze or unfreeze layers are trained as published
-    if facts.rows is not None:
-        rows = sum(facts.rows.get(name, 0) for name in recipe.sources)
+    if facts.labels is not None:
+        counted = [facts.labels[name] for name in recipe.sources if name in facts.labels]
+        rows, classes = sum(one.rows for one in counted), max((one.classes for one in counted), default=0)
         small = min(batch, SMALL_BATCH, max(LEAST_BATCH, rows // 8))
         if rows < FEW and small < batch and f"{at}training.batch" not in kept:
             batch = small
             yield Change(f"{at}training.batch", training.batch, batch, f"{rows:,} rows: smaller batches, more updates")
-        yield from _epochs(recipe, math.ceil(rows / batch), at, kept)
+        yield from _epochs(recipe, math.ceil(rows / batch), classes, at, kept)
     if recipe.exported.origin is None:
         return  # a network that starts at random has the published rate
     peak = _peak(recipe, facts, batch, at)
@@ -108,13 +120,16 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
         yield Change(path, _plain(times), _plain(here), "new layers keep their rate")
 
 
-def _epochs(recipe: Recipe, per_epoch: int, at: str, kept: Collection[str]) -> Iterator[Change]:
+def _epochs(recipe: Recipe, per_epoch: int, classes: int, at: str, kept: Collection[str]) -> Iterator[Change]:
     published = recipe.training.epochs
     if published is None or not per_epoch:
         return
     path = f"{at}training.epochs"
-    epochs = published if path in kept else min(MOST_EPOCHS, max(published, math.ceil(UPDATES / per_epoch)))
-    yield Change(path, _plain(published), _plain(epochs), f"{epochs * per_epoch:,.0f} updates")
+    enough = min(MOST_EPOCHS, math.ceil(UPDATES / per_epoch))
+    for_classes = min(MOST_CLASS_EPOCHS, math.ceil(UPDATES_PER_CLASS * classes / per_epoch))
+    epochs = published if path in kept else max(published, enough, for_classes)
+    many = f" for {classes} classes" if epochs == for_classes > enough else ""
+    yield Change(path, _plain(published), _plain(epochs), f"{epochs * per_epoch:,.0f} updates{many}")
     if recipe.task is not None and recipe.task.patience:
         patience = max(recipe.task.patience, int(epochs) // 3)
         yield Change(f"{at}task.patience", recipe.task.patience, patience, "in proportion to the epochs")

@@ -19,11 +19,11 @@ def show_recipe(checkpoint: Path, assignment: Assignment) -> None:
     """Print the recipe of a task as it is trained onto a checkpoint, fitted to the rows of the files where they are given."""
     from cloze.assembly.build import load_checkpoint
     from cloze.assembly.canonical import to_yaml
-    from cloze.assembly.finetune import begins_alone, maker_of, rows_of
+    from cloze.assembly.finetune import begins_alone, labels_of, maker_of
 
     make_recipe = maker_of(checkpoint, assignment, None if begins_alone(checkpoint) else load_checkpoint(checkpoint))
     assignment.require_kinds(plain := make_recipe())
-    made = make_recipe(rows=rows_of(plain, assignment))
+    made = make_recipe(labels=labels_of(plain, assignment))
     print(to_yaml(made.canonical()), end="")
 
 

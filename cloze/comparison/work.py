@@ -22,7 +22,7 @@ import numpy as np
 from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.corpora import open_corpus
-from cloze.assembly.finetune import learn, recipe_maker, rows_of
+from cloze.assembly.finetune import labels_of, learn, recipe_maker
 from cloze.assembly.fit import fit_vocabulary
 from cloze.assembly.fitted import holding, text_bytes
 from cloze.assembly.planning import fitted_recipe
@@ -158,7 +158,7 @@ def _fitted(request: Mapping[str, Any]) -> Recipe:
 
 def _onto(request: Mapping[str, Any], assignment: Assignment) -> Recipe:
     make_recipe = recipe_maker(assignment, load_checkpoint(request["checkpoint"]))
-    return make_recipe(rows=rows_of(make_recipe(), assignment))
+    return make_recipe(labels=labels_of(make_recipe(), assignment))
 
 
 def is_constant(found: Evaluation) -> bool:

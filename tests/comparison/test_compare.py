@@ -106,6 +106,10 @@ def test_runs_that_other_laws_would_fit_otherwise_are_made_again(
     run(design("gpt2", "a.yaml", **values), tmp_path, unchanged)
     run(design("bert", **values), tmp_path, changed)
     assert (unchanged.started, [name.split("-")[0] for name in changed.started]) == ([], ["pretrain", "finetune"])
+    monkeypatch.setattr("cloze.assembly.fit_task.SHARE", 0.5)
+    tuned = Here(stub)
+    run(design("bert", **values), tmp_path, tuned)
+    assert [name.split("-")[0] for name in tuned.started] == ["finetune"]
 
 
 def test_a_comparison_that_is_killed_twice_repeats_no_cell(design: Make, tmp_path: Path) -> None:
