@@ -3,16 +3,17 @@
     python reproductions/smaller.py --data ../shared/data --work runs/smaller [--jobs 2]
     python reproductions/smaller.py --table
 
-The teacher is MiniLM (6 layers) tuned on the task with the same seed. Tasks: the polarity of sentences on films (500 labels),
-150 intents (1,500) and parts of speech in UD-EWT (300 sentences). Students have 3 layers, every second one of MiniLM, and learn
-from labels (`tune`), also from the teacher's scores (`scores`), also from its states (`states`), also from 2,000 texts that the
+The teacher is MiniLM (6 layers) tuned on the task with the same seed. Tasks: the polarity of sentences on films (500 labels), 150
+intents (1,000) and parts of speech in UD-EWT (300 sentences). Students have 3 layers, every second one of MiniLM, and learn from
+labels (`tune`), also from the teacher's scores (`scores`), also from its states (`states`), also from 2,000 texts that the
 teacher has labelled (`unlabelled`). `states, random` starts from random weights and `states, teacher's layers` from every second
 layer of the teacher. BERT-of-Theseus grows 3 layers inside the teacher by two schedules, and `cut` tunes every second layer of
-the teacher with labels. Rounding and pruning keep all 6 layers: after tuning (`4 bits`), or while tuning (`4 bits, tuned`); by
-magnitude or at random. `int8` is torch's dynamic quantisation of the teacher. 300 dev rows (150 sentences for tags) choose the
-epoch, the test rows are read once. Every cell also has the network's size, and the milliseconds of a forward pass, timed by
-turns with the teacher as `cloze speed` does. A finished cell is a line in results/smaller.jsonl and is not repeated (ledger.py).
-reproductions/smaller.md says what is finished.
+the teacher with labels. `halved` keeps every second layer of the teacher and trains no further; for `halved, layer dropout`
+MiniLM was tuned with each layer left out in half of the updates. Rounding and pruning keep all 6 layers: after tuning (`4 bits`),
+or while tuning (`4 bits, tuned`); by magnitude or at random. `int8` is torch's dynamic quantisation of the teacher. 300 dev rows
+(150 sentences for tags) choose the epoch, the test rows are read once. Cells of the first seed also have the network's size, and
+the milliseconds of a forward pass, timed by turns with the teacher as `cloze speed` does. A finished cell is a line in
+results/smaller.jsonl and is not repeated (ledger.py). reproductions/smaller.md says what is finished.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ LENGTH, BATCHES, ROUNDS = 32, (1, 32), 20  # of the texts that are timed
 #: Tasks: the type and the rows of training, dev and test.
 TASKS: Mapping[str, tuple[str, tuple[int, int, int]]] = {
     "polarity": ("sentence_classification", (500, 300, 1000)),
-    "clinc150": ("sentence_classification", (1500, 300, 1000)),
+    "clinc150": ("sentence_classification", (1000, 300, 1000)),
     "ewt": ("token_labelling", (300, 150, 300)),
 }
 DISTILLED = ("scores", "states", "unlabelled", "states, random", "states, teacher's layers")
@@ -49,7 +50,8 @@ AFTER: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     **{f"random {zeros}": ("sparsify", {"share": zeros, "by": "random"}) for zeros in (0.1, 0.3, 0.5)},
 }  # fmt: skip
 WHILE: Mapping[str, str] = {"8 bits, tuned": "quantise={bits: 8}", "4 bits, tuned": "quantise={bits: 4}"}
-VARIANTS = ("teacher", "tune", *DISTILLED, "theseus", "theseus-constant", "cut", "int8", *AFTER, *WHILE)
+HALVED = {"halved": None, "halved, layer dropout": "layer_dropout=0.5"}  # and what the network was tuned with
+VARIANTS = ("teacher", "tune", *DISTILLED, "theseus", "theseus-constant", "cut", *HALVED, "int8", *AFTER, *WHILE)
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ ODDS = {
     "theseus": "{linear: {start: 0.3, end: 1.0, until: 0.6}}",
     "theseus-constant": "{linear: {start: 0.5, end: 1.0, stairs: 2}}",
 }
-EPOCHS: Mapping[str, int] = {"polarity": 5, "clinc150": 8, "ewt": 8}
+EPOCHS: Mapping[str, int] = {"polarity": 5, "clinc150": 6, "ewt": 8}
 PEAK = 2e-4  # of MiniLM and everything that is cut from it
 
 
@@ -252,7 +254,8 @@ def cell(chosen: Choice, task: str, variant: str, seed: int, name: str, out: Pat
     teacher, int8 = teacher_of(chosen, task, seed), variant == "int8"
     found = made(chosen, task, variant, seed, name, out)
     folder = teacher if variant in ("teacher", "int8") else out
-    return {**(found or measured(folder, files_of(chosen, task), int8=int8)), **timed(folder, teacher, int8=int8)}
+    found = dict(found or measured(folder, files_of(chosen, task), int8=int8))
+    return {**found, **(timed(folder, teacher, int8=int8) if seed == SEEDS[0] else {})}
 
 
 def made(chosen: Choice, task: str, variant: str, seed: int, name: str, out: Path) -> dict[str, Any] | None:
@@ -265,6 +268,13 @@ def made(chosen: Choice, task: str, variant: str, seed: int, name: str, out: Pat
         return plain(chosen, task, seed, start, out)
     if variant in WHILE:
         return plain(chosen, task, seed, task_files.minilm(), out, changes=[WHILE[variant]])
+    if variant in HALVED:
+        whole, change = teacher, HALVED[variant]
+        if change is not None:
+            whole = chosen.work / f"start-{name}"
+            plain(chosen, task, seed, task_files.minilm(), whole, changes=[change])
+        shallow(whole, out)
+        return None
     if variant in AFTER:
         from cloze.assembly.compress import compress
 
@@ -319,7 +329,7 @@ def tables(ledger: Ledger) -> Iterator[str]:
     yield "|---" * (len(TASKS) + len(BATCHES) + 3) + "|"
     for variant in VARIANTS:
         found = {task: ledger.results(task=task, variant=variant) for task in TASKS}
-        every = [run for runs in found.values() for run in runs]
+        every = [run for runs in found.values() for run in runs if "parameters" in run]
         if not every:
             continue
         cells = [shown([100 * run["test"]["accuracy"] for run in runs], len(SEEDS), 1) for runs in found.values()]
@@ -346,10 +356,14 @@ def main() -> None:
             one(chosen, task, variant, int(seed))
             return
         cells = [(task, variant, seed) for seed in SEEDS[: given.seeds] for task in given.tasks for variant in given.variants]
-        cells = [one for one in cells if not ledger.has(chosen.run(*one))]
+        cells = [each for each in cells if not ledger.has(chosen.run(*each))]
         for first in (True, False):  # files and teachers before what shares them
-            some = teachers(chosen, cells) if first else [one for one in cells if not ledger.has(chosen.run(*one))]
-            share([":".join(map(str, one)) for one in some], given.jobs)
+            some = teachers(chosen, cells) if first else [each for each in cells if not ledger.has(chosen.run(*each))]
+            if given.jobs > 1:
+                share([":".join(map(str, each)) for each in some], given.jobs)
+            else:
+                for task, variant, seed in some:
+                    one(chosen, task, variant, seed)
     print("\n".join(tables(ledger)))
 
 
