@@ -141,8 +141,17 @@ def lookup(kind: str, name: str) -> Callable[..., Any]:
 
 
 def parameters(builder: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The builder's parameters by name, annotations resolved, without `self`."""
-    return {name: p for name, p in _signature(builder).parameters.items() if name != "self"}
+    """The builder's parameters by name, annotations resolved, without `self`.
+
+    A constructor that takes `**name` passes it on, so it also has the parameters of the constructor above it.
+    """
+    own = {name: p for name, p in _signature(builder).parameters.items() if name != "self"}
+    passed = next((name for name, p in own.items() if p.kind is p.VAR_KEYWORD), None)
+    if passed is None or not isinstance(builder, type):
+        return own
+    above = iter([cls for cls in builder.__mro__ if "__init__" in vars(cls)][1:])
+    del own[passed]
+    return own | {name: p for name, p in parameters(next(above)).items() if name not in own}
 
 
 @functools.cache

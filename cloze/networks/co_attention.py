@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from cloze.bounds import BelowOne, Count, Depth, Natural, Positive, Width
+from cloze.bounds import Depth, Width
 from cloze.errors import RecipeError
 from cloze.networks import choices
+from cloze.networks.bert import Bert
 from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import AttentionInputs
-from cloze.networks.blocks.cross import CoAttentionLayer, Made, Pair, Views
+from cloze.networks.blocks.cross import CoAttentionLayer, Pair, Views
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import residual_dtype
 from cloze.networks.blocks.items import ItemRows, ItemVectors, fields_of, item_rows
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import visibility
-from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, Shown, shown
 from cloze.networks.network import StateKind, named_sizes, require_order
-from cloze.networks.transformer import Transformer
-from cloze.registry import Given, PartMark, register
+from cloze.registry import register
 
 
 class ItemStream(Around):
@@ -67,7 +66,7 @@ class CountedStream(Around):
 
 
 @register("network", "co_attention")
-class CoAttentionTransformer(Transformer):
+class CoAttentionTransformer(Bert):
     """BERT, and a stack of items that it exchanges states with in its upper layers (ViLBERT; Lu et al., 2019, §2.1).
 
     `item_stack` are the layers of the items, one for each of the last layers of the text; a co-layer comes before each pair.
@@ -84,9 +83,8 @@ class CoAttentionTransformer(Transformer):
     Parameters: those of `transformer`, `items.*`, `item_layers.<n>.*`, `co_layers.<n>.*`, `text_pooler.*`, `item_pooler.*`.
     """
 
-    grafts = frozenset({"transformer"})
     fresh: ClassVar[tuple[str, ...]] = (
-        *Transformer.fresh, "items", "item_layers", "co_layers", "text_pooler", "item_pooler",
+        *Bert.fresh, "items", "item_layers", "co_layers", "text_pooler", "item_pooler",
     )
     sizes = named_sizes(
         "layers width heads item_stack.layers item_stack.width item_stack.heads item_stack.inner crossing.width crossing.heads",
@@ -101,27 +99,17 @@ class CoAttentionTransformer(Transformer):
         item_stack: choices.ItemStack = choices.ItemStack(),
         crossing: choices.CoAttention = choices.CoAttention(),
         items: choices.Items = choices.Items(),
-        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
-        max_length: Count = 512,
-        segments: Natural = 2,
-        norm_epsilon: Positive = 1e-12,
-        dropout: BelowOne | choices.Dropouts = 0.1,
-        initial: Annotated[choices.Truncated | choices.Normal, PartMark("initial")] = choices.Normal(),
-        vocab_size: Given[int], clock: Given[Clock],
+        **bert: Any,
     ) -> None:
-        super().__init__(
-            layers=layers, width=width, heads=heads, feed_forward=feed_forward, norm=choices.Post(epsilon=norm_epsilon),
-            positions=choices.Learned(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
-            vocab_size=vocab_size, clock=clock,
-        )
+        super().__init__(layers=layers, width=width, heads=heads, **bert)
+        text = self.made
         if item_stack.layers > layers:
             raise RecipeError(
                 f"network.co_attention.item_stack.layers: got {item_stack.layers}, expected 1 to {layers}, as the text has."
             )
-        text = Made(width, heads, self.inner, feed_forward.activation, norm_epsilon, self.rates, clock)
         own = text._replace(width=item_stack.width, heads=item_stack.heads, inner=item_stack.inner)
         self.first = layers - item_stack.layers
-        self.items = ItemVectors(items, own.width, epsilon=norm_epsilon, dropout=Dropout(self.rates.hidden, clock))
+        self.items = ItemVectors(items, own.width, epsilon=own.epsilon, dropout=Dropout(own.rates.hidden, own.clock))
         self.item_layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
             own.layer() for _ in range(item_stack.layers)
         )

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cloze.bounds import BelowOne, Count, Depth, Natural, OptionalDepth, Positive, Width
+from cloze.bounds import Depth, OptionalDepth, Width
 from cloze.networks import choices
+from cloze.networks.bert import Bert
 from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import AttentionInputs
-from cloze.networks.blocks.cross import CrossLayer, Made, Pair, Views
+from cloze.networks.blocks.cross import CrossLayer, Pair, Views
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import residual_dtype
 from cloze.networks.blocks.items import ItemRows, ItemVectors, fields_of, item_rows
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.visibility import visibility
-from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, Shown, shown
 from cloze.networks.network import StateKind, named_sizes, require_order
-from cloze.networks.transformer import Transformer
-from cloze.registry import Given, PartMark, register
+from cloze.registry import register
 
 
 @register("network", "cross_modal")
-class CrossModal(Transformer):
+class CrossModal(Bert):
     """A stack of text, a stack of items, and cross layers above both (LXMERT; Tan & Bansal, 2019, §2).
 
     `layers` are those of the text, `item_layers` those of the items; in each of `cross_layers` text and items first read each
@@ -43,9 +42,8 @@ class CrossModal(Transformer):
     published size. With `items.transform` also `item_map.*` and `item_norm.*`.
     """
 
-    grafts = frozenset({"transformer"})
     fresh: ClassVar[tuple[str, ...]] = (
-        *Transformer.fresh, "items", "item_layers", "cross_layers", "pooler", "item_map", "item_norm",
+        *Bert.fresh, "items", "item_layers", "cross_layers", "pooler", "item_map", "item_norm",
     )
     sizes = named_sizes(
         "layers width heads item_layers cross_layers", tiny=(2, 128, 2, 1, 1), mini=(4, 256, 4, 2, 2), small=(4, 512, 8, 2, 2),
@@ -58,21 +56,11 @@ class CrossModal(Transformer):
         item_layers: OptionalDepth = 5,
         cross_layers: Depth = 5,
         items: choices.TransformedItems = choices.TransformedItems(),
-        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
-        max_length: Count = 512,
-        segments: Natural = 2,
-        norm_epsilon: Positive = 1e-12,
-        dropout: BelowOne | choices.Dropouts = 0.1,
-        initial: Annotated[choices.Truncated | choices.Normal, PartMark("initial")] = choices.Normal(),
-        vocab_size: Given[int], clock: Given[Clock],
+        **bert: Any,
     ) -> None:
-        super().__init__(
-            layers=layers, width=width, heads=heads, feed_forward=feed_forward, norm=choices.Post(epsilon=norm_epsilon),
-            positions=choices.Learned(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
-            vocab_size=vocab_size, clock=clock,
-        )
-        made = Made(width, heads, self.inner, feed_forward.activation, norm_epsilon, self.rates, clock)
-        self.items = ItemVectors(items, width, epsilon=norm_epsilon, dropout=Dropout(self.rates.hidden, clock))
+        super().__init__(layers=layers, width=width, heads=heads, **bert)
+        made = self.made
+        self.items = ItemVectors(items, width, epsilon=made.epsilon, dropout=Dropout(made.rates.hidden, made.clock))
         self.item_layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
             made.layer() for _ in range(item_layers)
         )
@@ -81,7 +69,7 @@ class CrossModal(Transformer):
         )
         self.pooler = nn.Linear(width, width)
         self.item_map = nn.Linear(width, width) if items.transform else None
-        self.item_norm = nn.LayerNorm(width, eps=norm_epsilon) if items.transform else None
+        self.item_norm = nn.LayerNorm(width, eps=made.epsilon) if items.transform else None
         self.item_sets = {items.set: items.width}
         self.takes = (self.takes | fields_of(items.set)) - {"visible"}
         given = {"item_hidden": StateKind("B R D", "order"), "pooled": StateKind("E D", "order")}

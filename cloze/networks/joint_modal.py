@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from cloze.bounds import BelowOne, Count, Depth, Natural, OptionalDepth, Positive, Width
+from cloze.bounds import Depth, OptionalDepth, Width
 from cloze.errors import RecipeError
 from cloze.networks import choices
+from cloze.networks.bert import Bert
 from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.cross import Made
@@ -20,11 +21,9 @@ from cloze.networks.blocks.items import fields_of, item_rows
 from cloze.networks.blocks.layer import Layer, Source
 from cloze.networks.blocks.projections import Across
 from cloze.networks.blocks.visibility import Visibility, visibility
-from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, shown
 from cloze.networks.network import StateKind, TokenSequence, named_sizes, require_order
-from cloze.networks.transformer import Transformer
-from cloze.registry import Given, PartMark, register
+from cloze.registry import register
 
 _JOINT = frozenset({"decoder_hidden", "hidden", "item_hidden", "layers", "pooled", "summary"})  # what the joint layers give
 _PAIRS_HELD = 1 << 14  # positions of texts paired with items that pass the joint layers together
@@ -44,7 +43,7 @@ class _Side(NamedTuple):
 
 
 @register("network", "joint_modal")
-class JointModal(Transformer):
+class JointModal(Bert):
     """A stack of text, a stack of items, such as the frames of a film, and joint layers above both (CBT; Sun et al., 2019, §3;
     UniVL; Luo et al., 2020, §3.2).
 
@@ -66,9 +65,8 @@ class JointModal(Transformer):
     text's tables of tokens and positions.
     """
 
-    grafts = frozenset({"transformer"})
     fresh: ClassVar[tuple[str, ...]] = (
-        *Transformer.fresh, "items", "item_layers", "joint_layers", "joint_positions", "joint_segments", "joint_norm", "pooler",
+        *Bert.fresh, "items", "item_layers", "joint_layers", "joint_positions", "joint_segments", "joint_norm", "pooler",
         "decoder",
     )
     sizes = named_sizes(
@@ -82,26 +80,16 @@ class JointModal(Transformer):
         items: choices.OrderedItems = choices.OrderedItems(),
         joint_layers: Depth = 2,
         decoder_layers: OptionalDepth = 0,
-        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
-        max_length: Count = 512,
-        segments: Natural = 2,
-        norm_epsilon: Positive = 1e-12,
-        dropout: BelowOne | choices.Dropouts = 0.1,
-        initial: Annotated[choices.Truncated | choices.Normal, PartMark("initial")] = choices.Normal(),
-        vocab_size: Given[int], clock: Given[Clock],
+        **bert: Any,
     ) -> None:
-        super().__init__(
-            layers=layers, width=width, heads=heads, feed_forward=feed_forward, norm=choices.Post(epsilon=norm_epsilon),
-            positions=choices.Learned(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
-            vocab_size=vocab_size, clock=clock,
-        )
-        made = Made(width, heads, self.inner, feed_forward.activation, norm_epsilon, self.rates, clock)
-        self.items = OrderedVectors(items, width, epsilon=norm_epsilon, dropout=Dropout(self.rates.hidden, clock))
+        super().__init__(layers=layers, width=width, heads=heads, **bert)
+        made = self.made
+        self.items = OrderedVectors(items, width, epsilon=made.epsilon, dropout=Dropout(made.rates.hidden, made.clock))
         self.item_layers: Sequence[Layer] = nn.ModuleList(made.layer() for _ in range(items.layers))  # type: ignore[assignment]
-        self.joint_positions = nn.Embedding(max_length + items.most, width)
+        self.joint_positions = nn.Embedding(self.max_length + items.most, width)
         self.joint_segments = nn.Embedding(2, width)
-        self.joint_norm = nn.LayerNorm(width, eps=norm_epsilon)
-        self.joint_dropout = Dropout(self.rates.hidden, clock)
+        self.joint_norm = nn.LayerNorm(width, eps=made.epsilon)
+        self.joint_dropout = Dropout(made.rates.hidden, made.clock)
         self.joint_layers: Sequence[Layer] = nn.ModuleList(made.layer() for _ in range(joint_layers))  # type: ignore[assignment]
         self.pooler = nn.Linear(width, width)
         self.decoder = JointDecoder(made, decoder_layers) if decoder_layers else None

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cloze.bounds import BelowOne, Count, Depth, Natural, Positive, Width
+from cloze.bounds import Depth, Natural, Width
 from cloze.errors import RecipeError
 from cloze.networks import choices
+from cloze.networks.bert import Bert
 from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
@@ -21,8 +22,7 @@ from cloze.networks.blocks.known_vectors import KnownVectors
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, Shown
-from cloze.networks.transformer import Transformer
-from cloze.registry import Given, PartMark, register
+from cloze.registry import Given, register
 
 
 class EntityLayer(nn.Module):
@@ -129,7 +129,7 @@ class CountedEntities(Around):
 
 
 @register("network", "knowledge_fusion")
-class KnowledgeFusion(Transformer):
+class KnowledgeFusion(Bert):
     """BERT whose layers from `mix_at` on fuse vectors of entities into tokens that name them (Zhang et al., ERNIE, 2019, §3.3).
 
     `items/entity` (E, R) are ids of the recipe's table `entities`, 0 for none, `links/entity` (N, 2) pairs the flat position of a
@@ -146,11 +146,10 @@ class KnowledgeFusion(Transformer):
     Parameters: those of `transformer`, and `entity_layers.<n>.*`, 4,568,004 at the published size.
     """
 
-    grafts = frozenset({"transformer"})
-    fresh = (*Transformer.fresh, "entity_layers")
+    fresh = (*Bert.fresh, "entity_layers")
     looks_up = ("entities.table",)
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        name: {**size, "mix_at": (5 * size["layers"]) // 12} for name, size in Transformer.sizes.items()
+        name: {**size, "mix_at": (5 * size["layers"]) // 12} for name, size in Bert.sizes.items()
     }
 
     def __init__(
@@ -158,19 +157,10 @@ class KnowledgeFusion(Transformer):
         layers: Depth, width: Width, heads: Width,
         mix_at: Natural = 5,
         entities: choices.EntityVectors = choices.EntityVectors(),
-        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
-        max_length: Count = 512,
-        segments: Natural = 2,
-        norm_epsilon: Positive = 1e-12,
-        dropout: BelowOne | choices.Dropouts = 0.1,
-        initial: Annotated[choices.Truncated | choices.Normal, PartMark("initial")] = choices.Normal(),
-        vocab_size: Given[int], clock: Given[Clock], tables: Given[Mapping[str, Any] | None] = None,
+        tables: Given[Mapping[str, Any] | None] = None,
+        **bert: Any,
     ) -> None:
-        super().__init__(
-            layers=layers, width=width, heads=heads, feed_forward=feed_forward, norm=choices.Post(epsilon=norm_epsilon),
-            positions=choices.Learned(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
-            vocab_size=vocab_size, clock=clock,
-        )
+        super().__init__(layers=layers, width=width, heads=heads, **bert)
         if mix_at >= layers:
             raise RecipeError(f"network.knowledge_fusion.mix_at: got {mix_at}, expected 0 to {layers - 1}, a layer.")
         self.mix_at = mix_at
@@ -181,7 +171,7 @@ class KnowledgeFusion(Transformer):
         self.entity_layers: Sequence[EntityLayer] = nn.ModuleList(  # type: ignore[assignment]
             EntityLayer(
                 width=entities.width, inner=self.inner, heads=entities.heads if number > mix_at else None,
-                epsilon=norm_epsilon, rates=self.rates, clock=clock,
+                epsilon=self.made.epsilon, rates=self.rates, clock=self.clock,
             )
             for number in range(mix_at, layers)
         )

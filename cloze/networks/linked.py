@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from cloze.bounds import BelowOne, Count, Depth, Natural, Positive, Width
+from cloze.bounds import Depth, Natural, Width
 from cloze.errors import RecipeError
 from cloze.networks import choices
+from cloze.networks.bert import Bert
 from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.candidates import Candidates
@@ -24,8 +25,7 @@ from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, Shown
 from cloze.networks.network import StateKind
-from cloze.networks.transformer import Transformer
-from cloze.registry import Given, PartMark, register
+from cloze.registry import Given, register
 
 _EPSILON = 1e-5  # of the norms that are not inside layers
 
@@ -191,7 +191,7 @@ class CountedLinker(Around):
 
 
 @register("network", "linked")
-class LinkedTransformer(Transformer):
+class LinkedTransformer(Bert):
     """BERT with an entity linker after the layer `link_after`; tokens then read what it links (Peters et al., 2019, §3).
 
     `items/surface` (E, R) are names, ids of the recipe's table `surfaces`, 0 for none; `links/surface` (N, 2) pairs the flat
@@ -212,11 +212,10 @@ class LinkedTransformer(Transformer):
     Parameters: those of `transformer`, and `linker.*`, 2,422,153 at the size of the authors' Wikipedia linker.
     """
 
-    grafts = frozenset({"transformer"})
-    fresh = (*Transformer.fresh, "linker")
+    fresh = (*Bert.fresh, "linker")
     looks_up = ("entities.table",)
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        name: {**size, "link_after": (3 * size["layers"]) // 4} for name, size in Transformer.sizes.items()
+        name: {**size, "link_after": (3 * size["layers"]) // 4} for name, size in Bert.sizes.items()
     }
 
     def __init__(
@@ -224,19 +223,10 @@ class LinkedTransformer(Transformer):
         layers: Depth, width: Width, heads: Width,
         link_after: Natural = 9,
         entities: choices.LinkedEntities = choices.LinkedEntities(),
-        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
-        max_length: Count = 512,
-        segments: Natural = 2,
-        norm_epsilon: Positive = 1e-12,
-        dropout: BelowOne | choices.Dropouts = 0.1,
-        initial: Annotated[choices.Truncated | choices.Normal, PartMark("initial")] = choices.Normal(),
-        vocab_size: Given[int], clock: Given[Clock], tables: Given[Mapping[str, Any] | None] = None,
+        tables: Given[Mapping[str, Any] | None] = None,
+        **bert: Any,
     ) -> None:
-        super().__init__(
-            layers=layers, width=width, heads=heads, feed_forward=feed_forward, norm=choices.Post(epsilon=norm_epsilon),
-            positions=choices.Learned(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
-            vocab_size=vocab_size, clock=clock,
-        )
+        super().__init__(layers=layers, width=width, heads=heads, **bert)
         if link_after >= layers:
             raise RecipeError(f"network.linked.link_after: got {link_after}, expected 0 to {layers - 1}, a layer.")
         self.link_after = link_after
@@ -245,7 +235,7 @@ class LinkedTransformer(Transformer):
             name=entities.table, width=entities.width, tables=tables, part=part, option="network.entities.width",
         )
         self.candidates = Candidates(name=entities.table, tables=tables, part=part)
-        self.linker = Linker(width=width, entities=entities, epsilon=norm_epsilon, rates=self.rates, clock=clock)
+        self.linker = Linker(width=width, entities=entities, epsilon=self.made.epsilon, rates=self.rates, clock=self.clock)
         self.takes = self.takes | {"items/surface", "links/surface"}
         self.gives = {**self.gives, "linking": StateKind("P", "order")}
         self.reset_parameters()

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from cloze.bounds import BelowOne, Count, Depth, Natural, Positive, Width
+from cloze.bounds import Depth, Width
 from cloze.errors import RecipeError
 from cloze.networks import choices
+from cloze.networks.bert import Bert
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.blocks.items import ItemRows, item_rows
-from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations
 from cloze.networks.network import StateKind
-from cloze.networks.transformer import Transformer
-from cloze.registry import Given, PartMark, register
+from cloze.registry import register
 
 
 @register("network", "spoken")
-class Spoken(Transformer):
+class Spoken(Bert):
     """BERT whose tokens may be recordings (SpeechBERT; Chuang et al., 2020, §3).
 
     An item is the recording of a word: `width` numbers, which are frames of `bands` numbers one after another. A recurrent
@@ -36,26 +35,15 @@ class Spoken(Transformer):
     Parameters: those of `transformer`, and `sounds.read.*` (frames to 3 D), `sounds.carry.*` (D to 3 D).
     """
 
-    grafts = frozenset({"transformer"})
-    fresh: ClassVar[tuple[str, ...]] = (*Transformer.fresh, "sounds")
+    fresh: ClassVar[tuple[str, ...]] = (*Bert.fresh, "sounds")
 
     def __init__(
         self, *,
         layers: Depth, width: Width, heads: Width,
         items: choices.Sounds = choices.Sounds(),
-        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
-        max_length: Count = 512,
-        segments: Natural = 2,
-        norm_epsilon: Positive = 1e-12,
-        dropout: BelowOne | choices.Dropouts = 0.1,
-        initial: Annotated[choices.Truncated | choices.Normal, PartMark("initial")] = choices.Normal(),
-        vocab_size: Given[int], clock: Given[Clock],
+        **bert: Any,
     ) -> None:
-        super().__init__(
-            layers=layers, width=width, heads=heads, feed_forward=feed_forward, norm=choices.Post(epsilon=norm_epsilon),
-            positions=choices.Learned(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
-            vocab_size=vocab_size, clock=clock,
-        )
+        super().__init__(layers=layers, width=width, heads=heads, **bert)
         if items.width % items.bands:
             raise RecipeError(f"items.bands: {items.bands} bands do not divide the {items.width} numbers of a recording.")
         self.set, self.item_width = items.set, items.width

@@ -8,8 +8,9 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from cloze.bounds import BelowOne, Count, Depth, Natural, Positive, Width
+from cloze.bounds import Depth, Width
 from cloze.networks import choices
+from cloze.networks.bert import Bert
 from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import AttentionInputs, Record
 from cloze.networks.blocks.dropout import name_dropouts
@@ -18,17 +19,15 @@ from cloze.networks.blocks.items import ItemRows, Joined, fields_of, item_embedd
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility, visibility
-from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, Shown, shown
 from cloze.networks.network import StateKind, reading_states, require_order
-from cloze.networks.transformer import Transformer
-from cloze.registry import Given, PartMark, register
+from cloze.registry import PartMark, register
 
 ItemKinds = Annotated[choices.Appended | choices.WithTables | choices.Elements | choices.Added, PartMark("items")]
 
 
 @register("network", "visual")
-class Visual(Transformer):
+class Visual(Bert):
     """BERT over rows of tokens and items, which all see each other.
 
     The part `items` says how items become vectors: `with_tables` is VisualBERT (Li et al., 2019, §3), `appended` Unicoder-VL
@@ -47,28 +46,18 @@ class Visual(Transformer):
     Parameters: those of `transformer`, and `items.*`.
     """
 
-    grafts = frozenset({"transformer"})
-    fresh: ClassVar[tuple[str, ...]] = (*Transformer.fresh, "items")
+    fresh: ClassVar[tuple[str, ...]] = (*Bert.fresh, "items")
 
     def __init__(
         self, *,
         layers: Depth, width: Width, heads: Width,
         items: ItemKinds = choices.Appended(),
-        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
-        max_length: Count = 512,
-        segments: Natural = 2,
-        norm_epsilon: Positive = 1e-12,
-        dropout: BelowOne | choices.Dropouts = 0.1,
-        initial: Annotated[choices.Truncated | choices.Normal, PartMark("initial")] = choices.Normal(),
-        vocab_size: Given[int], clock: Given[Clock],
+        **bert: Any,
     ) -> None:
-        super().__init__(
-            layers=layers, width=width, heads=heads, feed_forward=feed_forward, norm=choices.Post(epsilon=norm_epsilon),
-            positions=choices.Learned(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
-            vocab_size=vocab_size, clock=clock,
-        )
+        super().__init__(layers=layers, width=width, heads=heads, **bert)
         self.items = item_embeddings(
-            items, width, positions=max_length, segments=segments, epsilon=norm_epsilon, rate=self.rates.hidden, clock=clock
+            items, width, positions=self.max_length, segments=self.segments, epsilon=self.made.epsilon,
+            rate=self.rates.hidden, clock=self.clock,
         )
         self.item_sets = {items.set: items.width}
         self.takes = self.takes | fields_of(items.set) | {f"links/{items.set}"}

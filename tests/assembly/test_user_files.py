@@ -9,17 +9,18 @@ from collections.abc import Callable
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import cloze
 from cloze.assembly.parts import names
-from cloze.assembly.schema import arguments_of_part
+from cloze.assembly.schema import arguments_of, arguments_of_part
 from cloze.assembly.user_files import import_files
 from cloze.cli.main import main
 from cloze.cli.verbs import VERBS
 from cloze.errors import CheckpointError, RecipeError
-from cloze.registry import lookup
+from cloze.registry import lookup, parameters
 
 PARTS = '''
 from cloze.networks.transformer import Transformer
@@ -159,3 +160,20 @@ def test_a_run_that_resumes_says_that_its_file_has_changed(trained: Path, tmp_pa
 def test_every_verb_that_may_meet_parts_of_a_user_takes_their_file(verb: str) -> None:
     command: Callable[..., None] = vars(import_module(f"cloze.cli.{VERBS[verb].module}"))["command"]
     assert "with_files" in inspect.signature(command).parameters
+
+
+def test_a_constructor_that_passes_its_keywords_on_has_the_parameters_of_the_one_above() -> None:
+    class Base:
+        def __init__(self, *, width: int, dropout: float = 0.1) -> None:
+            self.width, self.dropout = width, dropout
+
+    class Between(Base):
+        pass
+
+    class Wide(Between):
+        def __init__(self, *, dropout: float = 0.2, layers: int = 1, **base: Any) -> None:
+            super().__init__(dropout=dropout, **base)
+
+    found = parameters(Wide)
+    assert list(found) == ["dropout", "layers", "width"] and found["dropout"].default == 0.2
+    assert list(arguments_of(Wide)) == ["dropout", "layers", "width"] and arguments_of(Wide)["width"].required
