@@ -15,7 +15,10 @@ from tests.interop import systems
 
 ROWS = (8, 4, 4)
 #: One variant for each way of making a network; `make slow` runs all of them on both kinds of task.
-WAYS = ("teacher", "unlabelled", "states, random", "theseus-constant", "cut", "halved, layer dropout", "int8", "magnitude 0.5", "8 bits, tuned")
+WAYS = (
+    "teacher", "unlabelled", "states, random", "theseus-constant", "cut", "halved, layer dropout", "int8", "magnitude 0.5",
+    "8 bits, tuned",
+)  # fmt: skip
 
 
 def sentences(data: Path) -> dict[str, list[str]]:
