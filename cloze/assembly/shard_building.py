@@ -15,10 +15,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from cloze.corpus.build import saving
+from cloze.corpus.encode import BlockEncoder
 from cloze.corpus.shards import write_manifest
 from cloze.corpus.store import HEADER, PLANS, SHARDS, TOKENIZER, Store
 from cloze.corpus.tasks import TASKS, as_plain, build_task, encoder, from_plain, record_of, tasks_of
@@ -83,6 +85,7 @@ class Building:
 
     out: Path
     plan: Mapping[str, Any]
+    loaded: BlockEncoder | None = None  # what encodes text, if it is there already
 
     @classmethod
     def begin(
@@ -90,15 +93,16 @@ class Building:
         words: str | None, annotate: Sequence[str], say: Say,
     ) -> Building:
         """Plan a build, or find the plan that it was begun with. Raises `CorpusError` if that one differs."""
-        tasks = as_plain(tasks_of(paths, tokenizer, format=format, tokens=tokens))
+        annotations = annotations_of(recipe, words, annotate).of_words(tokenizer)
+        annotations.require_files()
+        encode = encoder(tokenizer, annotations)
+        tasks = as_plain(tasks_of(paths, encode, format=format, tokens=tokens))
         files = dict.fromkeys(piece["path"] for task in tasks for piece in task)
         plan = {
             "tokenizer": tokenizer.hash, "tokens": tokens, "format": format, "recipe": recipe, "words": words,
             "annotate": list(annotate), "files": {path: Path(path).stat().st_size for path in files}, "tasks": tasks,
         }
-        made = cls(out, _absolute(json.loads(json.dumps(plan))))
-        annotations = made.annotations(tokenizer)
-        annotations.require_files()
+        made = cls(out, _absolute(json.loads(json.dumps(plan))), encode)
         old = cls.read(out)
         if old is None:
             out.mkdir(parents=True, exist_ok=True)
@@ -116,7 +120,7 @@ class Building:
             )
         done = sum(record_of(out, number) is not None for number in range(len(old.tasks)))
         say(f"{out}: going on; {done:,} of {len(old.tasks):,} tasks are done")
-        return old
+        return made
 
     @classmethod
     def read(cls, out: Path) -> Building | None:
@@ -134,9 +138,20 @@ class Building:
         found: Sequence[Any] = self.plan["tasks"]
         return found
 
-    def annotations(self, tokenizer: Tokenizer) -> Annotations:
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the build."""
+        return Tokenizer.load(self.out / TOKENIZER) if self.loaded is None else self.loaded.tokenizer
+
+    @cached_property
+    def annotations(self) -> Annotations:
         """The words and layers of the build."""
-        return annotations_of(self.plan["recipe"], self.plan["words"], self.plan["annotate"]).of_words(tokenizer)
+        return annotations_of(self.plan["recipe"], self.plan["words"], self.plan["annotate"]).of_words(self.tokenizer)
+
+    @cached_property
+    def encode(self) -> BlockEncoder:
+        """What encodes the text."""
+        return encoder(self.tokenizer, self.annotations) if self.loaded is None else self.loaded
 
     def left(self, part: tuple[int, int] = (0, 1)) -> list[int]:
         """The tasks of a part that are not done."""
@@ -145,15 +160,12 @@ class Building:
 
     def work(self, part: tuple[int, int] = (0, 1), done: Callable[[int], None] = lambda number: None) -> None:
         """Build the tasks of a part that nobody else has built or is building, in this process; `done` receives each."""
-        tokenizer = Tokenizer.load(self.out / TOKENIZER)
-        annotations = self.annotations(tokenizer)
-        encode = encoder(tokenizer, annotations)
         for number in self.left(part):
             with _claim(self.out / TASKS / f"{number:05d}.lock") as mine:
                 if mine and record_of(self.out, number) is None:
                     build_task(
-                        self.out, number, from_plain([self.tasks[number]])[0], tokenizer, format=self.plan["format"],
-                        tokens=self.plan["tokens"], annotations=annotations, encode=encode,
+                        self.out, number, from_plain([self.tasks[number]])[0], self.encode, format=self.plan["format"],
+                        tokens=self.plan["tokens"], annotations=self.annotations,
                     )
                     done(number)
 
@@ -202,7 +214,7 @@ class Building:
         for record in records:
             for layer, found in record["met"].items():
                 met[layer] = met.get(layer, frozenset()) | frozenset(found)
-        self.annotations(Tokenizer.load(self.out / TOKENIZER)).require_met(met)
+        self.annotations.require_met(met)
         return write_manifest(self.out, [name for record in records for name in record["shards"]])
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.remote import NoRoom, Remote
 from cloze.corpus.sharded import WINDOW, bind_shards
-from cloze.corpus.store import COUNTS, HEADER, PLANS, SHARDS, SHARDS_VERSION, TOKENIZER, Store, file_hash
+from cloze.corpus.store import COUNTS, HEADER, PLANS, SHARDS, SHARDS_VERSION, TOKENIZER, Store, file_hash, parsed_counts
 from cloze.errors import CorpusError, RunError, counted, sized
 from cloze.processes import processes, processes_here
 from cloze.whole import whole_file
@@ -149,7 +149,7 @@ class ShardedStore(Store, holds=SHARDS):
 
     def counts(self) -> NDArray[np.int64]:
         """How often every id occurs, (vocab_size,), from the manifest."""
-        return np.array(self.header[COUNTS].split(), dtype=np.int64)
+        return parsed_counts(self.header)
 
     def verify(self) -> None:
         """Compare the checksums of all files of all shards. Raises `CorpusError` if one differs."""

@@ -227,7 +227,7 @@ class Store:
         They are in the header; a store of an earlier version is counted in one pass over its tokens.
         """
         if COUNTS in self.header:
-            known = np.array(self.header[COUNTS].split(), dtype=np.int64)
+            known = parsed_counts(self.header)
             if (len(known), int(known.sum())) != (self.vocab_size, len(self.tokens)):
                 raise CorpusError(
                     f"{self.path / HEADER}: damaged; {len(known):,} counts add up to {int(known.sum()):,}, expected "
@@ -348,6 +348,11 @@ class Store:
         for name in self.header["files"]:
             if name.startswith(f"{TOKENIZER}/"):
                 self._verify(name)
+
+
+def parsed_counts(header: Mapping[str, Any]) -> NDArray[np.int64]:
+    """The counts in a header, (vocab_size,)."""
+    return np.fromstring(header[COUNTS], dtype=np.int64, sep=" ")
 
 
 def opened_before(path: Path) -> Store:

@@ -50,7 +50,7 @@ class Piece:
     format: str = ""
 
 
-def tasks_of(paths: Sequence[str], tokenizer: Tokenizer, *, format: str, tokens: int) -> list[list[Piece]]:
+def tasks_of(paths: Sequence[str], encode: BlockEncoder, *, format: str, tokens: int) -> list[list[Piece]]:
     """The tasks of a build with shards of at most `tokens` tokens, in the order of the text.
 
     Plain files are divided where documents end. A compressed file, a table or a book is never divided: if it exceeds a shard, its
@@ -59,7 +59,7 @@ def tasks_of(paths: Sequence[str], tokenizer: Tokenizer, *, format: str, tokens:
     files = find_files(paths, Oddities())
     if any(file.path in (STDIN, PYTHON_DOCS) for file in files):
         raise CorpusError("--shard: standard input and python-docs cannot be divided. Give files.")
-    aim = max(1, int(tokens * _FULL * bytes_per_token(paths, tokenizer, format)))
+    aim = max(1, int(tokens * _FULL * bytes_per_token(paths, encode, format)))
     tasks: list[list[Piece]] = []
     room = 0
     for file in files:
@@ -74,9 +74,9 @@ def tasks_of(paths: Sequence[str], tokenizer: Tokenizer, *, format: str, tokens:
     return tasks
 
 
-def bytes_per_token(paths: Sequence[str], tokenizer: Tokenizer, format: str) -> float:
+def bytes_per_token(paths: Sequence[str], encode: BlockEncoder, format: str) -> float:
     """Bytes of text per token, measured at the beginning of the text."""
-    encode, seen, tokens = BlockEncoder(tokenizer, memory_mb=8), 0, 0
+    seen, tokens = 0, 0
     for block in read_blocks(paths, format, Report(), size=_SAMPLE):
         seen, tokens = seen + block.bytes, tokens + len(encode(block).ids)
         if seen >= _SAMPLE:
@@ -127,14 +127,12 @@ def _border(stream: IO[bytes], place: int, borders: Sequence[bytes]) -> int | No
 
 
 def build_task(
-    store: Path, number: int, pieces: Sequence[Piece], tokenizer: Tokenizer, *, format: str, tokens: int,
-    annotations: Annotations, encode: BlockEncoder | None = None,
+    store: Path, number: int, pieces: Sequence[Piece], encode: BlockEncoder, *, format: str, tokens: int, annotations: Annotations
 ) -> None:
     """Build the shards of a task and record them. The folder of the store holds the tokenizer already.
 
     Raises `CorpusError` for text that cannot be read, `RunError` for a full disk.
     """
-    encode = encode or encoder(tokenizer, annotations)
     copy_tokenizer = partial(shutil.copytree, store / TOKENIZER)
     account = Report()
     blocks = _Blocks(((block, encode(block)) for block in _blocks(pieces, format, account)), tokens)
@@ -144,7 +142,7 @@ def build_task(
     while blocks.left():
         name = f"{number:05d}" + (f"-{len(names)}" if names else "")
         out = store / SHARDS / name
-        with store_writer(out, tokenizer, annotations) as writer:
+        with store_writer(out, encode.tokenizer, annotations) as writer:
             try:
                 account.bytes = 0
                 for layer, records in write_blocks(blocks, writer, account, lambda: None).items():
@@ -163,7 +161,7 @@ def build_task(
 
 
 def encoder(tokenizer: Tokenizer, annotations: Annotations) -> BlockEncoder:
-    """What encodes the blocks of any number of tasks."""
+    """What measures the text, and encodes the blocks of any number of tasks."""
     return BlockEncoder(tokenizer, memory_mb=_MEMORY_MB, annotations=annotations, compiled=True)
 
 
