@@ -40,7 +40,7 @@ from pictures import COLOURS, SEEDS, TOWERS, command, losses
 from pictures import STEPS as STARTS
 
 STEPS = {"towers": 400, "videobert": 1200, "uniter": 600}
-STARTED = STARTS["uniter"]  # those of the checkpoints of pictures.py
+STARTED = STARTS["uniter", "en"]  # those of the checkpoints of pictures.py
 STATEMENTS = 2000  # of the scenes, in training
 WAYS = ("left", "right", "up", "down")
 SMALL = ["--size", "tiny", "--device", "cpu"]
