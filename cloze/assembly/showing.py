@@ -11,7 +11,7 @@ from cloze.assembly.build import Loaded
 from cloze.decoding.pictures import files_of, first_picture, require_items, shown_pictures
 from cloze.document import Node, from_data
 from cloze.errors import TaskError
-from cloze.tasks.texts import AnsweredTexts
+from cloze.tasks.pictures import AboutPictures
 
 #: The column with the key of a row's picture, unless the user names another.
 USUAL = "image"
@@ -55,7 +55,7 @@ def with_pictures(loaded: Loaded, given: Sequence[str], examples: Sequence[Any])
     is."""
     if not given:
         return loaded
-    named = [one.pictures for one in examples if isinstance(one, AnsweredTexts) and one.pictures is not None]
+    named = [one.pictures for one in examples if isinstance(one, AboutPictures) and one.pictures is not None]
     if not named:
         raise TaskError(f"--items {given[0]}: {loaded.folder} was tuned on texts without pictures. Leave --items out.")
     return replace(loaded, pictures=shown_pictures(loaded, given, [key for keys in named for key in keys]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from cloze.decoding.reader import Reader, evaluating
 from cloze.errors import TaskError
 from cloze.tasks.answers import QuestionScores, means, question_scores, real_answers, scoring_of
 from cloze.tasks.extraction import best_positions, best_span, best_threshold
+from cloze.tasks.pictures import numbers_of
 from cloze.tasks.task import Evaluation, Learner, Prediction, Report
 
 Int64 = NDArray[np.int64]
@@ -63,10 +64,11 @@ class PredictedAnswer(NamedTuple):
 
 
 class _Texts(NamedTuple):
-    """The tokens of a question and of its context, and the labelled layers of both."""
+    """The tokens of a question and of its context, the labelled layers of both, and the number of their picture, -1 for none."""
 
     ids: tuple[Ids, Ids]
     marks: tuple[Marks, Marks]
+    picture: int
 
 
 class JudgedQuestion(NamedTuple):
@@ -122,11 +124,12 @@ class Extractor(Learner):
         lengths = np.array(sizes, np.int64).reshape(-1, 2)
         number, shown = windows(lengths, self._room(lengths), self.stride)
         cuts = np.searchsorted(number, np.arange(len(questions) + 1)).tolist()
-        made = []
+        made, pictures = [], numbers_of(self.reader, examples)
         for place, (record, question, tokens) in enumerate(zip(examples.each, questions, own, strict=True)):
             some = slice(cuts[place], cuts[place + 1])
             kept = int(shown.kept[some, 0][0])
-            texts = _Texts((question[:kept], spelled.ids[tokens]), (asked[place], known[record.context]))
+            marks = asked[place], known[record.context]
+            texts = _Texts((question[:kept], spelled.ids[tokens]), marks, pictures[place])
             each = self._windows(texts, shown.first[some, 1], shown.kept[some, 1])
             cut = {"question": len(question) - kept}
             made.append(QuestionRow(record, each, spelled.begin[tokens], spelled.end[tokens], cut))
@@ -151,9 +154,9 @@ class Extractor(Learner):
         return room - layout.added
 
     def _windows(self, texts: _Texts, begin: Int64, count: Int64) -> tuple[Window, ...]:
-        made, (question, context), (asked, known) = [], *texts
+        made, (question, context), (asked, known), picture = [], *texts
         for start, size, begins in zip(begin.tolist(), count.tolist(), best_positions(begin, count, len(context)), strict=True):
-            framed = self.reader.pair([question, context[start : start + size]])
+            framed = replace(self.reader.pair([question, context[start : start + size]]), picture=picture)
             framed = framed.marked([asked, {name: values[start : start + size] for name, values in known.items()}])
             (framed,) = self.reader.grown([framed], min(self._bounds, default=None))
             made.append(Window(framed, np.flatnonzero(framed.part == 1), start, begins))

@@ -19,6 +19,7 @@ from cloze.decoding.reader import Reader, evaluating
 from cloze.schemes import Repair, breaks, closes
 from cloze.tasks.entities import LabelsOfWords, entities_of
 from cloze.tasks.metrics import METRICS, confusion
+from cloze.tasks.pictures import numbers_of
 from cloze.tasks.spans import Counts, f1_of, span_counts
 from cloze.tasks.spans import report as span_report
 from cloze.tasks.task import Evaluation, Learner, Report
@@ -68,8 +69,8 @@ class WordLabeller(Learner):
     def answered(self, examples: Tagged) -> list[LabelledWords]:
         """The texts with their labels; one that is not known can be measured, but not learned."""
         assert examples.labels is not None  # read with labels
-        rows = zip(examples.labels, word_windows(self.reader, examples.words, self.length), strict=True)
-        return [LabelledWords(labels, windows) for labels, windows in rows]
+        windows = word_windows(self.reader, examples.words, self.length, numbers_of(self.reader, examples))
+        return [LabelledWords(*row) for row in zip(examples.labels, windows, strict=True)]
 
     @torch.inference_mode()
     def decode(
@@ -160,7 +161,8 @@ class WordLabeller(Learner):
         """The most probable label of every word, its place in the text, and the names that the labels make."""
         texts = [self._placed(*one) for one in zip(examples.words, examples.running or repeat(None), strict=False)]
         words = [tuple(text[begin:end] for begin, end in offsets) for text, offsets in texts]
-        windows, counts = word_windows(self.reader, words, self.length), [len(own) for own in words]
+        windows = word_windows(self.reader, words, self.length, numbers_of(self.reader, examples))
+        counts = [len(own) for own in words]
         predicted = self.decode(windows, counts, size=size, report=report)
         schemed = any(label.startswith(("B-", "I-")) for label in self.names)
         made = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,19 +17,22 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError
 from cloze.registry import register
+from cloze.tasks.pictures import numbers_of, with_picture
 from cloze.tasks.task import Evaluation, Report, cut_remark
 from cloze.tasks.texts import SummaryLearner, TableTask, head_named
 
 
 @dataclass(frozen=True)
 class Offered:
-    """Texts, what each offers, the numbers of the right ones (None where a file has none), and where they come from."""
+    """Texts, what each offers, the numbers of the right ones (None where a file has none), where they come from, and the keys of
+    the pictures that they are about (None for tasks without pictures)."""
 
     texts: list[str]
     choices: list[list[str]]
     answers: list[int] | None
     path: str
     lines: tuple[int, ...]
+    pictures: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -43,8 +46,10 @@ class Offered:
 
 @dataclass(frozen=True)
 class MultipleChoice(TableTask):
-    """A task whose rows hold a text, a list of others (`text_b`) and the number of the right one of these, from 0."""
+    """A task whose rows hold a text, a list of others (`text_b`) and the number of the right one of these, from 0; `picture` is
+    the column with the key of the picture that a row is about."""
 
+    picture: str | None = None
     name: str = "multiple_choice"
     metrics: ClassVar[Mapping[str, bool]] = {"accuracy": True}
 
@@ -62,7 +67,12 @@ class MultipleChoice(TableTask):
                     answers.append(number_among(label, len(choices[-1]), self.label))
             except ValueError as error:
                 raise TaskError(f"{table.path}:{line}: {error}") from None
-        return Offered(texts, choices, answers, table.path, table.lines)
+        pictures = None if self.picture is None else table.column(self.picture, "--set corpus.picture=NAME")
+        return Offered(texts, choices, answers, table.path, table.lines, pictures)
+
+    def description(self) -> dict[str, Any]:
+        """The columns."""
+        return {"columns": with_picture(super().description()["columns"], self.picture)}
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Chooser:
         """The chooser of a fine-tuned folder, or of one that transformers wrote."""
@@ -118,6 +128,9 @@ class Chooser(SummaryLearner):
         counts = np.cumsum([0, *(len(choices) for choices in examples.choices)]).tolist()
         first = [text for text, choices in zip(examples.texts, examples.choices, strict=True) for _ in choices]
         framed = self.reader.encode(first, [one for choices in examples.choices for one in choices], max_length=self.length)
+        owned = zip(numbers_of(self.reader, examples), examples.choices, strict=True)
+        shown = [number for number, choices in owned for _ in choices]
+        framed = [replace(row, picture=number) for row, number in zip(framed, shown, strict=True)]
         return [tuple(framed[begin:end]) for begin, end in pairwise(counts)]
 
     def scores(self, rows: Sequence[Framed]) -> torch.Tensor:
@@ -183,6 +196,8 @@ class Chooser(SummaryLearner):
 
 
 @register("task", "multiple_choice")
-def multiple_choice(text: str = "text", text_b: str = "choices", label: str = "label") -> MultipleChoice:
+def multiple_choice(
+    text: str = "text", text_b: str = "choices", label: str = "label", picture: str | None = None
+) -> MultipleChoice:
     """The right one of the texts of a list, which goes with a text. The arguments are names of columns."""
-    return MultipleChoice(text, text_b, label)
+    return MultipleChoice(text, text_b, label, picture=picture)

@@ -17,16 +17,19 @@ from cloze.objectives import SpanExtraction
 from cloze.registry import register
 from cloze.tasks.answers import answer_scores, scoring_of
 from cloze.tasks.extractor import Extractor
+from cloze.tasks.pictures import keys_of, with_picture
 from cloze.tasks.task import Unsearched
 
 
 @dataclass(frozen=True)
 class QuestionAnswering(Unsearched):
-    """A task: the fields that hold a question, its context and the answers."""
+    """A task: the fields that hold a question, its context, the answers, and in JSON lines the key of a picture, if questions are
+    about pictures."""
 
     text: str = "question"
     text_b: str = "context"
     label: str = "answers"
+    picture: str | None = None
     name: str = "question_answering"
     does: ClassVar[str] = "finds one"
 
@@ -43,7 +46,8 @@ class QuestionAnswering(Unsearched):
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Questions:
         """The questions of a file. The positions of answers are ignored: only their texts are compared."""
-        return read_questions(path, Names(self.text, self.text_b, self.label), labelled=labelled)
+        found = read_questions(path, Names(self.text, self.text_b, self.label), labelled=labelled)
+        return replace(found, pictures=keys_of(path, [record.line for record in found.each], self.picture))
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Extractor:
         """What answers questions, from a fine-tuned folder."""
@@ -64,7 +68,7 @@ class QuestionAnswering(Unsearched):
 
     def description(self) -> dict[str, Any]:
         """The names of the fields."""
-        return {"columns": {"text": self.text, "text_b": self.text_b, "label": self.label}}
+        return {"columns": with_picture({"text": self.text, "text_b": self.text_b, "label": self.label}, self.picture)}
 
 
 def wanted_of(examples: Questions) -> list[list[str]]:
@@ -73,6 +77,8 @@ def wanted_of(examples: Questions) -> list[list[str]]:
 
 
 @register("task", "question_answering")
-def question_answering(text: str = "question", text_b: str = "context", label: str = "answers") -> QuestionAnswering:
+def question_answering(
+    text: str = "question", text_b: str = "context", label: str = "answers", picture: str | None = None
+) -> QuestionAnswering:
     """The span of a text that answers a question, or none if the text has no answer (SQuAD). The arguments name fields."""
-    return QuestionAnswering(text, text_b, label)
+    return QuestionAnswering(text, text_b, label, picture)

@@ -20,6 +20,7 @@ from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.registry import register
 from cloze.tasks.metrics import confusion, macro_f1
+from cloze.tasks.pictures import keys_of, numbers_of, with_picture
 from cloze.tasks.task import Evaluation, Learner, Prediction, Report, Unsearched
 
 Int64 = NDArray[np.int64]
@@ -27,12 +28,14 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SpanClassification(Unsearched):
-    """A task: the fields of a text, its spans and its label; `none` is the label that micro-F1 does not count."""
+    """A task: the fields of a text, its spans, its label and the key of its picture, if it is about one; `none` is the label that
+    micro-F1 does not count."""
 
     text: str = "text"
     label: str = "label"
     spans: str = "spans"
     none: str | None = None
+    picture: str | None = None
     name: str = "span_classification"
     does: ClassVar[str] = "chooses a label"
 
@@ -49,7 +52,8 @@ class SpanClassification(Unsearched):
 
     def read(self, path: Path | str, *, labelled: bool = True) -> MarkedTexts:
         """The texts of a file."""
-        return read_marked(path, Names(self.text, self.spans, self.label), labelled=labelled)
+        found = read_marked(path, Names(self.text, self.spans, self.label), labelled=labelled)
+        return replace(found, pictures=keys_of(path, [one.line for one in found.each], self.picture))
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> SpanClassifier:
         """What classifies spans, from a fine-tuned folder."""
@@ -69,18 +73,18 @@ class SpanClassification(Unsearched):
     def description(self) -> dict[str, Any]:
         """The names of the fields, and the label that does not count."""
         columns = {"text": self.text, "label": self.label, "spans": self.spans}
-        return {"columns": columns, "none": self.none}
+        return {"columns": with_picture(columns, self.picture), "none": self.none}
 
 
 @register("task", "span_classification")
 def span_classification(
-    text: str = "text", label: str = "label", spans: str = "spans", none: str | None = None
+    text: str = "text", label: str = "label", spans: str = "spans", none: str | None = None, picture: str | None = None
 ) -> SpanClassification:
     """The class of one or two marked spans: the relation of two names, the sense of a word, the type of an entity.
 
-    `text`, `label` and `spans` name fields; `none` is the label that says "none of them", which micro-F1 does not count.
+    `text`, `label`, `spans` and `picture` name fields; `none` is the label that says "none of them": micro-F1 does not count it.
     """
-    return SpanClassification(text, label, spans, none)
+    return SpanClassification(text, label, spans, none, picture)
 
 
 def label_numbers(examples: MarkedTexts, labels: Sequence[str]) -> Int64:
@@ -161,6 +165,7 @@ class SpanClassifier(Learner):
         spelled = self.reader.tokenizer.encode_spelled(texts)
         made = []
         rows = self.reader.encode(texts, max_length=self.length)
+        shown = numbers_of(self.reader, examples)
         for number, (one, framed) in enumerate(zip(examples.each, rows, strict=True)):
             if len(one.spans) != self.head.spans:
                 raise TaskError(
@@ -169,6 +174,7 @@ class SpanClassifier(Learner):
             kept = np.append(np.flatnonzero(framed.part == 0), -1)
             found = [tokens_of(spelled, number, *span) or (-1, -1) for span in one.spans]
             tokens = np.array(found, np.int64).ravel()
+            framed = replace(framed, picture=shown[number])
             made.append(SpanRow(one, framed, np.where(tokens < len(kept) - 1, kept[np.minimum(tokens, len(kept) - 1)], -1)))
         return made
 

@@ -18,6 +18,7 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, evaluating
 from cloze.errors import CheckpointError, TaskError
+from cloze.tasks.pictures import numbers_of, with_picture
 from cloze.tasks.task import Learner, Report, Unsearched
 
 A = TypeVar("A")
@@ -94,8 +95,7 @@ class TextTask(TableTask, ABC):
 
     def description(self) -> dict[str, Any]:
         """The columns."""
-        columns = super().description()["columns"]
-        return {"columns": columns if self.picture is None else {**columns, "picture": self.picture}}
+        return {"columns": with_picture(super().description()["columns"], self.picture)}
 
     @abstractmethod
     def answers(self, table: Table) -> list[Any]:
@@ -150,15 +150,7 @@ class SummaryLearner(Learner):
 
     def shown(self, rows: list[Framed], examples: AnsweredTexts[Any]) -> list[Framed]:
         """Framed rows next to the pictures of their examples."""
-        if examples.pictures is None:
-            return rows
-        if self.reader.pictures is None:
-            raise TaskError(
-                f"{examples.path}: each row is about a picture, and the items of these pictures are missing.\n"
-                "  Give the file with them: --items features.npz"
-            )
-        numbers = self.reader.pictures.numbers
-        return [replace(row, picture=numbers[key]) for row, key in zip(rows, examples.pictures, strict=True)]
+        return [replace(row, picture=number) for row, number in zip(rows, numbers_of(self.reader, examples), strict=True)]
 
     def scores(self, rows: Sequence[Framed]) -> Tensor:
         """Scores (B, C) of framed rows in fp32."""

@@ -16,18 +16,21 @@ from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.registry import register
 from cloze.schemes import Repair
 from cloze.tasks.labeller import NAMES, WordLabeller, measured
+from cloze.tasks.pictures import keys_of, with_picture
 from cloze.tasks.task import Unsearched
 
 
 @dataclass(frozen=True)
 class TokenLabelling(Unsearched):
-    """Which columns hold a word and its label, and which spans labels mean that break their scheme."""
+    """Which columns hold a word and its label, and which spans labels mean that break their scheme. `picture` is the column with
+    the key of the picture that a text is about, in JSON lines."""
 
     text: str = "text"
     label: str = "label"
     repair: Repair = "begin"
     columns: tuple[str, ...] | None = None
     format: Format | None = None
+    picture: str | None = None
     name: str = "token_labelling"
     does: ClassVar[str] = "labels words"
     of_words: ClassVar[bool] = True  # a text may be a list of its words
@@ -45,9 +48,10 @@ class TokenLabelling(Unsearched):
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Tagged:
         """The texts of a file."""
-        return read_tagged(
+        found = read_tagged(
             path, text=self.text, label=self.label, columns=self.columns, format=self.format, labelled=labelled
         )
+        return replace(found, pictures=keys_of(path, found.lines, self.picture, self.format))
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> WordLabeller:
         """What labels words, of a fine-tuned folder."""
@@ -66,16 +70,18 @@ class TokenLabelling(Unsearched):
 
     def description(self) -> dict[str, Any]:
         """The columns."""
-        return {"columns": {"text": self.text, "label": self.label}}
+        return {"columns": with_picture({"text": self.text, "label": self.label}, self.picture)}
 
 
 @register("task", "token_labelling")
-def token_labelling(text: str = "text", label: str = "label", repair: str = "begin") -> TokenLabelling:
-    """The label of each word of a text: parts of speech, names. `text` and `label` name columns.
+def token_labelling(
+    text: str = "text", label: str = "label", repair: str = "begin", picture: str | None = None
+) -> TokenLabelling:
+    """The label of each word of a text: parts of speech, names. `text`, `label` and `picture` name columns.
 
     `repair` says which spans labels mean that break their scheme, when spans are counted: see `Repair`.
     """
     rules: dict[str, Repair] = {"begin": "begin", "drop": "drop"}
     if repair not in rules:
         raise TaskError(f"--repair {repair}: unknown rule. {nearest(repair, rules)}")
-    return TokenLabelling(text, label, rules[repair])
+    return TokenLabelling(text, label, rules[repair], picture=picture)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,14 +27,19 @@ class WordWindow(NamedTuple):
     words: Positions
 
 
-def word_windows(reader: Reader, texts: Sequence[Sequence[str]], max_length: int | None) -> list[list[WordWindow]]:
+def word_windows(
+    reader: Reader, texts: Sequence[Sequence[str]], max_length: int | None, pictures: Sequence[int] | None = None
+) -> list[list[WordWindow]]:
     """The windows of texts that are given as words; each word is asked once, at its first token (Devlin et al., 2019, §5.3).
 
     A text that does not fit into `max_length` tokens, or into what the network reads, has several windows that overlap by half; a
-    word is asked where it has the most context. A word of which the tokenizer leaves no token is in none.
+    word is asked where it has the most context. A word of which the tokenizer leaves no token is in none. `pictures` are the
+    numbers of the pictures that the texts are about.
     """
     joined = [" ".join(words) for words in texts]
     rows, found = reader.whole(joined), reader.tokenizer.encode_spelled(joined)
+    if pictures is not None:
+        rows = [replace(row, picture=number) for row, number in zip(rows, pictures, strict=True)]
     bound = min((n for n in (max_length, reader.max_length) if n is not None), default=None)
     before = len(reader.single.opening)
     frame = (before, reader.single.added - before)

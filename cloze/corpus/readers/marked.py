@@ -32,10 +32,11 @@ class Marked:
 
 @dataclass(frozen=True)
 class MarkedTexts:
-    """The texts of a file."""
+    """The texts of a file, and the keys of the pictures that they are about (None for tasks without pictures)."""
 
     each: list[Marked]
     path: str
+    pictures: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.each)

@@ -44,10 +44,11 @@ class QuestionRecord:
 
 @dataclass(frozen=True)
 class Questions:
-    """The questions of a file."""
+    """The questions of a file, and the keys of the pictures that they are about (None for tasks without pictures)."""
 
     each: list[QuestionRecord]
     path: str
+    pictures: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.each)

@@ -28,7 +28,8 @@ _Rows = list[tuple[int, list[str]]]  # the cells of each word of a text, with th
 class Tagged:
     """Texts as words, the label of each word (None if the file has none), the file, and the line of each text.
 
-    `running` holds each text that was given as a string, whose `words` are the parts between spaces; else None.
+    `running` holds each text that was given as a string, whose `words` are the parts between spaces; else None. `pictures` are
+    the keys of the pictures that the texts are about (None for tasks without pictures).
     """
 
     words: list[tuple[str, ...]]
@@ -36,6 +37,7 @@ class Tagged:
     path: str
     lines: tuple[int, ...]
     running: tuple[str | None, ...] = ()
+    pictures: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.words)
