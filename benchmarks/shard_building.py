@@ -88,8 +88,8 @@ def checksums(store: Path) -> str:
 
 
 def finished(store: Path) -> dict[str, float]:
-    """The shards that are finished, and when they were."""
-    return {path.parent.name: path.stat().st_mtime for path in (store / "shards").glob("*/store.json")}
+    """The tasks whose shards are finished and recorded, and when they were."""
+    return {path.stem: path.stat().st_mtime for path in (store / "tasks").glob("*.json")}
 
 
 @contextmanager
