@@ -3,7 +3,8 @@
     python reproductions/data/moving_scenes.py PACKAGES FILMS
     python reproductions/data/stamps.py PACKAGES STAMPS --languages en
     python reproductions/data/nlvr.py ../shared/data/vl_en_nlvr NLVR
-    python reproductions/more_pictures.py --films FILMS --stamps STAMPS --nlvr NLVR --work runs/more-pictures
+    python reproductions/data/clip_art.py PACKAGES CLIPART
+    python reproductions/more_pictures.py --films FILMS --stamps STAMPS --nlvr NLVR --clipart CLIPART --work runs/more-pictures
     python reproductions/more_pictures.py --scenes SCENES --starts runs/pictures
     python reproductions/more_pictures.py --table
 
@@ -16,6 +17,7 @@ All networks have 2 layers of width 128 and 4 heads.
   of a clip of another film.
 - `stamps towers`: as for films, with photographs and drawings of Tux Paint in 3 x 3 cells; every tenth picture is held out. The
   twin `shuffled` has the features of random other cells.
+- `clipart towers`: the same with 2,000 drawings of the Open Clip Art Library, their titles and their keywords.
 - `nlvr uniter`: `uniter` is pre-trained on the true sentences and then fine-tuned to say whether a sentence is true of a picture.
   The twin `text` is fine-tuned from the same checkpoint without pictures.
 - `scenes uniter`: the same for the emoji scenes of pictures.py, from its checkpoints and with its features, which `--starts`
@@ -42,6 +44,7 @@ from pictures import STEPS as STARTS
 STEPS = {"towers": 400, "videobert": 1200, "uniter": 600}
 STARTED = STARTS["uniter", "en"]  # those of the checkpoints of pictures.py
 STATEMENTS = 2000  # of the scenes, in training
+CAPTIONS = {"stamps": "en.jsonl", "clipart": "captions.jsonl"}  # of sets of pictures that are no scenes
 WAYS = ("left", "right", "up", "down")
 SMALL = ["--size", "tiny", "--device", "cpu"]
 VIDEOBERT = {
@@ -61,6 +64,7 @@ def cells() -> Iterator[Cell]:
     kinds = [("films", "towers", "pixels"), ("stamps", "towers", "cells"), ("nlvr", "uniter", "objects"),
              ("films", "videobert", "words"), ("nlvr", "uniter", "text"), ("stamps", "towers", "shuffled")]  # fmt: skip
     kinds += [("scenes", "uniter", "objects"), ("scenes", "uniter", "text")]
+    kinds += [("clipart", "towers", "cells"), ("clipart", "towers", "shuffled")]
     for seed in SEEDS:
         for data, system, features in kinds:
             steps = STARTED if data == "scenes" else STEPS[system]
@@ -154,22 +158,23 @@ def question(text: str, among: Sequence[str]) -> tuple[str, str]:
     return " ".join([*words[:place], "[MASK]", *words[place + 1 :]]), words[place]
 
 
-def stamps_towers(given: argparse.Namespace, cell: Cell, run: Path) -> dict[str, float]:
+def drawings_towers(given: argparse.Namespace, cell: Cell, run: Path) -> dict[str, float]:
     """Photographs and drawings with their captions."""
-    folder, features = given.work / f"stamps-{cell['features']}", given.work / "stamps.npz"
+    data = cell["data"]
+    source, folder, features = vars(given)[data], given.work / f"{data}-{cell['features']}", given.work / f"{data}.npz"
     if not features.exists():
-        command("features", given.stamps / "pictures", "--grid", 3, "--with", "random_conv", "--out", features)
+        command("features", source / "pictures", "--grid", 3, "--with", "random_conv", "--out", features)
     chosen = features
     if cell["features"] == "shuffled" and not (folder / "test").exists():
         with np.load(features) as file:
             arrays = dict(file)
         arrays["features"] = arrays["features"][np.random.default_rng(0).permutation(len(arrays["features"]))]
-        chosen = given.work / "stamps-shuffled.npz"
+        chosen = given.work / f"{data}-shuffled.npz"
         np.savez(chosen, **arrays)
-    lines = (given.stamps / "en.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (source / CAPTIONS[data]).read_text(encoding="utf-8").splitlines()
     for part, own in (("test", lines[9::10]), ("train", [line for place, line in enumerate(lines) if place % 10 != 9])):
-        (given.work / f"stamps-{part}.jsonl").write_text("\n".join(own) + "\n", encoding="utf-8")
-    stores(folder, chosen, given.work / "stamps-train.jsonl", given.work / "stamps-test.jsonl", "--size", 1500)
+        (given.work / f"{data}-{part}.jsonl").write_text("\n".join(own) + "\n", encoding="utf-8")
+    stores(folder, chosen, given.work / f"{data}-train.jsonl", given.work / f"{data}-test.jsonl", "--size", 1500)
     return towers(folder, run, cell)
 
 
@@ -224,8 +229,9 @@ def statement(scene: Mapping[str, Any], draw: np.random.Generator) -> dict[str, 
 
 
 MEASURES = {
-    ("films", "towers"): films_towers, ("films", "videobert"): films_videobert, ("stamps", "towers"): stamps_towers,
+    ("films", "towers"): films_towers, ("films", "videobert"): films_videobert, ("stamps", "towers"): drawings_towers,
     ("nlvr", "uniter"): nlvr_uniter, ("scenes", "uniter"): scenes_uniter,
+    ("clipart", "towers"): drawings_towers,
 }  # fmt: skip
 
 
@@ -248,7 +254,7 @@ def table(ledger: Ledger) -> str:
 def main() -> None:
     """Run what the ledger lacks, then print the tables."""
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    for name in ("films", "stamps", "nlvr", "scenes"):
+    for name in ("films", "stamps", "nlvr", "scenes", "clipart"):
         options.add_argument(f"--{name}", type=Path, help=f"the folder of reproductions/data for {name}")
     options.add_argument("--starts", type=Path, help="for --scenes: the folder that pictures.py was given as --work")
     options.add_argument("--work", type=Path, default=Path("runs/more-pictures"))
