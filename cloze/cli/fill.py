@@ -21,6 +21,9 @@ def command(
         list[str] | None, typer.Option("--items", help="The file with the items of pictures: FILE, or NAME=FILE for each set.")
     ] = None,
     picture: Annotated[str | None, typer.Option(help="--items: the key of the picture; default: the only one.")] = None,
+    links: Annotated[
+        str | None, typer.Option(help="Which words mean which item of the picture: [[2, 8, 0]], or such a list for each text.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
     with_files: WithFiles = None,
@@ -28,8 +31,10 @@ def command(
     """Fill masked words, with probabilities. Example: cloze fill RUN "Paris is the capital of [MASK]."
 
     With a picture, for networks that read some: cloze fill RUN "a [MASK] cat" --items features.npz --picture 7.png
+
+    A link is the first character, the one after the last, and the number of the item, from 0. JSON lines have links of their own.
     """
-    from cloze.decoding.texts import gather
+    from cloze.decoding.texts import gather, named_file
 
     given = gather(texts or [], file, field=field)
 
@@ -37,6 +42,7 @@ def command(
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.filling import fill
+    from cloze.decoding.links import given_links
     from cloze.decoding.pictures import shown_picture
     from cloze.decoding.ready import to_fill
     from cloze.errors import UserError
@@ -46,7 +52,9 @@ def command(
     loaded = load_checkpoint(checkpoint, device)
     ready = to_fill(loaded, language=language)
     reader = replace(ready.reader, pictures=shown_picture(loaded, items, picture)) if items else ready.reader
-    for filled in fill(reader, ready.head, given, top=top):
+    source = named_file(texts or []) or file
+    linked = given_links(loaded, reader, given, links, None if source == "-" else source, field)
+    for filled in fill(reader, ready.head, given, top=top, links=linked):
         if as_json:
             import json
 

@@ -11,9 +11,12 @@ import torch
 
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
+from cloze.decoding.links import LABELS, Links, labels_of, with_links
 from cloze.decoding.marks import marks_around
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
+from cloze.exercises.link_items import LinkItems
+from cloze.text.annotator import Unit
 
 
 @dataclass(frozen=True)
@@ -36,28 +39,34 @@ class Filled:
     best: str
 
 
-def fill(reader: Reader, head: Any, texts: Sequence[str], *, top: int = 5, rows: int = 32) -> list[Filled]:
+def fill(
+    reader: Reader, head: Any, texts: Sequence[str], *, top: int = 5, rows: int = 32, links: Links | None = None
+) -> list[Filled]:
     """The `top` most probable tokens for every mask of every text, with their probabilities.
 
     Probabilities are over the whole vocabulary. Masks of one text are filled independently of each other, all others
-    staying masked, as in pre-training; `best` puts the most probable token at each. A text without a mask, or longer than
+    staying masked, as in pre-training; `best` puts the most probable token at each. `links` say which words of the texts mean
+    which item of the picture that the reader shows. A text without a mask, or longer than
     the network can read, is a `UserError`.
     """
-    framed = [_frame(reader, text) for text in texts]
+    framed = [_frame(reader, text, links.units[number] if links else None) for number, text in enumerate(texts)]
     found: dict[int, Filled] = {}
     for index in by_length([len(row) for row in framed], rows=rows):
-        made = _fill_batch(reader, head, [framed[i] for i in index], [texts[i] for i in index], top)
+        made = _fill_batch(
+            reader, head, [framed[i] for i in index], [texts[i] for i in index], top, links.edit if links else None
+        )
         found.update(zip(index.tolist(), made, strict=True))
     return [found[i] for i in range(len(texts))]
 
 
-def _frame(reader: Reader, text: str) -> Framed:
+def _frame(reader: Reader, text: str, units: Sequence[Unit] | None) -> Framed:
     mask = reader.tokenizer.role("[MASK]")
     ids = np.asarray(reader.tokenizer.encode_template(text).ids, np.int32)
     literal = reader.tokenizer.literals.get("[MASK]", "[MASK]")
     if not (ids == mask).any():
         raise UserError(f"{text[:60]!r}: no mask to fill. Write {literal} where a word is missing.")
-    framed = reader.single([ids]).marked([marks_around(reader, ids, text)])
+    linked = {} if units is None else {LABELS: labels_of(reader.tokenizer, ids, text, units)}
+    framed = reader.single([ids]).marked([{**marks_around(reader, ids, text), **linked}])
     if ((framed.ids == mask) & (framed.part == 0) & ~reader.predictable(framed)).any():
         raise UserError(
             f"{text[:60]!r}: this network is asked for a token at the one before it, and none stands before the first {literal}."
@@ -72,9 +81,10 @@ def _frame(reader: Reader, text: str) -> Framed:
 
 @torch.inference_mode()
 def _fill_batch(
-    reader: Reader, head: Any, framed: Sequence[Framed], texts: Sequence[str], top: int
+    reader: Reader, head: Any, framed: Sequence[Framed], texts: Sequence[str], top: int, link: LinkItems | None
 ) -> Iterator[Filled]:
     batch = reader.batch(framed)
+    batch = batch if link is None else with_links(batch, framed, link)
     mask = reader.tokenizer.role("[MASK]")
     positions = torch.nonzero((batch["tokens"] == mask).flatten()).flatten()
     shown, at = reader.prediction_inputs(head, batch, positions)

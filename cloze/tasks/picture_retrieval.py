@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.batch import Batch
-from cloze.batching.collate import flat_links, one_per_row
 from cloze.corpus.items.links import LINKED
 from cloze.corpus.records.store import RecordStore
 from cloze.decoding.layout import Framed, Layout
 from cloze.decoding.lengths import by_length
+from cloze.decoding.links import LABELS, exercises_of, link_of, with_links
 from cloze.decoding.pictures import Pictures, require_items
 from cloze.decoding.reader import Reader, bound, evaluating, head_for
 from cloze.decoding.scoring import log_probabilities
@@ -153,21 +153,11 @@ class LinkedRows(PairRows):
 
     def row(self, text: int, picture: int) -> Framed:
         labels = self.captions.linked[(text, picture) if (text, picture) in self.captions.linked else self.first[text]]
-        return self.framed[text].marked([{f"labels/{LINKED}": labels}])
+        return self.framed[text].marked([{LABELS: labels}])
 
     def batch(self, rows: Sequence[Framed], pictures: Int64) -> Batch:
         """Rows with their pictures, and links of tokens with items."""
-        batch = super().batch(rows, pictures)
-        labels = np.zeros(batch["tokens"].shape, np.int32)
-        for number, row in enumerate(rows):
-            labels[number, : len(row)] = row.marks[f"labels/{LINKED}"]
-        name, lengths = f"item_length/{self.link.set}", [len(row) for row in rows]
-        count = batch[name].cpu().numpy()
-        given = {"length": np.array(lengths, np.int32), f"labels/{LINKED}": labels, f"layers/{LINKED}": (labels > 0) * 2}
-        pairs = self.link(Rows({"tokens": labels, **given, name: count}), Draw(np.zeros(len(rows), np.uint64)))
-        flat = flat_links(pairs[f"links/{self.link.set}"], one_per_row(given["length"], labels.shape[1]).base, int(count.max()))
-        links = Batch({f"links/{self.link.set}": torch.from_numpy(flat)}).to(self.reader.device)
-        return Batch({**batch, **links}, checked=True)
+        return with_links(super().batch(rows, pictures), rows, self.link)
 
 
 class WrittenRows(PairRows):
@@ -292,7 +282,7 @@ class ByWords(Matcher):
 def matcher_of(loaded: Any, captions: Captions, *, whose: str, size: int = 64) -> Matcher:
     """What scores the pairs of texts and pictures of `whose` with a checkpoint; an error if it reads no pictures."""
     reader, network = Reader.of(loaded), loaded.network
-    exercises = list(_exercises(loaded.recipe))
+    exercises = list(exercises_of(loaded.recipe))
     written = next((one for one in exercises if "mismatch_items" in one and "write_items" in one), None)
     if written is not None:
         own = {name: value for name, value in written["write_items"].items() if name in ("set", "array", "to")}
@@ -306,8 +296,7 @@ def matcher_of(loaded: Any, captions: Captions, *, whose: str, size: int = 64) -
         ))  # fmt: skip
     else:
         require_items(loaded, captions.pictures.sets, whose)
-        given = next((one["link_items"] for one in exercises if "link_items" in one), None)
-        link = None if given is None else LinkItems(**{name: value for name, value in given.items() if name != "in"})
+        link = link_of(loaded.recipe)
         rows = PairRows(reader, captions) if link is None or not captions.linked else LinkedRows(reader, captions, link)
     told = {one["mismatch_items"].get("set", "match") for one in exercises if "mismatch_items" in one}
     for name, head in loaded.heads.items():
@@ -324,16 +313,6 @@ def matcher_of(loaded: Any, captions: Captions, *, whose: str, size: int = 64) -
             "  Train uniter, unicoder-vl, vilbert, lxmert or b2t2 for matching, or univilm for vectors."
         )
     return ByWords(reader, head, captions, rows, size=size)
-
-
-def _exercises(recipe: Any) -> Iterator[dict[str, Any]]:
-    """The edits of every exercise in a recipe, by name."""
-    if isinstance(recipe, Mapping):
-        edits = recipe.get("exercise")
-        if isinstance(edits, list):
-            yield {name: own for edit in edits if isinstance(edit, Mapping) for name, own in edit.items()}
-        for value in recipe.values():
-            yield from _exercises(value)
 
 
 def evaluate_pictures(

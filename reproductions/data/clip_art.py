@@ -7,8 +7,9 @@
 The drawings are those of openclipart-png (public domain, 131 MB), and what they show is in the metadata of the same files in
 openclipart-svg (25 MB); both are kept in PACKAGES. A caption is the title of a drawing and its keywords, such as "wine glass:
 alcohol, beverage, festive, food". A title that more than three drawings have is the name of a collection and left out, and so are
-marks of the library's software among the keywords. CLIPART gets `pictures/`, at most 256 pixels wide and high, and
-`captions.jsonl`, for `--most` drawings that are drawn at random from those with a caption.
+marks of the library's software among the keywords. Drawings of more than ten million pixels are left out. CLIPART gets
+`pictures/`, at most 256 pixels wide and high, and `captions.jsonl`, for `--most` drawings that are drawn at random from those
+with a caption.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ PACKAGES = ("openclipart-png", "openclipart-svg")
 SIDE = 256
 DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 COLLECTION = 3  # titles that more drawings have are names of collections
+LARGEST = 10_000_000  # pixels; a few drawings have hundreds of millions
 MARKS = {"hash", "unsorted", "clip_art", "clipart"}
 
 
@@ -66,11 +68,15 @@ def write(packages: Path, out: Path, *, most: int, seed: int) -> None:
         caption = ": ".join(part for part in (title, ", ".join(one.keywords)) if part)
         if caption:
             captions[path] = caption
-    chosen = sorted(np.random.default_rng(seed).permutation(len(captions))[:most].tolist())
     paths, lines = list(captions), []
-    for number in chosen:
+    Image.MAX_IMAGE_PIXELS = None  # sizes are looked at here
+    for number in np.random.default_rng(seed).permutation(len(captions)).tolist():
         path = paths[number]
+        if len(lines) == most:
+            break
         with Image.open(library / "png" / path) as picture:
+            if picture.width * picture.height > LARGEST:
+                continue
             drawn = picture.convert("RGBA")
         drawn.thumbnail((SIDE, SIDE))
         place = out / "pictures" / path

@@ -273,3 +273,67 @@ def test_what_does_not_fit_is_refused(
     }  # fmt: skip
     assert main([str(given.get(word, word)) for word in words]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def filled(capsys: pytest.CaptureFixture[str], words: list[str]) -> list[dict[str, float]]:
+    """The probabilities of the first mask of each text, by word."""
+    capsys.readouterr()
+    assert main(["fill", *words, "--top", "60", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return [{one["piece"]: one["probability"] for one in line["masks"][0]} for line in lines]
+
+
+def test_fill_reads_links_of_words_and_of_masks_with_items(
+    linked: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, text, loaded = str(linked[0]), "a [MASK], a dog", load_checkpoint(linked[0])
+    items = ["--items", str(linked[0].parent / "f.npz"), "--picture", "3"]
+    (found,) = filled(capsys, [run, text, *items, "--links", "[[2, 8, 1], [12, 15, 0]]"])
+    with np.load(linked[0].parent / "f.npz") as file:
+        vectors = {"regions": torch.tensor(file["features"][6:8])[None]}
+        boxes = torch.tensor(file["boxes"][6:8], dtype=torch.float32)
+    area = (boxes[:, 2:] - boxes[:, :2]).prod(-1, keepdim=True)
+    vectors["regions/boxes"] = torch.cat([boxes, area], -1)[None]
+    begin, end, mask = (loaded.tokenizer.roles[name] for name in ("[CLS]", "[SEP]", "[MASK]"))
+    ids = list(loaded.tokenizer.encode("a cat, a dog").ids)
+    ids[1:2] = [mask]
+    head = loaded.heads["token_prediction"]
+    with torch.no_grad():
+        tokens = torch.tensor([[begin, *ids, end]])  # [CLS] a [MASK] , a dog [SEP]
+        states = loaded.network(
+            want=frozenset(head.reads), tokens=tokens, segments=torch.zeros_like(tokens), item_vectors=vectors,
+            links={"regions": torch.tensor([[2, 1], [5, 0]])},
+        )
+        shares = head.predict(states, {"positions/main": torch.tensor([2])})[0, : loaded.tokenizer.size].softmax(-1)
+    assert len(found) == min(60, loaded.tokenizer.size)
+    assert found == {loaded.tokenizer.piece(n): pytest.approx(float(p), abs=1e-6) for n, p in enumerate(shares)}
+    (plain,), (one,) = filled(capsys, [run, text, *items]), filled(capsys, [run, text, *items, "--links", "[[2, 8, 1]]"])
+    assert max(abs(plain[word] - found[word]) for word in found) > 1e-4 < max(abs(one[word] - found[word]) for word in found)
+    lines = [{"text": text, "links": [[2, 8, 1], [12, 15, 0]]}, {"text": text}]
+    (tmp_path / "l.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert filled(capsys, [run, str(tmp_path / "l.jsonl"), *items]) == [
+        {word: pytest.approx(p, abs=1e-6) for word, p in own.items()} for own in (found, plain)
+    ]
+    assert filled(capsys, [run, text, text, *items, "--links", "[[[2, 8, 1]], []]"]) == [
+        {word: pytest.approx(p, abs=1e-6) for word, p in own.items()} for own in (one, plain)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--links", "[[2, 8, 0]]"], "links name items of a picture, and none is shown. Add its file: --items features.npz"),
+        (["ITEMS", "--links", "[[2, 8, 2]]"], "--links: item 2, but the picture has 2 items 'regions', which count from 0."),
+        (["ITEMS", "--links", "[2, 8]"], "--links: links [2, 8]; expected [[first character, the one after the last, number"),
+        (["ITEMS", "--links", "2-8"], "--links 2-8: no JSON; expected [[first character"),
+        (["ITEMS", "--links", "[[2, 80, 0]]"], "--links: "),
+        (["again", "ITEMS", "--links", "[[[2, 8, 0]]]"], "expected a list of links for each of 2 texts."),
+    ],
+)
+def test_links_that_cannot_be_used_are_refused(
+    linked: tuple[Path, Path], capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    items = ["--items", str(linked[0].parent / "f.npz"), "--picture", "3"]
+    given = [word for one in words for word in (items if one == "ITEMS" else [one])]
+    assert main(["fill", str(linked[0]), "a [MASK], a dog", *given]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())

@@ -1,0 +1,129 @@
+"""Links of words with items of the picture next to a text, for networks that add an item to the words that mean it (B2T2).
+
+`cloze fill --links` states them, in the form of the captions' lines (`corpus/items/links.py`); retrieval with pictures
+(`tasks/picture_retrieval.py`) takes those of a store.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloze.batch import Batch
+from cloze.batching.collate import flat_links, one_per_row
+from cloze.corpus.items.links import LINKED, LINKS, checked_links, links_of
+from cloze.decoding.layout import Framed
+from cloze.errors import CheckpointError, UserError, counted
+from cloze.exercises.link_items import LinkItems
+from cloze.rng import Draw
+from cloze.rows import Rows
+from cloze.text.annotator import Unit
+
+#: The labels of a framed row: the number of the item that a token means + 1, 0 for none.
+LABELS = f"labels/{LINKED}"
+
+
+@dataclass(frozen=True)
+class Links:
+    """Which words of some texts mean which item: the units of each text, and the edit that makes links of tokens of them."""
+
+    edit: LinkItems
+    units: Sequence[Sequence[Unit]]
+
+
+def exercises_of(recipe: Any) -> Iterator[dict[str, Any]]:
+    """The edits of every exercise in a recipe, by name."""
+    if isinstance(recipe, Mapping):
+        edits = recipe.get("exercise")
+        if isinstance(edits, list):
+            yield {name: own for edit in edits if isinstance(edit, Mapping) for name, own in edit.items()}
+        for value in recipe.values():
+            yield from exercises_of(value)
+
+
+def link_of(recipe: Any) -> LinkItems | None:
+    """The edit by which a network was trained on links; None if it was not."""
+    given = next((one["link_items"] for one in exercises_of(recipe) if "link_items" in one), None)
+    return None if given is None else LinkItems(**{name: value for name, value in given.items() if name != "in"})
+
+
+def given_links(
+    loaded: Any, reader: Any, texts: Sequence[str], written: str | None, file: str | None, field: str
+) -> Links | None:
+    """The links of texts for a checkpoint whose `reader` shows a picture: those that are `written` as JSON, else those of the
+    lines of a JSON-lines `file`, else None. Links that cannot be used are a `UserError`."""
+    if written is not None:
+        units = _written(texts, written)
+    elif file is not None:
+        units = [own.get(text, ()) for text, (_, own) in zip(texts, links_of(file, field, None), strict=False)]
+    else:
+        return None
+    if not any(units) and written is None:
+        return None
+    edit, where = link_of(loaded.recipe), "--links" if written is not None else f"{file}: {LINKS!r}"
+    if edit is None:
+        raise CheckpointError(
+            f"{loaded.folder}: this network reads no links of words with items, as b2t2 does.\n  Leave {where} out."
+        )
+    if reader.pictures is None:
+        raise UserError(f"{where}: links name items of a picture, and none is shown. Add its file: --items features.npz")
+    start, stop = reader.pictures.sets[edit.set].spans[reader.pictures.usual].tolist()
+    largest = max((item for own in units for _, _, item in own), default=-1)
+    if largest >= stop - start:
+        raise UserError(
+            f"{where}: item {largest}, but the picture has {counted(stop - start, 'item')} {edit.set!r}, which count from 0."
+        )
+    return Links(edit, units)
+
+
+def _written(texts: Sequence[str], written: str) -> list[Sequence[Unit]]:
+    """The links of each text from JSON: a list of links for each, or one such list if there is one text."""
+    try:
+        found = json.loads(written)
+    except ValueError:
+        raise UserError(
+            f"--links {written[:60]}: no JSON; expected [[first character, the one after the last, number of an item], …], such "
+            "as [[2, 8, 0]]."
+        ) from None
+    each = [found] if len(texts) == 1 else found
+    if not isinstance(each, list) or len(each) != len(texts):
+        raise UserError(f"--links {written[:60]}: expected a list of links for each of {counted(len(texts), 'text')}.")
+    return [checked_links(text, own, "--links") for text, own in zip(texts, each, strict=True)]
+
+
+def labels_of(tokenizer: Any, ids: NDArray[np.int32], text: str, units: Sequence[Unit]) -> NDArray[np.int32]:
+    """The label of each token (T,) of a text with masks, whose tokens are `ids`. A mask that a unit covers has its item."""
+    literals = {"[MASK]", tokenizer.literals.get("[MASK]", "[MASK]")}
+    holes = [found.span() for found in re.finditer("|".join(map(re.escape, literals)), text)]
+    labels = np.zeros(len(ids), np.int32)
+    at = np.flatnonzero(ids == tokenizer.role("[MASK]")).tolist()
+    edges = zip([0, *(stop for _, stop in holes)], [*(start for start, _ in holes), len(text)], strict=True)
+    stretches = [(at[number], *hole) for number, hole in enumerate(holes)]
+    for (begin, end), first, last in zip(edges, [0, *(place + 1 for place in at)], [*at, len(ids)], strict=True):
+        spelled = tokenizer.encode_spelled([text[begin:end]])
+        if len(spelled.ids) == last - first:
+            own = zip(range(first, last), spelled.begin + begin, spelled.end + begin, strict=True)
+            stretches += [(place, int(low), int(high)) for place, low, high in own]
+    for place, low, high in stretches:
+        labels[place] = next((item + 1 for start, stop, item in units if start < high and stop > low), 0)
+    return labels
+
+
+def with_links(batch: Batch, rows: Sequence[Framed], edit: LinkItems) -> Batch:
+    """A batch of rows next to their items, with the links that the labels of the rows state."""
+    labels = np.zeros(batch["tokens"].shape, np.int32)
+    for number, row in enumerate(rows):
+        labels[number, : len(row)] = row.marks[LABELS]
+    name, lengths = f"item_length/{edit.set}", [len(row) for row in rows]
+    count = batch[name].cpu().numpy()
+    given = {"length": np.array(lengths, np.int32), LABELS: labels, f"layers/{LINKED}": (labels > 0) * 2}
+    pairs = edit(Rows({"tokens": labels, **given, name: count}), Draw(np.zeros(len(rows), np.uint64)))
+    flat = flat_links(pairs[f"links/{edit.set}"], one_per_row(given["length"], labels.shape[1]).base, int(count.max()))
+    return Batch({**batch, f"links/{edit.set}": torch.from_numpy(flat).to(batch["tokens"].device)}, checked=True)
