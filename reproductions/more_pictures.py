@@ -17,7 +17,7 @@ All networks have 2 layers of width 128 and 4 heads.
   of a clip of another film.
 - `stamps towers`: as for films, with photographs and drawings of Tux Paint in 3 x 3 cells; every tenth picture is held out. The
   twin `shuffled` has the features of random other cells.
-- `clipart towers`: the same with 2,000 drawings of the Open Clip Art Library, their titles and their keywords.
+- `clipart towers`: the same with 800 drawings of the Open Clip Art Library, their titles and their keywords.
 - `nlvr uniter`: `uniter` is pre-trained on the true sentences and then fine-tuned to say whether a sentence is true of a picture.
   The twin `text` is fine-tuned from the same checkpoint without pictures.
 - `scenes uniter`: the same for the emoji scenes of pictures.py, from its checkpoints and with its features, which `--starts`

@@ -1,6 +1,6 @@
 """Drawings with titles and keywords: the Open Clip Art Library as Debian packages it. Nothing is committed.
 
-    python reproductions/data/clip_art.py PACKAGES CLIPART --most 2000
+    python reproductions/data/clip_art.py PACKAGES CLIPART --most 800
     cloze features CLIPART/pictures --grid 3 --with random_conv --out features.npz
     cloze corpus build CLIPART/captions.jsonl --items regions=features.npz --out store
 
@@ -55,6 +55,18 @@ def said(file: Path) -> Said | None:
     return Said("" if "@" in title else title, tuple(kept))
 
 
+def shrunk(drawing: Path, place: Path) -> bool:
+    """Write a drawing at the size of the others; false if it is too large to be read."""
+    with Image.open(drawing) as picture:
+        if picture.width * picture.height > LARGEST:
+            return False
+        drawn = picture.convert("RGBA")
+    drawn.thumbnail((SIDE, SIDE))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    drawn.save(place)
+    return True
+
+
 def write(packages: Path, out: Path, *, most: int, seed: int) -> None:
     """Make the files."""
     library = unpacked(PACKAGES, packages) / "usr/share/openclipart"
@@ -74,14 +86,9 @@ def write(packages: Path, out: Path, *, most: int, seed: int) -> None:
         path = paths[number]
         if len(lines) == most:
             break
-        with Image.open(library / "png" / path) as picture:
-            if picture.width * picture.height > LARGEST:
-                continue
-            drawn = picture.convert("RGBA")
-        drawn.thumbnail((SIDE, SIDE))
         place = out / "pictures" / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        drawn.save(place)
+        if not place.exists() and not shrunk(library / "png" / path, place):
+            continue
         lines.append(json.dumps({"image": path.as_posix(), "caption": captions[path]}, ensure_ascii=False))
     (out / "captions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     different = len(set(captions.values()))
@@ -93,7 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Drawings of the Open Clip Art Library with titles and keywords.")
     parser.add_argument("packages", type=Path, help="a folder for Debian's packages")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--most", type=int, default=2000)
+    parser.add_argument("--most", type=int, default=800)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     write(given.packages, given.out, most=given.most, seed=given.seed)
