@@ -127,10 +127,10 @@ def test_one_word_of_a_narration_is_hidden_and_the_tables_have_every_measure(mad
     ledger = more.Ledger(tmp_path / "more.jsonl")
     for cell in [cell for cell in more.cells() if cell["data"] == "nlvr"][:3]:
         ledger.add(cell, {"test accuracy": 0.5 + cell["seed"] / 10, "prior": 0.55, "held-out x": 1.0})
-    *_, found, _ = more.table(ledger).split("\n\n")
+    *_, found, _, _ = more.table(ledger).split("\n\n")
     assert found.splitlines()[0] == "| nlvr, uniter | objects | text |"
     assert "| test accuracy | 65.0 ± 7.1 (2) | 60.0 (1) |" in found and "held-out" not in found
-    assert len({tuple(cell.values()) for cell in more.cells()}) == len(list(more.cells())) == 24
+    assert len({tuple(cell.values()) for cell in more.cells()}) == len(list(more.cells())) == 30
 
 
 def test_a_statement_keeps_the_thing_and_is_true_of_its_colour_alone(made: Script) -> None:
@@ -141,3 +141,15 @@ def test_a_statement_keeps_the_thing_and_is_true_of_its_colour_alone(made: Scrip
     assert {row["text"] for row in found if row["label"] == "true"} == true
     assert len({row["text"] for row in found if row["label"] == "false"} - true) == 12
     assert all((row["text"] in true) == (row["label"] == "true") and row["image"] == "7.png" for row in found)
+
+
+def test_a_drawing_is_called_by_its_title_and_its_keywords_without_marks_of_the_library(made: Script, tmp_path: Path) -> None:
+    art = made("data/clip_art")
+    head = '<svg xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:cc="http://web.resource.org/cc/"><cc:Work>'
+    words = "".join(f"<cc:li>{word}</cc:li>" for word in ("hash", "Food", "festive_drink", "0x865f", "alcohol"))
+    (tmp_path / "a.svg").write_text(f"{head}<dc:title> Wine\n Glass</dc:title>{words}</cc:Work></svg>")
+    assert art.said(tmp_path / "a.svg") == ("wine glass", ("alcohol", "festive drink", "food"))
+    (tmp_path / "b.svg").write_text(f"{head}<dc:title>someone@example.org</dc:title></cc:Work></svg>")
+    assert art.said(tmp_path / "b.svg") == ("", ())
+    (tmp_path / "c.svg").write_text("<svg><unclosed></svg>")
+    assert art.said(tmp_path / "c.svg") is None
