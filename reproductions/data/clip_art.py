@@ -63,7 +63,9 @@ def shrunk(drawing: Path, place: Path) -> bool:
         drawn = picture.convert("RGBA")
     drawn.thumbnail((SIDE, SIDE))
     place.parent.mkdir(parents=True, exist_ok=True)
-    drawn.save(place)
+    part = place.with_suffix(".part")
+    drawn.save(part, format="PNG")
+    part.rename(place)
     return True
 
 
