@@ -51,7 +51,7 @@ def smaller(script: Callable[[str], ModuleType], tmp_path_factory: pytest.TempPa
         module = script("smaller")
         patch.setattr(module.task_files, "minilm", lambda: start)
         patch.setattr(module.task_files, "SETS", {
-            "polarity": ("jsonl", sentences), "clinc150": ("jsonl", sentences), "ewt": ("conllu", words),
+            "polarity": ("jsonl", sentences), "clinc30": ("jsonl", sentences), "ewt": ("conllu", words),
         })
         patch.setattr(module, "TASKS", {name: (kind, ROWS) for name, (kind, _) in module.TASKS.items()})
         patch.setattr(module, "EPOCHS", dict.fromkeys(module.TASKS, 1))
@@ -113,7 +113,7 @@ def test_the_table_has_means_of_scores_sizes_and_times(smaller: ModuleType, tmp_
         found = {"test": {"accuracy": accuracy}, "parameters": 12_000_000, "bytes": 48_000_000, **times}
         ledger.add(chosen.run("ewt", "cut", seed), found)
     assert list(smaller.tables(ledger)) == [
-        "| network | polarity | clinc150 | ewt | parameters | MB | ms, 1 text (teacher) | ms, 2 texts (teacher) |",
+        "| network | polarity | clinc30 | ewt | parameters | MB | ms, 1 text (teacher) | ms, 2 texts (teacher) |",
         "|---|---|---|---|---|---|---|---|",
         "| cut | – | – | 75.0 ± 7.1 (2) | 12,000,000 | 48.0 | 3.0 (6.0) | 9.0 (18.0) |",
     ]
