@@ -348,8 +348,7 @@ _GSD = treebank("tag_zh_ud_gsdsimp", "zh_gsdsimp-ud", train="dev", test="test")
 #: By name the ending of its files and what reads it.
 SETS: dict[str, tuple[str, Callable[[Path], Parts]]] = {
     "polarity": ("jsonl", polarity), "subjectivity": ("jsonl", subjectivity), "clinc150": ("jsonl", clinc150),
-    "clinc30": ("jsonl", clinc30),
-    "chnsenticorp": ("jsonl", chnsenticorp),
+    "clinc30": ("jsonl", clinc30), "chnsenticorp": ("jsonl", chnsenticorp),
     "rte": ("jsonl", rte), "pawsx_en": ("jsonl", pawsx("en")), "pawsx_zh": ("jsonl", pawsx("zh")),
     "alike_en": ("jsonl", alike("en")), "alike_zh": ("jsonl", alike("zh")),
     "stsb_en": ("jsonl", stsb("en")), "stsb_zh": ("jsonl", stsb("zh")), "supersenses": ("jsonl", supersenses),
