@@ -28,7 +28,7 @@ from cloze.corpus.store import (
     names_file,
 )
 from cloze.errors import CorpusError
-from cloze.whole import hidden, put, recover
+from cloze.whole import flush, hidden, put, recover
 
 
 class StoreWriter:
@@ -129,6 +129,7 @@ class StoreWriter:
         counted = {**counts, COUNTS: " ".join(map(str, self.counts.tolist()))}
         header = {**self.header, **counted, "files": files, "report": dict(report)}
         (self.folder / HEADER).write_text(json.dumps(header, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        flush(self.folder)  # before it has its name: a finished shard is never built again
         put(self.folder, self.out)
         return Store.open(self.out)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cloze import whole
 from cloze.corpus import Store
 from cloze.corpus.writer import StoreWriter
 from cloze.errors import CorpusError
@@ -31,6 +32,22 @@ def test_large_vocabularies_take_32_bits(tmp_path: Path) -> None:
         w.append(np.array([69999]), np.array([True]), np.array([1]), np.array([1]))
         store = w.finish({}, lambda folder: folder.mkdir())
     assert store.tokens.tolist() == [69999]
+
+
+def test_the_files_of_a_store_are_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, early = tmp_path / "s", set()
+    really = whole._sync
+
+    def sync(path: Path) -> None:
+        really(path)
+        if not out.exists():
+            early.add(path.name)
+
+    monkeypatch.setattr(whole, "_sync", sync)
+    with writer(out) as w:
+        w.append(np.array([1]), np.array([True]), np.array([1]), np.array([1]))
+        w.finish({}, lambda folder: folder.mkdir())
+    assert early >= {path.name for path in out.rglob("*")} >= {"tokens.bin", "documents.bin", "store.json"}
 
 
 def test_nothing_is_visible_before_finish_and_nothing_stays_after_an_error(tmp_path: Path) -> None:
