@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
@@ -22,8 +24,10 @@ from cloze.decoding.drafting import Draft
 from cloze.decoding.embedding import Pooling, embed, length_of, sentence_head
 from cloze.decoding.filling import Filled, fill
 from cloze.decoding.generation import Generated, generate
+from cloze.decoding.links import given_links
 from cloze.decoding.neighbours import Method, Neighbour, analogy, neighbours
 from cloze.decoding.options import WritingOptions, parts_of
+from cloze.decoding.pictures import shown_picture
 from cloze.decoding.reader import Reader
 from cloze.decoding.ready import to_fill, to_generate, to_score
 from cloze.decoding.scoring import Score, score
@@ -132,12 +136,29 @@ class Model:
 
     @overload  # a string is an iterable of strings, too, and comes first
     def fill(  # type: ignore[overload-overlap]
-        self, texts: str, *, top: int = 5, language: str | None = None, batch: int = 32
+        self, texts: str, *, top: int = 5, items: ItemFiles = None, picture: str | None = None,
+        links: Sequence[Any] | None = None, language: str | None = None, batch: int = 32,
     ) -> Filled: ...
     @overload
-    def fill(self, texts: Texts, *, top: int = 5, language: str | None = None, batch: int = 32) -> list[Filled]: ...
-    def fill(self, texts: str | Texts, *, top: int = 5, language: str | None = None, batch: int = 32) -> Any:
+    def fill(
+        self, texts: Texts, *, top: int = 5, items: ItemFiles = None, picture: str | None = None,
+        links: Sequence[Any] | None = None, language: str | None = None, batch: int = 32,
+    ) -> list[Filled]: ...
+    def fill(
+        self, texts: str | Texts, *, top: int = 5, items: ItemFiles = None, picture: str | None = None,
+        links: Sequence[Any] | None = None, language: str | None = None, batch: int = 32,
+    ) -> Any:
         """The `top` most probable words for every [MASK].
+
+        Args:
+            texts: One string or several.
+            top: How many words for each mask.
+            items: The file with the items of a picture that all texts are read with, for networks that read some.
+            picture: The key of the picture; default: the only one of the file.
+            links: Which words mean which item: `[(2, 8, 0)]`, the first character, the one after the last, and the item; for
+                several texts a list for each.
+            language: The language of the texts, for networks that read one.
+            batch: Texts at once.
 
         Returns:
             A `Filled` per text: `best` is the completed text, `masks` holds the candidates for each mask.
@@ -147,7 +168,14 @@ class Model:
         """
         self._require("fill", lambda: to_fill(self.checkpoint))
         ready = to_fill(self.checkpoint, language=language)
-        return _each(texts, lambda given: fill(ready.reader, ready.head, given, top=top, rows=batch))
+        files, written = item_files(items), None if links is None else json.dumps(links)
+        reader = replace(ready.reader, pictures=shown_picture(self.checkpoint, files, picture)) if files else ready.reader
+
+        def made(given: Sequence[str]) -> Sequence[Filled]:
+            linked = given_links(self.checkpoint, reader, given, written, None, "text")
+            return fill(reader, ready.head, given, top=top, rows=batch, links=linked)
+
+        return _each(texts, made)
 
     @overload
     def generate(  # type: ignore[overload-overlap]

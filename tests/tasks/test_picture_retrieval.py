@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import cloze
 from cloze.assembly.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.corpus.store import Store
@@ -309,6 +310,9 @@ def test_fill_reads_links_of_words_and_of_masks_with_items(
     assert found == {loaded.tokenizer.piece(n): pytest.approx(float(p), abs=1e-6) for n, p in enumerate(shares)}
     (plain,), (one,) = filled(capsys, [run, text, *items]), filled(capsys, [run, text, *items, "--links", "[[2, 8, 1]]"])
     assert max(abs(plain[word] - found[word]) for word in found) > 1e-4 < max(abs(one[word] - found[word]) for word in found)
+    given: Any = {"top": 60, "items": linked[0].parent / "f.npz", "picture": "3"}
+    told = cloze.load(run).fill(text, **given, links=[(2, 8, 1), (12, 15, 0)])
+    assert {word.piece: word.probability for word in told.masks[0]} == {w: pytest.approx(p, abs=1e-6) for w, p in found.items()}
     lines = [{"text": text, "links": [[2, 8, 1], [12, 15, 0]]}, {"text": text}]
     (tmp_path / "l.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     assert filled(capsys, [run, str(tmp_path / "l.jsonl"), *items]) == [
