@@ -179,7 +179,8 @@ def sensebert(chosen: Choice, cell: Cell, out: Path) -> Measures:
         senses = shuffled_column(senses, 1, cell.seed, out.with_suffix(".tsv"))
     recipe = adapted("roberta" if cell.arm == "twin" else "sensebert", segments=2)
     if cell.arm == "twin":
-        recipe = {**adapted("sensebert", segments=2), "tables": {}}
+        recipe = adapted("sensebert", segments=2)
+        del recipe["tables"]
         recipe["network"]["transformer"].pop("embedding")
         recipe["exercise"] = [edit for edit in recipe["exercise"] if not {"favour", "predict_senses"} & set(edit)]
         recipe["objectives"] = recipe["objectives"][:1]
