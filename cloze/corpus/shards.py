@@ -130,11 +130,13 @@ class ShardedStore(Store, holds=SHARDS):
         """Raise `CorpusError` if the cache cannot hold the shards that the lanes of this machine read at once."""
         limit = 0 if self._remote is None else self._remote.limit
         hosts = max(1, processes() // processes_here())
-        needed = min(len(self.shards), -(-lanes // hosts) * (window + 1)) * max(shard.bytes for shard in self.shards)
+        here, largest = -(-lanes // hosts), max(shard.bytes for shard in self.shards)
+        needed, ample = (min(len(self.shards), here * each) * largest for each in (window + 1, 2 * window))
         if limit and needed > limit:
+            waits = f"; with {sized(ample)} no step waits for a shard" if ample > needed else ""
             raise CorpusError(
                 f"{self.path}: {lanes} lanes over {counted(hosts, 'machine')} need {sized(needed)} for shards; the "
-                f"cache may take {sized(limit)}.\n  Give a larger --cache DIR:SIZE, or fewer lanes: --set training.lanes=N"
+                f"cache may take {sized(limit)}.\n  Give a larger --cache DIR:SIZE{waits}, or fewer lanes: --set training.lanes=N"
             )
 
     @property

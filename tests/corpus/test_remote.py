@@ -98,6 +98,8 @@ def test_the_cache_keeps_its_bound_and_shards_in_use(store: Store, address: str,
     assert held.tokens[0] == 10 and other.tokens[0] == 3010
     with pytest.raises(CorpusError, match=r"2 lanes over 1 machine need [\d.]+ kB for shards"):
         there.bound(Passages(length=8), **GIVEN)
+    with pytest.raises(CorpusError, match=r"DIR:SIZE; with [\d.]+ kB no step waits for a shard, or fewer lanes"):
+        there.require_room(1, 2)
 
 
 @pytest.mark.parametrize(
