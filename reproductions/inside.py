@@ -277,14 +277,14 @@ def draw(ledger: Ledger, tokens: str, folder: Path) -> None:
                     colour = f"C{NETWORKS.index(name)}"
                     axes.plot([n / (len(values) - 1) for n in range(len(values))], values, marker="o", label=name, color=colour)
                 axes.set(title=title, xlabel="depth")
-            grid.flat[0].legend()
         else:
             for axes, (name, one) in zip(grid.flat, heads.items(), strict=False):
                 axes.plot(one["shares"], one["curve"], marker="o", label="least important first")
                 axes.errorbar(one["shares"], one["random"], one["deviation"], linestyle="--", label="random order")
                 axes.set(title=f"{name}: {one['measure']}", xlabel="share of heads closed")
-            grid.flat[0].legend()
-        figure.tight_layout()
+        lines, names = grid.flat[0].get_legend_handles_labels()
+        figure.legend(lines, names, loc="upper center", ncols=len(names), frameon=False)
+        figure.tight_layout(rect=(0, 0, 1, 1 - 0.3 / (3.2 * rows)))
         path = folder / f"{file}.svg"
         figure.savefig(path, metadata={"Date": None})
         plt.close(figure)
