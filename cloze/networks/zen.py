@@ -9,9 +9,10 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from cloze.bounds import BelowOne, Count, Depth, Natural, OptionalDepth, Positive, Width
+from cloze.bounds import Depth, OptionalDepth, Width
 from cloze.errors import RecipeError, require_table
 from cloze.networks import choices
+from cloze.networks.bert import Bert
 from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
@@ -20,9 +21,7 @@ from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import visibility
-from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, Shown, is_trained
-from cloze.networks.transformer import Transformer
 from cloze.registry import Given, PartMark, register
 
 
@@ -60,7 +59,7 @@ class CountedNGrams(Around):
 
 
 @register("network", "zen")
-class Zen(Transformer):
+class Zen(Bert):
     """BERT over characters with an n-gram encoder next to it (Diao et al., ZEN, 2020, §2.2).
 
     `items/ngram` (B, R) are ids of the recipe's table `ngrams`, 0 for none; `links/ngram` (E, 2) pairs the flat place of a
@@ -72,10 +71,9 @@ class Zen(Transformer):
     Parameters: those of `transformer`, `ngrams.*` (tables and norm) and `ngram_layers.<n>.*`.
     """
 
-    grafts = frozenset({"transformer"})
-    fresh = (*Transformer.fresh, "ngrams", "ngram_layers")
+    fresh = (*Bert.fresh, "ngrams", "ngram_layers")
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
-        {name: {**size, "ngram_layers": size["layers"] // 2} for name, size in Transformer.sizes.items()}
+        {name: {**size, "ngram_layers": size["layers"] // 2} for name, size in Bert.sizes.items()}
     )
 
     def __init__(
@@ -84,24 +82,16 @@ class Zen(Transformer):
         ngram_layers: OptionalDepth = 6,
         ngrams: str = "ngrams",
         feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
-        max_length: Count = 512,
-        segments: Natural = 2,
-        norm_epsilon: Positive = 1e-12,
-        dropout: BelowOne | choices.Dropouts = 0.1,
-        initial: Annotated[choices.Truncated | choices.Normal, PartMark("initial")] = choices.Normal(),
-        vocab_size: Given[int], clock: Given[Clock], tables: Given[Mapping[str, Any] | None] = None,
+        tables: Given[Mapping[str, Any] | None] = None,
+        **bert: Any,
     ) -> None:
-        norm = choices.Post(epsilon=norm_epsilon)
-        super().__init__(
-            layers=layers, width=width, heads=heads, feed_forward=feed_forward, norm=norm,
-            positions=choices.Learned(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
-            vocab_size=vocab_size, clock=clock,
-        )
+        super().__init__(layers=layers, width=width, heads=heads, feed_forward=feed_forward, **bert)
+        clock, norm = self.clock, choices.Post(epsilon=self.made.epsilon)
         known = {} if tables is None else tables
         require_table("network.zen.ngrams", ngrams, known)
         if not 1 <= ngram_layers <= layers:
             raise RecipeError(f"network.zen.ngram_layers: got {ngram_layers}, expected 1 to {layers}, the number of layers.")
-        self.ngrams = Embeddings(vocab_size=known[ngrams].size, width=width, segments=segments, norm=norm)
+        self.ngrams = Embeddings(vocab_size=known[ngrams].size, width=width, segments=self.segments, norm=norm)
         self.ngram_dropout = Dropout(self.rates.hidden, clock)
         self.ngram_layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
             Layer(
