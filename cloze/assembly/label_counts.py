@@ -16,7 +16,7 @@ COUNTED = 50_000  # rows; beyond them the number does not matter
 
 
 class Counts(NamedTuple):
-    """The rows of a source, at most `COUNTED` of files, and the classes among them if each row has one."""
+    """The rows of a source, at most `COUNTED` of its files, and the classes among them if each row has one."""
 
     rows: int
     classes: int = 0
@@ -28,17 +28,19 @@ def stage_recipes(made: Recipe) -> list[Recipe]:
 
 
 def count_labels(recipe: Recipe, files: Mapping[str, Labelled]) -> dict[str, Counts]:
-    """The counts of the training files of every source."""
+    """The counts of the training files of every source. Files are read row by row."""
     found = {}
     for stage in stage_recipes(recipe):
         for name, spec in stage.sources.items():
             source: Any = build_part(spec, {})
             stores = [Store.open(file) for file in files[name].train if Store.is_store(file)]
-            texts = (file for file in files[name].train if not Store.is_store(file))
-            records = [row for file in texts for row in islice(source.answer.read(file, source.columns), COUNTED)]
+            texts = [file for file in files[name].train if not Store.is_store(file)]
+            rows = sum(store.documents for store in stores)
             classes = {label for store in stores if isinstance(store, RecordStore) for label in store.classes}
-            classes |= {label for record in records for _, label in source.answer.labels_of(record) or ()}
-            rows = sum(store.documents for store in stores) + len(records)
+            for record in islice((row for file in texts for row in source.answer.read(file, source.columns)), COUNTED):
+                rows += 1
+                if not source.answer.ragged:
+                    classes |= {label for _, label in source.answer.labels_of(record) or ()}
             found[name] = Counts(rows, 0 if source.answer.ragged else len(classes))
     return found
 

@@ -46,8 +46,7 @@ def fill(
 
     Probabilities are over the whole vocabulary. Masks of one text are filled independently of each other, all others
     staying masked, as in pre-training; `best` puts the most probable token at each. `links` say which words of the texts mean
-    which item of the picture that the reader shows. A text without a mask, or longer than
-    the network can read, is a `UserError`.
+    which item of the picture that the reader shows. A text without a mask, or longer than the network can read, is a `UserError`.
     """
     framed = [_frame(reader, text, links.units[number] if links else None) for number, text in enumerate(texts)]
     found: dict[int, Filled] = {}
