@@ -1,12 +1,15 @@
-"""Which recipe is best at one budget: six recipes on English text and four tasks, three on Chinese text and two tasks.
+"""Which recipe is best at one budget, and which way of transferring: three comparisons.
 
     python reproductions/recipes.py en --data ../shared/data --work runs/recipes [--jobs 2]
     python reproductions/recipes.py zh --data ../shared/data --work runs/recipes
+    python reproductions/recipes.py transfer --data ../shared/data --work runs/recipes
     python reproductions/recipes.py en --table
 
-Each call writes the files of the tasks and starts `cloze compare`, which resumes where it was stopped. Its finding is kept as
-results/recipes-en.json and results/recipes-zh.json, from which `--table` prints the tables of reproductions/recipes.md. The
-results of finished cells are kept as results/recipes-en-cells.jsonl, so a later call on another machine does not repeat them.
+`en` and `zh` compare six recipes on English text with four tasks, and three on Chinese text with two. `transfer` tunes MiniLM on
+four tasks in full, with adapters and with LoRA. Each call writes the files of the tasks and starts `cloze compare`, which resumes
+where it was stopped. Its finding is kept as results/recipes-NAME.json, from which `--table` prints the tables of
+reproductions/recipes.md. The results of finished cells are kept as results/recipes-NAME-cells.jsonl, so a later call on another
+machine does not repeat them.
 Labels are few, so that pre-training matters. Dev rows choose the epoch; test rows are read once.
 """
 
@@ -28,22 +31,22 @@ import task_files
 from ledger import RESULTS
 
 BYTES = 25_000_000  # of text
-BUDGET, SIZE, SEEDS = "20Mtokens", "tiny", 3
+_CLASSES, _WORDS = "sentence_classification", "token_labelling"
 
 
 @dataclass(frozen=True)
-class Language:
-    """What is compared on one language; a task is its type and its rows for training, dev and test."""
+class Comparison:
+    """What is compared; a task is its type and its rows for training, dev and test."""
 
-    text: str
-    recipes: Sequence[str]
+    candidates: Sequence[str]
     tasks: dict[str, tuple[str, tuple[int, int, int]]]
+    text: str = ""  # the folder of the corpus, if candidates are pre-trained
+    seeds: int = 3
+    transfer: Sequence[str] = ("full",)
 
 
-_CLASSES, _WORDS = "sentence_classification", "token_labelling"
-LANGUAGES = {
-    "en": Language(
-        "text_en_wiki",
+COMPARISONS = {
+    "en": Comparison(
         ("bert", "roberta", "electra", "gpt2", "xlnet", "modern"),
         {
             "polarity": (_CLASSES, (1000, 300, 1000)),
@@ -51,42 +54,58 @@ LANGUAGES = {
             "clinc150": (_CLASSES, (1500, 300, 1000)),
             "ewt": (_WORDS, (600, 150, 300)),
         },
+        "text_en_wiki",
     ),
-    "zh": Language(
-        "text_zh_wiki",
+    "zh": Comparison(
         ("bert", "roberta", "modern"),
         {"chnsenticorp": (_CLASSES, (1000, 300, 1000)), "gsd": (_WORDS, (400, 90, 300))},
+        "text_zh_wiki",
+    ),
+    "transfer": Comparison(
+        ("minilm",),
+        {
+            "polarity": (_CLASSES, (500, 300, 1000)),
+            "subjectivity": (_CLASSES, (500, 300, 1000)),
+            "clinc30": (_CLASSES, (1000, 300, 900)),
+            "ewt": (_WORDS, (300, 150, 300)),
+        },
+        seeds=5,
+        transfer=("full", "adapters=64", "pfeiffer_adapters=48", "lora=8"),
     ),
 }
+PRETRAINED = ["--budget", "20Mtokens", "--size", "tiny"]
 
 
 def main() -> None:
     """Run the comparison of a language, or print its tables."""
-    parser = argparse.ArgumentParser(description="Which recipe is best at one budget.")
-    parser.add_argument("language", choices=list(LANGUAGES))
+    parser = argparse.ArgumentParser(description="Which recipe is best at one budget, and which way of transferring.")
+    parser.add_argument("name", choices=list(COMPARISONS))
     parser.add_argument("--data", type=Path)
     parser.add_argument("--work", type=Path)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--table", action="store_true", help="print the tables and do nothing else")
     chosen = parser.parse_args()
-    kept = RESULTS / f"recipes-{chosen.language}.json"
+    kept = RESULTS / f"recipes-{chosen.name}.json"
     if not chosen.table:
-        found = compare(chosen.language, chosen.data, chosen.work, chosen.jobs)
+        found = compare(chosen.name, chosen.data, chosen.work, chosen.jobs)
         shutil.copy(found, kept)
     print("\n".join(tables(json.loads(kept.read_text(encoding="utf-8")))))
 
 
 def compare(name: str, data: Path, work: Path, jobs: int) -> Path:
     """Start `cloze compare`, or resume it; returns the file of its finding."""
-    language = LANGUAGES[name]
-    text = work / f"{language.text}.txt"
-    if not text.exists():
-        work.mkdir(parents=True, exist_ok=True)
-        with lzma.open(data / language.text / "train.txt.xz") as packed:
-            text.write_text(packed.read(BYTES).decode("utf-8", errors="ignore"), encoding="utf-8")
-    command = [sys.executable, "-m", "cloze", "compare", *language.recipes, "--corpus", str(text), "--budget", BUDGET]
-    command += ["--size", SIZE, "--seeds", str(SEEDS), "--jobs", str(jobs), "--device", "cpu", "--out", str(work / name)]
-    for task, (kind, rows) in language.tasks.items():
+    comparison = COMPARISONS[name]
+    work.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "cloze", "compare", *(started(one, work) for one in comparison.candidates)]
+    if comparison.text:
+        text = work / f"{comparison.text}.txt"
+        if not text.exists():
+            with lzma.open(data / comparison.text / "train.txt.xz") as packed:
+                text.write_text(packed.read(BYTES).decode("utf-8", errors="ignore"), encoding="utf-8")
+        command += ["--corpus", str(text), *PRETRAINED]
+    command += ["--transfer", ",".join(comparison.transfer), "--seeds", str(comparison.seeds), "--jobs", str(jobs)]
+    command += ["--device", "cpu", "--out", str(work / name)]
+    for task, (kind, rows) in comparison.tasks.items():
         files = task_files.write(task, rows, data, work / "tasks")
         command += ["--task", f"{task}={kind}:{','.join(map(str, files))}"]
         if kind == _WORDS:
@@ -94,30 +113,45 @@ def compare(name: str, data: Path, work: Path, jobs: int) -> Path:
     ledger, cells = RESULTS / f"recipes-{name}-cells.jsonl", work / name / "cells"
     restore(ledger, cells)
     code = subprocess.run(command, env={**os.environ, "PYTHONUNBUFFERED": "1"}, check=False).returncode
-    keep(cells, ledger, len(language.tasks))
+    keep(cells, ledger, len(comparison.tasks))
     if code not in (0, 1):
         raise SystemExit(f"{work / name}: stopped. The same command resumes it.")
     return work / name / "compare.json"
 
 
+def started(candidate: str, work: Path) -> str:
+    """A recipe, or the folder of MiniLM, under the name that tables give it."""
+    if candidate != "minilm":
+        return candidate
+    link = work / candidate
+    if not link.exists():
+        link.symlink_to(task_files.minilm(), target_is_directory=True)
+    return str(link)
+
+
 def keep(cells: Path, ledger: Path, number: int) -> None:
     """Write a line for each finished run of pre-training whose tasks, this `number`, are finished, and for each of its tasks.
 
-    Stores and checkpoints are not kept. So a run with a task to do is left out: its checkpoint is needed.
+    Stores and checkpoints are not kept. So a run with a task to do is left out: its checkpoint is needed. Of candidates that are
+    checkpoints already, every finished task is kept.
     """
     found = [
         {"folder": path.parent.name, "cell": {**json.loads(path.read_text(encoding="utf-8")), "request": {}},
          "result": json.loads(result.read_text(encoding="utf-8")) if (result := path.with_name("result.json")).exists() else None}
         for path in sorted(cells.glob("[pf]*/cell.json"))
     ]  # fmt: skip
-    starts = {one["folder"].rsplit("-", 1)[1]: one for one in found if one["cell"]["kind"] == "pretrain" and one["result"]}
+    starts = {one["folder"].rsplit("-", 1)[1]: one for one in found if one["cell"]["kind"] == "pretrain"}
     tasks: dict[str, list[dict[str, Any]]] = {key: [] for key in starts}
+    lines = []
     for one in found:
         if one["cell"]["kind"] == "finetune":
-            tasks.get(one["cell"]["identity"]["checkpoint"], []).append(one)
-    lines = []
+            own = tasks.get(one["cell"]["identity"]["checkpoint"])
+            if own is not None:
+                own.append(one)
+            elif one["result"]:
+                lines.append(one)
     for key, own in tasks.items():
-        if len(own) == number and all(one["result"] for one in own):
+        if len(own) == number and all(one["result"] for one in (starts[key], *own)):
             lines += [starts[key], *own]
     ledger.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in lines), encoding="utf-8")
 
@@ -134,18 +168,21 @@ def restore(ledger: Path, cells: Path) -> None:
 
 
 def tables(found: dict[str, Any]) -> Iterator[str]:
-    """The finding in a sentence, then a row for each recipe: test scores in percent, mean ± standard deviation over seeds."""
-    tasks = [one["name"] for one in found["tasks"]]
-    yield from (found["answer"], "")
-    yield f"| recipe | mean | {' | '.join(tasks)} | held-out loss | minutes |"
-    yield "|---" * (len(tasks) + 4) + "|"
-    for system in found["systems"]:
-        held = "–" if system["held_out"] is None else f"{system['held_out']:.2f}"
-        scores = [system["mean"], *(system["tasks"].get(task) for task in tasks)]
-        minutes = "–" if system["cost"] is None else f"{system['cost']['seconds'] / 60:.0f}"
-        yield f"| {system['name']} | {' | '.join(map(percent, scores))} | {held} | {minutes} |"
+    """The finding in a sentence, then a row for each candidate: test scores in percent, mean ± standard deviation over seeds."""
+    tasks, systems = [one["name"] for one in found["tasks"]], found["systems"]
+    pretrained = any(system["cost"] for system in systems)
+    heads = ["recipe", "mean", *tasks, *(["held-out loss", "minutes"] if pretrained else ["trained parameters"])]
+    yield from (found["answer"], "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|")
+    for system in systems:
+        scores = [percent(score) for score in (system["mean"], *(system["tasks"].get(task) for task in tasks))]
+        if pretrained:
+            held = "–" if system["held_out"] is None else f"{system['held_out']:.2f}"
+            more = [held, "–" if system["cost"] is None else f"{system['cost']['seconds'] / 60:.0f}"]
+        else:
+            more = [f"{system['trained_parameters']:,.0f}"]
+        yield f"| {' | '.join([system['name'], *scores, *more])} |"
     constant = [f"{100 * one['constant_answer']:.1f}" if one["constant_answer"] is not None else "–" for one in found["tasks"]]
-    yield f"| one answer for all | – | {' | '.join(constant)} | – | – |"
+    yield f"| {' | '.join(['one answer for all', '–', *constant, *('–' for _ in heads[len(tasks) + 2 :])])} |"
 
 
 def percent(score: dict[str, Any] | None) -> str:

@@ -39,10 +39,12 @@ def test_a_run_is_kept_with_its_tasks_once_all_of_them_are_finished(recipes: Mod
     for name, start in (("x", "a1"), ("y", "a1"), ("x", "b1")):
         write(f"finetune-{name}-{start}-{name}{start}", {"checkpoint": start})
     write("finetune-y-b1-yb1", {"checkpoint": "b1"}, done=False)
+    write("finetune-x-given-xg", {"checkpoint": "given"})  # a candidate that is a checkpoint
+    write("finetune-y-given-yg", {"checkpoint": "given"}, done=False)
     recipes.keep(tmp_path / "cells", tmp_path / "kept.jsonl", 2)
     recipes.restore(tmp_path / "kept.jsonl", tmp_path / "again")
     back = sorted(path.name for path in (tmp_path / "again").iterdir())
-    assert back == ["finetune-x-a1-xa1", "finetune-y-a1-ya1", "pretrain-a1-a1"]
+    assert back == ["finetune-x-a1-xa1", "finetune-x-given-xg", "finetune-y-a1-ya1", "pretrain-a1-a1"]
     assert json.loads((tmp_path / "again" / back[0] / "result.json").read_text()) == {"test": 0.5}
     assert json.loads((tmp_path / "again" / back[0] / "cell.json").read_text()) == {
         "kind": "finetune", "identity": {"checkpoint": "a1"}, "request": {}
@@ -62,4 +64,8 @@ def test_a_recipe_is_a_row_of_means_in_percent(recipes: ModuleType) -> None:
     assert rows[5].startswith("| gpt2 | ") and len(rows) == 4 + len(found["systems"]) + 1
     assert rows[-1] == "| one answer for all | – | 50.0 | 20.0 | – | – |"
     lost = {**other, "mean": None, "tasks": {}, "held_out": None, "cost": None}
-    assert list(recipes.tables({**found, "systems": [lost]}))[4] == f"| {other['name']} | – | – | – | – | – |"
+    assert list(recipes.tables({**found, "systems": [lost, best]}))[4] == f"| {other['name']} | – | – | – | – | – |"
+    given = {**best, "cost": None, "held_out": None, "trained_parameters": 12345}  # a checkpoint, which is not pre-trained
+    rows = list(recipes.tables({**found, "systems": [given]}))
+    assert rows[2:4] == ["| recipe | mean | sentiment | names | trained parameters |", "|---|---|---|---|---|"]
+    assert rows[4:] == [f"| bert | {' | '.join(percent)} | 12,345 |", "| one answer for all | – | 50.0 | 20.0 | – |"]
