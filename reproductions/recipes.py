@@ -70,7 +70,7 @@ COMPARISONS = {
             "ewt": (_WORDS, (300, 150, 300)),
         },
         seeds=5,
-        transfer=("full", "adapters=64", "pfeiffer_adapters=48", "lora=8"),
+        transfer=("full", "adapters=64", "lora=8"),
     ),
 }
 PRETRAINED = ["--budget", "20Mtokens", "--size", "tiny"]
