@@ -229,6 +229,11 @@ def test_scores_are_those_of_the_network_for_each_row_with_its_picture_alone(fol
             "no column 'key'; it has: text, image, label",
         ),
         (
+            ["finetune", "RUN", "--task=token_labelling", "--train", "WORDS", "--dev", "WORDS", "--out", "NEW", "--items", "ITEMS"],
+            "words.conll: with --items, every row names its picture, and in this format it cannot. Write rows with pictures as JSON "
+            "lines (.jsonl) that have the key 'image', too.",
+        ),
+        (
             ["finetune", "BERT", "--train", "TRAIN", "--dev", "DEV", "--out", "NEW", "--items", "ITEMS"],
             "this network reads texts without items",
         ),
@@ -241,7 +246,9 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(
     given = {
         "SEEING": seeing, "RUN": folder / "run", "DEV": folder / "dev.jsonl", "TRAIN": folder / "train.jsonl",
         "ITEMS": folder / "f.npz", "NARROW": tmp_path / "narrow.npz", "NEW": tmp_path / "new", "NONE": tmp_path / "none.npz",
+        "WORDS": tmp_path / "words.conll",
     }  # fmt: skip
+    (tmp_path / "words.conll").write_text("what\tO\nis\tO\nit\tX\n\nit\tX\n", encoding="utf-8")
     if "BERT" in words:
         small = ["--size", "tiny", "--set", "network.layers=1", "--set", "length=16", "--set", "training.batch=2"]
         train = ["pretrain", "bert", *small, "--corpus", str(Path(__file__).parents[2] / "cloze/samples/english.txt")]

@@ -102,7 +102,7 @@ class Answer(ABC):
 
     `columns`: the names and types of its stored columns; `coded` is the column that holds classes. `ragged`: a record has several
     values. `gives`: the fields for the exercise. `lists`: the last column of texts holds a list of texts in each record.
-    `schemed`: labels may follow a scheme such as BIO, and may violate it.
+    `schemed`: labels may follow a scheme such as BIO, and may violate it. `tabular`: files may be tables with further columns.
     """
 
     columns: ClassVar[Mapping[str, Any]]
@@ -111,6 +111,7 @@ class Answer(ABC):
     gives: ClassVar[frozenset[str]]
     lists: ClassVar[bool] = False
     schemed: ClassVar[bool] = False
+    tabular: ClassVar[bool] = True
 
     @abstractmethod
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:

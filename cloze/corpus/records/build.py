@@ -12,6 +12,7 @@ import numpy as np
 
 from cloze.corpus.items.links import LINKED, Linked, has_links
 from cloze.corpus.items.writer import ItemFiles, ItemsWriter, pictures_of
+from cloze.corpus.readers.objects import OBJECTS, holds_objects
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
 from cloze.corpus.records.store import BOUNDS, FOLDER, LINES, RecordStore
 from cloze.corpus.writer import HashedFile, StoreWriter
@@ -85,6 +86,12 @@ class RecordWriter(StoreWriter):
             yield from records
             return
         read = self.about["read"]
+        if not self.answer.tabular and not (read["format"] in OBJECTS or read["format"] is None and holds_objects(path)):
+            column = self.items.given.column
+            raise TaskError(
+                f"{path}: with --items, every row names its picture, and in this format it cannot.\n"
+                f"  Write rows with pictures as JSON lines (.jsonl) that have the key {column!r}, too."
+            )
         how = {name: read[name] for name in ("format", "quoting")}
         for record, key in pictures_of(path, records, self.items.given.column, columns=read["names"], **how):
             self.pictures.append(self.items.add(key))

@@ -34,6 +34,7 @@ class ClassOfSpans(Answer):
     coded: ClassVar[str | None] = "label"
     ragged: ClassVar[bool] = True  # a value for each span
     gives: ClassVar[frozenset[str]] = frozenset({"column/label", "spans"})
+    tabular: ClassVar[bool] = False
 
     def __init__(self, *, spans: str = "spans", none: str | None = None) -> None:
         self.spans, self.none = spans, none

@@ -36,6 +36,7 @@ class SpanAnswer(Answer):
 
     columns: ClassVar[Mapping[str, Any]] = {"first": np.int32, "last": np.int32}
     gives: ClassVar[frozenset[str]] = frozenset({"column/label", "spans"})
+    tabular: ClassVar[bool] = False
 
     def __init__(self, *, offsets: Literal["strict", "find"] = "strict") -> None:
         self.offsets = offsets

@@ -32,6 +32,7 @@ class TreeAnswers(Answer):
     coded: ClassVar[str | None] = "label"
     ragged: ClassVar[bool] = True
     gives: ClassVar[frozenset[str]] = frozenset({"column/relation", "column/head", "words"})
+    tabular: ClassVar[bool] = False
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The sentences of a file; a record's text is its words, joined with spaces."""

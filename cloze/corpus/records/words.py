@@ -40,6 +40,7 @@ class WordAnswers(Answer):
     coded: ClassVar[str | None] = "label"
     ragged: ClassVar[bool] = True
     gives: ClassVar[frozenset[str]] = frozenset({"column/label", "words"})
+    tabular: ClassVar[bool] = False
     schemed: ClassVar[bool] = True  # labels may be of a scheme such as BIO, which they may break
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
