@@ -51,7 +51,8 @@ def command(
     Exit code: 0 if every cell finished, 1 if one failed (the others are finished all the same), 130 or 143 after a signal."""
     from cloze.cli.finding import Forms, show
     from cloze.cli.hints import typed
-    from cloze.comparison.compare import finish
+    from cloze.comparison.cell import planned
+    from cloze.comparison.compare import finish, require_own
     from cloze.comparison.design import Design, budgets_of, candidates_of, checked, tasks_of, transfers_of
     from cloze.comparison.grid import Grid
     from cloze.comparison.sentence import as_csv, as_data, table
@@ -64,8 +65,9 @@ def command(
         with_files or [], shared,
     )
     if plan:
-        counts = Grid(checked(design), out or Path("COMPARE")).counts()
-        typer.echo("\n".join(f"{kind:<9} {count:>5} cells" for kind, count in counts.items()))
+        if out is not None:
+            require_own(out)
+        typer.echo("\n".join(planned(Grid(checked(design), out or Path("COMPARE")))))
         return
     if out is None:
         raise UserError("--out is missing: name the folder of the comparison, such as --out COMPARE. (--plan needs none.)")

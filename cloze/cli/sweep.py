@@ -52,6 +52,8 @@ def command(
     Exit code: 0 if a trial reached the end, 1 if all failed, 130 or 143 after a signal."""
     from cloze.cli.finding import Forms, show
     from cloze.cli.hints import typed
+    from cloze.comparison.cell import planned
+    from cloze.comparison.compare import require_own
     from cloze.comparison.design import Design, budgets_of, tasks_of
     from cloze.comparison.search import search_of
     from cloze.comparison.space import space_of
@@ -70,9 +72,11 @@ def command(
         recipe, design, space, search_of(search, space, trials, search_seed), rungs_of(rungs), keep_of(keep), values or []
     )
     if plan:
-        counted = Rungs(checked_sweep(sweep), out or Path("SWEEP"))
-        lines = [f"{stage:<18} {count:>5} cells" for stage, count in counted.counts().items()]
-        typer.echo("\n".join([*(" ".join(trial.values) for trial in counted.trials), *lines]))
+        if out is not None:
+            require_own(out)
+        rungs_there = Rungs(checked_sweep(sweep), out or Path("SWEEP"))
+        lines = planned(rungs_there)  # it also draws the trials
+        typer.echo("\n".join([*(" ".join(trial.values) for trial in rungs_there.trials), *lines]))
         return
     if out is None:
         raise UserError("--out is missing: name the folder of the sweep, such as --out SWEEP. (--plan needs none.)")

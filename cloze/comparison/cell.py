@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,6 +95,17 @@ class Cells(Protocol):
         """How many cells of each stage there will be, if none fails."""
 
 
+def planned(cells: Cells) -> list[str]:
+    """Lines that say how many cells of each stage there will be, and how many of them are finished."""
+    counts = cells.counts()
+    done = Counter({cell.key: cell.stage for cell in cells.cells() if cells.result(cell) is not None}.values())
+    width = max(map(len, counts), default=0)
+    return [
+        f"{stage:<{width}} {count:>5,} {'cell' if count == 1 else 'cells'}{f', {done[stage]:,} finished' if done[stage] else ''}"
+        for stage, count in counts.items()
+    ]
+
+
 def result_file(until: float) -> str:
     """The name of the file with the result at a share of the budget."""
     return RESULT if until == 1 else f"result-{until}.json"
@@ -111,10 +123,10 @@ def failure_of(folder: Path) -> str | None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON file; None where there is none."""
+    """A JSON file; None where there is none, or only part of one, as a copy that was interrupted leaves it."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return None
     return found
 

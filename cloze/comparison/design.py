@@ -32,12 +32,14 @@ FROZEN_RECIPES = {"sentence_classification": "frozen_features", "token_labelling
 
 
 class Candidate(NamedTuple):
-    """A recipe that is pre-trained with some values set, or an existing checkpoint."""
+    """A recipe that is pre-trained with some values set, or an existing checkpoint. `varied` are the values in which it differs
+    from other candidates of the same recipe."""
 
     name: str
     recipe: str | None = None
     values: tuple[str, ...] = ()
     checkpoint: Path | None = None
+    varied: tuple[str, ...] = ()
 
 
 class Transfer(NamedTuple):
@@ -129,9 +131,16 @@ def candidates_of(given: Sequence[str], *, vary: Sequence[str] = (), values: Seq
             continue
         for combination in product(*varied):
             name = Path(one).stem if one.endswith((".yaml", ".yml")) else one
-            found.append(Candidate(" ".join([name, *combination]), known_recipe(one), (*values, *combination)))
+            own = Candidate(" ".join([name, *combination]), known_recipe(one), (*values, *combination), varied=combination)
+            found.append(own)
     if not found:
         raise RecipeError("nothing to compare: name recipes (see `cloze list`), files of recipes, or checkpoints.")
+    options = (("--vary", vary), ("--set", values))
+    if unused := [f"{option} {given}" for option, all_of in options for given in all_of if len(found) == len(folders)]:
+        raise RecipeError(
+            f"{unused[0]}: values of recipes; these candidates are checkpoints, which are only fine-tuned.\n"
+            "  Values of fine-tuning are for --tune, such as --tune training.epochs=3."
+        )
     twice = {one.name for one in found if sum(one.name == other.name for other in found) > 1}
     if twice:
         raise RecipeError(f"{', '.join(sorted(twice))}: named twice. Give each candidate once, and files different names.")
@@ -249,16 +258,19 @@ def checked(design: Design) -> Design:
         )
     if trained and not design.corpus:
         raise CorpusError(f"{trained[0].name}: --corpus is missing: the text to pre-train on.")
-    if not trained and (design.budgets or design.corpus):
-        raise BudgetError("--budget and --corpus are for recipes; these candidates are checkpoints. Omit them.")
+    given = {"--budget": design.budgets, "--corpus": design.corpus, "--size": design.size, "--tokenizer": design.tokenizer}
+    unused = [option for option, value in given.items() if value]
+    if unused and not trained:
+        raise BudgetError(f"{', '.join(unused)}: for recipes that are pre-trained; these candidates are checkpoints. Omit it.")
     if design.tokenizer is not None:
         Tokenizer.load(design.tokenizer)
     recipes = {}
     for one in trained:
-        recipes[one.name] = load_recipe(
-            one.recipe or "", size=design.size, overrides=list(one.values), with_files=design.with_files
-        )
-        check_recipe(recipes[one.name])
+        with naming_options({f"--set {value}": f"--vary {value}" for value in one.varied}):
+            recipes[one.name] = load_recipe(
+                one.recipe or "", size=design.size, overrides=list(one.values), with_files=design.with_files
+            )
+            check_recipe(recipes[one.name])
     for one in design.candidates:
         holds = one.checkpoint is None or any((one.checkpoint / name).is_file() for name in ("config.json", "cloze/run.json"))
         if not holds:

@@ -61,7 +61,8 @@ class Progress:
         known = [part for part in parts.values() if part is not None]
         running = f"{len(self.running)} running" + (f" ({', '.join(f'{part:.0%}' for part in known)})" if known else "")
         failed = f", {len(self.grid.failed)} failed" if self.grid.failed else ""
-        line = f"{self.done.total()} of {self.total.total()} cells done{failed}, {running}{self._left(parts, now)}"
+        end = f", {running}{self._left(parts, now)}" if self.running else ""
+        line = f"{self.done.total()} of {self.total.total()} cells done{failed}{end}"
         self.stream.write("\r" + line.ljust(self.width) if live else line + "\n")
         self.stream.flush()
         self.width = len(line)

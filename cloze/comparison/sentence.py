@@ -31,10 +31,8 @@ def sentence(answer: Answer) -> str:
     level = [one for one in others if one not in apart]
     if not apart:
         low, high = shown(others[-1], tasks), shown(best, tasks)
-        return (
-            f"Not told apart: {listed([one.name for one in there])} score {low} to {high} {measure(answer)}. "
-            f"{power(answer)}"
-        ).strip()
+        scores = high if low == high else f"{low} to {high}"
+        return f"Not told apart: {listed([one.name for one in there])} score {scores} {measure(answer)}. {power(answer)}".strip()
     if level:
         return (
             f"{best.name} scores highest, {score}, but is not told apart from {listed([one.name for one in level])}; "
@@ -203,14 +201,14 @@ def as_data(answer: Answer) -> dict[str, Any]:
 
 
 def as_records(answer: Answer) -> list[dict[str, Any]]:
-    """A row for every run that counts, and what its pre-training cost on average; None where there was none."""
+    """A row for every run that counts, with its seed and what its pre-training cost on average; None where there was none."""
     made = []
     for system in (*answer.systems, *answer.smaller):
         cost = dict.fromkeys(Cost._fields) if system.cost is None else system.cost._asdict()
         for name, scores in system.scores.items():
             metric = answer.design.metrics[name].name
             own = {"system": system.name, "budget": system.budget, "task": name, "metric": metric}
-            made += [{**own, "run": number, "score": score, **cost} for number, score in enumerate(scores.runs, 1)]
+            made += [{**own, "seed": seed, "score": score, **cost} for seed, score in scores.by_seed.items()]
     return made
 
 
@@ -218,9 +216,9 @@ def as_csv(answer: Answer) -> str:
     """`as_records` as CSV."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["system", "budget", "task", "metric", "run", "score", *Cost._fields])
+    writer.writerow(["system", "budget", "task", "metric", "seed", "score", *Cost._fields])
     for row in as_records(answer):
-        *names, score = (row[name] for name in ("system", "budget", "task", "metric", "run", "score"))
+        *names, score = (row[name] for name in ("system", "budget", "task", "metric", "seed", "score"))
         costs = ("" if row[name] is None else f"{row[name]:.6g}" for name in Cost._fields)
         writer.writerow(["" if name is None else name for name in names] + [f"{score:.6f}", *costs])
     return file.getvalue()

@@ -84,20 +84,27 @@ def difference(
     if one.number < 2 or two.number < 2:
         return Difference(value, -math.inf, math.inf, None, by_examples, None)
     error, freedom = welch(one, two)
-    sampling = math.sqrt(sum(float(block.var(ddof=1)) / len(block) for block in blocks if len(block) > 1)) / max(1, len(blocks))
+    parts = [(float(block.var(ddof=1)) / len(block) / len(blocks) ** 2, len(block) - 1.0) for block in blocks if len(block) > 1]
+    sampling = math.sqrt(sum(variance for variance, _ in parts))
     reach = quantile(1 - LEVEL / 2, freedom)
-    half = reach * math.hypot(error, sampling)
+    half = quantile(1 - LEVEL / 2, freedom_of_sum([(error**2, freedom), *parts])) * math.hypot(error, sampling)
     p = 2 * beyond(abs(value) / error, freedom) if error else float(value == 0)
     return Difference(value, value - half, value + half, p, by_examples, max(reach * error, 1.96 * sampling))
 
 
 def welch(one: Summary, two: Summary) -> tuple[float, float]:
     """The standard error of a difference of two means, and its degrees of freedom."""
-    first, second = one.deviation**2 / one.number, two.deviation**2 / two.number
-    if not first + second:
-        return 0.0, one.number + two.number - 2.0
-    freedom = (first + second) ** 2 / (first**2 / (one.number - 1) + second**2 / (two.number - 1))
-    return math.sqrt(first + second), freedom
+    parts = [(own.deviation**2 / own.number, own.number - 1.0) for own in (one, two)]
+    return math.sqrt(sum(variance for variance, _ in parts)), freedom_of_sum(parts)
+
+
+def freedom_of_sum(parts: Sequence[tuple[float, float]]) -> float:
+    """The degrees of freedom of a sum of estimated variances, each with its own (Satterthwaite, 1946); where all are zero, their
+    sum."""
+    total = sum(variance for variance, _ in parts)
+    if not total:
+        return sum(freedom for _, freedom in parts)
+    return total**2 / sum(variance**2 / freedom for variance, freedom in parts)
 
 
 def exchanged(blocks: Sequence[Floats], *, draws: int = DRAWS, seed: int = 0) -> float:

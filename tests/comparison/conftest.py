@@ -111,7 +111,8 @@ def design(files: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
     monkeypatch.chdir(files)
 
     def make(*names: str, tasks: tuple[str, ...] = ("mood=train.tsv,dev.tsv,test.tsv",), **values: Any) -> Design:
-        given = {"corpus": ["text.txt"], "budgets": budgets_of(["4steps"]), "seeds": 2, "tuning": TUNING, "device": "cpu"}
-        return Design(candidates_of(names or ("a.yaml", "b.yaml")), tasks_of(tasks), **{**given, **values})
+        given: dict[str, Any] = {"candidates": candidates_of(names or ("a.yaml", "b.yaml"))}
+        given |= {"corpus": ["text.txt"], "budgets": budgets_of(["4steps"]), "seeds": 2, "tuning": TUNING, "device": "cpu"}
+        return Design(tasks=tasks_of(tasks), **{**given, **values})
 
     yield make

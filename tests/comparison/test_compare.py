@@ -15,7 +15,7 @@ import pytest
 
 from cloze.cli.main import main
 from cloze.comparison.answer import answer_of
-from cloze.comparison.cell import read_json
+from cloze.comparison.cell import planned, read_json
 from cloze.comparison.compare import Interrupted, finish, run
 from cloze.comparison.design import Design, budgets_of, candidates_of, checked, tasks_of, transfers_of
 from cloze.comparison.grid import Grid
@@ -83,6 +83,19 @@ def test_a_finished_comparison_runs_nothing_again_not_even_where_its_folder_was_
     workers = Here()
     finish(design, tmp_path / "copy", workers)
     assert workers.started == []
+
+
+def test_a_result_that_was_copied_in_part_is_measured_again(design: Make, tmp_path: Path) -> None:
+    run(design(), tmp_path, Here(stub))
+    assert planned(Grid(checked(design()), tmp_path)) == [
+        "corpus       1 cell, 1 finished", "pretrain     4 cells, 4 finished", "finetune     4 cells, 4 finished"
+    ]  # fmt: skip
+    cut = sorted((tmp_path / "cells").glob("finetune-*/result.json"))[1]
+    cut.write_text(cut.read_text(encoding="utf-8")[:40], encoding="utf-8")
+    assert planned(Grid(checked(design()), tmp_path))[2] == "finetune     4 cells, 3 finished"
+    again = Here(stub)
+    run(design(), tmp_path, again)
+    assert again.started == [cut.parent.name]
 
 
 def test_a_further_seed_and_a_further_task_reuse_what_is_there(design: Make, tmp_path: Path) -> None:
@@ -207,6 +220,7 @@ def test_budgets_are_runs_of_their_own_and_give_the_cost_of_a_score(design: Make
 
 def test_candidates_vary_values_and_families_stand_for_their_recipe() -> None:
     found = candidates_of(["bert", "electra"], vary=["training.batch=8,16"])
+    assert found[1].varied == ("training.batch=16",)
     assert [(one.name, one.recipe, one.values) for one in found] == [
         ("bert training.batch=8", "bert", ("training.batch=8",)), ("bert training.batch=16", "bert", ("training.batch=16",)),
         ("electra training.batch=8", "electra-base", ("training.batch=8",)),
@@ -254,6 +268,10 @@ def test_tasks_are_named_after_their_type_or_name_it(files: Path, monkeypatch: p
     ({"tasks": ("mood=moods:a,b,c",)}, TaskError, "unknown task 'moods'"),
     ({"tasks": ("mood=train.tsv,dev.tsv,./train.tsv",)}, TaskError, r"--task mood: .*/train.tsv is given twice"),
     ({"tasks": ("mood=train.tsv,dev.tsv,copy.tsv",)}, TaskError, "the splits share rows, so the test set would measure what"),
+    (
+        {"candidates": candidates_of(["bert"], vary=["exercise.mask.rat=0.1"], values=["training.batch=4"])}, RecipeError,
+        r"--vary exercise.mask.rat=0.1: exercise\[2\].mask.rat: unknown argument .rat.",
+    ),
     ({"tuning": ["training.epoch=2"]}, RecipeError, "--tune training.epoch=2: training.epoch: unknown argument"),
     ({"tuning": ["corpus.text=words"]}, UserError, "no column 'words'(.|\n)*Choose with --tune mood:corpus.text=NAME"),
 ])  # fmt: skip
@@ -278,6 +296,29 @@ def test_splits_that_share_rows_are_compared_if_that_is_allowed(design: Make) ->
 def test_an_unknown_candidate_names_the_way_out(given: str, said: str) -> None:
     with pytest.raises(RecipeError, match=said):
         candidates_of([given])
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ({"vary": ["training.batch=8,16"]}, "--vary training.batch=8,16: values of recipes; these candidates are checkpoints"),
+    ({"values": ["training.batch=8"]}, "--set training.batch=8: values of recipes; .*\n.* are for --tune, such as"),
+])  # fmt: skip
+def test_values_of_recipes_are_refused_where_all_candidates_are_checkpoints(
+    given: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RecipeError, match=said):
+        candidates_of([str(tmp_path)], **given)
+    assert len(candidates_of([str(tmp_path), "bert"], **given)) == 1 + (2 if "vary" in given else 1)
+
+
+@pytest.mark.parametrize("option", ["size", "tokenizer", "corpus"])
+def test_what_only_pre_training_reads_is_refused_where_all_candidates_are_checkpoints(
+    option: str, design: Make, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"corpus": [], "size": None, "tokenizer": None} | {
+        option: {"size": "tiny", "tokenizer": tmp_path, "corpus": ["text.txt"]}[option]
+    }
+    with pytest.raises(BudgetError, match=f"^--{option}: for recipes that are pre-trained; these candidates are checkpoints"):
+        checked(design(candidates=candidates_of([str(tmp_path)]), budgets=(), **given))
 
 
 def test_a_candidate_that_is_named_twice_is_refused() -> None:
@@ -316,7 +357,7 @@ def test_progress_counts_cells_and_estimates_the_time_left_by_kind(
     assert lines[1] == "1 of 9 cells done, 1 running"
     assert "2 of 9 cells done, 1 running, more than 1 min 30 s left" in lines
     assert "6 of 9 cells done, 1 running, about 50 s left" in lines  # a run of pre-training and two of fine-tuning
-    assert lines[-1] == "9 of 9 cells done, 0 running, about 0 s left"
+    assert lines[-1] == "9 of 9 cells done"
 
 
 def test_progress_reads_how_far_running_cells_are(design: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,13 +408,15 @@ def test_the_command_counts_cells_prints_the_finding_and_says_where_the_page_is(
     typed = ["compare", "a.yaml", "b.yaml", "--corpus", "text.txt", "--budget", "4steps", *task]
     assert main([*typed, "--plan"]) == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
-        ["corpus", "1", "cells"], ["pretrain", "6", "cells"], ["finetune", "6", "cells"]
+        ["corpus", "1", "cell"], ["pretrain", "6", "cells"], ["finetune", "6", "cells"]
     ]  # fmt: skip
+    assert main([*typed, "--plan", "--out", "text.txt"]) == 2
+    assert "text.txt: is a file; expected a new folder or one with cells." in capsys.readouterr().err
     assert main(typed) == 2 and "--out is missing" in capsys.readouterr().err
     out = tmp_path / "out"
     assert main([*typed, "--out", str(out)]) == 0
     shown = capsys.readouterr()
-    assert "Not told apart: a and b score 50.0 to 50.0 (accuracy on mood, 3 seeds, 4 steps each)." in shown.out
+    assert "Not told apart: a and b score 50.0 (accuracy on mood, 3 seeds, 4 steps each)." in shown.out
     assert shown.err.splitlines()[-1] == f"Next: open {out}/compare.html in a browser"
     assert main([*typed, "--out", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["level"] == 0.05

@@ -53,7 +53,7 @@ def test_it_finds_what_the_command_finds(
 def test_its_table_becomes_a_data_frame_and_its_page_is_there(found: cloze.Comparison) -> None:
     assert found.page.is_file() and found.sentence in repr(found) and found.failures == []
     row = found.table()[0]
-    assert (row["task"], row["metric"], row["run"], row["score"], row["tokens"]) == ("mood", "accuracy", 1, 0.5, 64.0)
+    assert (row["task"], row["metric"], row["seed"], row["score"], row["tokens"]) == ("mood", "accuracy", 1, 0.5, 64.0)
     pytest.importorskip("pandas")
     made = cloze.frame(found.table())
     assert list(made.columns) == list(row) and len(made) == 16

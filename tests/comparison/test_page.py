@@ -84,7 +84,7 @@ def test_several_budgets_show_what_each_system_spends_on_the_quality_that_all_re
 
 def test_csv_has_a_row_for_every_run_of_every_budget() -> None:
     rows = as_csv(finding()).splitlines()
-    assert rows[0] == "system,budget,task,metric,run,score,tokens,flops,seconds"
+    assert rows[0] == "system,budget,task,metric,seed,score,tokens,flops,seconds"
     assert len(rows) == 1 + 5 * 2 * 2 * 3
 
 

@@ -39,6 +39,27 @@ def test_the_test_over_seeds_is_welchs() -> None:
     assert welch(summary(ours), summary(theirs))[1] == pytest.approx(known.df)
 
 
+def test_the_interval_is_students_over_examples_where_seeds_agree_and_welchs_over_seeds_where_examples_agree() -> None:
+    generator = np.random.default_rng(2)
+    ours, theirs = generator.random(30) + 0.2, generator.random(30)
+    found = difference([ours.mean()] * 2, [theirs.mean()] * 2, [(ours, theirs)])
+    assert (found.low, found.high) == pytest.approx(stats.ttest_rel(ours, theirs).confidence_interval(0.95))
+    runs = [0.7, 0.72, 0.75], [0.6, 0.64, 0.61]
+    found = difference(*runs, [(np.ones(9), np.ones(9))])
+    assert (found.low, found.high) == pytest.approx(stats.ttest_ind(*runs, equal_var=False).confidence_interval(0.95))
+
+
+def test_95_of_100_intervals_hold_the_difference() -> None:
+    """400 pairs of equal systems, three runs each on 100 examples."""
+    generator, held = np.random.default_rng(5), 0
+    for _ in range(400):
+        (grid,) = simulated(generator, tasks=1, seeds=3, examples=100, luck=0.5)
+        ours, theirs = grid
+        found = difference(ours.mean(1).tolist(), theirs.mean(1).tolist(), [(ours.mean(0), theirs.mean(0))], draws=10)
+        held += found.low <= 0 <= found.high
+    assert 0.93 <= held / 400 <= 0.98
+
+
 def test_exchanges_of_few_examples_are_enumerated() -> None:
     ours, theirs = np.array([1.0, 1.0, 0.0, 1.0, 1.0, 0.5]), np.array([0.0, 1.0, 0.0, 0.0, 0.5, 1.0])
     given = abs(np.mean(ours - theirs))

@@ -292,8 +292,8 @@ def test_the_plan_prints_the_trials_and_counts_the_cells(files: Path, capsys: py
     words = ["--vary", "training.batch=4,8", "--search", "grid", "--plan"]
     assert main(["sweep", str(files / "a.yaml"), "--corpus", str(files / "text.txt"), "--budget", "10steps", *words]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "training.batch=4", "training.batch=8", "corpus                 1 cells", "pretrain until 0.1     2 cells",
-        "pretrain until 0.3     1 cells", "pretrain               1 cells",
+        "training.batch=4", "training.batch=8", "corpus                 1 cell", "pretrain until 0.1     2 cells",
+        "pretrain until 0.3     1 cell", "pretrain               1 cell",
     ]  # fmt: skip
     given = [str(files / "a.yaml"), "--corpus", str(files / "text.txt"), "--budget", "10steps", *words, "--seeds", "2"]
     task = "mood=" + ",".join(str(files / f"{part}.tsv") for part in ("train", "dev", "test"))

@@ -229,9 +229,12 @@ def test_scores_are_those_of_the_network_for_each_row_with_its_picture_alone(fol
             "no column 'key'; it has: text, image, label",
         ),
         (
-            ["finetune", "RUN", "--task=token_labelling", "--train", "WORDS", "--dev", "WORDS", "--out", "NEW", "--items", "ITEMS"],
-            "words.conll: with --items, every row names its picture, and in this format it cannot. Write rows with pictures as JSON "
-            "lines (.jsonl) that have the key 'image', too.",
+            [
+                "finetune", "RUN", "--task=token_labelling", "--train", "WORDS", "--dev", "WORDS", "--out", "NEW",
+                "--items", "ITEMS",
+            ],
+            "words.conll: with --items, every row names its picture, and in this format it cannot. Write rows with pictures as "
+            "JSON lines (.jsonl) that have the key 'image', too.",
         ),
         (
             ["finetune", "BERT", "--train", "TRAIN", "--dev", "DEV", "--out", "NEW", "--items", "ITEMS"],
