@@ -141,33 +141,25 @@ def watched(command: list[str]) -> tuple[int, str]:
 
 def trained(store: Path, steps: int, size: str) -> dict[str, Any]:
     """Train, and say how long a step takes and what share of it feeding has, in processor time."""
-    from exercises import clocked, keep_memory
+    from exercises import clocked, keep_memory, steps_alone
 
     from cloze.assembly.run import pretrain
     from cloze.batching import Data, Feed, data
     from cloze.corpus.records.source import BoundRecords
     from cloze.exercises import Exercise
-    from cloze.training import loop
 
     keep_memory()
     spent: dict[str, list[float]] = {}
-    parts = {"step": (loop, "_step"), "all": (Data, "next"), "gathering": (BoundRecords, "read"),
+    parts = {"all": (Data, "next"), "gathering": (BoundRecords, "read"),
              "exercise": (Exercise, "__call__"), "collating": (Feed, "laid_out"), "tensors": (data, "to_batch")}
     for holder, name in parts.values():
         clocked(holder, name, spent)
-    begun: list[dict[str, list[float]]] = []
-
-    def first_step(*given: Any) -> None:
-        if not begun:
-            begun.append(dict(spent))
-            spent.clear()
-        step(*given)
-
-    step, loop._step = loop._step, first_step
+    begun = steps_alone(spent)
     with tempfile.TemporaryDirectory() as folder:
         pretrain("unicoder-vl", corpus=store, out=Path(folder) / "run", budget=f"{steps} steps", size=size, device="cpu",
                  overrides=["training.batch=32", "training.held_out=0"], report=lambda line: None, as_published=True)
     record: dict[str, Any] = {"steps": steps, "start_us": round(sum(begun[0]["next"]) * 1e6)}
+    record["step_us"] = round(sum(spent["_step"]) / steps * 1e6)
     record |= {f"{label}_us": round(sum(spent[name]) / steps * 1e6) for label, (_, name) in parts.items()}
     return {**record, "share": round(sum(spent["next"]) / sum(spent["_step"]), 4)}
 

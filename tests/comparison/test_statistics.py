@@ -44,6 +44,11 @@ def test_the_interval_is_students_over_examples_where_seeds_agree_and_welchs_ove
     ours, theirs = generator.random(30) + 0.2, generator.random(30)
     found = difference([ours.mean()] * 2, [theirs.mean()] * 2, [(ours, theirs)])
     assert (found.low, found.high) == pytest.approx(stats.ttest_rel(ours, theirs).confidence_interval(0.95))
+    first, second = generator.random(20), generator.random(12)  # differences on two tasks
+    blocks = [(own, np.zeros(len(own))) for own in (first, second)]
+    found = difference([(first.mean() + second.mean()) / 2] * 2, [0.0] * 2, blocks)
+    both = stats.ttest_ind(first, -second, equal_var=False).confidence_interval(0.95)  # of the sum of their means
+    assert (found.low, found.high) == pytest.approx([edge / 2 for edge in both])
     runs = [0.7, 0.72, 0.75], [0.6, 0.64, 0.61]
     found = difference(*runs, [(np.ones(9), np.ones(9))])
     assert (found.low, found.high) == pytest.approx(stats.ttest_ind(*runs, equal_var=False).confidence_interval(0.95))
