@@ -76,6 +76,7 @@ def heads_of(network: Any) -> Mapping[Of, list[Any]]:
     for kind, layers in found.items():
         if len({id(attention.out) for attention in layers}) < len(layers):
             raise CheckpointError(
-                f"prune_heads: the layers of {name} share the weights of {kind}: a head of one layer is a head of all."
+                f"prune_heads: the layers of {name} share the weights of {kind}: a head of one layer is a head of all.\n"
+                "  Use sparsify (cloze compress --magnitude) or quantise (--bits)."
             )
     return found

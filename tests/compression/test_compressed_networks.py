@@ -85,7 +85,7 @@ def test_the_heads_of_both_stacks_of_an_encoder_decoder_are_found_by_kind() -> N
 @pytest.mark.parametrize(("change", "arguments", "said"), [
     (PruneHeads(((2, 0),)), {}, r"there is no head \[2, 0\]. Expected layers 0 to 1 with heads 0 to 3"),
     (PruneHeads(((0, 0),), "crossing"), {}, "Transformer has no attention 'crossing'. It has: attention."),
-    (PruneHeads(((0, 0),)), {"share.weights": "all"}, "share the weights of attention: a head of one layer is a head of all"),
+    (PruneHeads(((0, 0),)), {"share.weights": "all"}, "a head of one layer is a head of all.\n  Use sparsify "),
     (Quantise(1), {}, "1 bits. Expected 2 to 16"),
     (Quantise(4, groups=99), {}, r"99 groups are more than the rows of projections \(24\)"),
     (Quantise(4, on=("query",)), {}, "on: names whole maps"),

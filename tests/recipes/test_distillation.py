@@ -131,6 +131,36 @@ def test_distilbert_has_the_published_number_of_parameters() -> None:
     assert sum(parameter.numel() for parameter in made.parameters()) == 66_362_880
 
 
+@pytest.mark.parametrize(("layers", "published"), [(12, 109_482_240), (6, 66_955_008), (3, 45_691_392)])
+def test_kept_layers_of_bert_have_the_published_number_of_parameters_with_a_pooler(layers: int, published: int) -> None:
+    """The students of PKD: BERT-base with six or three layers."""
+    assert _parameters("bert", layers) + 768 * 769 == published
+
+
+def test_half_of_the_layers_of_roberta_large_are_what_layerdrop_leaves_out() -> None:
+    """Fan et al.'s README (fairseq, examples/layerdrop): 246,933,504 parameters before and 146,163,712 after, eight layers fewer."""
+    whole, cut = (_parameters("bert", layers, size="large") for layers in (16, 8))
+    assert whole - cut == 246_933_504 - 146_163_712 == 8 * 12_596_224
+
+
+def test_the_larger_minilm_has_the_published_number_of_parameters_with_a_pooler() -> None:
+    part = load_recipe("minilm").networks["student"].part
+    assert part is not None
+    with torch.device("meta"):
+        made = build(lookup("network", part.name), {**plain(part.arguments), "layers": 12}, {"vocab_size": 30522, "clock": Clock()})
+    assert sum(parameter.numel() for parameter in made.parameters()) + 384 * 385 == 33_360_000
+
+
+def _parameters(recipe: str, layers: int, **options: Any) -> int:
+    """Those of the network of a recipe, with its first layers alone."""
+    part = load_recipe(recipe, **options).networks["main"].part
+    assert part is not None
+    arguments: Any = {**plain(part.arguments), "layers": layers}
+    with torch.device("meta"):
+        made = build(lookup("network", part.name), arguments, {"vocab_size": 30522, "clock": Clock()})
+    return sum(parameter.numel() for parameter in made.parameters())
+
+
 def test_layers_to_begin_with_can_be_set(taught: Taught) -> None:
     step, _ = taught.step(taught.recipe("distilbert", "networks.student.change.keep_layers.layers=[1,2,3]"))
     teacher, student = (step.networks[name].state_dict() for name in ("teacher", "student"))
