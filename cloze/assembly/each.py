@@ -49,6 +49,22 @@ def repeat_stages(root: Node, groups: Sequence[str | int] = ("embeddings",)) -> 
     return whole
 
 
+def repeat_overrides(root: Node, overrides: Sequence[str], groups: Sequence[str | int] = ("embeddings",)) -> list[str]:
+    """Overrides of the stages that `repeat_stages` makes: a value of a repeated stage, by the name that it is written with
+    (`stages.layers.training.batch=8`), is one of each repetition."""
+    stages = root.value.get("stages") if root.is_mapping else None
+    written = {} if stages is None or not stages.is_mapping else dict(stages.items())
+    repeated = {f"stages.{name}.": name for name, stage in written.items() if stage.is_mapping and EACH in stage.value}
+    made: list[str] = []
+    for override in overrides:
+        lead = next((lead for lead in repeated if override.startswith(lead)), None)
+        if lead is None:
+            made.append(override)
+        else:
+            made += [f"stages.{repeated[lead]}_{group}.{override.removeprefix(lead)}" for group in groups]
+    return made
+
+
 def _put(node: Node, key: str | None, values: Mapping[str, Key]) -> Node:
     """A copy in which the values of `key`, or of any key if it is None, that are among `values` are replaced."""
     copy = node.copy()

@@ -19,7 +19,7 @@ from cloze.assembly.binding import bound_tables, check_binds, parse_binds
 from cloze.assembly.build import Loaded, build_part, load_checkpoint
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import SEEDS, claimed
-from cloze.assembly.each import repeat_stages, repeats
+from cloze.assembly.each import repeat_overrides, repeat_stages, repeats
 from cloze.assembly.fit_task import facts_of, fit_lengths, fit_task
 from cloze.assembly.fitted import holding, table_of
 from cloze.assembly.label_counts import Counts, classes_of, count_labels, stage_recipes
@@ -84,7 +84,9 @@ def recipe_onto(
     checkpoint does, too.
     """
     tree = read_tree(recipe)
-    tree = repeat_stages(tree, depth_groups(loaded)) if repeats(tree) else tree
+    if repeats(tree):
+        overrides = repeat_overrides(tree, overrides, depth_groups(loaded))
+        tree = repeat_stages(tree, depth_groups(loaded))
     add_changes(tree, changes, START)
     if auxiliary is not None:
         add_language_model(tree, auxiliary, START, loaded)

@@ -64,8 +64,11 @@ def _family(optimizer: str) -> str | None:
 def fit_task(recipe: Recipe, facts: TaskFacts, *, kept: Collection[str] = ()) -> list[Change]:
     """The changes that fit a task recipe, stage by stage; values only, so that `--set` of every change gives the same run.
 
-    The values at the paths `kept` stay, and the others are fitted to them.
+    The values at the paths `kept` stay, and the others are fitted to them. A recipe that freezes or unfreezes layers, in any of
+    its stages, is trained as published: the rates of its stages are chosen for each other.
     """
+    if any(one.exported.train != "all" for _, one in _stages(recipe)):
+        return []
     found = [change for at, one in _stages(recipe) for change in _changes(one, facts, at, kept)]
     return [change for change in found if change.published != change.here and change.path not in kept]
 
@@ -97,8 +100,8 @@ def _stages(recipe: Recipe) -> list[tuple[str, Recipe]]:
 
 def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -> Iterator[Change]:
     training, batch = recipe.training, recipe.training.batch
-    if recipe.exported.train != "all" or "peak" not in training.rate.arguments:
-        return  # recipes that freeze or unfreeze layers are trained as published
+    if "peak" not in training.rate.arguments:
+        return
     if facts.labels is not None:
         counted = [facts.labels[name] for name in recipe.sources if name in facts.labels]
         rows, classes = sum(one.rows for one in counted), max((one.classes for one in counted), default=0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cloze.assembly.each import repeat_stages
+from cloze.assembly.each import repeat_overrides, repeat_stages
 from cloze.assembly.faults import Faults
 from cloze.assembly.origins import Written, take_up
 from cloze.assembly.paths import SINGULAR
@@ -30,6 +30,7 @@ def assemble_stages(
     `stages.domain.share=3`).
     """
     faults = Faults()
+    overrides = repeat_overrides(root, overrides)
     root = repeat_stages(root).copy()
     overrides = _set_shares(root, overrides)
     trees = stage_trees(root, checkpoints, faults)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloze.assembly.each import repeat_stages
+from cloze.assembly.each import repeat_overrides, repeat_stages
+from cloze.assembly.load import load_recipe
 from cloze.document import read_yaml
 from cloze.errors import RecipeError
 
@@ -25,6 +26,18 @@ def test_a_stage_stands_for_every_depth_group_and_each_begins_with_the_one_befor
         "layers_1": {"network": {"from": "layers_0", "train": {"alone": 1}}},
         "all": {"network": {"from": "layers_1"}},
     }
+
+
+def test_a_value_of_a_repeated_stage_is_one_of_each_repetition() -> None:
+    given = ["training.batch=8", "stages.layers.training.batch=4", "stages.all.training.batch=2", "stages.layers_0.share=3"]
+    assert repeat_overrides(read_yaml(STAGES, "mine.yaml"), given, ["embeddings", 0]) == [
+        "training.batch=8", "stages.layers_embeddings.training.batch=4", "stages.layers_0.training.batch=4",
+        "stages.all.training.batch=2", "stages.layers_0.share=3",
+    ]  # fmt: skip
+    made = load_recipe("chain_thaw", overrides=["stages.layers.training.epochs=3", "stages.all.training.epochs=5"])
+    assert [(stage.name, stage.recipe.training.epochs) for stage in made.stages] == [
+        ("head", 20), ("layers_embeddings", 3), ("all", 5)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("stages", "said"), [
