@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.assembly.build import Loaded, load_checkpoint
+from cloze.compression.speed import FILES
 from cloze.errors import CheckpointError, MissingExtra
 from cloze.networks.fast.switch import switched
 from cloze.networks.transformer import Transformer
@@ -75,16 +76,16 @@ class Graph(nn.Module):
         return hidden, self.head(hidden.gather(1, ends)[:, 0])
 
 
-def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None = None) -> Written:
-    """Write the network of a checkpoint, with the head of its task if it has one, to a new file.
+def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None = None, heads: bool = True) -> Written:
+    """Write the network of a checkpoint, with the head of its task if it has one and `heads` are wanted, to a new file.
 
     With `int8`, linear maps multiply in int8 (onnxruntime's dynamic quantisation). Raises a `MissingExtra` without the packages,
     and a `CheckpointError` for a network that the format cannot hold; `out` appears whole or not at all.
     """
-    onnx, runtime = _packages()
+    onnx, runtime = _packages("--to onnx")
     loaded = load_checkpoint(source)
     _require(loaded)
-    head, remarks, labels = _head(loaded, source, task)
+    head, remarks, labels = _head(loaded, source, task) if heads else (None, [], ())
     graph = Graph(loaded, head).eval()
     with tempfile.TemporaryDirectory() as place, torch.no_grad(), switched(False):
         path = Path(place) / "model.onnx"
@@ -112,6 +113,21 @@ def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None 
         with whole_file(out) as fresh:
             onnx.save(model, str(fresh))
     return Written(graph.inputs, graph.outputs, difference, remarks)
+
+
+def files_to_time(source: Path, place: Path, formats: Sequence[str]) -> dict[str, Path | str]:
+    """The network of a checkpoint, without heads, as files in the folder `place`: for each of the formats `onnx` and `onnx-int8`
+    that is asked for, the file, or why the network cannot be written."""
+    _packages("--as onnx")
+    made: dict[str, Path | str] = {}
+    for format in [one for one in FILES if one in formats]:
+        file = place / f"{format}.onnx"
+        try:
+            write_onnx(source, file, int8=format == "onnx-int8", heads=False)
+            made[format] = file
+        except CheckpointError:
+            made[format] = "cloze export --to onnx does not write this network"
+    return made
 
 
 def example(loaded: Loaded, graph: Graph, batch: int, length: int) -> tuple[Tensor, ...]:
@@ -181,12 +197,12 @@ def _in_int8(path: Path) -> Path:
     return made
 
 
-def _packages() -> tuple[Any, Any]:
+def _packages(purpose: str) -> tuple[Any, Any]:
     try:
         import onnx
         import onnxruntime
     except ImportError as error:
-        raise MissingExtra(error.name or "onnx", "onnx", "--to onnx") from None
+        raise MissingExtra(error.name or "onnx", "onnx", purpose) from None
     return onnx, onnxruntime
 
 

@@ -15,7 +15,7 @@ def command(
     checkpoints: Annotated[list[Path], typer.Argument(help="Run folders, fine-tuned folders or Hugging Face folders.")],
     lengths: Annotated[str, typer.Option(help="Tokens of a text, with commas.")] = "32,128",
     batch: Annotated[str, typer.Option(help="Texts of a batch, with commas.")] = "1,32",
-    formats: Annotated[str, typer.Option("--as", help="Number formats, with commas: fp32, bf16, int8.")] = "fp32",
+    formats: Annotated[str, typer.Option("--as", help="With commas: fp32, bf16, int8, onnx, onnx-int8.")] = "fp32",
     rounds: Annotated[int, typer.Option(min=2, help="How often each is timed.")] = 20,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     out: Annotated[Path | None, typer.Option(help="A JSON file to write.")] = None,
@@ -27,9 +27,12 @@ def command(
     Example: cloze speed BIG SMALL --lengths 32,128 --batch 1,32 --as fp32,bf16,int8
 
     All of them are timed by turns, on random tokens without padding, heads not included. Shown are the median and the quartiles.
-    bf16 casts automatically; int8 is torch's dynamic quantisation of linear maps on a CPU. OMP_NUM_THREADS sets the threads.
+    bf16 casts automatically; int8 is torch's dynamic quantisation of linear maps on a CPU. onnx and onnx-int8 are the files of
+    cloze export --to onnx in onnxruntime (pip install "cloze[onnx]"). OMP_NUM_THREADS sets the threads.
     """
     import json
+    import tempfile
+    from importlib.metadata import version
 
     from cloze.errors import UserError
     from cloze.whole import require_parent, whole_file
@@ -40,7 +43,7 @@ def command(
     chosen = [one.strip() for one in formats.split(",")]
 
     from cloze.assembly.build import load_checkpoint
-    from cloze.compression.speed import FORMATS, Subject, measure
+    from cloze.compression.speed import FILES, FORMATS, Subject, measure
     from cloze.errors import nearest
     from cloze.training.hardware import environment
     from cloze.training.precision import choose_device
@@ -50,19 +53,36 @@ def command(
             raise UserError(f"--as {formats}: unknown format {one!r}. {nearest(one, FORMATS)}")
     place, subjects = choose_device(device), []
     names = [folder.resolve().name for folder in checkpoints]
-    for folder, name in zip(checkpoints, names, strict=True):
-        loaded = load_checkpoint(folder, device)
-        subjects.append(Subject(name if names.count(name) == 1 else str(folder), loaded.network, loaded.order))
-    rows = measure(
-        subjects, lengths=sizes["--lengths"], batches=sizes["--batch"], formats=chosen, rounds=rounds, device=place,
-        report=lambda line: typer.echo(line, err=True),
-    )
-    found = {"rounds": rounds, "machine": environment(place, ",".join(chosen)), "rows": [row.record() for row in rows]}
+    with tempfile.TemporaryDirectory() as written:
+        for number, (folder, name) in enumerate(zip(checkpoints, names, strict=True)):
+            loaded = load_checkpoint(folder, device)
+            files = _files(folder, Path(written) / str(number), chosen)
+            subjects.append(Subject(name if names.count(name) == 1 else str(folder), loaded.network, loaded.order, files))
+        rows = measure(
+            subjects, lengths=sizes["--lengths"], batches=sizes["--batch"], formats=chosen, rounds=rounds, device=place,
+            report=lambda line: typer.echo(line, err=True),
+        )
+    machine = environment(place, ",".join(chosen))
+    if set(FILES) & set(chosen):
+        machine["packages"]["onnxruntime"] = version("onnxruntime")
+    found = {"rounds": rounds, "machine": machine, "rows": [row.record() for row in rows]}
     text = json.dumps(found, ensure_ascii=False, indent=2)
     if out is not None:
         with whole_file(out) as fresh:
             fresh.write_text(text + "\n", encoding="utf-8")
     typer.echo(text if as_json else _table(found))
+
+
+def _files(folder: Path, place: Path, formats: list[str]) -> Mapping[str, Path | str]:
+    """The files that onnxruntime reads, if one of its formats is asked for."""
+    from cloze.compression.speed import FILES
+
+    if not set(FILES) & set(formats):
+        return {}
+    from cloze.assembly.onnx_file import files_to_time
+
+    place.mkdir()
+    return files_to_time(folder, place, formats)
 
 
 def _numbers(option: str, given: str) -> list[int]:
@@ -91,7 +111,8 @@ def _table(found: Mapping[str, Any]) -> str:
                   for n, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip() for row in cells
     ]
     about = found["machine"]
-    versions = [f"{name} {version}" for name, version in about["packages"].items() if name in ("torch", "cloze", "numba")]
+    known = ("torch", "cloze", "numba", "onnxruntime")
+    versions = [f"{name} {version}" for name, version in about["packages"].items() if name in known]
     threads = f"{about['threads']} thread{'' if about['threads'] == 1 else 's'}"
     machine = ", ".join([about.get("gpu") or about["processor"], threads, *versions])
     return "\n".join([*lines, "", f"{found['rounds']} rounds by turns; {machine}"])

@@ -19,7 +19,7 @@ from cloze.transfer.maps import whole_maps
 
 
 class Rounded(NamedTuple):
-    """A rounded weight: `integers` (out, in), the `step` of each row (out, 1), and what the integer 0 stands for, `zero` (out, 1)."""
+    """A rounded weight: `integers` (out, in), the `step` of each row (out, 1), and what a 0 stands for, `zero` (out, 1)."""
 
     integers: Tensor
     step: Tensor

@@ -9,7 +9,8 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +22,8 @@ from cloze.errors import ClozeError, UserError
 from cloze.networks.fast.switch import switched
 from cloze.networks.network import TokenSequence
 
-FORMATS = ("fp32", "bf16", "int8")
+FORMATS = ("fp32", "bf16", "int8", "onnx", "onnx-int8")
+FILES = ("onnx", "onnx-int8")  # formats that onnxruntime computes from a file
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,32 @@ class Timed:
 
 @dataclass(frozen=True)
 class Subject:
-    """A network to time, by name, with the order in which it reads."""
+    """A network to time, by name, with the order in which it reads.
+
+    `files` has a file for each of the formats of onnxruntime, or says why there is none.
+    """
 
     name: str
     network: Any
     order: str
+    files: Mapping[str, Path | str] = field(default_factory=dict)
+
+
+class FilePass:
+    """A forward pass of an ONNX file of `cloze export`, called as the network is."""
+
+    def __init__(self, file: Path) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        self.session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        self.names = [one.name for one in self.session.get_inputs()]
+
+    def __call__(self, *, tokens: Tensor, **further: Any) -> Any:
+        """The outputs for tokens (B, L) of one segment without padding."""
+        own = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "token_type_ids": torch.zeros_like(tokens)}
+        return self.session.run(None, {name: own[name].numpy() for name in self.names})
 
 
 @dataclass(frozen=True)
@@ -71,6 +94,8 @@ class Variant:
     @classmethod
     def of(cls, subject: Subject, format: str, device: torch.device) -> Variant:
         """A network in a format. int8 is for CPUs and for networks whose linear maps are called."""
+        if format in FILES:
+            return cls._of_file(subject, format, device)
         size = serialised_bytes(subject.network)
         if format != "int8":
             return cls(subject, format, subject.network, size)
@@ -84,6 +109,14 @@ class Variant:
             said = str(error) if isinstance(error, ClozeError) else "its linear maps are read, not called"
             return cls(subject, format, None, 0, f"not in int8: {said}")
         return cls(subject, format, made, serialised_bytes(made))
+
+    @classmethod
+    def _of_file(cls, subject: Subject, format: str, device: torch.device) -> Variant:
+        """A file in onnxruntime, with as many threads as torch has."""
+        file = "onnxruntime is timed on a CPU only." if device.type != "cpu" else subject.files.get(format, "no file was given")
+        if isinstance(file, str):
+            return cls(subject, format, None, 0, f"not in {format}: {file}")
+        return cls(subject, format, FilePass(file), file.stat().st_size)
 
     def casting(self, device: torch.device) -> AbstractContextManager[object]:
         """bf16 is automatic casting, as in training; weights stay fp32."""

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.assembly import onnx_file
+from cloze.assembly.build import load_checkpoint
+from cloze.assembly.onnx_file import files_to_time
 from cloze.compression import speed
 from cloze.compression.int8 import in_int8
 from cloze.compression.sparsify import Mask, Sparsify
@@ -95,6 +98,37 @@ def test_the_command_prints_a_table_and_writes_json(
     found = json.loads((tmp_path / "speed.json").read_text())
     assert [row["length"] for row in found["rows"]] == [4, 4, 8, 8] and found["machine"]["packages"]["torch"]
     assert found["rows"][1]["bytes"] < found["rows"][0]["bytes"]
+
+
+def test_onnxruntime_is_timed_next_to_the_network_and_what_it_cannot_open_says_so(
+    folder: Callable[..., Path], cloze: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    options = ["--lengths", "4", "--batch", "2", "--as", "fp32,onnx,onnx-int8", "--rounds", "2", "--json"]
+    said = cloze("speed", folder("bert"), *options)
+    assert said.code == 0, said.err
+    own, file, small = json.loads(said.out)["rows"]
+    assert [row["format"] for row in (own, file, small)] == ["fp32", "onnx", "onnx-int8"]
+    assert min(row["median"] for row in (own, file, small)) > 0
+    assert file["flops"] == own["flops"] and file["bytes"] >= 4 * own["parameters"]
+    assert small["bytes"] != file["bytes"]  # in a network this small, scales take more room than weights
+    monkeypatch.setattr(onnx_file, "MOST", -1.0)  # no file is near enough
+    refused = json.loads(cloze("speed", folder("bert"), *options).out)["rows"]
+    reason = "cloze export --to onnx does not write this network"
+    assert [row["fault"] for row in refused] == ["", f"not in onnx: {reason}", f"not in onnx-int8: {reason}"]
+
+
+def test_the_pass_of_a_file_computes_what_the_network_computes(
+    folder: Callable[..., Path], cloze: Callable[..., Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    (files, loaded) = files_to_time(folder("bert"), tmp_path, ["onnx"]), load_checkpoint(folder("bert"))
+    assert files == {"onnx": tmp_path / "onnx.onnx"}
+    given = speed.inputs(Subject("x", loaded.network, loaded.order), 6, 2, torch.device("cpu"))
+    (found,) = speed.FilePass(tmp_path / "onnx.onnx")(**given)
+    with torch.inference_mode():
+        expected = loaded.network(**given)["hidden"]
+    torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize(("options", "said"), [

@@ -138,7 +138,7 @@ def test_kept_layers_of_bert_have_the_published_number_of_parameters_with_a_pool
 
 
 def test_half_of_the_layers_of_roberta_large_are_what_layerdrop_leaves_out() -> None:
-    """Fan et al.'s README (fairseq, examples/layerdrop): 246,933,504 parameters before and 146,163,712 after, eight layers fewer."""
+    """README of fairseq's examples/layerdrop: 246,933,504 parameters before and 146,163,712 after, eight layers fewer."""
     whole, cut = (_parameters("bert", layers, size="large") for layers in (16, 8))
     assert whole - cut == 246_933_504 - 146_163_712 == 8 * 12_596_224
 
@@ -147,7 +147,8 @@ def test_the_larger_minilm_has_the_published_number_of_parameters_with_a_pooler(
     part = load_recipe("minilm").networks["student"].part
     assert part is not None
     with torch.device("meta"):
-        made = build(lookup("network", part.name), {**plain(part.arguments), "layers": 12}, {"vocab_size": 30522, "clock": Clock()})
+        arguments: Any = {**plain(part.arguments), "layers": 12}
+        made = build(lookup("network", part.name), arguments, {"vocab_size": 30522, "clock": Clock()})
     assert sum(parameter.numel() for parameter in made.parameters()) + 384 * 385 == 33_360_000
 
 
