@@ -89,8 +89,10 @@ def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Fa
         reasons = ARCHITECTURES[spec.architecture].objections(arguments, usual, pad=0)
         if reasons:
             message = f"{spec.architecture} does not fit: {'; '.join(reasons)}."
-            faults.add(spec.part.where, f"networks.{name}.architecture", message,
-                       "Leave `architecture` out: cloze chooses one that fits the network's shape.")
+            faults.add(spec.part.where, f"networks.{name}.architecture", message, (
+                "Leave `architecture` out: cloze chooses one that fits the network's shape." if spec.origin is None else
+                f"The network begins with {spec.origin!r}: bind a checkpoint that the recipe can read as it was trained."
+            ))
 
 
 def _check_entry(

@@ -109,7 +109,14 @@ def test_a_run_resumes_and_checkpoints_still_share_one_copy(run: Any) -> None:
     assert len({path.stat().st_ino for path in copies}) == 1
 
 
-def test_a_bert_that_reads_from_left_to_right_is_refused(folder: Callable[[str], Path]) -> None:
+def test_a_bert_that_reads_from_left_to_right_is_refused(
+    run: Any, folder: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [f"bert={folder('gpt2')}" if word.startswith("bert=") else word for word in run.command[:-1]]
+    assert main([*command, str(tmp_path / "new")]) == 2 and not (tmp_path / "new").exists()
+    told = capsys.readouterr().err
+    assert "networks.bert.architecture: gpt2 does not fit: order is 'open', transformers' GPT-2 has 'left_to_right'" in told
+    assert "The network begins with 'bert': bind a checkpoint that the recipe can read as it was trained." in told
     store: Any = None  # it is not opened before
     with pytest.raises(CheckpointError, match="networks.bert reads left_to_right, and the recipe reads open"):
         other_readings(load_recipe("bert-fused"), store, {"bert": folder("gpt2")})
