@@ -146,7 +146,8 @@ def _require(loaded: Loaded) -> None:
     if not plain or model.input_edits or model.flat.get("embedding.inputs") or "characters" in network.needs:
         raise CheckpointError(
             f"{loaded.folder}: --to onnx writes Transformers that read tokens alone, with a classifier or a labeller; this is "
-            f"{model.part.replace('_', ' ')}{' with further inputs' if plain else ''}."
+            f"{model.part.replace('_', ' ')}{' with further inputs' if plain else ''}.\n"
+            "  Write a folder with --to huggingface; word vectors also with --to word2vec."
         )
 
 

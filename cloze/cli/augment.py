@@ -62,11 +62,11 @@ def command(
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.progress import Progress
-    from cloze.decoding.ready import to_fill
+    from cloze.decoding.ready import to_augment
     from cloze.interop.vectors import open_vectors
     from cloze.whole import whole_file
 
-    reader, head, _ = to_fill(load_checkpoint(checkpoint, device))
+    reader, head, _ = to_augment(load_checkpoint(checkpoint, device))
     augmenter = Augmenter(reader, head, None if vectors is None else open_vectors(vectors), kept, candidates, batch)
     written = 0
     progress = Progress(len(table), "rows")

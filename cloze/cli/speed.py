@@ -57,7 +57,8 @@ def command(
         for number, (folder, name) in enumerate(zip(checkpoints, names, strict=True)):
             loaded = load_checkpoint(folder, device)
             files = _files(folder, Path(written) / str(number), chosen)
-            subjects.append(Subject(name if names.count(name) == 1 else str(folder), loaded.network, loaded.order, files))
+            own = name if names.count(name) == 1 else str(folder)
+            subjects.append(Subject(own, loaded.network, loaded.order, files, loaded.imported.vocab_size))
         rows = measure(
             subjects, lengths=sizes["--lengths"], batches=sizes["--batch"], formats=chosen, rounds=rounds, device=place,
             report=lambda line: typer.echo(line, err=True),

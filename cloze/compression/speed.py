@@ -55,13 +55,15 @@ class Timed:
 class Subject:
     """A network to time, by name, with the order in which it reads.
 
-    `files` has a file for each of the formats of onnxruntime, or says why there is none.
+    `files` has a file for each of the formats of onnxruntime, or says why there is none. `vocab_size` is the number of tokens
+    that it reads; without it, the network's own.
     """
 
     name: str
     network: Any
     order: str
     files: Mapping[str, Path | str] = field(default_factory=dict)
+    vocab_size: int | None = None
 
 
 class FilePass:
@@ -126,9 +128,11 @@ class Variant:
 def inputs(subject: Subject, length: int, batch: int, device: torch.device) -> dict[str, Any]:
     """The arguments of a call on random tokens without padding; a decoder writes as many tokens as the encoder reads."""
     network, generator = subject.network, torch.Generator().manual_seed(0)
-    size = int(network.vocab_size)
+    size = int(network.vocab_size) if subject.vocab_size is None else subject.vocab_size
     tokens = torch.randint(0, size, (batch, length), generator=generator).to(device)
-    given: dict[str, Any] = {"tokens": tokens, "order": subject.order, "want": frozenset({"hidden"})}
+    given: dict[str, Any] = {"tokens": tokens, "want": frozenset({"hidden"})}
+    if "order" in network.takes:
+        given["order"] = subject.order
     if network.writes is not None:
         given |= {"decoder": TokenSequence(tokens), "want": frozenset({network.writes})}
     return given

@@ -10,6 +10,9 @@ from cloze.decoding.reader import Checkpoint, Reader, head_for, prediction_head,
 from cloze.decoding.scoring import Method, check_order, method_of
 from cloze.decoding.sequence import answers, has_decoder
 from cloze.decoding.writing import asks
+from cloze.errors import UserError
+
+_MASKED = "Give --with a masked language model, such as a BERT."
 
 
 class Ready(NamedTuple):
@@ -24,6 +27,15 @@ def to_fill(loaded: Checkpoint, *, language: str | None = None) -> Ready:
     """What fills masks; a `ClozeError` for a network that does not."""
     order = require_order(loaded, "open", verb="fill", instead=f"To continue a text: cloze generate {loaded.folder} TEXT")
     return Ready(Reader.of(loaded, order=order, language=language), prediction_head(loaded, verb="fill"))
+
+
+def to_augment(loaded: Checkpoint) -> Ready:
+    """What fills masks for `cloze augment`; a `ClozeError` for a network that does not."""
+    order = require_order(loaded, "open", verb="augment", instead=_MASKED)
+    ready = Ready(Reader.of(loaded, order=order), prediction_head(loaded, verb="augment"))
+    if "[MASK]" not in ready.reader.tokenizer.roles:
+        raise UserError(f"{loaded.folder}: its vocabulary has no [MASK], in whose place words are predicted.\n  {_MASKED}")
+    return ready
 
 
 def to_generate(loaded: Checkpoint, *, language: str | None = None) -> Ready:

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from cloze.assembly.build import load_checkpoint
+from cloze.compression.speed import Subject, measure
 from cloze.errors import UserError
 from cloze.probes.gates import families
 from cloze.probes.geometry import Sampled, geometry
 from cloze.probes.heads import importance
 from cloze.probes.losses import text_examples
+from tests.contracts.test_changes import SYSTEMS
 
 TEXTS = ["the cat saw the river", "the rain on the garden", "a dog and the cat in the night", "the river and the rain"]
 
@@ -29,6 +31,14 @@ def test_geometry_measures_every_network_that_reads_words(name: str, start: Call
         assert own[-1] < 1 - 1e-6 or len(own) == 1
     else:
         assert len(own) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in SYSTEMS if name != "word2vec-cbow"])
+def test_every_network_that_reads_texts_is_timed(name: str, start: Callable[[str], Path]) -> None:
+    loaded = load_checkpoint(start(name))
+    subject = Subject(name, loaded.network, loaded.order, vocab_size=loaded.imported.vocab_size)
+    (row,) = measure([subject], lengths=[4], batches=[2], formats=["fp32"], rounds=2)
+    assert row.median > 0 and row.flops > 0 and not row.fault
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "t5-small", "transformer-xl", "xlnet-base", "zen"])

@@ -99,7 +99,8 @@ def test_rows_keep_their_other_columns_and_pairs_change_one_text_at_a_time(
     ("rows.jsonl", '{"text": ["a", "cat"], "label": ["D", "N"]}\n', "more.tsv", "bert", "rows.jsonl:1: a list of words"),
     ("rows.csv", 'text,label\n"a\tcat",x\n', "more.tsv", "bert", "a tab or a line end, which TSV cannot hold"),
     ("rows.tsv", "text\tlabel\na cat\tx\n", "more.txt", "bert", "expected a file that ends in .tsv, .csv or .jsonl"),
-    ("rows.tsv", "text\tlabel\na cat\tx\n", "more.tsv", "gpt2", "needs a network of order open"),
+    ("rows.tsv", "text\tlabel\na cat\tx\n", "more.tsv", "gpt2", "cloze augment needs a network of order open, this one is"),
+    ("rows.tsv", "text\tlabel\na cat\tx\n", "more.tsv", "gpt2", "left_to_right.\n  Give --with a masked language model"),
     ("rows.tsv", "words\tlabel\na cat\tx\n", "more.tsv", "bert", "no column 'text'; it has: words, label"),
     ("rows.tsv", "text\tlabel\na cat\tx\n", "none/more.tsv", "bert", "its folder does not exist. Make it first"),
 ])  # fmt: skip
