@@ -253,9 +253,10 @@ def _check(folders: list[Path], files: list[str]) -> None:
 
 
 def _show_differences(differences: Mapping[str, Difference]) -> None:
+    width = max(map(len, differences), default=0)
     for name, difference in differences.items():
         unsure = "" if difference.sure else "  not significant"
-        print(f"  {name:<11}  {difference.value:<+8.4f}  [{difference.low:+.4f}, {difference.high:+.4f}]{unsure}")
+        print(f"  {name:<{max(width, 11)}}  {difference.value:<+8.4f}  [{difference.low:+.4f}, {difference.high:+.4f}]{unsure}")
 
 
 def _print_json(folders: list[Path], measured: list[Any], compared: dict[str, Any]) -> None:

@@ -100,15 +100,16 @@ def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
         print(json.dumps({"out": str(out), **described}, indent=2))
         return
     tasks = described.get("tasks", {"": described})
+    width = max(11, *map(len, (*tasks, *(name.rpartition("/")[2] for name in described["dev"]))))
     if "" not in tasks:
-        _metrics(described, {"mean": described["spread"]["mean"]}, {})
+        _metrics(described, {"mean": described["spread"]["mean"]}, {}, width)
     for name, one in tasks.items():
         lead = f"{name}/" if name else ""
         own = {key[len(lead):]: value for key, value in described["spread"].items() if key.startswith(lead)}
-        _metrics(described, own, one.get("baseline", {}), name)
+        _metrics(described, own, one.get("baseline", {}), width, name)
         for metric in [metric for metric in described["dev"] if not name and metric not in own]:  # those of the result alone
             usual = one.get("baseline", {}).get(metric)
-            print(f"{metric:<11}  {described['dev'][metric]:<8.4f}" + ("" if usual is None else f"  {usual:.4f}"))
+            print(f"{metric:<{width}}  {described['dev'][metric]:<8.4f}" + ("" if usual is None else f"  {usual:.4f}"))
         for part, cut in one["cut"].items():
             if cut:
                 print(f"note: {lead}{part}: {cut} of {one['examples'][part]} rows were too long and were cut "
@@ -124,14 +125,16 @@ def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
     print(f"{out}: seed {best['seed']}, epoch {best['epoch']} of {best['epochs']}")
 
 
-def _metrics(described: Mapping[str, Any], spread: Mapping[str, Any], base: Mapping[str, Any], task: str = "") -> None:
-    """Metrics on the dev set over all seeds, next to those of always giving one answer."""
+def _metrics(
+    described: Mapping[str, Any], spread: Mapping[str, Any], base: Mapping[str, Any], width: int, task: str = ""
+) -> None:
+    """Metrics on the dev set over all seeds, next to those of always giving one answer; names have a column of some `width`."""
     seeds = len(described["trials"])
     always = str(base.get("always", ""))
     shown = f"always {(always if len(always) <= 40 else always[:40] + '…')!r}" if base else ""
-    print(f"{task:<11}  dev       {shown}".rstrip())
+    print(f"{task:<{width}}  dev       {shown}".rstrip())
     for name, one in spread.items():
         value = f"{one['mean']:.4f}"
         more = f" ± {one['deviation']:.4f} over {seeds} seeds" if seeds > 1 else ""
         usual = f"{base[name]:.4f}" if name in base else ""
-        print(f"{name:<11}  {value:<8}  {usual:<6}{more}".rstrip())
+        print(f"{name:<{width}}  {value:<8}  {usual:<6}{more}".rstrip())

@@ -22,6 +22,7 @@ from cloze.assembly.recipe import plain
 from cloze.assembly.several import Labelled
 from cloze.cli.main import main
 from cloze.cli.tuning import _replacing
+from cloze.cli.tuning import show as show_tuned
 from cloze.errors import CheckpointError, TaskError
 from cloze.networks.clock import Clock
 from cloze.objectives.chosen import Start, TextClassification
@@ -530,3 +531,19 @@ def test_a_recipe_for_pre_training_is_refused_with_its_command(folder: Callable[
         with pytest.raises(TaskError, match=f"{recipe}: this recipe is for pre-training, on text without labels.") as caught:
             finetune(bert, recipe=recipe, train=["a.tsv"], dev=["b.tsv"], out=tmp_path / "out")
         assert command in str(caught.value)
+
+
+def test_metrics_with_long_names_stay_in_their_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    values = {"micro_f1": 0.5, "mean_average_precision": 1.0}
+    described = {
+        "trials": [{"seed": 1, "epoch": 2, "epochs": 3}], "seed": 1, "dev": values, "cut": {}, "examples": {},
+        "spread": {name: {"mean": value, "deviation": 0.0} for name, value in values.items()},
+        "baseline": {"always": "[]", "micro_f1": 0.0, "mean_average_precision": 0.25},
+    }  # fmt: skip
+    show_tuned(described, Path("out"), as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "                        dev       always '[]'",
+        "micro_f1                0.5000    0.0000",
+        "mean_average_precision  1.0000    0.2500",
+        "out: seed 1, epoch 2 of 3",
+    ]
