@@ -76,7 +76,7 @@ def command(
         raise UserError(f"{kind} does not use {wrong[0]}. Leave it out; it uses: {', '.join(KINDS[kind].takes)}.")
     options = Options(
         kind, text, task, most or KINDS[kind].most, least or 5, each, control, similarity or [], against or [], seed, length,
-        batch, device,
+        batch, device, most,
     )
     found = KINDS[kind].measure(subjects(checkpoints, steps), options)
     if as_json:
@@ -92,7 +92,7 @@ def command(
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a probe."""
+    """The options of a probe; `most` sentences are read, and so many labelled `rows` of heads, by default all."""
 
     kind: str
     text: str | None
@@ -107,6 +107,7 @@ class Options:
     length: int | None
     batch: int
     device: str
+    rows: int | None
 
 
 def _geometry(subjects: list[Subject], options: Options) -> Finding:
@@ -126,7 +127,7 @@ def _heads(subjects: list[Subject], options: Options) -> Finding:
 
     return finding(subjects, {
         name: probe_heads(examples, seed=options.seed, size=options.batch, each=options.each)
-        for name, examples in _examples(subjects, options, families)
+        for name, examples in _examples(subjects, options, families, options.rows)
     })  # fmt: skip
 
 
@@ -140,9 +141,10 @@ def _curvature(subjects: list[Subject], options: Options) -> Finding:
 
 
 def _examples(
-    subjects: list[Subject], options: Options, require: Callable[[Any], Any]
+    subjects: list[Subject], options: Options, require: Callable[[Any], Any], rows: int | None = None
 ) -> Iterator[tuple[str, Examples]]:
-    """The sentences of --text or the rows of --task, with a loss each, for every checkpoint whose network `require` allows."""
+    """The sentences of --text or the rows of --task, at most so many `rows`, with a loss each, for every checkpoint whose network
+    `require` allows."""
     from cloze.errors import UserError
     from cloze.probes.losses import task_examples, text_examples
 
@@ -154,7 +156,7 @@ def _examples(
         if options.task is None:
             yield one.name, text_examples(loaded, texts, seed=options.seed, length=options.length)
         else:
-            yield one.name, task_examples(loaded, options.task)
+            yield one.name, task_examples(loaded, options.task, most=rows)
 
 
 def _opened(subjects: list[Subject], options: Options) -> Any:

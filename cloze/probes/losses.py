@@ -19,7 +19,7 @@ from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, head_for, head_names
 from cloze.decoding.sequence import has_decoder
-from cloze.errors import UserError
+from cloze.errors import UserError, naming_options
 from cloze.rng import Draw, row_keys
 from cloze.tasks.classifier import Classifier
 from cloze.tasks.labeller import WordLabeller
@@ -108,7 +108,8 @@ class AnswerExamples(Examples):
     def __init__(self, loaded: Checkpoint, lines: Sequence[str], *, length: int | None = None) -> None:
         self.reader, self.network = Reader.of(loaded), loaded.network
         self.head, self.form = _head(loaded), ByDecoder(self.reader)
-        texts, targets = split_pairs(lines)
+        with naming_options({", or give a --file .tsv, .csv or .jsonl with columns text and target": ""}):
+            texts, targets = split_pairs(lines)
         ids = [(np.asarray(self.reader.tokenizer.encode_template(one).ids, np.int32) for one in pair)
                for pair in zip(texts, targets, strict=True)]
         self.rows = [_Pair(self.form.source(a, max_length=length), self.form.target(b, most=length)[0]) for a, b in ids]
@@ -132,8 +133,8 @@ class ClassifiedExamples(Examples):
 
     measure, higher = "accuracy", True
 
-    def __init__(self, learner: Classifier, examples: Any) -> None:
-        self.learner, self.network, self.rows = learner, learner.network, learner.answered(examples)
+    def __init__(self, learner: Classifier, examples: Any, most: int | None = None) -> None:
+        self.learner, self.network, self.rows = learner, learner.network, learner.answered(examples)[:most]
         self.lengths = [len(row) for row in self.rows]
 
     def losses(self, index: Sequence[int]) -> Tensor:
@@ -150,10 +151,10 @@ class LabelledExamples(Examples):
 
     measure, higher = "accuracy", True
 
-    def __init__(self, learner: WordLabeller, examples: Any) -> None:
+    def __init__(self, learner: WordLabeller, examples: Any, most: int | None = None) -> None:
         if learner.head.chained:
             raise UserError("the labels of this labeller depend on each other (crf); expected one that labels each word alone.")
-        self.learner, self.network, rows = learner, learner.network, learner.answered(examples)
+        self.learner, self.network, rows = learner, learner.network, learner.answered(examples)[:most]
         self.rows = [row for row in rows if len(row.windows) == 1 and any(label in learner.names for label in row.labels)]
         if not self.rows:
             raise UserError("no labelled text fits into one row of this network.")
@@ -186,20 +187,20 @@ def text_examples(loaded: Checkpoint, texts: Sequence[str], *, seed: int = 0, le
     return TextExamples(loaded, texts, seed=seed, length=length)
 
 
-def task_examples(loaded: Checkpoint, labelled: str) -> Examples:
-    """Labelled rows for a fine-tuned checkpoint: `FILE`, or `TASK=FILE` if it has several tasks."""
+def task_examples(loaded: Checkpoint, labelled: str, *, most: int | None = None) -> Examples:
+    """Labelled rows for a fine-tuned checkpoint, the first `most` of them: `FILE`, or `TASK=FILE` if it has several tasks."""
     name, _, file = labelled.rpartition("=")
     require_files([file])
     learner = load_tuned(loaded, name=name or None)[0]
-    return learner_examples(learner, learner.task.read(file))
+    return learner_examples(learner, learner.task.read(file), most=most)
 
 
-def learner_examples(learner: Learner, examples: Any) -> Examples:
+def learner_examples(learner: Learner, examples: Any, *, most: int | None = None) -> Examples:
     """Labelled examples with the loss of a learner; a `UserError` for a task without a loss per example here."""
     if isinstance(learner, Classifier):
-        return ClassifiedExamples(learner, examples)
+        return ClassifiedExamples(learner, examples, most)
     if isinstance(learner, WordLabeller):
-        return LabelledExamples(learner, examples)
+        return LabelledExamples(learner, examples, most)
     raise UserError(
         f"a folder that was fine-tuned for {learner.task.name}: expected sentence_classification, pair_classification or "
         "token_labelling.\n  Its heads on plain text: leave --task out and give --text FILE."

@@ -55,6 +55,11 @@ def test_heads_of_every_network_with_attention_have_an_importance_that_the_batch
         np.testing.assert_allclose(many[kind.argument], one[kind.argument], rtol=2e-2, atol=1e-6)
 
 
+def test_a_network_that_answers_texts_is_told_of_no_option_that_probes_lack(start: Callable[[str], Path]) -> None:
+    with pytest.raises(UserError, match=r"Write TEXT<tab>TARGET\.$"):
+        text_examples(load_checkpoint(start("t5-small")), ["no tab"])
+
+
 @pytest.mark.parametrize("name", ["lstm", "elmo", "word2vec-cbow"])
 def test_networks_without_attention_have_no_heads(name: str, start: Callable[[str], Path]) -> None:
     with pytest.raises(UserError, match="has no attention, hence no heads"):

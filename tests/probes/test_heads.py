@@ -20,7 +20,7 @@ from cloze.networks.blocks.visibility import Visibility
 from cloze.probes.finding import Subject, as_text
 from cloze.probes.gates import closed, each_gate, families
 from cloze.probes.heads import Head, finding, importance, ordered, probe_heads, without
-from cloze.probes.losses import ClassifiedExamples, LabelledExamples, TextExamples, text_examples
+from cloze.probes.losses import ClassifiedExamples, LabelledExamples, TextExamples, learner_examples, text_examples
 from cloze.reports.probe import render
 from cloze.tasks.classifier import Classifier
 from cloze.tasks.labeller import WordLabeller
@@ -103,6 +103,12 @@ def test_the_gradients_of_gates_sum_to_the_product_of_the_output_and_its_gradien
     by_gate, *by_output = torch.autograd.grad(total, [gates, *ys])
     for layer, ((module, y), gradient) in enumerate(zip(outputs, by_output, strict=True)):
         torch.testing.assert_close(by_gate[layer].sum(), (gradient * (y - module.bias)).sum())
+
+
+def test_labelled_rows_are_the_first_ones_if_fewer_are_asked_for(checkpoint: Callable[..., Any]) -> None:
+    learner = tuned(checkpoint).learner
+    whole, few = (learner_examples(learner, TEXTS, most=most) for most in (None, 2))
+    assert len(whole.lengths) == len(TEXTS) and few.lengths == whole.lengths[:2] and len(few.lengths) == 2
 
 
 def test_heads_are_ordered_within_the_length_of_their_layer() -> None:
