@@ -217,7 +217,8 @@ def _check_training(recipe: Recipe, at: At, faults: Faults) -> None:
         wrong("micro_batch", f"got {training.micro_batch}, more than the batch of {training.batch}.")
     budgets = [name for name in ("steps", "epochs", "tokens") if vars(training)[name] is not None]
     if len(budgets) > 1:
-        wrong(budgets[1], f"{' and '.join(budgets)} are both written; a recipe has one budget.")
+        way = f"Leave one of them out, for example: --set training.{budgets[1]}=null"
+        wrong(budgets[1], f"{' and '.join(budgets)} are both written; a recipe has one budget. {way}")
     if training.average is not None and class_of("optimizer", training.optimizer.name).averages:
         wrong("average", f"{training.optimizer.name} already exports a mean of the weights. Leave one of the two out.")
     if training.keep_best is not None:

@@ -192,6 +192,12 @@ def test_phases_set_values_and_every_phase_is_checked(write: Write) -> None:
     assert "1024 tokens in schedule[1], but network 'main' has 512 positions" in message_of(lambda: load_recipe(long))
 
 
+def test_two_budgets_are_refused_with_the_option_that_takes_one_out() -> None:
+    told = message_of(lambda: load_recipe("elmo", overrides=["training.steps=4"]))
+    assert "steps and epochs are both written; a recipe has one budget." in told and "--set training.epochs=null" in told
+    assert load_recipe("elmo", overrides=["training.steps=4", "training.epochs=null"]).training.steps == 4
+
+
 def test_a_fault_of_every_phase_is_told_once_and_without_lines_of_a_file_that_is_not_the_users() -> None:
     told = message_of(lambda: load_recipe("bert", overrides=["corpus.passages.length=1000"]))
     assert told == (
