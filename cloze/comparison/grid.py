@@ -210,7 +210,10 @@ class Grid:
         return Cell("pretrain", f"{candidate.name}-{budget.typed}-{_tried(seed, factor)}", identity, request)
 
     def _best(self, tries: Sequence[Cell], key: str, *, more: bool) -> int | None:
-        """Which of the tries is best; None while one is neither finished nor failed, and where all failed."""
+        """Which of the tries is best; None while one is neither finished nor failed, and where all failed. One alone is the best
+        from the start, so that the other seeds neither wait for it nor fail with it."""
+        if len(tries) == 1:
+            return 0
         results = [self.result(cell) for cell in tries]
         if any(found is None and cell.key not in self.failed for cell, found in zip(tries, results, strict=True)):
             return None
@@ -230,7 +233,9 @@ class Grid:
     def final(self, candidate: Candidate, budget: Budget | None, transfer: Transfer, task: Labels) -> list[Cell]:
         """The runs that count, one per seed whose pre-training is finished; none before the best rate is known."""
         tries = self._tries(candidate, budget, transfer, task)
-        best = self._best(tries, "dev", more=self.design.metrics[task.name].more) if tries else None
+        best: int | None = 0
+        if len(self.design.factors) > 1:
+            best = self._best(tries, "dev", more=self.design.metrics[task.name].more) if tries else None
         if best is None:
             return []
         factor = self.design.factors[best]

@@ -209,6 +209,21 @@ def test_a_broken_cell_is_shown_with_its_reason_and_the_rest_is_compared(
     assert [row.split(",")[0] for row in as_csv(answer).splitlines()] == ["system", "good"]
 
 
+def test_a_first_seed_that_fails_leaves_the_others_to_be_finished(design: Make, tmp_path: Path) -> None:
+    def work(folder: Path) -> int:
+        return 1 if folder.name.startswith(("pretrain-a-4steps-seed1", "finetune-mood-b-4steps-seed1")) else stub(folder)
+
+    workers = Here(work)
+    grid = run(design(seeds=3), tmp_path, workers)
+    assert len(workers.started) == 1 + 6 + 5  # all but the fine-tuning of what was not pre-trained
+    answer = answer_of(grid)
+    assert {one.name: tuple(one.scores["mood"].by_seed) for one in answer.systems} == {"a": (2, 3), "b": (2, 3)}
+    assert sorted(one.cell for one in answer.failures) == ["a-4steps-seed1", "mood-b-4steps-seed1"]
+    again = Here(stub)
+    run(design(seeds=3), tmp_path, again)
+    assert sorted(name.split("-")[0] for name in again.started) == ["finetune", "finetune", "pretrain"]
+
+
 def test_budgets_are_runs_of_their_own_and_give_the_cost_of_a_score(design: Make, tmp_path: Path) -> None:
     workers = Here(stub)
     grid = run(design("a.yaml", seeds=1, budgets=budgets_of(["8steps", "4steps"])), tmp_path, workers)
