@@ -50,11 +50,12 @@ def test_a_browser_draws_the_page_of_each_kind_of_network_without_an_error(
     probe = """<script>{
       const count = what => document.querySelectorAll(what).length, slider = document.getElementById("layer");
       slider.value = 0; slider.dispatchEvent(new Event("input"));
-      document.title = [count("#model canvas"), count("#near-table tbody tr") > 0, document.getElementById("layer-name").textContent,
-        window.failed ?? ""].join("|");
+      const layer = document.getElementById("layer-name").textContent;
+      document.title = [count("#model canvas"), count("#near-table tbody tr") > 0, layer, window.failed ?? ""].join("|");
     }</script></body>"""
     html = page.read_text(encoding="utf-8").replace("</body>", probe)
-    page.write_text(html.replace("<head>", "<head><script>onerror = message => window.failed = message</script>"), encoding="utf-8")
+    html = html.replace("<head>", "<head><script>onerror = message => window.failed = message</script>")
+    page.write_text(html, encoding="utf-8")
     done = subprocess.run(
         [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
          "--window-size=1280,900", "--dump-dom", page.as_uri()],
