@@ -200,8 +200,10 @@ def thaw(chosen: Choice, variant: str, number: int, seed: int, name: str) -> dic
     from cloze.assembly.build import load_checkpoint
     from cloze.assembly.canonical import to_yaml
     from cloze.assembly.finetune import recipe_onto
+    from cloze.assembly.label_counts import Counts
 
-    made = recipe_onto("sentence_classification", load_checkpoint(chosen.model), rows={"main": number}).canonical()
+    labels = {"main": Counts(rows=number, classes=2)}
+    made = recipe_onto("sentence_classification", load_checkpoint(chosen.model), labels=labels).canonical()
     changed = dict(THAWS[variant])
     made["networks"] = {"main": {"from": "start", "train": changed.pop("train", "all")}}
     made["training"] |= {**changed, "epochs": 10}

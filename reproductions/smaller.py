@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 import task_files
@@ -51,6 +51,16 @@ AFTER: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }  # fmt: skip
 WHILE: Mapping[str, str] = {"8 bits, tuned": "quantise={bits: 8}", "4 bits, tuned": "quantise={bits: 4}"}
 HALVED = {"halved": None, "halved, layer dropout": "layer_dropout=0.5"}  # and what the network was tuned with
+#: The orders that are asked about: is the first better than the second?
+ORDERS = (
+    ("scores", "tune"), ("states", "tune"), ("states", "scores"), ("unlabelled", "states"), ("unlabelled", "tune"),
+    ("states", "states, random"),
+    ("states, teacher's layers", "states"), ("theseus", "theseus-constant"), ("theseus", "cut"), ("theseus-constant", "cut"),
+    ("cut", "tune"), ("halved, layer dropout", "halved"), ("8 bits", "teacher"), ("int8", "teacher"), ("4 bits", "teacher"),
+    ("8 bits, tuned", "8 bits"), ("4 bits, tuned", "4 bits"), ("magnitude 0.3", "teacher"), ("magnitude 0.5", "teacher"),
+    ("random 0.1", "teacher"), ("magnitude 0.3", "random 0.3"), ("magnitude 0.5", "random 0.5"),
+)  # fmt: skip
+LIMITS = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # of |t| for so many pairs, two-sided, 5 %
 VARIANTS = ("teacher", "tune", *DISTILLED, "theseus", "theseus-constant", "cut", *HALVED, "int8", *AFTER, *WHILE)
 
 
@@ -340,6 +350,28 @@ def tables(ledger: Ledger) -> Iterator[str]:
         yield f"| {variant} | {' | '.join(cells)} |"
 
 
+def orders(ledger: Ledger) -> Iterator[str]:
+    """Differences of accuracy in points, paired by seed; bold if a t test over the seeds tells them from 0."""
+    yield f"| difference | {' | '.join(TASKS)} |"
+    yield "|---" * (len(TASKS) + 1) + "|"
+    for one, other in ORDERS:
+        cells = []
+        for task in TASKS:
+            first, second = ({run["seed"]: run for run in ledger.results(task=task, variant=name)} for name in (one, other))
+            seeds = sorted(first.keys() & second.keys())
+            cells.append(difference([100 * (first[at]["test"]["accuracy"] - second[at]["test"]["accuracy"]) for at in seeds]))
+        yield f"| {one} − {other} | {' | '.join(cells)} |"
+
+
+def difference(points: Sequence[float]) -> str:
+    """Mean ± standard deviation of differences, and their number if pairs are missing; bold if they are told from 0."""
+    if len(points) < 2:
+        return "–"
+    spread = stdev(points)
+    text = f"{mean(points):+.1f} ± {spread:.1f}" + (f" ({len(points)})" if len(points) < len(SEEDS) else "")
+    return f"**{text}**" if abs(mean(points)) * len(points) ** 0.5 > LIMITS[len(points)] * spread else text
+
+
 def main() -> None:
     """Run what the ledger lacks, then print the tables."""
     options = parser(__doc__, "runs/smaller", "TASK:VARIANT:SEED")
@@ -364,7 +396,7 @@ def main() -> None:
             else:
                 for task, variant, seed in some:
                     one(chosen, task, variant, seed)
-    print("\n".join(tables(ledger)))
+    print("\n".join([*tables(ledger), "", *orders(ledger)]))
 
 
 def teachers(chosen: Choice, cells: Sequence[tuple[str, str, int]]) -> list[tuple[str, str, int]]:

@@ -119,6 +119,22 @@ def test_the_table_has_means_of_scores_sizes_and_times(smaller: ModuleType, tmp_
     ]
 
 
+def test_differences_are_paired_by_seed_and_bold_if_they_are_told_from_zero(smaller: ModuleType, tmp_path: Path) -> None:
+    ledger = smaller.Ledger(tmp_path / "smaller.jsonl")
+    chosen = smaller.Choice(tmp_path, tmp_path, ledger)
+    scores = {
+        ("polarity", "cut"): (0.7, 0.8, 0.9), ("polarity", "tune"): (0.6, 0.71), ("clinc30", "cut"): (0.5,),
+        ("clinc30", "tune"): (0.4,), ("ewt", "cut"): (0.7, 0.8), ("ewt", "tune"): (0.72, 0.76),
+    }  # fmt: skip
+    for (task, variant), accuracies in scores.items():
+        for seed, accuracy in enumerate(accuracies, 1):
+            ledger.add(chosen.run(task, variant, seed), {"test": {"accuracy": accuracy}})
+    assert list(smaller.orders(ledger))[:2] == ["| difference | polarity | clinc30 | ewt |", "|---|---|---|---|"]
+    rows = {row.split(" | ")[0]: row for row in smaller.orders(ledger)}
+    assert rows["| cut − tune"] == "| cut − tune | **+9.5 ± 0.7 (2)** | – | +1.0 ± 4.2 (2) |"
+    assert rows["| scores − tune"] == "| scores − tune | – | – | – |"
+
+
 def test_teachers_come_first_and_those_that_are_there_are_not_made_again(smaller: ModuleType, tmp_path: Path) -> None:
     chosen = smaller.Choice(tmp_path, tmp_path, smaller.Ledger(tmp_path / "smaller.jsonl"))
     cells = [("ewt", "cut", 1), ("ewt", "tune", 1), ("polarity", "cut", 2)]
