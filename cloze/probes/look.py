@@ -108,8 +108,10 @@ def look(loaded: Checkpoint, text: str, other: str | None = None, *, length: int
     predictions and of neighbours for each token.
 
     Raises:
-        UserError: The network is a table of words, or it cannot read two texts.
+        UserError: A text is empty, the network is a table of words, or it cannot read two texts.
     """
+    if not text.strip() or (other is not None and not other.strip()):
+        raise UserError(f"the {'second ' if text.strip() else ''}text is empty. Give one that the network can read.")
     reader = Reader.of(loaded)
     if reader.network.of_words:
         raise UserError(

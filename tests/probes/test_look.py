@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from cloze.errors import CheckpointError, UserError
 from cloze.probes.look import Attention, Seen, look
 from cloze.reports.look import embedded, in_bytes, packed, page_data, render, write_page
 from tests.pages import Outline
@@ -120,10 +121,14 @@ def test_a_text_that_is_too_long_is_cut_and_the_page_says_so(checkpoint: Callabl
 
 
 def test_a_second_text_for_a_network_that_reads_one_is_refused(checkpoint: Callable[..., Any]) -> None:
-    from cloze.errors import CheckpointError
-
     with pytest.raises(CheckpointError, match="reads single texts only"):
         look(checkpoint("gpt2"), TEXT, "a dog")
+
+
+@pytest.mark.parametrize(("texts", "which"), [((" ",), "the text is empty"), ((TEXT, ""), "the second text is empty")])
+def test_an_empty_text_is_refused(texts: tuple[str, ...], which: str, checkpoint: Callable[..., Any]) -> None:
+    with pytest.raises(UserError, match=which):
+        look(checkpoint("bert"), *texts)
 
 
 def hostile(seen: Seen) -> Seen:
