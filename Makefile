@@ -48,6 +48,8 @@ old: $(VENV)/.dev $(OLD)/.done
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	cd reproductions && MYPYPATH=.. $(CURDIR)/$(BIN)/mypy --config-file ../pyproject.toml --ignore-missing-imports \
+		--no-warn-unused-ignores *.py
 	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/.dev

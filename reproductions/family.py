@@ -361,7 +361,7 @@ def measure_unilm(run: Trained, chosen: Choice) -> dict[str, Any]:
     device = next(step.parameters()).device
     found: dict[str, Any] = {}
     for name, (order, segment) in ORDERS.items():
-        if float(recipe.entries[name].odds) == 0:
+        if recipe.entries[name].odds == 0:
             continue
         held = run.held_out(*(f"mixture.{other}.odds={1 if other == name else 0}" for other in recipe.entries))
         reader = marked(segment)(

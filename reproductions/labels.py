@@ -72,17 +72,17 @@ def share(chosen: argparse.Namespace) -> None:
 def cut(data: Path, work: Path) -> None:
     """The files of labelled rows."""
     work.mkdir(parents=True, exist_ok=True)
-    for part, rows in (("train", TRAIN), ("dev", 300), ("test", TEST)):
+    for part, many in (("train", TRAIN), ("dev", 300), ("test", TEST)):
         whole = lzma.decompress(next((data / "tag_en_ud_ewt").glob(f"*{part}*.xz")).read_bytes()).decode("utf-8")
         sentences = [one for one in whole.strip().split("\n\n") if one]
         random.Random(0).shuffle(sentences)
-        text = "\n\n".join(sentences[:rows]) + "\n\n"
+        text = "\n\n".join(sentences[:many]) + "\n\n"
         for task in ("tags", "trees"):
             (work / f"{task}-{part}.conllu").write_text(text, encoding="utf-8")
     rows = []
     for file in sorted((data / "cls_en_subjectivity").glob("*.xz")):
-        with lzma.open(file, "rt", encoding="latin-1") as lines:
-            rows += [{"text": line.strip(), "label": file.name.split(".")[0]} for line in lines if line.strip()]
+        with lzma.open(file, "rt", encoding="latin-1") as opened:
+            rows += [{"text": line.strip(), "label": file.name.split(".")[0]} for line in opened if line.strip()]
     random.Random(0).shuffle(rows)
     for part, first, last in (("train", 0, TRAIN), ("dev", TRAIN, TRAIN + 400), ("test", TRAIN + 400, TRAIN + 400 + TEST)):
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows[first:last]]
@@ -125,8 +125,10 @@ def fitted_peak(task: str, model: Path) -> float:
     """The peak rate that `cloze finetune` takes for a checkpoint and a number of rows."""
     from cloze.assembly.build import load_checkpoint
     from cloze.assembly.finetune import recipe_onto
+    from cloze.assembly.label_counts import Counts
 
-    recipe = recipe_onto(TASKS[task][0], load_checkpoint(model), rows={"main": TRAIN})
+    labels = {"main": Counts(TRAIN, 2 if task == "subjective" else 0)}  # words have no class of their row
+    recipe = recipe_onto(TASKS[task][0], load_checkpoint(model), labels=labels)
     return float(recipe.training.rate.arguments["peak"])
 
 

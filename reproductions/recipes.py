@@ -135,7 +135,7 @@ def keep(cells: Path, ledger: Path, number: int) -> None:
     Stores and checkpoints are not kept. So a run with a task to do is left out: its checkpoint is needed. Of candidates that are
     checkpoints already, every finished task is kept.
     """
-    found = [
+    found: list[dict[str, Any]] = [
         {"folder": path.parent.name, "cell": {**json.loads(path.read_text(encoding="utf-8")), "request": {}},
          "result": json.loads(result.read_text(encoding="utf-8")) if (result := path.with_name("result.json")).exists() else None}
         for path in sorted(cells.glob("[pf]*/cell.json"))

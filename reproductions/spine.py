@@ -60,8 +60,8 @@ def prepare(data: Path, work: Path) -> None:
         tokenizer = train_tokenizer_from([text], spec, budget_bytes=20_000_000, report=print)
         build_store([text], tokenizer, work / "large", report=print)
         small = work / "small.txt"
-        with lzma.open(text, "rt", encoding="utf-8") as file:
-            part = file.read(100_000)
+        with lzma.open(text, "rt", encoding="utf-8") as opened:
+            part = str(opened.read(100_000))
         small.write_text(part[: part.rindex("</doc>") + len("</doc>\n")], encoding="utf-8")
         build_store([small], tokenizer, work / "small", report=print)
         build_store([data / "text_en_wiki" / "valid.txt.xz"], tokenizer, work / "valid", report=print)
