@@ -83,16 +83,17 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--work", type=Path)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seeds", type=int, help="how many; later calls may ask for more")
     parser.add_argument("--table", action="store_true", help="print the tables and do nothing else")
     chosen = parser.parse_args()
     kept = RESULTS / f"recipes-{chosen.name}.json"
     if not chosen.table:
-        found = compare(chosen.name, chosen.data, chosen.work, chosen.jobs)
+        found = compare(chosen.name, chosen.data, chosen.work, chosen.jobs, chosen.seeds)
         shutil.copy(found, kept)
     print("\n".join(tables(json.loads(kept.read_text(encoding="utf-8")))))
 
 
-def compare(name: str, data: Path, work: Path, jobs: int) -> Path:
+def compare(name: str, data: Path, work: Path, jobs: int, seeds: int | None = None) -> Path:
     """Start `cloze compare`, or resume it; returns the file of its finding."""
     comparison = COMPARISONS[name]
     work.mkdir(parents=True, exist_ok=True)
@@ -103,7 +104,7 @@ def compare(name: str, data: Path, work: Path, jobs: int) -> Path:
             with lzma.open(data / comparison.text / "train.txt.xz") as packed:
                 text.write_text(packed.read(BYTES).decode("utf-8", errors="ignore"), encoding="utf-8")
         command += ["--corpus", str(text), *PRETRAINED]
-    command += ["--transfer", ",".join(comparison.transfer), "--seeds", str(comparison.seeds), "--jobs", str(jobs)]
+    command += ["--transfer", ",".join(comparison.transfer), "--seeds", str(seeds or comparison.seeds), "--jobs", str(jobs)]
     command += ["--device", "cpu", "--out", str(work / name)]
     for task, (kind, rows) in comparison.tasks.items():
         files = task_files.write(task, rows, data, work / "tasks")
