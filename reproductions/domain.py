@@ -1,6 +1,6 @@
 """Transfer from models that have learned: a domain's text and words, layers, unfreezing, and a language model trained along.
 
-    python reproductions/domain.py --data ../shared/data --model runs/quick-78M --work runs/domain [--jobs 2]
+    python reproductions/domain.py --data ../shared/data --model runs/quick-20M --work runs/domain [--jobs 2]
     python reproductions/domain.py --table
 
 continue: `quick` continues on abstracts of computer science (SciTLDR's training papers), at a tenth of its first peak rate and
