@@ -97,7 +97,7 @@ def compare(name: str, data: Path, work: Path, jobs: int, seeds: int | None = No
     """Start `cloze compare`, or resume it; returns the file of its finding."""
     comparison = COMPARISONS[name]
     work.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "cloze", "compare", *(started(one, work) for one in comparison.candidates)]
+    command = [sys.executable, "-m", "cloze", "compare", *(argument_of(one, work) for one in comparison.candidates)]
     if comparison.text:
         text = work / f"{comparison.text}.txt"
         if not text.exists():
@@ -120,8 +120,8 @@ def compare(name: str, data: Path, work: Path, jobs: int, seeds: int | None = No
     return work / name / "compare.json"
 
 
-def started(candidate: str, work: Path) -> str:
-    """A recipe, or the folder of MiniLM, under the name that tables give it."""
+def argument_of(candidate: str, work: Path) -> str:
+    """What `cloze compare` is given for a candidate: the name of a recipe, or a link to the folder of MiniLM."""
     if candidate != "minilm":
         return candidate
     link = work / candidate

@@ -60,7 +60,6 @@ ORDERS = (
     ("8 bits, tuned", "8 bits"), ("4 bits, tuned", "4 bits"), ("magnitude 0.3", "teacher"), ("magnitude 0.5", "teacher"),
     ("random 0.1", "teacher"), ("magnitude 0.3", "random 0.3"), ("magnitude 0.5", "random 0.5"),
 )  # fmt: skip
-LIMITS = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # of |t| for so many pairs, two-sided, 5 %
 VARIANTS = ("teacher", "tune", *DISTILLED, "theseus", "theseus-constant", "cut", *HALVED, "int8", *AFTER, *WHILE)
 
 
@@ -365,11 +364,13 @@ def orders(ledger: Ledger) -> Iterator[str]:
 
 def difference(points: Sequence[float]) -> str:
     """Mean ± standard deviation of differences, and their number if pairs are missing; bold if they are told from 0."""
+    from cloze.comparison.statistics import quantile
+
     if len(points) < 2:
         return "–"
-    spread = stdev(points)
+    spread, limit = stdev(points), quantile(0.975, len(points) - 1)
     text = f"{mean(points):+.1f} ± {spread:.1f}" + (f" ({len(points)})" if len(points) < len(SEEDS) else "")
-    return f"**{text}**" if abs(mean(points)) * len(points) ** 0.5 > LIMITS[len(points)] * spread else text
+    return f"**{text}**" if abs(mean(points)) * len(points) ** 0.5 > limit * spread else text
 
 
 def main() -> None:
