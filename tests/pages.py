@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 
+import pytest
+
+BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium to look at the page with")
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 
@@ -32,3 +40,18 @@ class Outline(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.open and self.open[-1] in ("h1", "h2") and data.strip():
             self.headings.append(data.strip())
+
+
+def title_in_browser(page: Path, script: str, *, width: int = 1280) -> str:
+    """The title of a page after a browser has drawn it and run `script`, which finds an error of the page in `window.failed`."""
+    html = page.read_text(encoding="utf-8").replace("</body>", f"<script>{{{script}}}</script></body>")
+    html = html.replace("<head>", "<head><script>onerror = message => window.failed = message</script>")
+    page.write_text(html, encoding="utf-8")
+    done = subprocess.run(
+        [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={page.parent / 'profile'}",
+         f"--window-size={width},900", "--dump-dom", page.as_uri()],
+        check=True, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    found = re.search(r"<title>([^<]*)</title>", done.stdout)
+    assert found is not None
+    return found[1]

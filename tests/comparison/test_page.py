@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,11 +12,9 @@ from cloze.comparison.figures import Spread, spreads
 from cloze.comparison.page import render, write_page
 from cloze.comparison.sentence import as_csv, as_data, sentence, table
 from cloze.reports.figures import duration, plain
-from tests.pages import Outline
+from tests.pages import Outline, needs_browser, title_in_browser
 
 from .made import finding
-
-BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 
 
 def test_the_page_begins_with_the_answer_and_refers_to_nothing_outside() -> None:
@@ -101,22 +97,14 @@ def test_names_cannot_become_markup() -> None:
     assert "<b>" not in spreads([Spread("<b>", [0.1, 0.2], 0)], title="<b>")
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium to look at the page with")
+@needs_browser
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_browser_shows_answer_and_figure_on_the_first_screen(width: int, tmp_path: Path) -> None:
     """Nothing is wider than the window, and the figure begins above the fold."""
     page = write_page(finding(), tmp_path)
-    probe = (
-        "<script>const box = document.querySelector('svg.spreads').getBoundingClientRect();"
-        "document.title = [document.documentElement.scrollWidth, innerWidth, box.top, innerHeight].join()</script></body>"
+    script = (
+        "const box = document.querySelector('svg.spreads').getBoundingClientRect();"
+        "document.title = [document.documentElement.scrollWidth, innerWidth, box.top, innerHeight].join()"
     )
-    page.write_text(page.read_text(encoding="utf-8").replace("</body>", probe), encoding="utf-8")
-    done = subprocess.run(
-        [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
-         f"--window-size={width},900", "--dump-dom", page.as_uri()],
-        check=True, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    found = re.search(r"<title>([\d.,]+)</title>", done.stdout)
-    assert found is not None
-    content, window, top, height = map(float, found[1].split(","))
+    content, window, top, height = map(float, title_in_browser(page, script, width=width).split(","))
     assert content <= window and top < height

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +12,8 @@ from cloze.assembly.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.probes.look import look
 from cloze.reports.look import page_data, write_page
+from tests.pages import needs_browser, title_in_browser
 
-BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 #: Of every kind of network: its kinds of attention, and what its head predicts at a token.
 KINDS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "bert": (("attention",), "own"), "gpt2": (("attention",), "next"), "unilm": (("attention",), "own"),
@@ -41,28 +38,19 @@ def test_look_shows_what_a_kind_of_network_has(name: str, start: Callable[[str],
     assert page_data(seen)["layers"] == max(len(near.tokens) for near in seen.near) - 1
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium to look at the page with")
+@needs_browser
 @pytest.mark.parametrize(("name", "grid"), [("gpt2", 4), ("t5-small", 4), ("xlnet-base", 4), ("lstm", 0)])
 def test_a_browser_draws_the_page_of_each_kind_of_network_without_an_error(
     name: str, grid: int, start: Callable[[str], Path], tmp_path: Path
 ) -> None:
     page = write_page(look(load_checkpoint(start(name)), "the cat saw the river"), tmp_path / "page.html", name=name)
-    probe = """<script>{
+    script = """
       const count = what => document.querySelectorAll(what).length, slider = document.getElementById("layer");
       slider.value = 0; slider.dispatchEvent(new Event("input"));
       const layer = document.getElementById("layer-name").textContent;
       document.title = [count("#model canvas"), count("#near-table tbody tr") > 0, layer, window.failed ?? ""].join("|");
-    }</script></body>"""
-    html = page.read_text(encoding="utf-8").replace("</body>", probe)
-    html = html.replace("<head>", "<head><script>onerror = message => window.failed = message</script>")
-    page.write_text(html, encoding="utf-8")
-    done = subprocess.run(
-        [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
-         "--window-size=1280,900", "--dump-dom", page.as_uri()],
-        check=True, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    found = re.search(r"<title>([^<]*)</title>", done.stdout)
-    assert found is not None and found[1] == f"{grid}|true|input|"
+    """
+    assert title_in_browser(page, script) == f"{grid}|true|input|"
 
 
 def test_an_encoder_decoder_reads_the_second_text_with_its_decoder(start: Callable[[str], Path]) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +17,8 @@ import torch
 from cloze.errors import CheckpointError, UserError
 from cloze.probes.look import Attention, Seen, look
 from cloze.reports.look import embedded, in_bytes, packed, page_data, render, write_page
-from tests.pages import Outline
+from tests.pages import Outline, needs_browser, title_in_browser
 
-BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 TEXT = "the cat sleeps on the mat"
 
 
@@ -154,13 +151,13 @@ def test_tokens_cannot_become_markup_and_the_page_refers_to_nothing_outside(chec
     assert masked.headings[1:] == ["Attention", "Predictions by layer", "What a prediction rests on", "Neighbours by layer"]
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium to look at the page with")
+@needs_browser
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_browser_draws_every_panel_without_an_error(width: int, checkpoint: Callable[..., Any], tmp_path: Path) -> None:
     """And what goes from a text to itself and to the other one is all of a row."""
     seen = hostile(look(checkpoint("bert"), f"{TEXT} and [MASK]", "a dog"))
     page = write_page(seen, tmp_path / "page.html", name="tiny")
-    probe = """<script>{
+    script = """
       const wide = document.documentElement.scrollWidth, count = what => document.querySelectorAll(what).length;
       const parts = ["00", "01"].map(part => { state.part = part; return mean(3).reduce((a, b) => a + b); });
       state.part = "all"; document.querySelectorAll("#model canvas")[0].click(); document.getElementById("layer").value = 0;
@@ -168,17 +165,8 @@ def test_a_browser_draws_every_panel_without_an_error(width: int, checkpoint: Ca
       document.title = [wide <= innerWidth, count("#model canvas"), count("#lens-table tbody tr"), count("#near-table tbody tr"),
         count("#view line") > 0, count("#attribution-strips .strip"), document.getElementById("layer-name").textContent,
         count("script"), Math.min(...parts) > 0 && (parts[0] + parts[1]).toFixed(6), window.failed ?? ""].join("|");
-    }</script></body>"""
-    html = page.read_text(encoding="utf-8").replace("</body>", probe)
-    html = html.replace("<head>", "<head><script>onerror = message => window.failed = message</script>")
-    page.write_text(html, encoding="utf-8")
-    done = subprocess.run(
-        [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
-         f"--window-size={width},900", "--dump-dom", page.as_uri()],
-        check=True, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    found = re.search(r"<title>([^<]*)</title>", done.stdout)
-    assert found is not None and found[1] == "true|4|3|3|true|1|input|5|1.000000|"
+    """
+    assert title_in_browser(page, script, width=width) == "true|4|3|3|true|1|input|5|1.000000|"
 
 
 def test_the_data_of_a_network_without_attention_or_head_has_the_other_panels(checkpoint: Callable[..., Any]) -> None:
