@@ -48,8 +48,10 @@ old: $(VENV)/.dev $(OLD)/.done
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	cd reproductions && MYPYPATH=.. $(CURDIR)/$(BIN)/mypy --config-file ../pyproject.toml --ignore-missing-imports \
-		--no-warn-unused-ignores *.py
+	for scripts in reproductions benchmarks; do \
+		(cd $$scripts && MYPYPATH=..:../reproductions $(CURDIR)/$(BIN)/mypy --config-file ../pyproject.toml \
+			--ignore-missing-imports --no-warn-unused-ignores *.py) || exit 1; \
+	done
 	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/.dev

@@ -151,7 +151,7 @@ def steps_alone(spent: dict[str, list[float]]) -> list[dict[str, list[float]]]:
             spent.clear()
         step(*given)
 
-    loop._step = first_step
+    loop._step = first_step  # type: ignore[assignment,method-assign]
     return begun
 
 

@@ -141,7 +141,7 @@ def one(asked: argparse.Namespace) -> list[dict[str, Any]]:
     torch.set_num_threads(asked.threads[0])
     chosen = [each for each in switches() if not asked.only or any(each.name.startswith(name) for name in asked.only)]
     steps = Interleaved(Loop.step, chosen, time.perf_counter if asked.clock == "wall" else time.process_time)
-    Loop.step = lambda loop, interrupt: steps.step(loop, interrupt)  # type: ignore[method-assign]
+    Loop.step = lambda loop, interrupt: steps.step(loop, interrupt)  # type: ignore[method-assign,assignment]
     store = store_of(asked.one, asked.corpus, Path(asked.work))
     with tempfile.TemporaryDirectory() as out:
         pretrain(

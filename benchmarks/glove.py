@@ -285,4 +285,4 @@ class Peer:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    sys.exit(main())
+    main()

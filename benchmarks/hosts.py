@@ -58,7 +58,7 @@ def worker(options: argparse.Namespace) -> None:
             times["write"] += time.perf_counter() - start
         return path
 
-    Saver.save, Checkpoints.save = timed_save, timed_write  # type: ignore[assignment,method-assign]
+    Saver.save, Checkpoints.save = timed_save, timed_write  # type: ignore[method-assign]
     pid = options.worker.parent / f"{options.worker.name}.{rank}.pid"
     pid.parent.mkdir(parents=True, exist_ok=True)
     pid.write_text(str(os.getpid()), encoding="utf-8")

@@ -97,7 +97,7 @@ def phrases(data: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
         text = stream.read(arguments.megabytes * 1_000_000).lower()
     lines = [" ".join(words) for line in text.splitlines() if (words := [w for w in _WORDS.findall(line) if w.isalnum()])]
     split = [line.split() for line in lines]
-    words = sum(map(len, split))
+    number_of_words = sum(map(len, split))
     spent: dict[str, list[Spent]] = {"cloze": [], "gensim": []}
     for number in range(arguments.rounds + 1):  # the first loads compiled code and does not count
         clock = Clock()
@@ -121,7 +121,7 @@ def phrases(data: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     ])
     assert tokenizer.joins is not None
     more = {"phrases": len(tokenizer.joins.pairs), "lines_alike": round(float(alike), 5)}
-    return _records("phrases", "wiki", spent, words, more)
+    return _records("phrases", "wiki", spent, number_of_words, more)
 
 
 def word2phrase(
@@ -200,7 +200,7 @@ def _cloze(model: str, file: Path, new: list[str], seed: int, arguments: argpars
         train(self)
         spent.append(clock.spent())
 
-    LockFreeTrainer.train = timed  # type: ignore[method-assign]
+    LockFreeTrainer.train = timed  # type: ignore[method-assign,assignment]
     try:
         made = cloze.pretrain(
             model, corpus=file, text_format="line", out=out, as_published=True, budget=f"{arguments.epochs}epochs", seed=seed,

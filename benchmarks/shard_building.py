@@ -124,7 +124,8 @@ def children(process: int) -> list[int]:
 def killed(command: Sequence[str], store: Path, kills: int, shards: int) -> dict[str, int]:
     """Kill the build and its processes that many times, then let it end. How often a finished shard was built again, how many
     shards were finished at each kill, and the most that were in work."""
-    chance, again, seen, most = random.Random(7), 0, [], 0
+    chance, again, most = random.Random(7), 0, 0
+    seen: list[dict[str, float]] = []
     for number in range(kills):
         build = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         goal = shards * (number + 1) // (kills + 1)

@@ -39,9 +39,10 @@ def make(path: Path, shards: int, tokens: int) -> None:
     (np.arange(sentences + 1, dtype=np.int64) * SENTENCE).tofile(first / "sentences.bin")
     (np.arange(documents + 1, dtype=np.int64) * DOCUMENT).tofile(first / "documents.bin")
     for name, size in (("tokens.bin", 2 * tokens), ("words.bin", (tokens + 7) // 8)):
-        with (first / name).open("wb") as file:
-            file.truncate(size)
-    files = {one.name: {"bytes": one.stat().st_size, "sha256": ""} for one in first.iterdir()}
+        with (first / name).open("wb") as target:
+            target.truncate(size)
+    bytes_of = {one.name: one.stat().st_size for one in first.iterdir()}
+    files = {name: {"bytes": size, "sha256": ""} for name, size in bytes_of.items()}
     common = {"dtype": "uint16", "vocab_size": 30522, "roles": {"[SEP]": 3}, "tokenizer_hash": "0" * 64}
     sizes = {"tokens": tokens, "sentences": sentences, "documents": documents}
     header = {"format": "cloze token store", "version": 1, **common, **sizes, "files": files, "report": {}}
@@ -51,7 +52,7 @@ def make(path: Path, shards: int, tokens: int) -> None:
         (path / "shards" / name).mkdir()
         for file in first.iterdir():
             os.link(file, path / "shards" / name / file.name)
-    size = sum(one["bytes"] for one in files.values())
+    size = sum(bytes_of.values())
     whole = {key: value * shards for key, value in sizes.items()}
     described = [{"name": name, **sizes, "bytes": size, "sha256": ""} for name in names]
     manifest = {"format": "", "version": 2, **common, **whole, "counts": "0", "shards": described, "files": {}, "report": {}}

@@ -138,7 +138,9 @@ def prepare(data: Path, work: Path) -> None:
 
 def divided(texts: Sequence[str]) -> tuple[list[str], list[str]]:
     """Documents for training, up to `CHARACTERS`, and some of the following ones."""
-    taken, held, size = [], [], 0
+    taken: list[str] = []
+    held: list[str] = []
+    size = 0
     for text in texts:
         if size >= CHARACTERS + APART:
             break

@@ -129,7 +129,7 @@ def by_cloze(text: Path, processes: int, *, compiled: bool) -> dict[str, float]:
     if compiled:
         numbering.ChunkNumbers(marks=False, fold=False, most=10).scan(b"a b", 0, 10)  # loads the compiled code
     else:
-        word_encoder.has_numba = counting.has_numba = lambda: False
+        word_encoder.has_numba = counting.has_numba = lambda: False  # type: ignore[assignment]
         processes = 1  # workers are processes of their own, which would find the extra
     spec = TextSpec(Normalise(), Words(split="whitespace"))
     out = text.parent / "store"
@@ -137,10 +137,10 @@ def by_cloze(text: Path, processes: int, *, compiled: bool) -> dict[str, float]:
     with Peak() as peak:
         started = time.perf_counter()
         tokenizer = train_tokenizer_from([text], spec, format="blank")
-        counting = time.perf_counter() - started
+        counted = time.perf_counter() - started
         store = build_store([text], tokenizer, out, format="blank", workers=processes)
         seconds = time.perf_counter() - started
-    facts = {"counting": counting, "words": float(len(store.tokens)), "vocabulary": float(tokenizer.size)}
+    facts = {"counting": counted, "words": float(len(store.tokens)), "vocabulary": float(tokenizer.size)}
     shutil.rmtree(out)
     return {**peak.facts(seconds), **facts}
 

@@ -136,7 +136,7 @@ def cloze(arguments: argparse.Namespace) -> dict[str, Any]:
         spent["cpu"] += cpu_seconds() - cpu
         spent["words"] += session.progress.spent.tokens - words
 
-    LockFreeTrainer.train = timed  # type: ignore[method-assign]
+    LockFreeTrainer.train = timed  # type: ignore[method-assign,assignment]
     recipe, values = SYSTEMS[arguments.system]
     store = arguments.work / "store" / "cloze" / "corpus"
     known = store.exists()
