@@ -37,6 +37,8 @@ from cells import parser
 from figures import following_the_page
 from ledger import RESULTS, Ledger
 
+from cloze.probes.measures import ESTIMATORS
+
 BYTES, HELD = 25_000_000, 3_000_000  # of text for training, and behind it for sentences
 TOKENS = "4Mtokens"
 TRAINED = ("elmo", "bert", "gpt2")
@@ -233,6 +235,14 @@ def series(ledger: Ledger, tokens: str) -> Iterator[tuple[str, dict[str, list[fl
         yield f"{name}, first component", {network: one["first"][name] for network, one in found.items()}
 
 
+def explained(ledger: Ledger, tokens: str) -> Iterator[tuple[str, dict[str, list[float]]]]:
+    """The share of a word's variance that one direction explains, by estimator, as `series` yields it."""
+    found = results(ledger, tokens, "geometry")
+    for estimator in ESTIMATORS:
+        for name in (estimator, f"{estimator} baseline"):
+            yield f"variance explained, {name}", {network: one["measures"][name] for network, one in found.items()}
+
+
 def tables(ledger: Ledger, tokens: str) -> Iterator[str]:
     """The held-out losses, a row for each measure and network with a value for each layer, GloVe's rows, and the heads."""
     yield from ("| network | held-out loss per token |", "|---|---|")
@@ -240,7 +250,7 @@ def tables(ledger: Ledger, tokens: str) -> Iterator[str]:
         losses = ", ".join(f"{name} {value:.2f}" for name, value in one["loss"].items())
         yield f"| {one['network']} | {losses or '–'} |"
     yield from ("", "| measure | network | by layer, from the embeddings to the top |", "|---|---|---|")
-    for title, lines in series(ledger, tokens):
+    for title, lines in (*series(ledger, tokens), *explained(ledger, tokens)):
         for name, values in lines.items():
             yield f"| {title} | {name} | {', '.join(f'{value:.3f}' for value in values)} |"
     for one in [*results(ledger, tokens, "static").values()][:1]:  # the pairs are those of all

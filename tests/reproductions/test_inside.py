@@ -43,14 +43,30 @@ def test_a_table_of_probes_has_a_row_for_each_measure_and_network(scripts: Calla
         tokens = None if network == "minilm" else "4Mtokens"
         ledger.add({"network": network, "tokens": tokens, "probe": probe, "most": 1}, {"loss": loss, "found": {network: found}})
 
-    add("bert", "geometry", {"measures": {"adjusted": [0.9, 0.5]}}, {"token_prediction": 5.25})
-    add("minilm", "geometry", {"measures": {"adjusted": [0.8, 0.25]}}, {})
+    def measures(adjusted: list[float], shares: float) -> dict[str, Any]:
+        explained = [f"{name}{end}" for name in ("uncentred", "centred", "truncated") for end in ("", " baseline")]
+        return {"measures": {"adjusted": adjusted, **{name: [shares, number / 10] for number, name in enumerate(explained)}}}
+
+    add("bert", "geometry", measures([0.9, 0.5], 0.75), {"token_prediction": 5.25})
+    add("minilm", "geometry", measures([0.8, 0.25], 0.625), {})
     heads = {"measure": "loss", "shares": [0.0, 0.5], "curve": [5.0, 5.5], "random": [5.0, 6.0], "deviation": [0.0, 0.25]}
     add("bert", "heads", heads, {"token_prediction": 5.25})
     assert [line for line in inside.tables(ledger, "4Mtokens") if "bert" in line or "minilm" in line] == [
         "| bert | token_prediction 5.25 |",
         "| self-similarity minus baseline | bert | 0.900, 0.500 |",
         "| self-similarity minus baseline | minilm | 0.800, 0.250 |",
+        "| variance explained, uncentred | bert | 0.750, 0.000 |",
+        "| variance explained, uncentred | minilm | 0.625, 0.000 |",
+        "| variance explained, uncentred baseline | bert | 0.750, 0.100 |",
+        "| variance explained, uncentred baseline | minilm | 0.625, 0.100 |",
+        "| variance explained, centred | bert | 0.750, 0.200 |",
+        "| variance explained, centred | minilm | 0.625, 0.200 |",
+        "| variance explained, centred baseline | bert | 0.750, 0.300 |",
+        "| variance explained, centred baseline | minilm | 0.625, 0.300 |",
+        "| variance explained, truncated | bert | 0.750, 0.400 |",
+        "| variance explained, truncated | minilm | 0.625, 0.400 |",
+        "| variance explained, truncated baseline | bert | 0.750, 0.500 |",
+        "| variance explained, truncated baseline | minilm | 0.625, 0.500 |",
         "| bert, loss | 0% | 5.000 | 5.000 ± 0.000 |",
         "| bert, loss | 50% | 5.500 | 6.000 ± 0.250 |",
     ]
