@@ -22,7 +22,7 @@ from cloze.networks.blocks.items import ItemRows, ItemVectors, fields_of, item_r
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import visibility
-from cloze.networks.cost import Operations, Shown, shown
+from cloze.networks.cost import Operations, Shown, shown, shown_items
 from cloze.networks.network import StateKind, named_sizes, require_order
 from cloze.registry import register
 
@@ -169,13 +169,8 @@ class CoAttentionTransformer(Bert):
         around: Sequence[Around] = (),
     ) -> None:
         """The way of the text and of the items through their layers, and through those that join them."""
-        size, name = shown(fields), self.items.items.set
-        features = fields.get(f"item_vectors/{name}")
-        rows = Shown(size.rows, size.rows, 1)
-        if features is not None:
-            length = fields.get(f"item_length/{name}")
-            real = len(features) * features.shape[1] if length is None else int(length.sum())
-            rows = Shown(size.rows, real + size.rows, features.shape[1] + 1)
+        size, own = shown(fields), shown_items(fields, self.items.items.set) or Shown(0, 0, 0)
+        rows = Shown(size.rows, own.tokens + size.rows, own.length + 1)  # with the whole picture
         items = counted.branch(live=False)
         self.items.count_operations(items, rows.tokens)
         if self.first == 0:

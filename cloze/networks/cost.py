@@ -34,6 +34,15 @@ def shown(given: Mapping[str, Tensor], name: str | None = None, block: str = "bl
     return Shown(rows, tokens, length)
 
 
+def shown_items(given: Mapping[str, Tensor], set: str) -> Shown | None:
+    """The size of the items of that set among the fields of a pass, or None if it has none."""
+    features, real = given.get(f"item_vectors/{set}"), given.get(f"item_length/{set}")
+    if features is None:
+        return None
+    rows, length = features.shape[:2]
+    return Shown(rows, rows * length if real is None else int(real.sum()), length)
+
+
 class Operations:
     """The operations of a pass, counted along its way: `total`.
 

@@ -20,7 +20,7 @@ from cloze.networks.blocks.embeddings import residual_dtype
 from cloze.networks.blocks.items import ItemRows, ItemVectors, fields_of, item_rows
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.visibility import visibility
-from cloze.networks.cost import Operations, Shown, shown
+from cloze.networks.cost import Operations, Shown, shown, shown_items
 from cloze.networks.network import StateKind, named_sizes, require_order
 from cloze.registry import register
 
@@ -134,13 +134,8 @@ class CrossModal(Bert):
         around: Sequence[Around] = (),
     ) -> None:
         """The way of the text, and of the items, through their layers, and of both through the cross layers."""
-        size, name = shown(fields), self.items.items.set
-        features = fields.get(f"item_vectors/{name}")
-        rows = Shown(size.rows, size.rows, 1)
-        if features is not None:
-            length = fields.get(f"item_length/{name}")
-            real = len(features) * features.shape[1] if length is None else int(length.sum())
-            rows = Shown(size.rows, real, features.shape[1])
+        size = shown(fields)
+        rows = shown_items(fields, self.items.items.set) or Shown(size.rows, size.rows, 1)
         items = counted.branch(live=False)
         super().count_operations(counted, fields, want=want, positions=positions, around=around)
         self.items.count_operations(items, rows.tokens)

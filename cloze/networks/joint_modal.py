@@ -21,7 +21,7 @@ from cloze.networks.blocks.items import fields_of, item_rows
 from cloze.networks.blocks.layer import Layer, Source
 from cloze.networks.blocks.projections import Across
 from cloze.networks.blocks.visibility import Visibility, visibility
-from cloze.networks.cost import Operations, shown
+from cloze.networks.cost import Operations, Shown, shown, shown_items
 from cloze.networks.network import StateKind, TokenSequence, named_sizes, require_order
 from cloze.registry import register
 
@@ -191,10 +191,8 @@ class JointModal(Bert):
         around: Sequence[Around] = (),
     ) -> None:
         """The way of the text and of the items through their layers, and of both, or of all pairs, through the joint ones."""
-        size, features = shown(fields), fields.get(f"item_vectors/{self.items.items.set}")
-        length = fields.get(f"item_length/{self.items.items.set}")
-        widest = 0 if features is None else features.shape[1]
-        real = size.rows * widest if length is None or features is None else int(length.sum())
+        size = shown(fields)
+        _, real, widest = shown_items(fields, self.items.items.set) or Shown(size.rows, 0, 0)
         film = counted.branch(live=False)
         super().count_operations(counted, fields, want=want, positions=positions, around=around)
         film.above(self.items)

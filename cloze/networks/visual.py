@@ -19,7 +19,7 @@ from cloze.networks.blocks.items import ItemRows, Joined, fields_of, item_embedd
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility, visibility
-from cloze.networks.cost import Operations, Shown, shown
+from cloze.networks.cost import Operations, Shown, shown, shown_items
 from cloze.networks.network import StateKind, reading_states, require_order
 from cloze.registry import PartMark, register
 
@@ -148,15 +148,13 @@ class Visual(Bert):
         around: Sequence[Around] = (),
     ) -> None:
         """The way of tokens and items through the layers."""
-        size, features = shown(fields), fields.get(f"item_vectors/{self.items.set}")
-        if features is None:
+        size, items = shown(fields), shown_items(fields, self.items.set)
+        if items is None:
             super().count_operations(counted, fields, want=want, positions=positions, around=around)
             return
-        length = fields.get(f"item_length/{self.items.set}")
-        items = len(features) * features.shape[1] if length is None else int(length.sum())
         own = counted.branch(live=False)
-        self.items.count_operations(own, items, size.rows, size.tokens)
+        self.items.count_operations(own, items.tokens, size.rows, size.tokens)
         counted.join(own)
-        more, wider = self.items.appended(items, size.rows), self.items.appended(features.shape[1], 1)
+        more, wider = self.items.appended(items.tokens, size.rows), self.items.appended(items.length, 1)
         counted.above(self.embeddings)
         self.count_layers(counted, Shown(size.rows, size.tokens + more, size.length + wider), around)
