@@ -35,7 +35,7 @@ class Transition:
 
 
 class Change:
-    """A change of a network. Subclass it, register it as a `change`, and override the moments at which it acts.
+    """A change of a network. Subclass it, register it as a `change`, and override the hooks that it needs.
 
     In the order of a run, after `among`, which completes the change's own arguments:
 
@@ -49,7 +49,7 @@ class Change:
        heads. Not called when a run resumes.
     4. `plain`, on export: undoes `apply` so that the network computes the same without it.
 
-    By default nothing happens at any moment. A change with `apply` must set `lasts`, unless it acts in training alone. What
+    By default no hook does anything. A change with `apply` must set `lasts`, unless it acts in training alone. What
     cannot be done is refused with a `CheckpointError`.
     """
 
