@@ -53,6 +53,21 @@ def shown(values: Sequence[float], seeds: int, digits: int = 3) -> str:
     return f"{mean(values):.{digits}f}{spread}" + (f" ({len(values)})" if len(values) < seeds else "")
 
 
+def difference(first: Mapping[int, float], second: Mapping[int, float], seeds: int, digits: int = 3) -> str:
+    """Mean ± standard deviation of `first` minus `second`, paired by seed, and the number of pairs if some are missing.
+
+    Bold if a t test over the pairs tells the mean from 0 at the level of .05.
+    """
+    from cloze.comparison.statistics import quantile
+
+    gaps = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
+    if len(gaps) < 2:
+        return "–"
+    spread = stdev(gaps)
+    text = f"{mean(gaps):+.{digits}f} ± {spread:.{digits}f}" + (f" ({len(gaps)})" if len(gaps) < seeds else "")
+    return f"**{text}**" if abs(mean(gaps)) * len(gaps) ** 0.5 > quantile(0.975, len(gaps) - 1) * spread else text
+
+
 def share(waiting: list[str], jobs: int) -> None:
     """Run every cell in a process of its own, `jobs` at once. A cell that fails does not stop the others."""
     running: list[subprocess.Popen[bytes]] = []

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import task_files
-from cells import parser, share, shown, tuned
+from cells import difference, parser, share, shown, tuned
 from ledger import RESULTS, Ledger
 
 SEEDS = (1, 2, 3, 4, 5)
@@ -262,7 +262,41 @@ def tables(ledger: Ledger) -> Iterator[str]:
         if rows:
             head = HEADS[experiment](numbers)
             lines = ["| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows]]
-            yield "\n".join([f"### {experiment}", "", *lines])
+            yield "\n".join([f"### {experiment}", "", *lines, *orders(ledger, experiment, numbers)])
+
+
+#: Experiment → variants and what they are compared with.
+ORDERS: Mapping[str, Sequence[tuple[str, str]]] = {
+    "words": [("pieces", "mean"), ("mean", "random"), ("pieces, phases", "pieces")],
+    "layers": [
+        ("second to last", "embeddings"), ("embeddings", "last"), ("mix of all", "second to last"), ("all tuned", "mix of all"),
+    ],
+    "thaw": [(one, "all at once") for one in ("gradual", "rates by depth", "both", "head alone")],
+    "auxiliary": [("with", "without")],
+}
+
+
+def orders(ledger: Ledger, experiment: str, numbers: Sequence[int]) -> Iterator[str]:
+    """Rows of differences, paired by seed, of what the table of the experiment shows."""
+
+    def read(run: Mapping[str, Any]) -> float:
+        return run["after"]["domain"] if experiment == "words" else 100 * _metric(experiment, run)
+
+    for one, other in ORDERS.get(experiment, ()):
+        cells = []
+        for number in numbers:
+            first, second = (
+                {run["seed"]: read(run) for run in ledger.results(experiment=experiment, variant=name, number=number)}
+                for name in (one, other)
+            )
+            gap = difference(first, second, len(SEEDS), 3 if experiment == "words" else 1)
+            cells += {"words": ["", gap, "", ""], "auxiliary": [gap, ""]}.get(experiment, [gap])
+        if any(cell not in ("", "–") for cell in cells):
+            yield "| " + " | ".join([f"*{one} − {other}*", *cells]) + " |"
+
+
+def _metric(experiment: str, run: Mapping[str, Any]) -> float:
+    return float(run["test"]["span_f1" if experiment == "layers" else "accuracy"])
 
 
 HEADS: Mapping[str, Callable[[Sequence[int]], list[str]]] = {
@@ -288,8 +322,7 @@ def row_of(ledger: Ledger, experiment: str, variant: str, numbers: Sequence[int]
             wanted = both if experiment == "continue" else [both[0], both[1], both[3], ("domain_tokens_per_word", "after")]
             yield from (shown([run[when][text] for run in runs], len(SEEDS)) for text, when in wanted)
             continue
-        metric = "span_f1" if experiment == "layers" else "accuracy"
-        yield shown([100 * run["test"][metric] for run in runs], len(SEEDS), 1)
+        yield shown([100 * _metric(experiment, run) for run in runs], len(SEEDS), 1)
         if experiment == "auxiliary":
             yield shown([run["bits"]["general"] for run in runs], len(SEEDS))
 

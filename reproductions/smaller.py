@@ -24,11 +24,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import task_files
-from cells import Files, parser, share, shown, tuned
+from cells import Files, difference, parser, share, shown, tuned
 from ledger import RESULTS, Ledger
 
 SEEDS = (1, 2, 3, 4, 5)
@@ -350,27 +350,18 @@ def tables(ledger: Ledger) -> Iterator[str]:
 
 
 def orders(ledger: Ledger) -> Iterator[str]:
-    """Differences of accuracy in points, paired by seed; bold if a t test over the seeds tells them from 0."""
+    """Differences of accuracy in points, paired by seed (`difference` in cells.py)."""
     yield f"| difference | {' | '.join(TASKS)} |"
     yield "|---" * (len(TASKS) + 1) + "|"
     for one, other in ORDERS:
         cells = []
         for task in TASKS:
-            first, second = ({run["seed"]: run for run in ledger.results(task=task, variant=name)} for name in (one, other))
-            seeds = sorted(first.keys() & second.keys())
-            cells.append(difference([100 * (first[at]["test"]["accuracy"] - second[at]["test"]["accuracy"]) for at in seeds]))
+            first, second = (
+                {run["seed"]: 100 * run["test"]["accuracy"] for run in ledger.results(task=task, variant=name)}
+                for name in (one, other)
+            )
+            cells.append(difference(first, second, len(SEEDS), 1))
         yield f"| {one} − {other} | {' | '.join(cells)} |"
-
-
-def difference(points: Sequence[float]) -> str:
-    """Mean ± standard deviation of differences, and their number if pairs are missing; bold if they are told from 0."""
-    from cloze.comparison.statistics import quantile
-
-    if len(points) < 2:
-        return "–"
-    spread, limit = stdev(points), quantile(0.975, len(points) - 1)
-    text = f"{mean(points):+.1f} ± {spread:.1f}" + (f" ({len(points)})" if len(points) < len(SEEDS) else "")
-    return f"**{text}**" if abs(mean(points)) * len(points) ** 0.5 > limit * spread else text
 
 
 def main() -> None:
