@@ -11,17 +11,17 @@ from cloze.cli.with_files import WithFiles
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A checkpoint, or a file of word2vec, GloVe or fastText, also packed.")],
+    model: Annotated[Path, typer.Argument(help="A checkpoint, or a file of word2vec, GloVe or fastText, also compressed.")],
     a: Annotated[str, typer.Argument(help="man")],
     b: Annotated[str, typer.Argument(help="king")],
     c: Annotated[str, typer.Argument(help="woman")],
     method: Annotated[str, typer.Option(help="add (3CosAdd) or multiply (3CosMul).")] = "add",
     count: Annotated[int, typer.Option(min=1, help="Answers to show.")] = 5,
-    restrict: Annotated[int | None, typer.Option(min=1, help="Look among the first N words only (the most frequent).")] = None,
+    restrict: Annotated[int | None, typer.Option(min=1, help="Search only the first N words (the most frequent).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     with_files: WithFiles = None,
 ) -> None:
-    """a is to b as c is to …? Example: cloze analogy RUN man king woman"""
+    """Complete an analogy: a is to b as c is to …? Example: cloze analogy RUN man king woman"""
     from cloze.cli.vectors import as_method, opened, table
     from cloze.decoding.neighbours import analogy
 

@@ -16,12 +16,14 @@ def command(
         "--with", help="The checkpoint that predicts words; also, repeated, a Python file that registers parts."
     )],
     out: Annotated[Path, typer.Option(help="The file to write: .tsv, .csv or .jsonl.")],
-    copies: Annotated[int, typer.Option(min=1, help="Copies of each text; equal ones are written once.")] = 20,
-    vectors: Annotated[Path | None, typer.Option(help="Word vectors, for words of several tokens; without, these stay.")] = None,
+    copies: Annotated[int, typer.Option(min=1, help="Copies of each text; duplicates are written once.")] = 20,
+    vectors: Annotated[Path | None, typer.Option(
+        help="Word vectors, to replace words of several tokens; without them, these words stay."
+    )] = None,
     rate: Annotated[float, typer.Option(min=0.0, max=1.0, help="The probability that a word is replaced in a copy.")] = 0.4,
     candidates: Annotated[int, typer.Option(min=1, help="The number of candidates for each word.")] = 15,
     keep: Annotated[Path | None, typer.Option(
-        help="A file with a word per line that is never replaced; default: English function words."
+        help="A file of words that are never replaced, one per line; default: English function words."
     )] = None,
     text: Annotated[str, typer.Option(help="The column with the text.")] = "text",
     text_b: Annotated[
@@ -34,12 +36,12 @@ def command(
     batch: Batch = 32,
     device: Device = "cpu",
 ) -> None:
-    """Write each labelled row and copies of it with other words, for a student to learn from (TinyBERT).
+    """Write each labelled row and copies of it with some words replaced, for a student to learn from (TinyBERT).
 
-    Example: cloze augment train.tsv --with BERT --vectors glove.txt --out more.tsv. A word that is one token is replaced by one
-    of the most probable tokens in its place, a longer one by one of the nearest words of --vectors. Labels are copied, so let a
-    teacher label the new rows where you can: cloze predict TEACHER more.tsv --scores. In a pair, the words of one text are
-    replaced at a time.
+    Example: cloze augment train.tsv --with BERT --vectors glove.txt --out more.tsv. A word of one token is replaced by one of the
+    most probable tokens in its place, a longer word by one of its nearest neighbours in --vectors. Labels are copied. If you have
+    a teacher, let it label the new rows: cloze predict TEACHER more.tsv --scores. In each copy of a pair, only one of the two
+    texts changes.
     """
     from cloze.corpus.readers.labelled import as_format, as_quoting, read_table
     from cloze.corpus.readers.text_files import require_files

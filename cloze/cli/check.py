@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 def command(
     recipe: Annotated[str, typer.Argument(help="A recipe's name or file, or a run folder.")],
     size: Annotated[str | None, typer.Option(help="Rescale the networks: tiny, mini, small, medium, base, large.")] = None,
-    overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a value: path=value.")] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="Change a value of the recipe: path=value.")] = None,
     with_files: WithFiles = None,
     binds: Annotated[
-        list[str] | None, typer.Option("--bind", help="NAME=FOLDER for a checkpoint that a network comes from.")
+        list[str] | None, typer.Option("--bind", help="NAME=FOLDER for a checkpoint that a network starts from.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check a recipe: keys, types, fields edit by edit, states pass by pass.
+    """Check a recipe: its keys and types, the fields of every edit, the states of every pass.
 
-    Prints what every edit takes and gives and how many parameters there are; or every fault, and exit code 2.
+    Prints which fields each edit takes and gives, and the number of parameters. If the recipe has errors, prints all of them and
+    exits with code 2.
     """
     from cloze.assembly.binding import bound_tables, check_binds, parse_binds
     from cloze.assembly.check import check_recipe
@@ -69,7 +70,7 @@ def _print(checked: Checked) -> None:
     from cloze.assembly.recipe import PartSpec
 
     recipe = checked.recipe
-    typer.echo(f"{recipe.name} is legal.  {recipe.hash[:16]}")
+    typer.echo(f"{recipe.name} is valid.  {recipe.hash[:16]}")
     for name, entry in recipe.entries.items():
         typer.echo(f"\nentry {name}: source {entry.source}, order {entry.order}")
         for line in checked.edits[name]:

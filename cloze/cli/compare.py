@@ -23,7 +23,7 @@ def command(
     )] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each candidate.")] = 3,
     size: Annotated[str | None, typer.Option(help="Rescale the networks: tiny, mini, small, medium, base or large.")] = None,
-    transfer: Annotated[str, typer.Option(help="Ways of fine-tuning, with commas: full, frozen, lora=8.")] = "full",
+    transfer: Annotated[str, typer.Option(help="Ways of fine-tuning, separated by commas: full, frozen, lora=8.")] = "full",
     vary: Annotated[list[str] | None, typer.Option(
         "--vary", help="PATH=VALUE,VALUE: each recipe with each value, such as exercise.mask.rate=0.15,0.3."
     )] = None,
@@ -31,24 +31,24 @@ def command(
     tuning: Annotated[list[str] | None, typer.Option(
         "--tune", help="Set a value in the recipes of tasks: training.epochs=3, or mood:corpus.text=review for one task."
     )] = None,
-    rates: Annotated[int, typer.Option(help="Peak rates to try per candidate: 1, 3 or 5, the fitted one in the middle.")] = 1,
-    jobs: Annotated[int, typer.Option(help="How many runs (cells) to do at the same time.")] = 1,
+    rates: Annotated[int, typer.Option(help="Peak learning rates to try per candidate, around the fitted one: 1, 3 or 5.")] = 1,
+    jobs: Annotated[int, typer.Option(help="How many runs (cells) to do in parallel.")] = 1,
     on: Annotated[str, typer.Option(help="Where cells run: local, ray, ray://HOST:PORT or dask://HOST:PORT.")] = "local",
     tokenizer: Annotated[Path | None, typer.Option(help="One tokenizer for all recipes; default: each trains its own.")] = None,
     text_format: Annotated[str, typer.Option("--format", help="Format of the corpus; default: detected.")] = "auto",
     reach: Annotated[float | None, typer.Option(help="Show the cost of reaching this mean score, such as 0.8.")] = None,
-    shared: Annotated[bool, typer.Option("--allow-shared", help="Compare although splits of a task share rows.")] = False,
+    shared: Annotated[bool, typer.Option("--allow-shared", help="Compare even if the splits of a task share rows.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     with_files: WithFiles = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Check everything, count the cells, and stop.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Check everything, print the number of cells, and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the finding as JSON.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print the score of every run as CSV.")] = False,
 ) -> None:
-    """Pre-train and fine-tune candidates at an equal budget, and say which can be told apart.
+    """Pre-train and fine-tune candidates at an equal budget, and report which differences are significant.
 
     Example: cloze compare bert gpt2 --corpus TEXT --budget 20Mtokens --task mood=train.tsv,dev.tsv,test.tsv --out DIR
 
-    Exit code: 0 if every cell finished, 1 if one failed (the others are finished all the same), 130 or 143 after a signal."""
+    Exit code: 0 if every run (cell) finished, 1 if one failed (the others still finish), 130 or 143 after a signal."""
     from cloze.cli.finding import Forms, show
     from cloze.cli.hints import typed
     from cloze.comparison.cell import planned
@@ -70,7 +70,7 @@ def command(
         typer.echo("\n".join(planned(Grid(checked(design), out or Path("COMPARE")))))
         return
     if out is None:
-        raise UserError("--out is missing: name the folder of the comparison, such as --out COMPARE. (--plan needs none.)")
+        raise UserError("--out is missing: name the folder of the comparison, such as --out COMPARE. (--plan does not need it.)")
     run = partial(
         finish, design, out, workers_on(on, jobs), command=typed(), reach=reach, say=lambda line: typer.echo(line, err=True)
     )

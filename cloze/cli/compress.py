@@ -20,39 +20,40 @@ def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run, a fine-tuned folder or a Hugging Face folder.")],
     out: Annotated[Path, typer.Option(help="The new folder.")],
     layers: Annotated[str | None, typer.Option(help="Keep only these layers, from 0: 0,2,4; or every_other, or half.")] = None,
-    depth: Annotated[int | None, typer.Option(min=1, help="Keep so many layers, at equal distances.")] = None,
+    depth: Annotated[int | None, typer.Option(min=1, help="Keep this many layers, evenly spaced.")] = None,
     heads: Annotated[float | None, typer.Option(help="Prune this share of the heads, the least important first.")] = None,
     scores: Annotated[Path | None, typer.Option(
-        help="With --heads or --bits 2,4: what cloze probe heads or curvature --out wrote."
+        help="With --heads or --bits 2,4: the probe.json of cloze probe heads, or of cloze probe curvature."
     )] = None,
     task: Annotated[
         str | None, typer.Option(
-            help="With --heads or --bits 2,4: labelled rows that measure heads or layers: FILE or NAME=FILE."
+            help="With --heads or --bits 2,4: measure heads or layers on labelled rows: FILE or NAME=FILE."
         )
     ] = None,
-    text: Annotated[str | None, typer.Option(help="The same by plain text, a sentence per line.")] = None,
+    text: Annotated[str | None, typer.Option(help="With --heads or --bits 2,4: measure on text, a sentence per line.")] = None,
     magnitude: Annotated[float | None, typer.Option(help="Set this share of each matrix to zero, the smallest first.")] = None,
     bits: Annotated[str | None, typer.Option(
-        help="Round weights to this many bits; 2,4: more for layers that are more sensitive."
+        help="Round weights to this many bits; 2,4: more bits for more sensitive layers."
     )] = None,
     groups: Annotated[int, typer.Option(min=1, help="With --bits: groups of rows, each with its own range.")] = 1,
-    asymmetric: Annotated[bool, typer.Option("--asymmetric", help="With --bits: a range not centred on 0.")] = False,
+    asymmetric: Annotated[bool, typer.Option("--asymmetric", help="With --bits: use ranges that are not centred on 0.")] = False,
     rows: Annotated[int | None, typer.Option(
-        min=1, help="For fasttext-supervised: keep this many rows of words and n-grams, the longest ones (fastText's -cutoff)."
+        min=1, help="For fasttext-supervised: keep the rows of words and n-grams with the largest norms, this many (-cutoff)."
     )] = None,
     embeddings: Annotated[
-        bool | None, typer.Option("--embeddings/--no-embeddings", help="Also the table of tokens (--bits: on; --magnitude: off).")
+        bool | None, typer.Option("--embeddings/--no-embeddings", help="Change embeddings, too (--bits: on; --magnitude: off).")
     ] = None,
     with_files: WithFiles = None,
 ) -> None:
-    """Write a smaller, sparser or coarser checkpoint: fewer layers, pruned heads or weights, weights of few bits.
+    """Write a smaller checkpoint: fewer layers, pruned heads or weights, or weights of few bits.
 
     Examples: cloze compress RUN --layers 0,2,4 --out SMALL; cloze compress TUNED --heads 0.4 --task TRAIN.tsv --out SMALL;
     cloze compress TUNED --magnitude 0.5 --bits 8 --out SMALL; cloze compress TUNED --bits 2,4 --groups 12 --task TRAIN.tsv --out
     SMALL; cloze compress CLASSIFIER --rows 100000 --out SMALL.
 
-    The folder opens in transformers: a shallower class, or zeros and rounded numbers in its weights. Zeros make nothing
-    faster, and rounded weights are still stored as floats: cloze speed measures. Pruned weights stay zero when you train further.
+    The folder opens in transformers, with fewer layers, or with zeros and rounded numbers in its weights. Zeros alone make
+    nothing faster, and rounded weights are still stored as floats; measure it with cloze speed. Pruned weights stay zero in
+    further training.
     """
     from cloze.cli.hints import suggest
     from cloze.errors import UserError
@@ -60,14 +61,14 @@ def command(
     if rows is not None:
         others = (layers, depth, heads, scores, task, text, magnitude, bits, embeddings)
         if any(value is not None for value in others) or groups != 1 or asymmetric:
-            raise UserError("--rows is the only change of a classifier of fasttext-supervised. Leave the other options out.")
+            raise UserError("--rows, for classifiers of fasttext-supervised, works alone. Leave the other options out.")
         _keep_rows(checkpoint, out, rows)
         return
     kept, levels = _kept(layers, depth), _levels(bits)
     measured = _measured(heads, levels, scores, task, text)
     if measured and kept is not None:
         option = "--layers" if layers is not None else "--depth"
-        raise UserError(f"{option} and {measured}: cut the layers first, then measure the folder that this writes.")
+        raise UserError(f"{option} and {measured}: use two commands, first {option}, then {measured} on what it wrote.")
     if heads is not None:
         before = _heads(checkpoint, heads, scores, task, text)
     elif len(levels) > 1:
@@ -77,7 +78,7 @@ def command(
     changes = [*before, *described(kept, magnitude, levels, groups, asymmetric, embeddings)]
     if not changes:
         some = "--layers 0,2,4, --depth 3, --heads 0.4, --magnitude 0.5 and --bits 8"
-        raise UserError(f"nothing to do. Give one or more of {some}.")
+        raise UserError(f"no change was asked for. Give one or more of {some}.")
 
     from cloze.assembly.compress import compress
 
@@ -117,17 +118,17 @@ def described(
         made.append(("keep_layers", {"layers": layers}))
     if magnitude is not None:
         if not 0 < magnitude < 1:
-            raise UserError(f"--magnitude {magnitude}: expected a share between 0 and 1: 0.5.")
+            raise UserError(f"--magnitude {magnitude}: expected a share between 0 and 1, such as 0.5.")
         made.append(("sparsify", {"share": magnitude, "embeddings": bool(embeddings)}))
     if not bits and (groups != 1 or asymmetric):
-        raise UserError("--groups and --asymmetric say how weights are rounded. Add --bits.")
+        raise UserError("--groups and --asymmetric configure --bits. Add it, such as --bits 8.")
     if bits:
         table: bool | int = embeddings if embeddings is not None else True
         table = TABLE if table and len(bits) > 1 else table
         of_layers: list[int] | int = bits if len(bits) > 1 else bits[0]
         made.append(("quantise", {"bits": of_layers, "groups": groups, "symmetric": not asymmetric, "embeddings": table}))
     if embeddings is not None and magnitude is None and not bits:
-        raise UserError("--embeddings belongs to --magnitude or --bits. Add one of them.")
+        raise UserError("--embeddings and --no-embeddings configure --magnitude or --bits. Add one of them.")
     return made
 
 
@@ -136,14 +137,14 @@ def _kept(layers: str | None, depth: int | None) -> list[int] | int | str | None
     from cloze.errors import UserError
 
     if layers is not None and depth is not None:
-        raise UserError("--layers says which layers are kept, --depth how many. Give one of them.")
+        raise UserError("--layers names the layers to keep, --depth their number. Give only one of them.")
     if layers is None or layers in ("half", "every_other"):
         return depth if layers is None else layers
     try:
         return [int(layer) for layer in layers.split(",")]
     except ValueError:
         raise UserError(
-            f"--layers {layers}: expected numbers of layers, counted from 0, with commas: 0,2,4; or every_other, or half."
+            f"--layers {layers}: expected layers, counted from 0 and separated by commas: 0,2,4; or every_other, or half."
         ) from None
 
 
@@ -156,7 +157,7 @@ def _levels(bits: str | None) -> list[int]:
     except ValueError:
         found = [0, 0]
     if len(set(found)) < len(found):
-        raise UserError(f"--bits {bits}: expected a number of bits, 8, or several different ones for different layers: 2,4.")
+        raise UserError(f"--bits {bits}: expected a number of bits, such as 8, or several for different layers, such as 2,4.")
     return found
 
 
@@ -170,16 +171,16 @@ def _measured(
     wanted = [name for name, asked in (("--heads", heads is not None), ("--bits with several numbers", len(levels) > 1)) if asked]
     if not wanted:
         if given:
-            what = "which heads are pruned, or which layers get more bits"
-            raise UserError(f"{given[0]} says {what}. Add --heads SHARE or --bits 2,4.")
+            what = "to choose the heads to prune, or the layers that get more bits"
+            raise UserError(f"{given[0]} is used {what}. Add --heads SHARE or --bits 2,4.")
         return None
     if heads is not None and not 0 < heads < 1:
-        raise UserError(f"--heads {heads}: expected a share between 0 and 1: 0.4.")
+        raise UserError(f"--heads {heads}: expected a share between 0 and 1, such as 0.4.")
     if len(wanted) > 1:
-        raise UserError("--heads and --bits with several numbers: prune the heads first, then round the folder that this writes.")
+        raise UserError("--heads and --bits with several numbers: use two commands, first --heads, then --bits on what it wrote.")
     if len(given) != 1:
         what = "importance of heads" if heads is not None else "sensitivity of layers"
-        raise UserError(f"{wanted[0]} needs the {what}. Give one of --scores FILE, --task ROWS and --text FILE.")
+        raise UserError(f"{wanted[0]} needs the {what}. Give exactly one of --scores FILE, --task ROWS and --text FILE.")
     return wanted[0]
 
 

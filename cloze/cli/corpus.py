@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(
-    add_completion=False, rich_markup_mode=None, no_args_is_help=True, help="Text files into token stores.",
+    add_completion=False, rich_markup_mode=None, no_args_is_help=True, help="Encode text files into token stores, or check them.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 Paths = Annotated[
@@ -33,9 +33,9 @@ Format = Annotated[
     str,
     typer.Option(
         "--format",
-        help="blank, book, line, sentence, wiki, jsonl, csv, tsv or parquet (default: detected per file); or pairs: parallel "
-        "text, as a table with two languages in its header or as aligned files such as news.en and news.fr; or triples: facts of "
-        "a knowledge graph, head, relation and tail per line.",
+        help="blank, book, line, sentence, wiki, jsonl, csv, tsv or parquet (default: detected per file). pairs: parallel text, "
+        "a table with two languages in its header or aligned files such as news.en and news.fr. triples: facts of a knowledge "
+        "graph, with head, relation and tail in each line.",
     ),
 ]
 Column = Annotated[
@@ -50,7 +50,7 @@ Encoding = Annotated[
 
 
 TokenizerFolder = Annotated[
-    Path | None, typer.Option(help="A folder with a tokenizer: a checkpoint, a store's tokenizer/, any HF folder.")
+    Path | None, typer.Option(help="A folder with a tokenizer: a checkpoint, a store's tokenizer/, any Hugging Face folder.")
 ]
 Recipe = Annotated[
     str | None, typer.Option(help="Train the tokenizer of this recipe; default without --tokenizer: bert.")
@@ -61,10 +61,10 @@ Annotate = Annotated[
     list[str] | None,
     typer.Option(
         help="Annotate the text: NAME=PART or NAME=PART:FILE, for example entity=mentions:links.jsonl; NAME=FILE marks the "
-        "entries of a list. Default: the recipe's."
+        "entries of a list. Default: the recipe's annotation."
     ),
 ]
-Against = Annotated[list[str] | None, typer.Option(help="The training set: also count the texts or facts that it shares.")]
+Against = Annotated[list[str] | None, typer.Option(help="The training set: also count the texts or facts that occur in both.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,9 +116,9 @@ class OfFacts(Mode):
     how: ClassVar[str] = "--format triples"
 
     entities: Annotated[
-        Path | None, typer.Option(help="The entities, an id per line, after a tab its name or description.")
+        Path | None, typer.Option(help="The entities: an id per line, then a tab and its name or description.")
     ] = None
-    relations: Annotated[Path | None, typer.Option(help="The relations, written like the entities.")] = None
+    relations: Annotated[Path | None, typer.Option(help="The relations, in the same format as the entities.")] = None
     columns: Annotated[str | None, typer.Option(help="The order of the columns, such as head,tail,relation.")] = None
 
     @classmethod
@@ -159,12 +159,12 @@ class BuildText(Build):
     column: Column = None
     encoding: Encoding = None
     languages: Annotated[
-        bool, typer.Option("--languages", help="The paths are a folder or file per language, or one folder of these.")
+        bool, typer.Option("--languages", help="Each path is a folder or file of one language; or one folder holds all of these.")
     ] = False
     smooth: Annotated[
         float | None,
         typer.Option(
-            min=0.0, max=1.0, help="With --languages: exponent of their shares in the tokenizer's sample; default: 0.7."
+            min=0.0, max=1.0, help="With --languages: smoothing exponent of their shares in the tokenizer's sample; default: 0.7."
         ),
     ] = None
     words: Annotated[
@@ -176,14 +176,14 @@ class BuildText(Build):
     seed: Seed = 0
     shard: Annotated[
         str | None,
-        typer.Option(help="Build shards of at most this many tokens, such as 256M (2^28); a build that was stopped resumes."),
+        typer.Option(help="Build shards of at most this many tokens, such as 256M (2^28). To resume, repeat the command."),
     ] = None
     on: Annotated[
         str | None, typer.Option(help="With --shard, where to build: local, ray, ray://HOST:PORT or dask://HOST:PORT.")
     ] = None
     part: Annotated[
         str | None,
-        typer.Option(help="With --shard, build only part I of N; afterwards `cloze corpus join STORE`.", metavar="I/N"),
+        typer.Option(help="With --shard, build only part I of N; at the end, run `cloze corpus join STORE`.", metavar="I/N"),
     ] = None
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print how the first files were read.")] = False
 
@@ -201,12 +201,12 @@ class BuildText(Build):
         sharded.require_place(out, replace=self.overwrite, text_format=self.text_format, languages=self.languages)
         require_apart(paths, out)
         if self.languages and self.text_format == "pairs":
-            raise CorpusError("--format pairs takes the languages from its files. Omit --languages.")
+            raise CorpusError("--format pairs reads the languages from the names or headers of the files. Omit --languages.")
         if self.smooth is not None and not self.languages:
-            raise CorpusError("--smooth is for a folder or file per language: add --languages, or omit it.")
+            raise CorpusError("--smooth needs a folder or file per language. Add --languages, or omit --smooth.")
         text_format = with_column(self.text_format, self.column, self.encoding)
         if self.tokenizer is not None and (self.recipe is not None or self.size is not None):
-            raise CorpusError("--tokenizer gives a trained tokenizer. Omit --recipe and --size, or omit --tokenizer.")
+            raise CorpusError("--tokenizer names a trained tokenizer; --recipe and --size train one. Omit one or the other.")
         say = (lambda line: None) if self.as_json or self.quiet else typer.echo
         started = time.perf_counter()
         recipe = None if self.tokenizer else self.recipe or "bert"
@@ -258,7 +258,7 @@ class BuildLabelled(Build, OfTask):
         require_apart(paths, out)
         source, quiet = self.source(self.text_format, self.annotate), self.quiet or self.as_json
         if self.tokenizer is None:
-            raise CorpusError("--task: labelled text is read with the tokenizer of a checkpoint. Name it: --tokenizer FOLDER.")
+            raise CorpusError("--task: labelled text is encoded with the tokenizer of a checkpoint. Give it: --tokenizer FOLDER")
         store = source.build_store(
             paths, Tokenizer.load(self.tokenizer), out, known=None, report=(lambda line: None) if quiet else typer.echo
         )
@@ -277,11 +277,11 @@ class BuildItems(Build):
     items: Annotated[
         list[str] | None,
         typer.Option(
-            help="Items of the pictures that the texts belong to, as NAME=FILE: a .npz, a .tsv as LXMERT writes it, or a folder "
-            "of .npz or .npy, such as regions=features.npz."
+            help="Items of the pictures of the texts, such as regions=features.npz. The file is a .npz, a .tsv in LXMERT's "
+            "format, or a folder of .npz or .npy."
         ),
     ] = None
-    picture: Annotated[str, typer.Option(help="With --items: the column or key with the key of the picture.")] = "image"
+    picture: Annotated[str, typer.Option(help="With --items: the column or field with the key of the picture.")] = "image"
     tokenizer: TokenizerFolder = None
     recipe: Recipe = None
     size: Size = None
@@ -305,7 +305,7 @@ class BuildItems(Build):
         check_out(out, replace=self.overwrite)
         require_apart(paths, out)
         if self.tokenizer is not None and (self.recipe is not None or self.size is not None):
-            raise CorpusError("--tokenizer gives a trained tokenizer. Omit --recipe and --size, or omit --tokenizer.")
+            raise CorpusError("--tokenizer names a trained tokenizer; --recipe and --size train one. Omit one or the other.")
         say = (lambda line: None) if self.as_json or self.quiet else typer.echo
         store = build_items(
             paths, out, files, column=self.column, picture=self.picture, text_format=self.text_format,

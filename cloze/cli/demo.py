@@ -26,13 +26,13 @@ LENGTH = 64  # most docstrings are shorter, and the start of the others suffices
 
 def command(
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("demo-run"),
-    budget: Annotated[str, typer.Option(help="What pre-training may spend: 2m, 500steps, 1Mtokens.")] = "2m",
+    budget: Annotated[str, typer.Option(help="The budget of pre-training: 2m, 500steps, 1Mtokens.")] = "2m",
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 1,
 ) -> None:
     """Pre-train a small encoder on Python's own documentation, fine-tune it, and compare it with a random start.
 
-    Needs no data and no network: the text is the standard library's docstrings and help topics. The task: from which
-    package does a docstring come? Under five minutes on two cores.
+    Needs no data and no internet connection: the text consists of the standard library's docstrings and help topics. The task is
+    to tell which package a docstring comes from. Takes less than five minutes on two cores.
     """
     started = time.monotonic()
     say("cloze demo: an encoder trained from scratch on the documentation that comes with Python")

@@ -30,7 +30,7 @@ def command(
         typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
         return
     if not changes:
-        typer.echo(f"{left} and {right} do the same.")
+        typer.echo(f"{left} and {right} are equivalent.")
         return
     heads = (first.name, second.name) if first.name != second.name else (left, right)
     table = [("", *heads), *(change.shown() for change in changes)]

@@ -15,16 +15,16 @@ def command(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; none: --file or standard input.")] = None,
     file: Annotated[str | None, typer.Option(help="A file with a text per line, or JSON lines; - for stdin.")] = None,
     field: Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")] = "text",
-    json_input: Annotated[bool, typer.Option("--jsonl", help="Standard input is JSON lines.")] = False,
+    json_input: Annotated[bool, typer.Option("--jsonl", help="Read standard input as JSON lines.")] = False,
     out: Annotated[Path | None, typer.Option(help="A .npy file for the vectors, float32 (texts, width).")] = None,
-    layer: Annotated[int, typer.Option(help="-1 is the top layer, 0 the embeddings, if they have its width.")] = -1,
+    layer: Annotated[int, typer.Option(help="The layer to read: -1 is the top layer, 0 the embeddings.")] = -1,
     layers: Annotated[
-        str | None, typer.Option(help="all, or 0,1,2: a vector per token from each of these layers; with --out F.npz.")
+        str | None, typer.Option(help="all, or 0,1,2: a vector per token from each of these layers; needs --out F.npz.")
     ] = None,
     pooling: Annotated[
-        str | None, typer.Option(help="mean, max, first, summary (the token that `reading` names); default: as trained, or mean.")
+        str | None, typer.Option(help="mean, max, first or summary (the recipe's summary token); default: as trained, or mean.")
     ] = None,
-    normalise: Annotated[bool, typer.Option("--normalise", help="Vectors of length 1: products are cosines.")] = False,
+    normalise: Annotated[bool, typer.Option("--normalise", help="Scale vectors to length 1: dot products are cosines.")] = False,
     length: Annotated[int | None, typer.Option(min=1, help="Cut texts to this many tokens.")] = None,
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
@@ -45,7 +45,7 @@ def command(
     if out is not None:
         require_parent(out)
     if layers is not None and out is None:
-        raise UserError("--layers gives many vectors for each text: name a file for them with --out F.npz.")
+        raise UserError("--layers gives many vectors per text: name the file to write, such as --out F.npz.")
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.embedding import embed, length_of, save_vectors, sentence_head

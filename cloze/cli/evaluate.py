@@ -40,7 +40,7 @@ class Labelled(Mode):
     quoting: Quoting = "auto"
     annotate: Annotate = None
     items: Items = None
-    bootstrap: Annotated[int | None, typer.Option(help="95 % intervals by so many resamples: 1000.")] = None
+    bootstrap: Annotated[int | None, typer.Option(help="95 % intervals from this many resamples: 1000.")] = None
     seed: Seed = None
     batch: Batch = 64
     device: Device = "auto"
@@ -142,9 +142,9 @@ class Tuned(Labelled):
     purpose: ClassVar[str] = "a fine-tuned folder"
 
     task: Task = None
-    repair: Annotated[str | None, typer.Option(help="Invalid BIO labels: begin (as conlleval), or drop.")] = None
+    repair: Annotated[str | None, typer.Option(help="For invalid BIO labels: begin (as conlleval), or drop.")] = None
     bleu: Annotated[str | None, typer.Option(help="Add BLEU by sacrebleu: 13a, zh, char or intl.")] = None
-    threshold: Annotated[float | None, typer.Option(help="Multi-label: the least probability of a label.")] = None
+    threshold: Annotated[float | None, typer.Option(help="Multi-label: predict labels from this probability.")] = None
     at: Annotated[str | None, typer.Option(help="Add precision and recall at k: 1,5.")] = None
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None
     length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None
@@ -221,9 +221,9 @@ MODES: tuple[type[Facts | Senses | Links | Pictures | WordVectors | Labelled], .
 @takes_options_of(*MODES)
 def command(
     context: typer.Context,
-    checkpoint: Annotated[Path, typer.Argument(help="A folder from cloze finetune, or vectors.")],
+    checkpoint: Annotated[Path, typer.Argument(help="A fine-tuned folder, or word vectors.")],
     files: Annotated[
-        list[str] | None, typer.Argument(help="Labelled text. To compare, a second folder first.")
+        list[str] | None, typer.Argument(help="Labelled text; to compare, first a second folder.")
     ] = None,
     with_files: WithFiles = None,
     **options: Any,

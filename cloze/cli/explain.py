@@ -17,9 +17,9 @@ def command(
     with_files: WithFiles = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what a part does: its keys with types, bounds and defaults, and the recipes that use it.
+    """Explain a part: what it does, its keys with types, bounds and defaults, and the recipes that use it.
 
-    With a kind, such as rate, list its parts; with nothing, list all kinds.
+    For a kind, such as rate, list its parts; without an argument, list all kinds.
     """
     from cloze.assembly.explain import explain, summaries
 
@@ -56,7 +56,7 @@ def _print_list(listed: dict[str, dict[str, str]], as_json: bool) -> None:
     for name, text in rows.items():
         typer.echo(textwrap.fill(text, 110, initial_indent=f"{name:<{wide}}  ", subsequent_indent=" " * (wide + 2)))
     if len(listed) > 1:
-        typer.echo("Next: cloze explain KIND says what each part of a kind does, cloze explain PART which keys it has.")
+        typer.echo("Next: cloze explain KIND shows what each part of a kind does, cloze explain PART the keys of a part.")
 
 
 def _default(text: str) -> str:

@@ -16,16 +16,22 @@ def command(
     to: Annotated[str, typer.Option(
         help="The format: huggingface, merged, peft, change, onnx, word2vec, word2vec-binary, glove, fasttext[-quantised]."
     )] = "word2vec",
-    base: Annotated[Path | None, typer.Option(help="With --to peft or change: the network that the run began with.")] = None,
+    base: Annotated[Path | None, typer.Option(help="With --to peft or change: the checkpoint that the run started from.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
-    language: Annotated[str | None, typer.Option(help="For the model card: en, or several, with commas.")] = None,
+    language: Annotated[str | None, typer.Option(help="For the model card: en, or several, separated by commas.")] = None,
     licence: Annotated[str | None, typer.Option(help="For the model card: mit, apache-2.0, cc-by-4.0, …")] = None,
     task: Annotated[str | None, typer.Option(help="The task to export, if the folder has several.")] = None,
     data: Annotated[str | None, typer.Option(help="For the model card: the training text, in a sentence.")] = None,
-    cutoff: Annotated[int | None, typer.Option(help="Of fasttext-quantised: how many words and n-grams to keep.")] = None,
-    piece: Annotated[int, typer.Option(help="Of fasttext-quantised: numbers in a quantised piece of a row.")] = 2,
-    norms: Annotated[bool, typer.Option("--norms", help="Of fasttext-quantised: quantise lengths of rows apart.")] = False,
-    answers: Annotated[bool, typer.Option("--answers", help="Of fasttext-quantised: quantise the output, too.")] = False,
+    cutoff: Annotated[int | None, typer.Option(
+        help="With --to fasttext-quantised: the number of words and n-grams to keep."
+    )] = None,
+    piece: Annotated[int, typer.Option(help="With --to fasttext-quantised: the size of a product quantiser's subvector.")] = 2,
+    norms: Annotated[bool, typer.Option(
+        "--norms", help="With --to fasttext-quantised: quantise the norms of rows separately."
+    )] = False,
+    answers: Annotated[bool, typer.Option(
+        "--answers", help="With --to fasttext-quantised: also quantise the output matrix."
+    )] = False,
     int8: Annotated[bool, typer.Option("--int8", help="With --to onnx: linear maps multiply in int8.")] = False,
     with_files: WithFiles = None,
 ) -> None:
@@ -35,10 +41,11 @@ def command(
     word2vec-binary. The folder opens in transformers and sentence-transformers. It holds the model, its tokenizer, its recipe
     and a model card, but not the run's text, log or checkpoints.
 
-    After lora, --to merged writes the weights with the updates merged. After lora, prompt or prefix, --to peft writes what was
-    trained, for peft. After any change that adds parameters, --to change writes only what was trained, with the heads and the
-    SHA-256 of the network that it belongs to. A classifier of fasttext-supervised becomes fastText's .bin with --to fasttext, and
-    its .ftz with --to fasttext-quantised. --to onnx writes a Transformer, with its classifier or labeller, for onnxruntime.
+    After lora, --to merged writes the weights with the updates merged in. After lora, prompt or prefix, --to peft writes the
+    trained parameters for the library peft. After any change that adds parameters, --to change writes only the trained
+    parameters, the heads and the SHA-256 of the network that they belong to. --to fasttext writes a classifier of
+    fasttext-supervised as fastText's .bin, --to fasttext-quantised as its .ftz. --to onnx writes a Transformer and its
+    classifier or labeller for onnxruntime.
     """
     from cloze.cli.hints import suggest
     from cloze.errors import UserError
@@ -46,7 +53,7 @@ def command(
     if int8 and to != "onnx":
         raise UserError(f"--int8 is for --to onnx, not for --to {to}.")
     if piece < 1:
-        raise UserError(f"--piece {piece}: expected 1 or more numbers in a quantised piece, such as 2.")
+        raise UserError(f"--piece {piece}: expected a size of 1 or more, such as 2.")
     if to != "fasttext-quantised" and (cutoff is not None or piece != 2 or norms or answers):
         raise UserError(f"--cutoff, --piece, --norms and --answers are for --to fasttext-quantised, not for --to {to}.")
     if to in ("fasttext", "fasttext-quantised") and _is_classifier(model, to):
@@ -87,7 +94,7 @@ def command(
         following = ("cloze", "show", out)
         missing = [name for name, value in (("--language", codes), ("--licence", licence), ("--data", data)) if not value]
         if missing:
-            print(f"  the model card lacks what {', '.join(missing)} would say")
+            print(f"  the model card is incomplete; to complete it, add {', '.join(missing)}")
     for remark in remarks:
         print(f"  {remark}")
     suggest(*following)

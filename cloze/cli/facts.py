@@ -23,8 +23,8 @@ class Facts(Mode):
     purpose = "facts in a masked model"
     how = "--facts FILE"
 
-    facts: Annotated[list[str] | None, typer.Option(help="Tables of object, text; or object, subject, template.")] = None
-    no_leaks: Annotated[bool, typer.Option("--no-leaks", help="Not those whose subject names the object.")] = False
+    facts: Annotated[list[str] | None, typer.Option(help="Columns object, text; or object, subject, template.")] = None
+    no_leaks: Annotated[bool, typer.Option("--no-leaks", help="Skip facts whose subject names the object.")] = False
     batch: Batch = 64
     device: Device = "auto"
     as_json: AsJson = False

@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
 
 def command(
-    images: Annotated[Path, typer.Argument(help="A folder of pictures; captions name one by its path below it.")],
+    images: Annotated[Path, typer.Argument(help="A folder of pictures; captions refer to a picture by its path in it.")],
     out: Annotated[Path, typer.Option(help="The .npz file to write.")],
     boxes: Annotated[Path | None, typer.Option(help="The regions of each picture, as JSON.")] = None,
-    grid: Annotated[int | None, typer.Option(min=1, help="Instead of boxes: so many equal cells along each side.")] = None,
-    using: Annotated[str, typer.Option("--with", help="pixels, random_conv, or a Python file with your own.")] = "pixels",
+    grid: Annotated[int | None, typer.Option(min=1, help="Instead of boxes: this many equal cells along each side.")] = None,
+    using: Annotated[str, typer.Option("--with", help="pixels, random_conv, or your own extractor: a Python file.")] = "pixels",
     size: Annotated[
         int | None, typer.Option(min=1, help="pixels: the side of a region (8); random_conv: the width of features (128).")
     ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of random_conv's weights.")] = 0,
-    number: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
+    seed: Annotated[int, typer.Option(help="Seed of random_conv's weights.")] = 0,
+    number: Annotated[str, typer.Option(help="The type of the numbers: float16 or float32.")] = "float16",
 ) -> None:
     """Write features of the regions of pictures. Example: cloze features PICTURES --boxes boxes.json --out features.npz
 
-    boxes.json: {"dog.jpg": [[x1, y1, x2, y2], ...]}, or {"dog.jpg": {"boxes": [...], "class": ["dog", ...]}} with further arrays;
-    boxes are in pixels, or in shares of the picture if none is above 1. A Python file has a function
-    features(picture, boxes): (H, W, 3) uint8 and (R, 4) pixels to (R, width). An interrupted run continues.
+    boxes.json: {"dog.jpg": [[x1, y1, x2, y2], ...]}, or {"dog.jpg": {"boxes": [...], "class": ["dog", ...]}} with further arrays.
+    Boxes are in pixels, or in shares of the picture if no number is above 1. Your Python file defines features(picture, boxes),
+    which maps uint8 (H, W, 3) and pixel boxes (R, 4) to (R, width). To continue an interrupted run, repeat the command.
     """
     from cloze.corpus.items.features import count_pictures, write_features
     from cloze.decoding.progress import Progress
@@ -42,7 +42,7 @@ def command(
             report=progress,
         )
     without = f"; {made.without:,} pictures have no boxes and are left out" if made.without else ""
-    typer.echo(f"{out}: {made.width} numbers of each of {made.regions:,} regions of {made.pictures:,} pictures "
+    typer.echo(f"{out}: {made.regions:,} regions of {made.pictures:,} pictures, {made.width} numbers per region "
                f"({extractor.name}){without}")
 
 
@@ -61,5 +61,5 @@ def extractor_of(name: str, *, size: int | None, seed: int) -> Extractor:
 
     function, digest = function_of(Path(name), "features")
     if size is not None:
-        raise CorpusError(f"--size is of pixels and random_conv; {name} says itself how wide its features are. Omit it.")
+        raise CorpusError(f"--size is for pixels and random_conv; {name} sets the width of its features itself. Omit --size.")
     return OwnFunction(function, Path(name).name, digest)

@@ -15,14 +15,14 @@ def command(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts with [MASK] where a word is missing.")] = None,
     file: Annotated[str | None, typer.Option(help="A file with a text per line, or JSON lines; - for stdin.")] = None,
     field: Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")] = "text",
-    top: Annotated[int, typer.Option(min=1, help="How many words to show for each mask.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="Number of words to show for each mask.")] = 5,
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     items: Annotated[
-        list[str] | None, typer.Option("--items", help="The file with the items of pictures: FILE, or NAME=FILE for each set.")
+        list[str] | None, typer.Option("--items", help="Items of pictures: FILE, or NAME=FILE for each set.")
     ] = None,
-    picture: Annotated[str | None, typer.Option(help="--items: the key of the picture; default: the only one.")] = None,
+    picture: Annotated[str | None, typer.Option(help="With --items: the key of the picture; default: the only one.")] = None,
     links: Annotated[
-        str | None, typer.Option(help="Which words mean which item of the picture: [[2, 8, 0]], or such a list for each text.")
+        str | None, typer.Option(help="Links of words to items of the picture: [[2, 8, 0]], or one such list per text.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
@@ -32,7 +32,8 @@ def command(
 
     With a picture, for networks that read some: cloze fill RUN "a [MASK] cat" --items features.npz --picture 7.png
 
-    A link is the first character, the one after the last, and the number of the item, from 0. JSON lines have links of their own.
+    A link is [start, end, item]: characters from start up to, not including, end; all numbers count from 0. A JSON line may have
+    its own links.
     """
     from cloze.decoding.texts import gather, named_file
 

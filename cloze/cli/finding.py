@@ -29,12 +29,12 @@ def show(
     from cloze.errors import UserError
 
     if as_json and csv:
-        raise UserError("--json and --csv are two forms of one output: give one of them.")
+        raise UserError("--json and --csv choose the format of the output. Give only one of them.")
     try:
         finding, written = finish()
     except Interrupted as stopped:
         typer.echo(
-            f"Stopped. Finished cells are kept in {out}, and {page} there shows what they say so far; the same command resumes.",
+            f"Stopped. Finished cells are kept in {out}; its {page} shows the results so far. To resume, repeat the command.",
             err=True,
         )
         raise typer.Exit(stopped.code) from None

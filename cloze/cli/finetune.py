@@ -28,8 +28,8 @@ _STRUCTURE = {
 FORMER: Mapping[str, str] = {
     **{option: f"is a value of the recipe: --set {path}=…" for option, path in _VALUES.items()},
     **{
-        option: f"is now structure of the recipe ({path}).\n  cloze finetune CHECKPOINT --show > mine.yaml; edit that file; "
-        "then use --recipe mine.yaml." for option, path in _STRUCTURE.items()
+        option: f"is now structure of the recipe ({path}).\n  Run cloze finetune CHECKPOINT --show > mine.yaml, edit that file, "
+        "and use --recipe mine.yaml." for option, path in _STRUCTURE.items()
     },
     "--manner": "is a recipe: --recipe ulmfit_classification, siatl_classification or sentence_classification.",
     "--mix": "is a value of a recipe: --recipe frozen_features (frozen_labelling) --set passes[1].objectives[0].mixed.mix=both",
@@ -51,34 +51,38 @@ def command(
     tasks: Annotated[list[str] | None, typer.Option(
         "--task", show_default=False, help="The task; for several tasks, NAME=TYPE:TRAIN,DEV for each."
     )] = None,
-    first: Annotated[str | None, typer.Option(help="TYPE:TRAIN,DEV of a task to train on first.")] = None,
+    first: Annotated[str | None, typer.Option(help="A task to train on first: TYPE:TRAIN,DEV.")] = None,
     test: Annotated[str | None, typer.Option(help="Labelled text to evaluate once at the end.")] = None,
     recipe: Annotated[str | None, typer.Option(help="A recipe's name or file; default: the task's.")] = None,
     init: Annotated[Path | None, typer.Option(
-        help="With fasttext-supervised: start the rows of words from these vectors, a file or a run."
+        help="With fasttext-supervised: start from these word vectors, a file or a run."
     )] = None,
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", help="Change a value of the recipe: training.epochs=3, corpus.label=stars."
     )] = None,
-    binds: Annotated[list[str] | None, typer.Option("--bind", help="NAME=FOLDER of another checkpoint: a teacher.")] = None,
+    binds: Annotated[
+        list[str] | None, typer.Option("--bind", help="NAME=FOLDER for another checkpoint, such as a teacher.")
+    ] = None,
     changes: Annotated[list[str] | None, typer.Option(
         "--change", help="Change the network: lora=8, adapters=64, keep_layers=[0,2,4]."
     )] = None,
     auxiliary: Annotated[str | None, typer.Option(
-        help="Add the loss of the checkpoint's language model, causal or masked, with this weight: 0.5 (GPT)."
+        help="Add the checkpoint's language-model loss, causal or masked, with this weight: 0.5 (GPT)."
     )] = None,
     annotate: Annotated[list[str] | None, typer.Option(
-        help="Annotate the texts: NAME=PART:FILE, for a layer that the checkpoint reads: entity=mentions:links.jsonl."
+        help="Annotate the texts for a layer that the checkpoint reads: NAME=PART:FILE, such as entity=mentions:links.jsonl."
     )] = None,
     items: Items = None,
     picture: Annotated[str | None, typer.Option(
         help="With --items: the column with the key of the picture; default: image."
     )] = None,
     print_recipe: Annotated[bool, typer.Option("--show", help="Print the recipe and stop.")] = False,
-    extend: Annotated[bool, typer.Option("--extend", help="Resume a finished run with more training.epochs.")] = False,
-    seeds: Annotated[str, typer.Option(help="1,2,3: one run per seed; the best is kept.")] = "1",
-    tune: Annotated[str | None, typer.Option(help="With fasttext-supervised: try values for this time, such as 5m.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")] = False,
+    extend: Annotated[bool, typer.Option("--extend", help="Continue a finished run with more training.epochs.")] = False,
+    seeds: Annotated[str, typer.Option(help="One run per seed, such as 1,2,3; the best is kept.")] = "1",
+    tune: Annotated[str | None, typer.Option(
+        help="With fasttext-supervised: search for good values for this long, such as 5m."
+    )] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the contents of --out.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     with_files: WithFiles = None,
@@ -116,13 +120,13 @@ def _tasks_of(
     if any("=" in one for one in tasks) or len(tasks) > 1:
         for option, given in (("--train", train), ("--dev", dev), ("--test", test)):
             if given is not None:
-                raise TaskError(f"{option} {given}: with several tasks, each names its files: --task NAME=TYPE:TRAIN,DEV.")
+                raise TaskError(f"{option} {given}: with several tasks, each names its files. Write --task NAME=TYPE:TRAIN,DEV.")
         several = parse_tasks(tasks)
         return next(iter(several.values())).type, several
-    needed = (("--train FILE", train, "labelled text for training"), ("--dev FILE", dev, "labelled text to choose the epoch"))
+    needed = (("--train FILE", train, "labelled text to train on"), ("--dev FILE", dev, "labelled text to select the epoch"))
     if not shows and (missing := [(option, use) for option, given, use in needed if given is None]):
         options, uses = (" and ".join(words) for words in zip(*missing, strict=True))
-        raise TaskError(f"{options} {'is' if len(missing) == 1 else 'are'} missing: {uses}.")
+        raise TaskError(f"{options} {'is' if len(missing) == 1 else 'are'} missing. Give {uses}.")
     return next(iter(tasks), None), {}
 
 
@@ -130,7 +134,7 @@ def _required(out: Path | None) -> Path:
     from cloze.errors import TaskError
 
     if out is None:
-        raise TaskError("--out DIR is missing: the folder to write. (--show needs none.)")
+        raise TaskError("--out is missing: name the folder to write, such as --out TUNED. (--show does not need it.)")
     return out
 
 

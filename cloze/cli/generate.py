@@ -23,30 +23,30 @@ def command(
     file: Annotated[str | None, typer.Option(help="A file with a prompt per line, or JSON lines; - for stdin.")] = None,
     field: Annotated[str, typer.Option(help="The field of a JSON line that holds the prompt.")] = "text",
     tokens: Annotated[int, typer.Option(min=1, help="At most this many new tokens.")] = 64,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 always takes the most probable token.")] = 1.0,
+    temperature: Annotated[float, typer.Option(min=0.0, help="Of sampling; 0 always takes the most probable token.")] = 1.0,
     top_k: Annotated[int | None, typer.Option(min=1, help="Sample from this many most probable tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Sample from the fewest tokens of this probability.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="… those at least this many times as probable as the best.")] = None,
-    typical_p: Annotated[float | None, typer.Option(help="… from those of this probability near the entropy.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Sample from the fewest tokens with this total probability.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="… from tokens with at least this share of the best token's.")] = None,
+    typical_p: Annotated[float | None, typer.Option(help="… from tokens near the entropy with this total.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="The same as --temperature 0.")] = False,
-    beams: Annotated[int | None, typer.Option(min=1, help="Search with this many beams instead.")] = None,
-    groups: Annotated[int | None, typer.Option(min=1, help="Groups of beams that differ.")] = None,
-    diversity: Annotated[float | None, typer.Option(help="How much groups differ; default: 0.5.")] = None,
-    sampled: Annotated[bool, typer.Option("--sampled", help="Draw the beams instead of taking the best.")] = False,
+    beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None,
+    groups: Annotated[int | None, typer.Option(min=1, help="For diverse beam search: the number of groups.")] = None,
+    diversity: Annotated[float | None, typer.Option(help="The penalty for tokens of other groups; default: 0.5.")] = None,
+    sampled: Annotated[bool, typer.Option("--sampled", help="Sample the beams instead of taking the best.")] = False,
     length_penalty: Annotated[float, typer.Option(help="For beam search: above 0 favours long texts.")] = 1.0,
-    early: Annotated[bool, typer.Option("--early", help="Stop a search when every beam has ended.")] = False,
+    early: Annotated[bool, typer.Option("--early", help="For beam search: stop as soon as every beam has ended.")] = False,
     no_repeat: Annotated[int, typer.Option(min=0, help="Repeat no sequence of this many tokens; 0: no limit.")] = 0,
     repetition_penalty: Annotated[
-        float, typer.Option(help="Above 1: tokens that were read or written before become less probable.")
+        float, typer.Option(help="Above 1: tokens that already occurred become less probable.")
     ] = 1.0,
     min_tokens: Annotated[int, typer.Option(min=0, help="Generate at least this many new tokens.")] = 0,
     ban: Annotated[list[str] | None, typer.Option(help="A word that is never written; repeatable.")] = None,
-    first: Annotated[str | None, typer.Option(help="The token that is written first.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="End a text behind this string; repeatable.")] = None,
-    draft: Annotated[Path | None, typer.Option(help="A smaller checkpoint, which proposes tokens.")] = None,
-    draft_tokens: Annotated[int | None, typer.Option(min=1, help="This many at a time; default: 5.")] = None,
+    first: Annotated[str | None, typer.Option(help="The token to begin with.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End a text after this string; repeatable.")] = None,
+    draft: Annotated[Path | None, typer.Option(help="Speculative decoding: a smaller checkpoint that proposes tokens.")] = None,
+    draft_tokens: Annotated[int | None, typer.Option(min=1, help="With --draft: tokens per proposal; default: 5.")] = None,
     count: Annotated[int, typer.Option(min=1, help="Continuations per prompt; with --beams the best ones.")] = 1,
-    stream: Annotated[bool, typer.Option("--stream", help="Print one text while it is written.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Print one text while it is being generated.")] = False,
     seed: Annotated[int, typer.Option(help="Random seed: equal seeds give equal texts.")] = 0,
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
@@ -87,7 +87,7 @@ def command(
         made = generate(reader, head, given, tokens=tokens, seed=seed, report=progress, draft=helper, **how)
     if helper is not None and helper.proposed:
         share = helper.accepted / helper.proposed
-        typer.echo(f"draft: {share:.0%} of the {helper.proposed:,} tokens that it proposed were accepted", err=True)
+        typer.echo(f"draft: {share:.0%} of {helper.proposed:,} proposed tokens were accepted", err=True)
     _print(made, answers=answers(reader), as_json=as_json)
 
 

@@ -20,23 +20,26 @@ def command(
     ],
     out: Annotated[Path, typer.Option("--out", help="Where to write the checkpoint: a new or empty folder.")],
     name: Annotated[str | None, typer.Option(help="The model's name; default: the folder's.")] = None,
-    repeated: Annotated[str, typer.Option(help="Words that occur twice in a file: refuse, or keep the first.")] = "refuse",
-    words: Annotated[Path | None, typer.Option(help="Word vectors whose words extend the vocabulary; CoVe: its words.")] = None,
+    repeated: Annotated[str, typer.Option(help="If a word occurs twice in a file: refuse, or keep the first.")] = "refuse",
+    words: Annotated[Path | None, typer.Option(help="Word vectors that extend the vocabulary; for CoVe, those of GloVe.")] = None,
     split: Annotated[
-        Literal["punctuation", "whitespace"], typer.Option(help="Of released weights: where the words of a text end.")
+        Literal["punctuation", "whitespace"], typer.Option(help="For released weights: where to split texts into words.")
     ] = "punctuation",
     encoder: Annotated[bool, typer.Option("--encoder", help="Import only the encoder of a translation model (cove).")] = False,
     with_files: WithFiles = None,
 ) -> None:
     """Read a Hugging Face folder (config.json, model.safetensors, tokenizer) and write it as a cloze checkpoint.
 
-    The result is a Hugging Face folder again, with the recipe of its kind in cloze/recipe.yaml. Nothing is downloaded.
-    A file of word vectors (.vec, .txt, .bin, also packed) becomes a checkpoint of the network word_vectors. A classifier of
+    The result is again a Hugging Face folder, with a matching recipe in cloze/recipe.yaml. Nothing is downloaded.
+
+    A file of word vectors (.vec, .txt, .bin, also compressed) becomes a checkpoint of the network word_vectors. A classifier of
     fastText (.bin, .ftz) becomes a fine-tuned folder.
-    Released weights of ELMo (options.json, weights.hdf5), CoVe (wmtlstm.pth with --words GLOVE), Skip-thought (uni_skip.npz with
-    its tables) and fastai's AWD-LSTM (lstm_fwd.pth with itos.pkl) are read from their folder or file.
-    --words extends the vocabulary of a run with the words of a larger table of vectors, each mapped linearly from its vector:
-    cloze import SKIP-THOUGHT --words GoogleNews.bin --out LARGER. Of the recipe cove, --encoder keeps what classifiers read.
+
+    These released weights are read from their folder or file: ELMo (options.json, weights.hdf5), CoVe (wmtlstm.pth with --words
+    GLOVE), Skip-thought (uni_skip.npz with its tables) and fastai's AWD-LSTM (lstm_fwd.pth with itos.pkl).
+
+    --words adds the words of a larger table of vectors to the vocabulary of a run, by a linear map between the two spaces:
+    cloze import SKIP-THOUGHT --words GoogleNews.bin --out LARGER.
     """
     from cloze.cli.hints import suggest
     from cloze.errors import UserError
@@ -128,7 +131,7 @@ def _copied(source: Path) -> list[str]:
     """A remark on a folder that needs no import."""
     if not (source / "cloze" / "recipe.yaml").is_file():
         return []
-    return [f"{source} is already a checkpoint of cloze, which every verb opens; this is a copy without the log"]
+    return [f"{source} is already a checkpoint of cloze, which every command opens; this is a copy without the log"]
 
 
 def write(imported: Imported, out: Path, name: str) -> list[str]:

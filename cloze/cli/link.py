@@ -13,19 +13,19 @@ from cloze.cli.hints import suggest
 def command(
     paths: Annotated[list[str], typer.Argument(help="Text files, folders, globs, or python-docs.", show_default=False)],
     entities: Annotated[list[str], typer.Option(
-        help="A table of entities, with tabs: id, label, aliases, type, description, count; without a header: id, label."
+        help="A tab-separated table of entities: id, label, aliases, type, description, count; without a header: id, label."
     )],
-    out: Annotated[Path, typer.Option(help="The file of mentions to write, JSON lines.")],
+    out: Annotated[Path, typer.Option(help="The file of mentions to write, as JSON lines.")],
     text_format: Annotated[str, typer.Option("--format", help="As for cloze corpus build; default: detected per file.")] = "auto",
     column: Annotated[
         str | None, typer.Option("--text", help="In tables and JSON lines: the column or key with the text.")
     ] = None,
     least: Annotated[float, typer.Option(
-        min=0.0, max=1.0, help="Leave out names whose most frequent entity has a smaller share of their mentions (by count)."
+        min=0.0, max=1.0, help="Skip ambiguous names: those whose most frequent entity has less than this share of their counts."
     )] = 0.0,
-    shortest: Annotated[int, typer.Option(min=1, help="Leave out names of fewer characters.")] = 2,
+    shortest: Annotated[int, typer.Option(min=1, help="Skip names of fewer characters.")] = 2,
 ) -> None:
-    """Link the names of entities in a text to their ids, by longest match and by how often each entity is meant.
+    """Link names of entities in a text to their ids: the longest match, and the most frequent entity of that name.
 
     Example: cloze link TEXT --entities entities.tsv --out mentions.jsonl
     """

@@ -22,9 +22,9 @@ class Links(Mode):
     how = "--task link_prediction"
 
     task: Task = None
-    known: Annotated[list[str] | None, typer.Option(help="Files of known facts, which are no wrong answers.")] = None
+    known: Annotated[list[str] | None, typer.Option(help="Files of known facts, never counted as wrong.")] = None
     candidates: Candidates = None
-    graph: Annotated[str | None, typer.Option(help="The entities, for networks of texts.")] = None
+    graph: Annotated[str | None, typer.Option(help="For networks that read text: the graph to rank.")] = None
     unknown: Unknown = "skip"
     seed: Seed = None
     device: Device = "auto"
@@ -49,13 +49,13 @@ class Links(Mode):
             raise TaskError("no facts to evaluate on. Name a file of triples: cloze evaluate KG test.tsv --task link_prediction")
         if self.unknown not in ("skip", "zero"):
             raise TaskError(
-                f"--unknown {self.unknown}: expected skip, or zero (facts with ids that were never trained count as last)."
+                f"--unknown {self.unknown}: expected skip, or zero (facts with untrained ids are ranked last)."
             )
         asked_for = None if self.candidates is None else count_of(self.candidates)
         scorer, columns = scorer_of_any(load_checkpoint(checkpoint, self.device), self.graph), TASKS[str(self.task)]
         if not {column for _, column in columns} <= scorer.columns:
             raise TaskError(
-                f"{checkpoint}: tells the relation of two entities, and scores no entities.\n"
+                f"{checkpoint}: predicts the relation of two entities; it cannot rank entities.\n"
                 f"  To rank relations: cloze evaluate {checkpoint} {files[0]} --task relation_prediction --graph GRAPH"
             )
         ranks_entities = self.task == "link_prediction"
@@ -82,7 +82,7 @@ class Links(Mode):
             show(file, one)
         if not listed:
             print(
-                "hint: no --known facts, so right answers of the training set count as wrong ones. Give all parts of the graph: "
+                "hint: without --known, correct answers from the training set count as wrong. Name all parts of the graph: "
                 "--known train.tsv,dev.tsv"
             )
 

@@ -10,7 +10,7 @@ import typer
 def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: one object per recipe.")] = False,
 ) -> None:
-    """List the recipes that come with cloze: networks, who sees whom, exercise, objectives, paper."""
+    """List the recipes that come with cloze, with their networks, order, exercise, objectives and paper."""
     from cloze.assembly.family import outlines
 
     found = outlines()

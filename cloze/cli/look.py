@@ -27,8 +27,8 @@ def command(
 
     Example: cloze look RUN "The cat sat on the [MASK]." --out page.html
 
-    The page is one file and needs no network. Attention is shown by head and layer; each token's predictions are those of the
-    network's own head, read from every layer; neighbours are the nearest tokens of the text and words of the vocabulary.
+    The page is one file and works offline. It shows the attention of every head and layer, the predictions of the network's own
+    head applied to every layer, and the nearest tokens of the text and words of the vocabulary.
     """
     from cloze.cli.hints import typed
     from cloze.errors import UserError

@@ -11,16 +11,16 @@ from cloze.cli.with_files import WithFiles
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A checkpoint, or a file of word2vec, GloVe or fastText, also packed.")],
+    model: Annotated[Path, typer.Argument(help="A checkpoint, or a file of word2vec, GloVe or fastText, also compressed.")],
     words: Annotated[list[str], typer.Argument(help="Words to look up.")],
     count: Annotated[int, typer.Option(min=1, help="Neighbours per word.")] = 10,
-    restrict: Annotated[int | None, typer.Option(min=1, help="Look among the first N words only (the most frequent).")] = None,
+    restrict: Annotated[int | None, typer.Option(min=1, help="Search only the first N words (the most frequent).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     with_files: WithFiles = None,
 ) -> None:
-    """The words whose vectors have the highest cosine with a word's. Example: cloze neighbours RUN king queen
+    """Find the words whose vectors have the highest cosine similarity to a word's. Example: cloze neighbours RUN king queen
 
-    Any checkpoint with a vector for every token will do, a BERT too. An unseen word has neighbours where the model has
+    Any checkpoint with a vector for every token works, including BERT. An unseen word has neighbours only if the model has
     character n-grams (fastText).
     """
     from cloze.cli.vectors import opened, table

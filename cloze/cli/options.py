@@ -10,13 +10,13 @@ from cloze.errors import TaskError
 
 Batch = Annotated[int, typer.Option(min=1, help="Texts per batch.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")]
-Columns = Annotated[str | None, typer.Option(help="Column names, a,b,c, for files without a header.")]
+Columns = Annotated[str | None, typer.Option(help="For files without a header: column names, a,b,c.")]
 FileFormat = Annotated[str | None, typer.Option("--format", help="tsv, csv, jsonl, parquet; default: by file name.")]
-Quoting = Annotated[str, typer.Option(help="Quotes: auto, none, standard.")]
-Seed = Annotated[int | None, typer.Option(help="The seed of what is drawn at random; default: 0.")]
-Task = Annotated[str | None, typer.Option(help="One of several; retrieval, link_prediction, ….")]
-Candidates = Annotated[str | None, typer.Option(help="Wrong answers per question: a number, or all.")]
-Unknown = Annotated[str, typer.Option(help="Without a vector: skip, or zero.")]
+Quoting = Annotated[str, typer.Option(help="Quotes in tables: auto, none, standard.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of random choices; default: 0.")]
+Task = Annotated[str | None, typer.Option(help="Which of several; or retrieval, link_prediction, ….")]
+Candidates = Annotated[str | None, typer.Option(help="Wrong answers to rank per question: a number, or all.")]
+Unknown = Annotated[str, typer.Option(help="What lacks a vector: skip, or zero.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -25,5 +25,5 @@ def count_of(candidates: str) -> int | None:
     if candidates == "all":
         return None
     if not candidates.isascii() or not candidates.isdigit() or int(candidates) < 1:
-        raise TaskError(f"--candidates {candidates}: expected all, or how many wrong answers are drawn for each question: 100.")
+        raise TaskError(f"--candidates {candidates}: expected all, or the number of wrong answers to draw per question: 100.")
     return int(candidates)

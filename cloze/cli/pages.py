@@ -9,10 +9,10 @@ import typer
 
 
 def pages(
-    paths: Annotated[list[str], typer.Argument(help="Files and folders of WikiExtractor, made with --links.")],
+    paths: Annotated[list[str], typer.Argument(help="Files and folders written by WikiExtractor with --links.")],
     out: Annotated[Path, typer.Option(help="The folder to write: pages.txt and links.jsonl.")],
 ) -> None:
-    """Take the links out of the pages of a wiki: what is left is text, and a file says which page each link leads to.
+    """Split the pages of a wiki into plain text and a file that records which page each link leads to.
 
     Example: cloze corpus pages extracted/ --out PAGES; cloze corpus build PAGES/pages.txt
     --annotate link=mentions:PAGES/links.jsonl --out STORE

@@ -25,12 +25,12 @@ def command(
     ] = None,
     binds: Annotated[list[str] | None, typer.Option("--bind", help="NAME=PATH for a recipe's other sources.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
-    overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a value: path=value.")] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="Change a value of the recipe: path=value.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per example.")] = False,
-    html: Annotated[Path | None, typer.Option(help="Write a page instead, which draws the boxes of items.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write an HTML page instead, which also draws the boxes of items.")] = None,
     with_files: WithFiles = None,
 ) -> None:
-    """Show examples as a recipe makes them from your text."""
+    """Show the training examples that a recipe makes from your text."""
     import tempfile
 
     from cloze.assembly.binding import bound_paths, bound_tables, check_binds, make_tables, open_stores, parse_binds

@@ -24,7 +24,7 @@ def command(
         typer.Argument(help="Texts, or a file: TSV, CSV, JSON lines, Parquet, CoNLL, .txt (a text per line); - or none: stdin."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="A JSON-lines file; default: standard output.")] = None,
-    task: Annotated[str | None, typer.Option(help="The task to use, if the folder has several.")] = None,
+    task: Annotated[str | None, typer.Option(help="The task to predict, if the folder has several.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Write probabilities as soft labels for training.")] = False,
@@ -33,8 +33,8 @@ def command(
     shots: Shots = 0,
     demonstrations: Demonstrations = None,
     normalise: Normalise = None,
-    seed: Annotated[int, typer.Option(help="For --shots: equal seeds draw equal demonstrations.")] = 0,
-    threshold: Annotated[float | None, typer.Option(help="Multi-label: the least probability that predicts a label.")] = None,
+    seed: Annotated[int, typer.Option(help="With --shots: seed of the drawn demonstrations.")] = 0,
+    threshold: Annotated[float | None, typer.Option(help="Multi-label: predict labels from this probability.")] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None,
     columns: Columns = None,
@@ -46,11 +46,11 @@ def command(
     device: Device = "auto",
     with_files: WithFiles = None,
 ) -> None:
-    """Predict: one JSON object per text, with label and probabilities or with the generated text.
+    """Label texts, or generate a text for each: one JSON object per text, with label and probabilities or the generated text.
 
     With --template, any checkpoint that predicts tokens answers a prompt, without fine-tuning.
-    Examples: cloze predict SENTIMENT "What a film!"; cloze predict SENTIMENT reviews.csv --out labelled.jsonl. In a text pair,
-    separate the two texts with a tab, and so a text and the key of its picture.
+    Examples: cloze predict SENTIMENT "What a film!"; cloze predict SENTIMENT reviews.csv --out labelled.jsonl. Separate the two
+    texts of a pair, or a text and the key of its picture, with a tab.
     """
     from cloze.corpus.readers.labelled import as_format, as_quoting
     from cloze.tasks.evaluation import check_predictions

@@ -30,11 +30,13 @@ def command(
     ] = None,
     measure: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=PATH: measure this text before and after, in bits per byte and tokens per word; repeatable."),
+        typer.Option(
+            help="NAME=PATH: measure this text before and after training, in bits per byte and tokens per word; repeatable."
+        ),
     ] = None,
     init: Annotated[
         list[str] | None,
-        typer.Option(help="Start from the weights of this checkpoint; NETWORK=DIR for a network by its name; repeatable."),
+        typer.Option(help="Start from the weights of this checkpoint; NETWORK=DIR for one of several networks; repeatable."),
     ] = None,
     text_format: Annotated[
         str, typer.Option("--format", help="blank, line, sentence, wiki, jsonl, csv, tsv or parquet; default: detected.")
@@ -51,16 +53,18 @@ def command(
     ] = None,
     cache: Annotated[
         str | None,
-        typer.Option(help="DIR or DIR:SIZE, such as /local:200GB: where stores from an address are kept."),
+        typer.Option(help="Where remote stores are cached: DIR or DIR:SIZE, such as /local:200GB."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    extend: Annotated[bool, typer.Option("--extend", help="Resume a finished run with a larger budget.")] = False,
+    extend: Annotated[bool, typer.Option("--extend", help="Continue a finished run with a larger budget.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
-    until: Annotated[float, typer.Option(help="Pause at this share of the budget; the same command without it goes on.")] = 1.0,
-    mirror: Annotated[str | None, typer.Option(help="A URL for copies of finished checkpoints.")] = None,
-    strategy: Annotated[str, typer.Option(help="Of several processes: ddp, or fsdp, which shards parameters.")] = "ddp",
-    shard: Annotated[int | None, typer.Option(help="With fsdp: how many processes hold a copy.")] = None,
+    until: Annotated[
+        float, typer.Option(help="Pause at this share of the budget; without it, the same command continues.")
+    ] = 1.0,
+    mirror: Annotated[str | None, typer.Option(help="A URL to which finished checkpoints are copied.")] = None,
+    strategy: Annotated[str, typer.Option(help="For several processes: ddp, or fsdp, which shards parameters.")] = "ddp",
+    shard: Annotated[int | None, typer.Option(help="With fsdp: how many processes share one copy of the parameters.")] = None,
     with_files: WithFiles = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     verbose: Annotated[
@@ -73,7 +77,7 @@ def command(
 ) -> None:
     """Pre-train a recipe on a corpus within a budget. If --out holds a run of the same recipe, resume it.
 
-    Exit code: 0 when the budget, or its share --until, is spent; 130 after Ctrl-C and 143 after SIGTERM, with a checkpoint."""
+    Exit code: 0 when the budget, or its share --until, is spent. Ctrl-C (130) and SIGTERM (143) write a checkpoint first."""
     from cloze.assembly.request import requested
     from cloze.assembly.run import run_request
     from cloze.cli.hints import hint
@@ -84,7 +88,7 @@ def command(
     if strategy not in ("ddp", "fsdp"):
         raise UserError(f"--strategy {strategy}: no such strategy. {nearest(strategy, ('ddp', 'fsdp'))}")
     if out is None and not plan:
-        raise UserError("--out is missing: name the folder of the run, such as --out RUN. (--plan needs none.)")
+        raise UserError("--out is missing: name the folder of the run, such as --out RUN. (--plan does not need it.)")
     with silence(on=quiet and not plan):
         loaded, request = requested(
             recipe, corpus, out or "RUN", budget=budget, size=size, overrides=overrides or [], with_files=with_files or [],

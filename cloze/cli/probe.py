@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    kind: Annotated[str, typer.Argument(help="geometry, heads, layers, edges, distance, static or curvature.")],
+    kind: Annotated[str, typer.Argument(help="geometry, heads, layers, edges, distance, static or curvature: see above.")],
     checkpoints: Annotated[list[Path], typer.Argument(help="Run folders or Hugging Face folders.")],
     out: Annotated[Path | None, typer.Option(help="A folder for probe.json and probe.html.")] = None,
     text: Annotated[str | None, typer.Option(help="geometry, heads, static, curvature: a file with a sentence per line.")] = None,
@@ -34,27 +34,27 @@ def command(
     least: Annotated[
         int | None, typer.Option(min=2, help="geometry: measure words that occur at least this often; default: 5.")
     ] = None,
-    each: Annotated[bool, typer.Option("--each", help="heads: also close every head alone.")] = False,
-    control: Annotated[bool, typer.Option(help="layers, edges: also train on random labels of words.")] = True,
+    each: Annotated[bool, typer.Option("--each", help="heads: also close each head alone.")] = False,
+    control: Annotated[bool, typer.Option(help="layers, edges: also train on random labels (control task).")] = True,
     similarity: Annotated[list[str] | None, typer.Option(help="static: a file with two words and a score per line.")] = None,
     against: Annotated[list[Path] | None, typer.Option(help="static: word vectors to compare with.")] = None,
-    seed: Annotated[int, typer.Option(help="The seed of samples and controls.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of samples and controls.")] = 0,
     length: Annotated[int | None, typer.Option(min=2, help="Cut texts to this many tokens.")] = None,
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     with_files: WithFiles = None,
 ) -> None:
-    """Measure what is inside networks, layer by layer, and write a page with figures.
+    """Measure what the layers and heads of networks encode, and write a page with figures.
 
     \b
-    geometry  how contextual the vectors of words are
-    heads     how important each head is; the loss or accuracy as heads are closed
-    layers    labels or senses of words, read from each layer; with a control task
-    edges     the relations of words in CoNLL-U, in the same way
-    distance  the distances of words in the trees of CoNLL-U
-    static    one vector per word: the first component of its occurrences
-    curvature how sharply the loss bends in the weights of each layer
+    geometry   how contextual the vectors of words are
+    heads      how important each head is; the loss or accuracy as heads are closed (their gates set to 0)
+    layers     how well each layer predicts labels or senses of words; with a control task
+    edges      how well each layer predicts dependency relations (CoNLL-U)
+    distance   how well distances of vectors match distances in dependency trees (CoNLL-U)
+    static     one vector per word, the first principal component of its occurrences
+    curvature  the curvature of the loss in the weights of each layer
 
     Examples: cloze probe geometry BERT GPT2 --text sentences.txt --out DIR; cloze probe heads TUNED --task test.tsv --out DIR;
     cloze probe layers RUN --task upos=train.conllu,test.conllu --steps all --out DIR
@@ -65,15 +65,15 @@ def command(
     from cloze.reports.probe import write_finding
 
     if kind not in KINDS:
-        raise UserError(f"unknown probe {kind!r}. {nearest(kind, KINDS)}")
+        raise UserError(f"unknown probe {kind!r}. {nearest(kind, KINDS)}\n  Usage: cloze probe PROBE CHECKPOINT…")
     if out is not None and out.exists() and not out.is_dir():
-        raise UserError(f"--out {out}: a file; expected a folder.")
+        raise UserError(f"--out {out}: is a file; expected a folder. Choose another name.")
     given = {
         "--text": text, "--task": task, "--least": least, "--each": each, "--no-control": not control,
         "--similarity": similarity, "--against": against,
     }
     if wrong := [option for option, value in given.items() if value and option not in KINDS[kind].takes]:
-        raise UserError(f"{kind} does not use {wrong[0]}. Leave it out; it uses: {', '.join(KINDS[kind].takes)}.")
+        raise UserError(f"{kind} does not use {wrong[0]}. Omit it. {kind} uses {', '.join(KINDS[kind].takes)}.")
     options = Options(
         kind, text, task, most or KINDS[kind].most, least or 5, each, control, similarity or [], against or [], seed, length,
         batch, device, most,
@@ -150,7 +150,7 @@ def _examples(
 
     if options.text is not None and options.task is not None:
         raise UserError(f"{options.kind} measures plain text (--text) or labelled text (--task). Give one of them.")
-    texts = _texts(options, "or, for a fine-tuned folder, --task FILE: labelled text") if options.task is None else []
+    texts = _texts(options, "or, for a fine-tuned folder, --task FILE with labelled text") if options.task is None else []
     for one, loaded in _opened(subjects, options):
         require(loaded.network)
         if options.task is None:
@@ -176,7 +176,7 @@ def _texts(options: Options, otherwise: str = "") -> list[str]:
 
     if options.text is None:
         said = f", {otherwise}" if otherwise else ""
-        raise UserError(f"{options.kind} needs --text FILE: a file with a sentence per line{said}.")
+        raise UserError(f"{options.kind} needs --text FILE, a file with a sentence per line{said}.")
     return [text for text in gather([], options.text) if text.strip()][: options.most]
 
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from cloze.tasks.prompted import Prompt
 
 Template = Annotated[str | None, typer.Option(help="Prompt any checkpoint: '{text} It was {answer}.'")]
-Verbalise = Annotated[str | None, typer.Option(help="The answers for labels: good=great,bad=terrible.")]
-Shots = Annotated[int, typer.Option(min=0, help="Demonstrations per prompt.")]
+Verbalise = Annotated[str | None, typer.Option(help="The answer for each label: good=great,bad=terrible.")]
+Shots = Annotated[int, typer.Option(min=0, help="Labelled examples (demonstrations) per prompt.")]
 Demonstrations = Annotated[str | None, typer.Option(help="Labelled text from which --shots are drawn.")]
 Normalise = Annotated[str | None, typer.Option(help="Divide by P(answer | this text): 'Answer:'.")]
 
@@ -28,7 +28,7 @@ def prompt_of(
     if template is None:
         if verbalise is not None or shots or demonstrations is not None or normalise is not None:
             options = "--shots, --verbalise, --normalise and --demonstrations configure a prompt"
-            raise TaskError(f"{options}: give --template '{{text}} It was {{answer}}.'")
+            raise TaskError(f"{options}. Add one: --template '{{text}} It was {{answer}}.'")
         return None
     idle = next((name for name, value in others.items() if value is not None), None)
     if idle is not None:

@@ -16,7 +16,7 @@ def command(
 ) -> None:
     """Write one HTML page about one run, or comparing several: curves, throughput, filled masks, recipe, environment.
 
-    The page needs no network and no other file. Example: cloze report runs/bert runs/electra --out compared.html
+    The page works offline and needs no other file. Example: cloze report runs/bert runs/electra --out compared.html
     """
     from cloze.reports.page import write_report
 

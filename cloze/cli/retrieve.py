@@ -29,8 +29,9 @@ def command(
     """Find the best passages for each query by exact search: one JSON object per query, best passage first.
 
     Example: cloze retrieve FINDER "who wrote it?" --passages P.txt
-    Memory use grows with the number of queries and --top, not with the number of passages. With a checkpoint that was not
-    fine-tuned for retrieval, texts are compared by the mean of their token vectors.
+
+    Memory use grows with the number of queries and --top, not with the number of passages. A checkpoint that was not fine-tuned
+    for retrieval compares texts by the mean of their token vectors.
     """
     import json
 

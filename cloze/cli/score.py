@@ -24,42 +24,49 @@ def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; none: --file, --corpus, --pairs or standard input.")] = None,
     corpus: Annotated[
-        list[str] | None, typer.Option("--corpus", help="Bits per byte of running text: files, folders.")
+        list[str] | None, typer.Option("--corpus", help="Print bits per byte of running text: files or folders; repeatable.")
     ] = None,
-    most: Annotated[int | None, typer.Option("--bytes", min=1, help="--corpus: bytes that are read of each.")] = None,
-    text_format: Annotated[str, typer.Option("--format", help="--corpus: its format.")] = "auto",
+    most: Annotated[int | None, typer.Option("--bytes", min=1, help="With --corpus: read this many bytes of each.")] = None,
+    text_format: Annotated[str, typer.Option("--format", help="With --corpus: the format of the text.")] = "auto",
     file: Annotated[str | None, typer.Option(help="A text per line, or JSON lines; - for stdin.")] = None,
     field: Annotated[str, typer.Option(help="The field or column with the text.")] = "text",
     target: Annotated[str, typer.Option(help="The field or column with the answer (t5, bart, unilm).")] = "target",
-    columns: Annotated[str | None, typer.Option(help="Column names of a file without a header: a,b,c.")] = None,
-    pairs: Annotated[Path | None, typer.Option(help="Minimal pairs: JSON lines, folder, .tar.xz.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most this many pairs of each file.")] = None,
+    columns: Annotated[str | None, typer.Option(help="For files without a header: column names, a,b,c.")] = None,
+    pairs: Annotated[Path | None, typer.Option(help="Minimal pairs: JSON lines, a folder of these, or .tar.xz.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="With --pairs: at most this many pairs of each file.")] = None,
     language: Annotated[str | None, typer.Option(help="The language of the texts.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
-    order: Annotated[str | None, typer.Option(help="open, left_to_right or source_to_target.")] = None,
-    stride: Annotated[int | None, typer.Option(help="Tokens between windows; default: half of one.")] = None,
-    max_length: Annotated[int | None, typer.Option(help="Tokens per window; default: all it can read.")] = None,
+    order: Annotated[str | None, typer.Option(help="How to read: open, left_to_right or source_to_target.")] = None,
+    stride: Annotated[int | None, typer.Option(help="Tokens from one window to the next; default: half a window.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="Tokens per window; default: as many as the network reads.")] = None,
     truncate: Annotated[bool, typer.Option("--truncate", help="Cut texts and answers that are too long.")] = False,
     pointer: Annotated[int | None, typer.Option(min=1, help="Mix in a pointer cache of this many tokens.")] = None,
-    pointer_scale: Annotated[float | None, typer.Option(help="--pointer: sharpness; usually 1.")] = None,
-    pointer_share: Annotated[float | None, typer.Option(min=0, help="--pointer: weight in the mixture; usually 0.1.")] = None,
-    memory: Annotated[int | None, typer.Option(min=0, help="Read one stream with a memory of this many tokens.")] = None,
-    clamp: Annotated[int | None, typer.Option(min=1, help="--memory: the largest distance.")] = None,
-    same_length: Annotated[bool, typer.Option("--same-length", help="--memory: every token sees equally many.")] = False,
-    segment: Annotated[int | None, typer.Option(min=1, help="Streams: tokens per step.")] = None,
-    ends: Annotated[bool, typer.Option("--ends", help="Streams: score every text's [EOS], too.")] = False,
-    perplexity: Annotated[bool, typer.Option("--perplexity", help="Perplexity of all texts: per token, word, byte.")] = False,
+    pointer_scale: Annotated[float | None, typer.Option(help="With --pointer: the sharpness, usually 1.")] = None,
+    pointer_share: Annotated[
+        float | None, typer.Option(min=0, help="With --pointer: the weight in the mixture, usually 0.1.")
+    ] = None,
+    memory: Annotated[
+        int | None, typer.Option(min=0, help="Read all texts as one stream with a memory of this many tokens.")
+    ] = None,
+    clamp: Annotated[int | None, typer.Option(min=1, help="With --memory: the largest distance.")] = None,
+    same_length: Annotated[
+        bool, typer.Option("--same-length", help="With --memory: every token sees equally many tokens.")
+    ] = False,
+    segment: Annotated[int | None, typer.Option(min=1, help="For streams: tokens per step.")] = None,
+    ends: Annotated[bool, typer.Option("--ends", help="For streams: score every text's [EOS], too.")] = False,
+    perplexity: Annotated[bool, typer.Option("--perplexity", help="Print perplexity: per token, word and byte.")] = False,
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     with_files: WithFiles = None,
 ) -> None:
     """Score texts, or count how often the acceptable sentence of a pair scores higher (a tie counts as a failure).
 
-    Log-probability, left to right; pseudo-log-likelihood (each token masked alone); of a discriminator the log-probability
-    that each token is original. Long texts are scored in overlapping windows. A network that answers (t5, bart; unilm with
-    --order source_to_target) scores the answer: TEXT<tab>ANSWER.
+    The score depends on the network: the log-probability of the text if it reads from left to right, the pseudo-log-likelihood
+    (each token masked alone) if it predicts masked tokens, the log-probability that every token is original if it is a
+    discriminator. Long texts are scored in overlapping windows. A network that writes answers (t5, bart; unilm with --order
+    source_to_target) scores the answer: TEXT<tab>ANSWER.
 
-    --corpus prints figures that can be compared between vocabularies: cloze score RUN --corpus papers.txt --corpus news.txt
+    --corpus prints figures that are comparable between vocabularies: cloze score RUN --corpus papers.txt --corpus news.txt
     """
     if corpus:
         others = {"texts": texts, "--file": file, "--pairs": pairs, "--pointer": pointer, "--memory": memory, "--order": order}

@@ -20,7 +20,7 @@ class Senses(Mode):
     purpose = "senses of words"
     how = "--senses FILE"
 
-    senses: Annotated[list[str] | None, typer.Option(help="Tables of text, word, sense, perhaps start.")] = None
+    senses: Annotated[list[str] | None, typer.Option(help="Columns text, word, sense; optionally start.")] = None
     batch: Batch = 64
     device: Device = "auto"
     as_json: AsJson = False

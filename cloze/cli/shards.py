@@ -40,16 +40,16 @@ class Sharded(NamedTuple):
         if self.tokens is None:
             for name, value in (("--on", self.on), ("--part", self.part)):
                 if value is not None:
-                    raise CorpusError(f"{name} is for stores of several shards: add --shard 256M.")
+                    raise CorpusError(f"{name} is for stores of several shards. Add --shard, such as --shard 256M.")
             check_out(out, replace=replace)
             return
         for name, given in (("--format pairs", text_format == "pairs"), ("--languages", languages)):
             if given:
-                raise CorpusError(f"--shard is for running text of one kind; {name} builds an ordinary store. Omit one of them.")
+                raise CorpusError(f"--shard does not work with {name}, which builds a store in one piece. Omit one of them.")
         if self.part is not None:
             part_of(self.part)
         if self.part is not None and self.on is not None:
-            raise CorpusError("--part builds on this machine. Omit --on.")
+            raise CorpusError("--part builds on this machine and --on elsewhere. Omit one of them.")
         require_place(out, replace=replace)
 
     def tokenizer(self, out: Path, *, given: Path | None) -> Path | None:
@@ -124,7 +124,7 @@ def join(
         typer.echo(f"{out}: one store of {made.documents:,} documents, {made.size:,} tokens")
         return
     if building is None:
-        raise CorpusError(f"{store}: no build was begun here. Begin one: cloze corpus build TEXT --shard 256M --out {store}")
+        raise CorpusError(f"{store}: no build was started here. Start one: cloze corpus build TEXT --shard 256M --out {store}")
     joined = building.join()
     typer.echo(
         f"{store}: {len(joined.header.get('shards', [0])):,} shards, {joined.documents:,} documents, {joined.size:,} tokens"
@@ -137,7 +137,7 @@ def plan(
     overrides: Annotated[list[str] | None, typer.Option("--set", help="Change a value of the recipe; repeatable.")] = None,
     with_files: WithFiles = None,
 ) -> None:
-    """Count the rows of every shard for a recipe, so that runs need not do it when they start."""
+    """Count the rows of every shard for a recipe in advance, so that runs start faster."""
     from cloze.assembly.row_counts import count_rows
     from cloze.assembly.user_files import import_files
 
@@ -150,7 +150,7 @@ def copy(
     source: Annotated[str, typer.Argument(help="A store: a folder or an address such as s3://bucket/store.", show_default=False)],
     target: Annotated[str, typer.Argument(help="Where to copy it: a folder or an address.", show_default=False)],
 ) -> None:
-    """Copy a store to or from object storage; a copy that was stopped goes on. Keys are read from the environment."""
+    """Copy a store to or from object storage; to resume, repeat the command. Keys are read from the environment."""
     from cloze.corpus.copying import copy_store
 
     copy_store(source, target, typer.echo)

@@ -14,16 +14,16 @@ def command(
     what: Annotated[
         str, typer.Argument(metavar="RECIPE|PATH", help="A recipe's name or file; or a run, checkpoint, store or vectors.")
     ],
-    recipe: Annotated[bool, typer.Option("--recipe", help="Of a run or a checkpoint, print the recipe.")] = False,
+    recipe: Annotated[bool, typer.Option("--recipe", help="For a run or a checkpoint: print its recipe.")] = False,
     size: Annotated[str | None, typer.Option(help="Rescale the networks: tiny, mini, small, medium, base, large.")] = None,
-    overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a value: path=value.")] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="Change a value of the recipe: path=value.")] = None,
     with_files: WithFiles = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; of a recipe, with its hash.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; for a recipe, with its hash.")] = False,
     budget: Annotated[
-        str | None, typer.Option(help="Show it as `cloze pretrain` would fit it to this budget, and what was changed and why.")
+        str | None, typer.Option(help="Show it as `cloze pretrain` would fit it to this budget; list each change and its reason.")
     ] = None,
     corpus: Annotated[
-        Path | None, typer.Option("--corpus", help="With --budget: the store or text that the fit is measured on.")
+        Path | None, typer.Option("--corpus", help="With --budget: the store or text that the recipe is fitted to.")
     ] = None,
 ) -> None:
     """Show a recipe with every default, or describe a folder: what it is, how far its run got, what to do next.

@@ -9,14 +9,16 @@ import typer
 
 
 def sounds(
-    file: Annotated[Path, typer.Argument(help='Lines: {"audio": "a.wav", "text": "two words", "words": [[0.1, 0.4], [0.5, 1]]}')],
+    file: Annotated[Path, typer.Argument(
+        help='JSON lines: {"audio": "a.wav", "text": "two words", "words": [[0.1, 0.4], [0.5, 1]]}'
+    )],
     out: Annotated[Path, typer.Option(help="The .npz of items to write.")],
-    frames: Annotated[int, typer.Option(min=1, help="Frames of each word, evenly spaced in it.")] = 30,
-    bands: Annotated[int, typer.Option(min=1, help="Mel bands of each frame.")] = 40,
-    audio: Annotated[str, typer.Option(help="The key with the .wav, next to the file or below it.")] = "audio",
-    words: Annotated[str, typer.Option(help="The key with the start and stop of each word, in seconds.")] = "words",
+    frames: Annotated[int, typer.Option(min=1, help="Evenly spaced frames per word.")] = 30,
+    bands: Annotated[int, typer.Option(min=1, help="Mel bands per frame.")] = 40,
+    audio: Annotated[str, typer.Option(help="The field with the path of the .wav, relative to the file.")] = "audio",
+    words: Annotated[str, typer.Option(help="The field with the start and end of each word, in seconds.")] = "words",
 ) -> None:
-    """Write the mel bands of recorded words as items, for a store (SpeechBERT).
+    """Write the mel spectra of recorded words as items for a store (SpeechBERT).
 
     Example: cloze corpus sounds said.jsonl --out sounds.npz; cloze corpus build said.jsonl --items sounds=sounds.npz
     --picture audio --out STORE

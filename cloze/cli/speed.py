@@ -13,10 +13,10 @@ from cloze.cli.with_files import WithFiles
 
 def command(
     checkpoints: Annotated[list[Path], typer.Argument(help="Run folders, fine-tuned folders or Hugging Face folders.")],
-    lengths: Annotated[str, typer.Option(help="Tokens of a text, with commas.")] = "32,128",
-    batch: Annotated[str, typer.Option(help="Texts of a batch, with commas.")] = "1,32",
-    formats: Annotated[str, typer.Option("--as", help="With commas: fp32, bf16, int8, onnx, onnx-int8.")] = "fp32",
-    rounds: Annotated[int, typer.Option(min=2, help="How often each is timed.")] = 20,
+    lengths: Annotated[str, typer.Option(help="Tokens per text, separated by commas.")] = "32,128",
+    batch: Annotated[str, typer.Option(help="Texts per batch, separated by commas.")] = "1,32",
+    formats: Annotated[str, typer.Option("--as", help="Separated by commas: fp32, bf16, int8, onnx, onnx-int8.")] = "fp32",
+    rounds: Annotated[int, typer.Option(min=2, help="How often each one is timed.")] = 20,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     out: Annotated[Path | None, typer.Option(help="A JSON file to write.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -26,9 +26,9 @@ def command(
 
     Example: cloze speed BIG SMALL --lengths 32,128 --batch 1,32 --as fp32,bf16,int8
 
-    All of them are timed by turns, on random tokens without padding, heads not included. Shown are the median and the quartiles.
-    bf16 casts automatically; int8 is torch's dynamic quantisation of linear maps on a CPU. onnx and onnx-int8 are the files of
-    cloze export --to onnx in onnxruntime (pip install "cloze[onnx]"). OMP_NUM_THREADS sets the threads.
+    They are timed in turn on random tokens, without padding and without heads; the table shows the median and the quartiles.
+    bf16 is autocast; int8 is torch's dynamic quantisation of linear maps on a CPU. onnx and onnx-int8 run the files of
+    cloze export --to onnx in onnxruntime (pip install "cloze[onnx]"). OMP_NUM_THREADS sets the number of threads.
     """
     import json
     import tempfile
@@ -91,7 +91,7 @@ def _numbers(option: str, given: str) -> list[int]:
 
     found = [int(one) if one.strip().isdigit() else 0 for one in given.split(",")]
     if min(found) < 1:
-        raise UserError(f"{option} {given}: expected whole numbers of 1 or more, with commas: 32,128.")
+        raise UserError(f"{option} {given}: expected whole numbers of 1 or more, separated by commas: 32,128.")
     return found
 
 
@@ -116,4 +116,4 @@ def _table(found: Mapping[str, Any]) -> str:
     versions = [f"{name} {version}" for name, version in about["packages"].items() if name in known]
     threads = f"{about['threads']} thread{'' if about['threads'] == 1 else 's'}"
     machine = ", ".join([about.get("gpu") or about["processor"], threads, *versions])
-    return "\n".join([*lines, "", f"{found['rounds']} rounds by turns; {machine}"])
+    return "\n".join([*lines, "", f"{found['rounds']} interleaved rounds; {machine}"])

@@ -19,32 +19,34 @@ def command(
     )] = None,
     out: Annotated[Path | None, typer.Option(help="The folder of the sweep; the same command resumes it.")] = None,
     tasks: Annotated[list[str] | None, typer.Option(
-        "--task", show_default=False, help="NAME=TRAIN,DEV,TEST or NAME=TYPE:TRAIN,DEV,TEST: what decides at the end; repeatable."
+        "--task", show_default=False, help="NAME=TRAIN,DEV,TEST or NAME=TYPE:TRAIN,DEV,TEST: decides at the end; repeatable."
     )] = None,
-    budget: Annotated[str | None, typer.Option(help="What a trial may spend in full: 20Mtokens, 1e16flops, 10m.")] = None,
-    trials: Annotated[int | None, typer.Option(help="How many points to try; with --search grid, default: all.")] = None,
-    rungs: Annotated[str, typer.Option(help="Shares of the budget at which the worst trials are given up.")] = "0.1,0.3,1",
-    keep: Annotated[str, typer.Option(help="The share of the trials that goes on at each rung.")] = "1/3",
+    budget: Annotated[str | None, typer.Option(help="The full budget of a trial: 20Mtokens, 1e16flops, 10m.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Number of trials; default of --search grid: all points.")] = None,
+    rungs: Annotated[str, typer.Option(help="Shares of the budget at which the worst trials stop.")] = "0.1,0.3,1",
+    keep: Annotated[str, typer.Option(help="The share of the trials that continues at each rung.")] = "1/3",
     search: Annotated[str, typer.Option(help="grid, random or optuna.")] = "random",
     seeds: Annotated[int, typer.Option(help="Runs of each trial that reaches the end.")] = 1,
     search_seed: Annotated[int, typer.Option("--search-seed", help="Seed of the search.")] = 0,
     size: Annotated[str | None, typer.Option(help="Rescale the networks: tiny, mini, small, medium, base or large.")] = None,
     values: Annotated[list[str] | None, typer.Option("--set", help="Set a value in every trial.")] = None,
-    jobs: Annotated[int, typer.Option(help="How many runs (cells) to do at the same time.")] = 1,
+    jobs: Annotated[int, typer.Option(help="How many runs (cells) to do in parallel.")] = 1,
     on: Annotated[str, typer.Option(help="Where cells run: local, ray, ray://HOST:PORT or dask://HOST:PORT.")] = "local",
     tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer; default: trained on the corpus.")] = None,
     text_format: Annotated[str, typer.Option("--format", help="Format of the corpus; default: detected.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     with_files: WithFiles = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Check everything, print the first trials, count cells, stop.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Check everything, print the first trials, count the cells, and stop.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the finding as JSON.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print every trial and rung as CSV.")] = False,
 ) -> None:
-    """Try many values of a recipe, and give up the worst early.
+    """Try many values of a recipe, and stop the worst trials early (successive halving).
 
-    All trials train to the first rung, a share of the budget; the best third goes on to the next, and so on. The best trial is
-    the one with the lowest held-out loss at the end. With --task, trials that reach the end are fine-tuned, and dev sets
-    decide.
+    All trials train to the first rung, a share of the budget; the best third continues to the next rung, and so on. The best
+    trial is the one with the lowest held-out loss at the end. With --task, the trials that reach the end are fine-tuned, and the
+    scores on dev sets decide.
 
     Example: cloze sweep bert --size tiny --corpus TEXT --budget 20Mtokens --vary training.rate.peak=log:1e-4..3e-3 --trials 16
     --out SWEEP
@@ -79,7 +81,7 @@ def command(
         typer.echo("\n".join([*(" ".join(trial.values) for trial in rungs_there.trials), *lines]))
         return
     if out is None:
-        raise UserError("--out is missing: name the folder of the sweep, such as --out SWEEP. (--plan needs none.)")
+        raise UserError("--out is missing: name the folder of the sweep, such as --out SWEEP. (--plan does not need it.)")
     run = partial(finish, sweep, out, workers_on(on, jobs), command=typed(), say=lambda line: typer.echo(line, err=True))
     finding = show(run, Forms(Finding.data, as_csv, table), out, page="sweep.html", as_json=as_json, csv=csv)
     raise typer.Exit(0 if finding.best is not None else 1)

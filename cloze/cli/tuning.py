@@ -81,7 +81,7 @@ def _replacing(out: Path, *, overwrite: bool) -> Iterator[None]:
         yield
     except (typer.Exit, KeyboardInterrupt):
         if replaces:
-            typer.echo(f"{aside}: holds the previous contents of --out until this run has finished.", err=True)
+            typer.echo(f"{aside}: keeps the previous contents of --out until this run has finished.", err=True)
         raise
     except BaseException:
         if replaces:
@@ -113,10 +113,10 @@ def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
         for part, cut in one["cut"].items():
             if cut:
                 print(f"note: {lead}{part}: {cut} of {one['examples'][part]} rows were too long and were cut "
-                      "(--set length=N reads more)")  # fmt: skip
+                      "(--set length=N reads more tokens)")  # fmt: skip
         for part, lost in one.get("lost", {}).items():
             if lost:
-                print(f"note: {lead}{part}: {lost} of {one['examples'][part]} rows lose a span by truncation and are left out")
+                print(f"note: {lead}{part}: {lost} of {one['examples'][part]} rows lose a span by truncation and are not used")
     for name, value in described.get("test", {}).items():
         print(f"test {name}: {value:.4f}")
     for remark in described.get("remarks", ()):

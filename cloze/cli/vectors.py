@@ -1,4 +1,4 @@
-"""What the verbs on vectors of words share: opening, tables, `cloze evaluate` and `cloze import` on vectors."""
+"""What the commands on word vectors share: opening, tables, `cloze evaluate` and `cloze import` on vectors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def gathered(files: Sequence[str], similarity: Sequence[str], analogies: Sequenc
     """Files of pairs and of questions; plain arguments belong to the option that was given, folders stand for their files."""
     if files and similarity and analogies:
         raise TaskError(
-            f"{files[0]}: pairs or analogies? With both options, write the option before each file: "
+            f"{files[0]}: is this a file of pairs or of analogies? With both options, write one before each file: "
             f"--similarity A --similarity B --analogies C"
         )
     pairs = [*similarity, *(files if similarity else ())]
@@ -64,7 +64,7 @@ class WordVectors(Mode):
     similarity: Annotated[list[str] | None, typer.Option(help="Pairs with scores: files, a folder.")] = None
     analogies: Annotated[list[str] | None, typer.Option(help="Questions of four words: files, a folder.")] = None
     method: Annotated[str | None, typer.Option(help="For --analogies: add (default), or multiply.")] = None
-    restrict: Annotated[int | None, typer.Option(min=1, help="For --analogies: only the first N words.")] = None
+    restrict: Annotated[int | None, typer.Option(min=1, help="For --analogies: search only the first N words.")] = None
     unknown: Unknown = "skip"
     lower: Annotated[bool, typer.Option("--lower", help="Look words up in lower case.")] = False
     as_json: AsJson = False
@@ -83,7 +83,7 @@ class WordVectors(Mode):
         check_unknown(self.unknown)
         for option, value in (("--method", self.method), ("--restrict", self.restrict)):
             if value is not None and not self.analogies:
-                raise TaskError(f"{option} is for --analogies FILE: add it, or omit {option}.")
+                raise TaskError(f"{option} needs --analogies FILE. Add it, or omit {option}.")
         way: Any = self.unknown
         chosen = as_method(self.method or "add")
         pairs, questions = gathered(files, self.similarity or (), self.analogies or ())
@@ -119,7 +119,7 @@ def _inside(path: str) -> list[str]:
     endings = (".txt", ".tsv", ".txt.xz", ".txt.gz")
     found = sorted(str(p) for p in Path(path).iterdir() if p.name.endswith(endings) and not p.name.startswith("."))
     if not found:
-        raise TaskError(f"{path}: no file in this folder ends in {', '.join(endings)}. Name the files.")
+        raise TaskError(f"{path}: no file in this folder ends in {', '.join(endings)}. Name the files themselves.")
     return found
 
 
@@ -141,7 +141,7 @@ def _questions_table(file: str, one: Analogies) -> str:
     title = "3CosAdd" if one.method == "add" else "3CosMul"
     rows = [
         f"{Path(file).name}: {title} among {among}",
-        f"{'analogies':<{width}}  accuracy  right of known of asked (unknown ones {done})",
+        f"{'analogies':<{width}}  accuracy  correct of known of all (unknown ones {done})",
     ]
     for name, part in names.items():
         counts = f"{part.right:,} of {part.known:,} of {part.questions:,}"

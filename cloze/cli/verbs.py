@@ -20,45 +20,45 @@ class Verb(NamedTuple):
 
 SECTIONS: dict[str, dict[str, Verb]] = {
     "Recipes": {
-        "list": Verb("list_", "every recipe in one table"),
-        "show": Verb("show", "a recipe in full; or what a run, a checkpoint or a store is"),
-        "diff": Verb("diff", "how two recipes differ"),
-        "check": Verb("check", "check a recipe and show what it does"),
-        "explain": Verb("explain", "what a part does, its keys and defaults, the recipes that use it"),
+        "list": Verb("list_", "list every recipe in one table"),
+        "show": Verb("show", "print a recipe in full, or describe a run, a checkpoint or a store"),
+        "diff": Verb("diff", "show how two recipes differ"),
+        "check": Verb("check", "check a recipe and show what each edit does"),
+        "explain": Verb("explain", "explain a part: what it does, its keys and defaults, recipes that use it"),
     },
     "Text": {
         "corpus": Verb("corpus", "build: encode text into a token store; check: find problems in text"),
-        "vocab": Verb("vocab", "fit: how well vocabularies fit a text; candidates: words to add"),
+        "vocab": Verb("vocab", "fit: measure how well vocabularies fit a text; candidates: words to add"),
         "link": Verb("link", "find the names of entities in a text, for cloze corpus build --annotate"),
-        "features": Verb("features", "regions of pictures into features, for cloze corpus build --items"),
+        "features": Verb("features", "turn regions of pictures into features, for cloze corpus build --items"),
         "peek": Verb("peek", "show examples: what is hidden, shown and predicted"),
     },
     "Train": {
         "pretrain": Verb("pretrain", "pre-train a recipe on a corpus within a budget; resumable"),
         "finetune": Verb("finetune", "fine-tune a checkpoint on labelled text"),
-        "augment": Verb("augment", "write more labelled rows, with other words, for a student"),
+        "augment": Verb("augment", "write more labelled rows for a student by replacing words"),
         "evaluate": Verb("evaluate", "measure a fine-tuned checkpoint, or word vectors"),
         "predict": Verb("predict", "label texts, or generate a text for each"),
-        "compare": Verb("compare", "which recipe is best at an equal budget? with its uncertainty"),
-        "sweep": Verb("sweep", "which values of a recipe are best? the worst are given up early"),
+        "compare": Verb("compare", "find the best recipe at an equal budget, with its uncertainty"),
+        "sweep": Verb("sweep", "find the best values of a recipe; the worst trials stop early"),
     },
     "Use": {
         "fill": Verb("fill", "fill masked words"),
         "generate": Verb("generate", "continue a text"),
         "embed": Verb("embed", "turn sentences into vectors"),
         "retrieve": Verb("retrieve", "find the best passages for a query"),
-        "score": Verb("score", "how likely a sentence is; minimal pairs"),
-        "neighbours": Verb("neighbours", "the nearest words"),
-        "analogy": Verb("analogy", "man is to king as woman is to …?"),
-        "words": Verb("words", "the odd one out, classes of words, vectors fitted to a lexicon"),
-        "import": Verb("import_", "read a Hugging Face folder or a file of word vectors"),
+        "score": Verb("score", "measure how probable sentences are; minimal pairs; bits per byte"),
+        "neighbours": Verb("neighbours", "find the nearest words"),
+        "analogy": Verb("analogy", "complete an analogy: man is to king as woman is to …?"),
+        "words": Verb("words", "find the odd one out or classes of words; retrofit vectors to a lexicon"),
+        "import": Verb("import_", "turn a Hugging Face folder or a file of word vectors into a checkpoint"),
         "compress": Verb("compress", "write a smaller checkpoint: fewer layers, heads, weights or bits"),
-        "speed": Verb("speed", "how large networks are and how long they take, measured"),
+        "speed": Verb("speed", "measure the size and the speed of networks"),
         "export": Verb("export", "write a folder to publish, or word vectors to a file"),
     },
     "Look": {
-        "look": Verb("look", "what a network computes for a text: a page to explore"),
-        "probe": Verb("probe", "what layers and heads hold: geometry, heads, layers, …"),
+        "look": Verb("look", "write a page that shows what a network computes for a text"),
+        "probe": Verb("probe", "measure what layers and heads encode: geometry, heads, layers, …"),
         "report": Verb("report", "write an HTML page about one or several runs"),
         "demo": Verb("demo", "pre-train and fine-tune in a few minutes; needs no data"),
     },
@@ -69,7 +69,7 @@ VERBS: dict[str, Verb] = {name: verb for section in SECTIONS.values() for name, 
 def overview() -> str:
     """The text of `cloze --help`: every verb in one screen, written without loading any of them."""
     lines = [
-        "cloze: train and use language models. Usage: cloze VERB [ARGUMENTS]; cloze VERB --help explains it.",
+        "cloze: train and use language models. Usage: cloze COMMAND [ARGUMENTS]. Help: cloze COMMAND --help",
     ]
     for title, verbs in SECTIONS.items():
         lines += ["", f"{title}:"]
@@ -88,7 +88,7 @@ def load_verb(name: str) -> typer.Typer:
     from cloze.cli.modes import help_of
 
     if name not in VERBS:
-        raise UserError(f"unknown verb {name!r}. {nearest(name, VERBS)}\n  cloze --help lists every verb.")
+        raise UserError(f"unknown command {name!r}. {nearest(name, VERBS)}\n  cloze --help lists every command.")
     module = import_module(f"cloze.cli.{VERBS[name].module}")
     app = vars(module).get("app")
     if app is None:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     add_completion=False, rich_markup_mode=None, no_args_is_help=True,
-    help="How well a vocabulary fits a text, and words to add to it.",
+    help="Measure how well a vocabulary fits a text, and find words to add to it.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-Corpus = Annotated[list[str], typer.Option("--corpus", help="Text files or folders; may be repeated.", show_default=False)]
+Corpus = Annotated[list[str], typer.Option("--corpus", help="Text files or folders; repeatable.", show_default=False)]
 Format = Annotated[str, typer.Option("--format", help="As for `cloze corpus build`; default: detected per file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -54,11 +54,11 @@ def candidates(
     corpus: Corpus,
     add: Annotated[int, typer.Option(min=1, help="How many words to add.")] = 1000,
     out: Annotated[Path | None, typer.Option(help="Write the tokenizer with these words to this folder.")] = None,
-    min_count: Annotated[int, typer.Option(min=1, help="The fewest occurrences of a word.")] = 5,
+    min_count: Annotated[int, typer.Option(min=1, help="Minimum number of occurrences of a word.")] = 5,
     text_format: Format = "auto",
     as_json: Json = False,
 ) -> None:
-    """Rank the words that would save the most tokens as single pieces; with --out, write a tokenizer that has them.
+    """Rank the words that would save the most tokens if each were one token; with --out, write a tokenizer that has them.
 
     Example: cloze vocab candidates BERT --corpus papers.txt --add 2000 --out WORDS. Then continue pre-training with it:
     cloze pretrain bert --init BERT --tokenizer WORDS --corpus papers.txt --budget 1h --out RUN
@@ -75,7 +75,8 @@ def candidates(
     found = before.candidates(min_count=min_count)[:add]
     if not found:
         raise CorpusError(
-            f"{', '.join(corpus)}: every word that occurs {min_count} times or more is one piece of {checkpoint}; nothing to add."
+            f"{', '.join(corpus)}: every word that occurs at least {min_count} times is already one token of {checkpoint}. Try a "
+            "smaller --min-count, or another text."
         )
     made = extended(tokenizer, [one.word for one in found])
     after = fit_of(made, _texts(corpus, text_format), counts_words=False)
@@ -99,12 +100,12 @@ def candidates(
 @app.command()
 def entities(
     checkpoint: Annotated[Path, typer.Argument(help="A checkpoint.")],
-    vectors: Annotated[Path, typer.Option(help="Vectors of words and entities in one space, such as Wikipedia2Vec's.")],
+    vectors: Annotated[Path, typer.Option(help="Vectors of words and entities in the same space, such as Wikipedia2Vec's.")],
     out: Annotated[Path, typer.Option(help="The folder to write.")],
-    prefix: Annotated[str, typer.Option(help="How the entries that are entities begin.")] = "ENTITY/",
+    prefix: Annotated[str, typer.Option(help="The prefix of entries that are entities.")] = "ENTITY/",
     as_json: Json = False,
 ) -> None:
-    """Write the checkpoint with a token for each entity, its row aligned from vectors, without training (E-BERT).
+    """Add a token for each entity to a checkpoint, with embeddings mapped from vectors, without training (E-BERT).
 
     Example: cloze vocab entities BERT --vectors wiki.txt --out E-BERT; cloze fill E-BERT "[ENTITY/Q90] / Paris is in [MASK]."
     """
@@ -115,7 +116,7 @@ def entities(
         typer.echo(json.dumps({"entities": made.entities, "words": made.words, "explained": made.explained}))
         return
     typer.echo(f"{out}: {made.entities:,} entities; the map was fitted to {made.words:,} words and explains {made.explained:.1%} "
-               "of their rows")
+               "of the variance of their embeddings")
     for remark in made.remarks:
         typer.echo(remark)
 
@@ -126,9 +127,9 @@ def mentions(
     file: Annotated[Path, typer.Argument(help="Mentions as JSON lines; `cloze link` writes them.")],
     out: Annotated[Path, typer.Option(help="The file to write: a text per line.")],
     reading: Annotated[str, typer.Option("--as", help="concat (`[ENTITY/Q90] / Paris`) or replace (`[ENTITY/Q90]`).")] = "concat",
-    prefix: Annotated[str, typer.Option(help="How the entries that are entities begin.")] = "ENTITY/",
+    prefix: Annotated[str, typer.Option(help="The prefix of entries that are entities.")] = "ENTITY/",
 ) -> None:
-    """Write texts with the tokens of the entities that they mention.
+    """Write texts with the tokens of the entities that they mention (E-BERT).
 
     Example: cloze vocab mentions E-BERT mentions.jsonl --as concat --out text.txt; cloze embed E-BERT --file text.txt
     """
@@ -155,15 +156,15 @@ def visual(
     items: Annotated[Path, typer.Argument(help="Items with vectors, as `cloze corpus build --items` reads them.")],
     out: Annotated[Path, typer.Option(help="The folder to write.")],
     tokenizer: Annotated[
-        Path | None, typer.Option(help="A folder with a tokenizer, such as a checkpoint: it is extended by the words.")
+        Path | None, typer.Option(help="A folder with a tokenizer, such as a checkpoint, to which the words are added.")
     ] = None,
-    name: Annotated[str, typer.Option("--set", help="The name of the set of items: words are [NAME/0], [NAME/1], …")] = "frames",
-    branches: Annotated[int, typer.Option(min=2, help="Children of each node of the tree of k-means.")] = 12,
-    levels: Annotated[int, typer.Option(min=1, help="Levels of the tree: there are branches ** levels words.")] = 4,
-    sample: Annotated[int, typer.Option(min=1, help="The most vectors that the tree is made from.")] = 1_000_000,
-    seed: Annotated[int, typer.Option(help="Seed of the sample and of the first centres.")] = 0,
+    name: Annotated[str, typer.Option("--set", help="The name of the set of items; words are [NAME/0], [NAME/1], …")] = "frames",
+    branches: Annotated[int, typer.Option(min=2, help="Children of each node of the k-means tree.")] = 12,
+    levels: Annotated[int, typer.Option(min=1, help="Levels of the tree, which makes branches ** levels words.")] = 4,
+    sample: Annotated[int, typer.Option(min=1, help="Fit the tree to at most this many vectors.")] = 1_000_000,
+    seed: Annotated[int, typer.Option(help="Seed of the sample and of the initial centroids.")] = 0,
 ) -> None:
-    """Make visual words from the vectors of frames by hierarchical k-means (VideoBERT); --tokenizer adds them to a vocabulary.
+    """Cluster the vectors of frames into visual words by hierarchical k-means (VideoBERT); --tokenizer adds them to a vocabulary.
 
     Example: cloze vocab visual CLIPS.npz --tokenizer BERT --out WORDS; cloze vocab assign WORDS CLIPS.npz --out words.npz
     """
@@ -197,9 +198,9 @@ def visual(
 def assign(
     words: Annotated[Path, typer.Argument(help="A folder of `cloze vocab visual`.")],
     items: Annotated[Path, typer.Argument(help="Items with vectors.")],
-    out: Annotated[Path, typer.Option(help="The .npz to write: the keys of the pictures and the word of each item.")],
+    out: Annotated[Path, typer.Option(help="The .npz to write, with the keys of the pictures and the word of each item.")],
 ) -> None:
-    """Write the visual word of each item, for a store: cloze corpus build CAPTIONS.jsonl --items frames=words.npz …
+    """Write the visual word of each item, for cloze corpus build CAPTIONS.jsonl --items frames=words.npz …
 
     Example: cloze vocab assign WORDS CLIPS.npz --out words.npz
     """
@@ -208,8 +209,8 @@ def assign(
     from cloze.errors import counted
 
     found = write_words(read_pictures(items).pictures, VisualWords.load(words / VISUAL_WORDS), out)
-    typer.echo(f"{out}: the words of {counted(found.items, 'item')} of {counted(found.pictures, 'picture')}, {found.words:,} of "
-               "them different")
+    typer.echo(f"{out}: the words of {counted(found.items, 'item')} of {counted(found.pictures, 'picture')}, {found.words:,} "
+               "different ones")
 
 
 def _texts(corpus: list[str], text_format: str) -> Iterator[str]:

@@ -10,16 +10,16 @@ import typer
 
 app = typer.Typer(
     add_completion=False, rich_markup_mode=None, no_args_is_help=True,
-    help="The odd one out, classes of words, and vectors fitted to a lexicon.",
+    help="Find the odd one out or classes of words; retrofit vectors to a lexicon.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-Source = Annotated[Path, typer.Argument(help="A checkpoint, or a file of word2vec, GloVe or fastText, also packed.")]
+Source = Annotated[Path, typer.Argument(help="A checkpoint, or a file of word2vec, GloVe or fastText, also compressed.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
 def odd(model: Source, words: Annotated[list[str], typer.Argument(help="Three words or more.")], as_json: Json = False) -> None:
-    """Print words with their cosines with the mean of all of them; the first does not match the others.
+    """Print words with their cosine similarity to the mean of all of them; the first word is the odd one out.
 
     Example: cloze words odd RUN breakfast cereal dinner lunch
     """
@@ -39,7 +39,7 @@ def classes_of(
     out: Annotated[Path, typer.Option(help="The file to write: a word and its class per line.")],
     count: Annotated[int, typer.Option(min=1, help="How many classes.")] = 500,
 ) -> None:
-    """Write a class for every word, by k-means over the vectors, sorted by class (word2vec's -classes).
+    """Cluster the vectors by k-means and write the class of every word, sorted by class (word2vec's -classes).
 
     Example: cloze words classes RUN --count 500 --out classes.txt
     """
@@ -59,11 +59,11 @@ def classes_of(
 @app.command()
 def retrofit(
     model: Source,
-    lexicon: Annotated[str, typer.Option(help="A file with a word and the words related to it per line, also packed.")],
+    lexicon: Annotated[str, typer.Option(help="A file with a word and the words related to it per line, also compressed.")],
     out: Annotated[Path, typer.Option(help="The file of vectors to write, word2vec's text; .gz compresses.")],
-    passes: Annotated[int, typer.Option(min=1, help="How often all words move.")] = 10,
+    passes: Annotated[int, typer.Option(min=1, help="Number of passes over all words.")] = 10,
 ) -> None:
-    """Write the vectors moved towards those of related words, such as synonyms (retrofitting, Faruqui et al., 2015).
+    """Move vectors towards those of related words, such as synonyms, and write them (retrofitting, Faruqui et al., 2015).
 
     Example: cloze words retrofit RUN --lexicon ppdb.txt --out better.vec; cloze neighbours better.vec happy
     """

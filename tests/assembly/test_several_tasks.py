@@ -134,7 +134,7 @@ def test_labelled_text_is_built_once_and_a_run_takes_the_store(
     out, topic = tmp_path / "store", tasks["topic"]
     command = ["corpus", "build", topic.train[0], "--task", "sentence_classification", "--out", str(out)]
     assert main(command) == 2
-    assert "Name it: --tokenizer FOLDER." in capsys.readouterr().err
+    assert "Give it: --tokenizer FOLDER" in capsys.readouterr().err
     assert main([*command, "--tokenizer", str(folder("bert"))]) == 0
     assert texts_of([str(out), "b.tsv"]) == [topic.train[0], "b.tsv"]
     assert f"{out}: 64 rows" in capsys.readouterr().out
@@ -326,7 +326,7 @@ def test_the_command_shows_the_recipe_of_several_tasks_and_refuses_files_of_one(
     shown = capsys.readouterr().out
     assert "stages:" in shown and "from: first" in shown
     assert main([*command, "--train", str(tables / "train.tsv")]) == 2
-    assert "with several tasks, each names its files: --task NAME=TYPE:TRAIN,DEV" in capsys.readouterr().err
+    assert "with several tasks, each names its files. Write --task NAME=TYPE:TRAIN,DEV" in capsys.readouterr().err
     assert main(["finetune", str(folder("bert")), "--out", str(tmp_path / "out")]) == 2
     assert "--train FILE and --dev FILE are missing" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -41,12 +41,12 @@ def test_diff_prints_one_line_for_each_value(capsys: pytest.CaptureFixture[str])
     assert any(line.split() == ["training.batch", "8192", "256"] for line in lines)
     changes = {row["path"]: row for row in json.loads(output(capsys, "diff", "roberta", "bert", "--json"))}
     assert changes["exercise.pair"] == {"path": "exercise.pair", "right": {"pair": {}}}
-    assert output(capsys, "diff", "bert", "bert") == "bert and bert do the same.\n"
+    assert output(capsys, "diff", "bert", "bert") == "bert and bert are equivalent.\n"
 
 
 def test_check_prints_fields_and_parameters(capsys: pytest.CaptureFixture[str]) -> None:
     shown = output(capsys, "check", "bert")
-    assert shown.startswith("bert is legal.") and "108,891,648 parameters" in shown and "share 0.9: length = 128" in shown
+    assert shown.startswith("bert is valid.") and "108,891,648 parameters" in shown and "share 0.9: length = 128" in shown
     data = json.loads(output(capsys, "check", "bert", "--size", "tiny", "--json"))
     assert data["edits"]["main"][2]["gives"] == ["masked"] and "targets/next" in data["fields"]["main"]
 

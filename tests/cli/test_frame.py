@@ -59,7 +59,7 @@ def test_the_version_is_the_package_version(capsys: pytest.CaptureFixture[str]) 
 def test_an_unknown_verb_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert frame.main(["finetun"]) == 2
     assert capsys.readouterr().err == (
-        "cloze: unknown verb 'finetun'. Did you mean 'finetune'?\n  cloze --help lists every verb.\n"
+        "cloze: unknown command 'finetun'. Did you mean 'finetune'?\n  cloze --help lists every command.\n"
     )
 
 
@@ -141,8 +141,8 @@ def test_reporting_a_folder_that_is_no_run_is_wrong_input(tmp_path: Path, capsys
 
 def test_help_texts_name_what_an_option_does(capsys: pytest.CaptureFixture[str]) -> None:
     for verb, said in (
-        ("finetune", ["Resume a finished run with more training.epochs.", "Labelled text that selects the best epoch."]),
-        ("score", ["--pointer: weight in the mixture; usually 0.1.", "--memory: the largest distance."]),
+        ("finetune", ["Continue a finished run with more training.epochs.", "Labelled text that selects the best epoch."]),
+        ("score", ["With --pointer: the weight in the mixture, usually 0.1.", "With --memory: the largest distance."]),
     ):
         assert frame.main([verb, "--help"]) == 0
         shown = " ".join(capsys.readouterr().out.split())

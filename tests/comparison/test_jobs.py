@@ -66,7 +66,7 @@ def test_a_job_ends_with_its_exit_code_and_prints_into_its_log(tmp_path: Path) -
     codes = {ended.job.name: ended.code for ended in (workers.wait(60.0), workers.wait(60.0)) if ended}
     assert codes == {"good": 0, "bad": 2} and workers.running == 0
     assert (tmp_path / "good.log").read_text().startswith("cloze ")
-    assert "unknown verb 'nothing'" in (tmp_path / "bad.log").read_text()
+    assert "unknown command 'nothing'" in (tmp_path / "bad.log").read_text()
 
 
 def test_jobs_that_are_stopped_get_a_signal_that_they_can_answer(sleeper: Path) -> None:

@@ -43,7 +43,7 @@ def test_it_finds_what_the_command_finds(
     assert said == json.loads(json.dumps(found.data()))
     assert [(one["name"], one["metric"]) for one in said["tasks"]] == [("mood", "accuracy"), ("back", "accuracy")]
     assert main([*typed, "--json", "--csv"]) == 2
-    assert "two forms of one output" in capsys.readouterr().err
+    assert "--json and --csv choose the format of the output" in capsys.readouterr().err
     assert main([*typed, "--csv"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + len(found.table()) == 1 + 4 * 2 * 2
     assert main(typed) == 0

@@ -161,21 +161,21 @@ def test_the_recipe_of_a_cut_run_describes_the_cut_network(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("name", "options", "said"), [
-    ("bert", [], "nothing to do. Give one or more of --layers"),
-    ("bert", ["--layers", "0,x"], "--layers 0,x: expected numbers of layers"),
-    ("bert", ["--layers", "0", "--depth", "1"], "--layers says which layers are kept, --depth how many"),
+    ("bert", [], "no change was asked for. Give one or more of --layers"),
+    ("bert", ["--layers", "0,x"], "--layers 0,x: expected layers, counted from 0"),
+    ("bert", ["--layers", "0", "--depth", "1"], "--layers names the layers to keep, --depth their number"),
     ("bert", ["--depth", "3"], "keep_layers: 3 layers. transformer has 2."),
     ("bert", ["--layers", "5"], r"keep_layers: [5]. Expected layers from 0 to 1"),
-    ("bert", ["--heads", "0.5"], "--heads needs the importance of heads. Give one of --scores FILE"),
+    ("bert", ["--heads", "0.5"], "--heads needs the importance of heads. Give exactly one of --scores FILE"),
     ("bert", ["--heads", "1.5", "--text", "F"], "--heads 1.5: expected a share between 0 and 1"),
-    ("bert", ["--task", "F"], "--task says which heads are pruned, or which layers get more bits. Add"),
-    ("bert", ["--layers", "0", "--heads", "0.5", "--text", "F"], "cut the layers first"),
-    ("bert", ["--groups", "4"], "Add --bits."),
-    ("bert", ["--embeddings"], "--embeddings belongs to --magnitude or --bits"),
+    ("bert", ["--task", "F"], "--task is used to choose the heads to prune, or the layers that get more bits. Add"),
+    ("bert", ["--layers", "0", "--heads", "0.5", "--text", "F"], "use two commands, first --layers, then --heads on what"),
+    ("bert", ["--groups", "4"], "--groups and --asymmetric configure --bits. Add it, such as --bits 8."),
+    ("bert", ["--embeddings"], "--embeddings and --no-embeddings configure --magnitude or --bits"),
     ("bert", ["--magnitude", "1"], "--magnitude 1.0: expected a share between 0 and 1"),
-    ("bert", ["--bits", "2,4"], "--bits with several numbers needs the sensitivity of layers. Give one of"),
-    ("bert", ["--bits", "2,x"], "--bits 2,x: expected a number of bits, 8, or several different ones"),
-    ("bert", ["--bits", "2,4", "--heads", "0.5", "--text", "F"], "prune the heads first, then round the folder"),
+    ("bert", ["--bits", "2,4"], "--bits with several numbers needs the sensitivity of layers. Give exactly one of"),
+    ("bert", ["--bits", "2,x"], "--bits 2,x: expected a number of bits, such as 8, or several for different layers"),
+    ("bert", ["--bits", "2,4", "--heads", "0.5", "--text", "F"], "use two commands, first --heads, then --bits"),
     ("bert", ["--bits", "1"], "quantise: 1 bits. Expected 2 to 16."),
 ])  # fmt: skip
 def test_what_is_asked_wrongly_is_refused_in_words_and_nothing_is_written(

@@ -94,7 +94,7 @@ def test_the_command_prints_a_table_and_writes_json(
     lines = said.out.splitlines()
     assert lines[0].split() == ["checkpoint", "as", "length", "batch", "parameters", "MB", "GFLOP", "ms", "quartiles"]
     assert [line.split()[:4] for line in lines[1:5]] == [["bert", one, n, "2"] for n in ("4", "8") for one in ("fp32", "int8")]
-    assert lines[-1].startswith("2 rounds by turns; ") and "torch" in lines[-1]
+    assert lines[-1].startswith("2 interleaved rounds; ") and "torch" in lines[-1]
     found = json.loads((tmp_path / "speed.json").read_text())
     assert [row["length"] for row in found["rows"]] == [4, 4, 8, 8] and found["machine"]["packages"]["torch"]
     assert found["rows"][1]["bytes"] < found["rows"][0]["bytes"]

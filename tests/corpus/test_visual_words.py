@@ -106,7 +106,7 @@ def test_one_command_makes_words_and_their_tokens_and_another_assigns_them(tmp_p
     assert "4 visual words of 2 levels, made from 4 vectors, of which 4 have vectors" in made.output
     given = [str(tmp_path / name) for name in ("words", "clips.npz")]
     said = CliRunner().invoke(app, ["assign", *given, "--out", str(tmp_path / "w.npz")])
-    assert said.exit_code == 0 and "the words of 4 items of 2 pictures, 4 of them different" in said.output
+    assert said.exit_code == 0 and "the words of 4 items of 2 pictures, 4 different ones" in said.output
     words = VisualWords.load(tmp_path / "words" / VISUAL_WORDS).assign(CORNERS)
     with np.load(tmp_path / "w.npz") as written:
         assert written["keys"].tolist() == ["a", "b"] and written["offsets"].tolist() == [0, 3, 4]

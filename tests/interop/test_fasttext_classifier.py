@@ -102,7 +102,7 @@ def test_one_versus_all_becomes_a_task_with_several_labels(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("export", "run", "a.ftz", "--to", "fasttext-quantised", "--piece", "0"), "--piece 0: expected 1 or more numbers"),
+        (("export", "run", "a.ftz", "--to", "fasttext-quantised", "--piece", "0"), "--piece 0: expected a size of 1 or more"),
         (("export", "run", "a.ftz", "--to", "fasttext-quantised"), "expected 256 or more. Raise --cutoff"),
         (("import", "model.bin", "--out", "b", "--split", "whitespace"), "do not apply to model.bin"),
         (("import", "model.bin", "--out", "b", "--words", "model.bin"), "do not apply to model.bin"),

@@ -50,7 +50,7 @@ def test_a_checkpoint_of_our_own_keeps_its_recipe_and_is_said_to_be_copied(
     assert main(["import", str(source), "--out", str(tmp_path / "one"), "--name", "mine"]) == 0
     assert "already" not in capsys.readouterr().out
     assert main(["import", str(tmp_path / "one"), "--out", str(tmp_path / "two"), "--name", "other"]) == 0
-    assert f"{tmp_path / 'one'} is already a checkpoint of cloze, which every verb opens" in capsys.readouterr().out
+    assert f"{tmp_path / 'one'} is already a checkpoint of cloze, which every command opens" in capsys.readouterr().out
     texts = [(tmp_path / name / "cloze" / "recipe.yaml").read_text() for name in ("one", "two")]
     assert texts[0] == texts[1]
     assert load_recipe(tmp_path / "two").name == "mine"

@@ -190,11 +190,11 @@ def test_a_finding_prints_the_control_beside_the_accuracy() -> None:
     (["layers", "X", "--task", "tag=t.jsonl,t.jsonl"],
      "t.jsonl:1: no field 'tag'. Known: label, text. Choose with --task NAME=TRAIN,TEST."),
     (["edges", "X", "--task", "a=b,c"], "expected --task TRAIN,TEST, got 'a=b,c'."),
-    (["distance", "X", "--text", "a"], "cloze probe: distance does not use --text. Leave it out; it uses: --task."),
-    (["geometry", "X", "--no-control"], "geometry does not use --no-control. Leave it out; it uses: --text, --least."),
+    (["distance", "X", "--text", "a"], "cloze probe: distance does not use --text. Omit it. distance uses --task."),
+    (["geometry", "X", "--no-control"], "geometry does not use --no-control. Omit it. geometry uses --text, --least."),
     (["heads", "X", "--text", "a", "--task", "b"], "plain text (--text) or labelled text (--task). Give one of them."),
-    (["geometry", "X"], "needs --text FILE: a file with a sentence per line."),
-    (["heads", "X"], "a file with a sentence per line, or, for a fine-tuned folder, --task FILE: labelled text."),
+    (["geometry", "X"], "needs --text FILE, a file with a sentence per line."),
+    (["heads", "X"], "a file with a sentence per line, or, for a fine-tuned folder, --task FILE with labelled text."),
 ])  # fmt: skip
 def test_what_is_missing_is_said_before_a_checkpoint_is_opened(
     arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -183,4 +183,4 @@ def test_kg_bert_learns_which_relation_two_entities_have(tmp_path: Path, capsys:
     assert found["metrics"]["hits@1"] == 1.0 and found["baseline"]["mean_rank"] == 1.5 and found["examples"] == 16
     assert json.loads((tmp_path / "run" / "config.json").read_text())["id2label"] == {"0": "of dog", "1": "of moon"}
     assert main([*asked, "--task", "link_prediction"]) == 2
-    assert "tells the relation of two entities, and scores no entities.\n  To rank relations:" in capsys.readouterr().err
+    assert "predicts the relation of two entities; it cannot rank entities.\n  To rank relations:" in capsys.readouterr().err

@@ -174,9 +174,9 @@ def test_pairs_are_fine_tuned_by_their_columns(cloze: Any, folder: Folder, table
         ([*TRAIN, "--epochs", "3"], "--epochs is a value of the recipe: --set training.epochs="),
         ([*TRAIN, "--pool=max"], "--pool is now structure of the recipe (objectives: pooled_classification)"),
         ([*TRAIN, "--manner", "ulmfit"], "--manner is a recipe: --recipe ulmfit_classification"),
-        (TRAIN[:-2], "--out DIR is missing"),
+        (TRAIN[:-2], "--out is missing: name the folder"),
         (["finetune", "{bert}", "--out", "{here}/o"], "--train FILE and --dev FILE are missing"),
-        (["finetune", "{bert}", "--train", "{here}/t.tsv", "--out", "{here}/o"], ": --dev FILE is missing: labelled"),
+        (["finetune", "{bert}", "--train", "{here}/t.tsv", "--out", "{here}/o"], ": --dev FILE is missing. Give labelled"),
         ([*TRAIN, "--device", "cuda:99"], "device 'cuda:99' was asked for"),
     ],
 )  # fmt: skip

@@ -174,7 +174,7 @@ def test_the_verbs_tell_what_is_wrong(model: Path, file: Files, capsys: pytest.C
         (["neighbours", model.with_name("nowhere"), "king"], "no such file or folder"),
         (["analogy", model, "man", "king", "woman", "--method", "x"], "unknown method 'x'"),
         (["evaluate", model], "no file to evaluate on"),
-        (["evaluate", model, "--similarity", pairs, "--analogies", pairs, pairs], "pairs or analogies?"),
+        (["evaluate", model, "--similarity", pairs, "--analogies", pairs, pairs], "is this a file of pairs or of analogies?"),
         (["evaluate", model, "--similarity", model.parent / "none"], "no such file"),
         (["evaluate", model, "--analogies", pairs], "3 columns, expected 4 words"),
         (["export", model, model.parent / "no" / "x"], "its folder does not exist"),
