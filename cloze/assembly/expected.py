@@ -13,6 +13,7 @@ S takes the place of P. `benchmarks/laws.py` fits the constants to ledgers of ru
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from cloze.assembly.build import plain
@@ -123,18 +124,26 @@ def kind_of(recipe: Recipe, entry: EntrySpec, run: PassSpec, objective: Objectiv
         rewritten = any(not isinstance(origin, str) for origin in run.take.values())
         return Kind("replaced", network) if rewritten else None
     found = exercise_of(recipe, entry, run.view) if asked == "token_prediction" else None
-    return None if found is None else Kind(found, network)
+    return None if found is None or _of_other_rows(recipe, entry, run.view, objective) else Kind(found, network)
+
+
+def _of_other_rows(recipe: Recipe, entry: EntrySpec, view: str, objective: ObjectiveSpec) -> bool:
+    """Whether rows are mixed and those of another entry than the first have the targets: they are a part of the budget, for
+    which no run has been measured."""
+    return recipe.mixing == "row" and not any(f"targets/{objective.set}" in edit.gives for edit in _edits(recipe, entry, view))
 
 
 def exercise_of(recipe: Recipe, entry: EntrySpec, view: str) -> ExerciseKind | None:
     """The kind of exercise of a view: of the order that is drawn for it, else of the first edit that makes targets of tokens."""
+    return next((edit.exercise for edit in _edits(recipe, entry, view) if edit.exercise is not None), None)
+
+
+def _edits(recipe: Recipe, entry: EntrySpec, view: str) -> Iterator[Edit]:
+    """The part that draws the order, if one does, and the edits of a view."""
     ordered = [entry.order] if isinstance(entry.order, PartSpec) else []
     given = {"tables": stand_ins(recipe.tables)}
     for spec in [*ordered, *(edit.part for edit in entry.exercise if edit.view == view)]:
-        edit: Edit = build(lookup(spec.kind, spec.name), plain(spec.arguments), given)
-        if edit.exercise is not None:
-            return edit.exercise
-    return None
+        yield build(lookup(spec.kind, spec.name), plain(spec.arguments), given)
 
 
 def expected_of(kind: Kind, baseline: Baseline, *, parameters: float, tokens: float) -> Expected | None:

@@ -89,7 +89,8 @@ def _changes(recipe: Recipe, facts: Facts, kept: Collection[str]) -> Iterator[Ch
     published = recipe.training.batch
     batch = published if "training.batch" in kept or not _free_batch(recipe) else _batch(recipe, facts, length)
     updates = facts.budget_tokens / (batch * length)
-    many = f"{updates:,.0f} updates instead of {facts.budget_tokens / (published * length):,.0f}"
+    before = facts.budget_tokens / (published * length)
+    many = f"{updates:,.0f} updates instead of {f'{before:,.0f}' if before >= 1 else 'less than one'}"
     yield Change("training.batch", published, batch, many)
     for index, phase in enumerate(recipe.schedule):
         if "batch" in phase.set:
@@ -239,7 +240,7 @@ def _dropouts(recipe: Recipe, facts: Facts) -> Iterator[Change]:
     read = facts.budget_tokens / max(facts.text_tokens, 1)
     if read >= READ_OFTEN:
         return
-    why = f"the text is read {read:.2g} times: too few passes to overfit"
+    why = f"the budget is {read:.2g} times the text: too few passes to overfit"
     twins = reading_twins(recipe)
     for name, network in recipe.networks.items():
         if name in twins:

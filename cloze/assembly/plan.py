@@ -9,11 +9,11 @@ from typing import Any
 from cloze.assembly.baselines import label_of
 from cloze.assembly.build import build_step
 from cloze.assembly.expected import Expected, Kind, exercise_of, expected_of, kind_of
-from cloze.assembly.fit import SHORT, fit_vocabulary, per_update, short, worth
-from cloze.assembly.fit_words import learns_words
+from cloze.assembly.fit import SHORT, fit_vocabulary, fits, per_update, short, worth
 from cloze.assembly.fitted import Fitted
+from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.request import CommandLine
+from cloze.assembly.request import AS_PUBLISHED, CommandLine
 from cloze.errors import ClozeError
 from cloze.training.baselines import Baseline
 from cloze.training.budget import Budget
@@ -64,8 +64,8 @@ class Prospect:
 class Plan:
     """What a budget achieves with a recipe. `forecast` is None if nothing can be timed; `why_no_forecast` then holds the reason.
 
-    `text_tokens` is the size of the training text. `ways` are suggestions if the budget achieves next to nothing. `stage` names
-    the stage of a recipe with stages.
+    `text_tokens` is the size of the training text. `made_later` are objectives whose answers only training makes. `ways` are
+    suggestions if the budget achieves next to nothing. `stage` names the stage of a recipe with stages.
     """
 
     recipe: Recipe
@@ -75,6 +75,7 @@ class Plan:
     why_no_forecast: str
     text_tokens: int
     prospects: tuple[Prospect, ...]
+    made_later: tuple[str, ...] = ()
     ways: tuple[str, ...] = ()
     stage: str | None = None
 
@@ -95,6 +96,7 @@ class Plan:
     def outlook(self) -> list[str]:
         """The expected losses as a run prints them, and what would improve them."""
         lines = [f"  {prospect}" for prospect in self.prospects]
+        lines += [f"  {name}: not predicted; the run itself makes its right answers" for name in self.made_later]
         if self.nothing:
             lines += [
                 f"  This budget teaches next to nothing: the expected loss is less than {NOTHING} nats below single tokens."
@@ -110,7 +112,7 @@ class Plan:
         if self.fitted is not None and self.fitted.changes:
             fit = [self.fitted.table(self.budget.typed, self.stage)]
         text = f"text: {short(self.text_tokens)} tokens"
-        outlook = self.outlook() or _vectors(self.recipe)
+        outlook = self.outlook() or _no_outlook(self.recipe)
         if self.forecast is None:
             return "\n".join([head, *fit, f"no forecast of {self.why_no_forecast}", text, *outlook])
         forecast = self.forecast
@@ -118,10 +120,21 @@ class Plan:
         return "\n".join([head, *fit, str(forecast), text + read, *outlook])
 
 
-def _vectors(recipe: Recipe) -> tuple[str, ...]:
-    """The line for word vectors, whose loss does not show their quality."""
-    line = "  quality of the vectors: not predicted; `cloze evaluate RUN --similarity FILE` measures it"
-    return (line,) if learns_words(recipe) else ()
+def _no_outlook(recipe: Recipe) -> tuple[str]:
+    """The line for a recipe without a loss that can be compared with one that needs no network."""
+    parts = [network.part for network in recipe.networks.values()]
+    if all(part is not None and class_of("network", part.name).of_words for part in parts):
+        return ("  quality of the vectors: not predicted; `cloze evaluate RUN --similarity FILE` measures it",)
+    return ("  loss: not predicted; it cannot be compared with that of token or label frequencies",)
+
+
+def made_later(recipe: Recipe) -> tuple[str, ...]:
+    """The objectives that label what another pass makes: which tokens were replaced."""
+    return tuple(
+        label_of(recipe, entry, objective)
+        for entry, spec in recipe.step_entries.items() for pass_, objective in spec.objectives()
+        if (kind := kind_of(recipe, spec, pass_, objective)) is not None and kind.exercise == "replaced"
+    )  # fmt: skip
 
 
 def prospects_of(
@@ -154,6 +167,10 @@ def ways_out(plan: Plan, command_line: CommandLine, *, vocab_size: int, text_byt
         return ()
     best = max(known, key=lambda prospect: prospect.gap or 0.0)
     found = []
+    if AS_PUBLISHED in command_line.options and fits(plan.recipe):
+        command = command_line.command(options=[option for option in command_line.options if option != AS_PUBLISHED])
+        then = best.after(forecast.tokens).expected
+        found.append(f"values fitted to this budget instead of the published ones, expected {best.name} {then}:\n    {command}")
     rows = max(4, 4 * round(forecast.batch * per_update(forecast.tokens) * forecast.updates / forecast.tokens / 4))
     if tokens < forecast.tokens and rows < forecast.batch and plan.budget.kind != "steps":
         command = command_line.command(overrides=[*command_line.overrides, f"training.batch={rows}"])

@@ -37,7 +37,8 @@ def plan(
 ) -> list[Plan]:
     """What `pretrain` with these arguments would buy. Nothing is trained or written.
 
-    Text is encoded into a temporary folder. A stage that starts from the weights of another is planned from random weights.
+    Text is encoded into a temporary folder. A stage that starts from the weights of another is timed with random weights, and no
+    loss is predicted for it: the laws are those of new networks.
 
     Returns:
         One plan per stage of the recipe. `str(plan)` is what `cloze pretrain --plan` prints.
@@ -68,7 +69,8 @@ def _runs(loaded: Recipe, request: Request) -> Iterator[tuple[Recipe, Request, B
         spend = the_budget(stage.recipe, None, out) if budget is None else Budget.parse(budget).part(stage.share)
         corpus, binds = bound_to(stage, loaded, request)
         command_line = request.command_line._replace(stage=stage.name, without_earlier=True)
-        own = replace(request, corpus=corpus, binds=binds, command_line=command_line)
+        later = stage.recipe.exported.origin in [earlier.name for earlier in loaded.stages]
+        own = replace(request, corpus=corpus, binds=binds, command_line=command_line, later=later)
         yield own.command_line.load(), own, spend
 
 

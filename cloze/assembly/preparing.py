@@ -25,7 +25,7 @@ from cloze.assembly.measuring import counted, described, selection_of
 from cloze.assembly.origins import borrowed, reference_to
 from cloze.assembly.parts import class_of, engines
 from cloze.assembly.phasing import phases_of, positions_by_phase, unfreezing, with_dropouts, with_positions
-from cloze.assembly.plan import Plan, prospects_of, ways_out
+from cloze.assembly.plan import Plan, made_later, prospects_of, ways_out
 from cloze.assembly.publish import Publisher
 from cloze.assembly.recipe import NetworkSpec, Recipe
 from cloze.assembly.request import Request, tokenizer_for
@@ -177,8 +177,8 @@ def plan_of(
         loaded, run.budget, made, cost, why, sum(one.size for one in stores.values()), (), stage=request.command_line.stage
     )
     tokens = plan.worth if cost is not None else made.tokens if made is not None else None
-    plan = replace(plan, prospects=tuple(prospects_of(
-        loaded, run, tokens, vocab_size=store.vocab_size, continued=request.continues(loaded)
+    plan = replace(plan, made_later=made_later(loaded), prospects=tuple(prospects_of(
+        loaded, run, tokens, vocab_size=store.vocab_size, continued=request.later or request.continues(loaded)
     )))
     if not plan.nothing or loaded.task is not None:  # labelled text has no published size to compare with
         return plan

@@ -31,6 +31,8 @@ Say = Callable[[str], None]
 #: One checkpoint or several, each a folder or `NETWORK=FOLDER`, or a mapping from networks to folders.
 Inits = str | Path | Sequence[str | Path] | Mapping[str, Path] | None
 
+AS_PUBLISHED = "--as-published"
+
 
 class CommandLine(NamedTuple):
     """A `cloze pretrain` command as the user typed it.
@@ -94,6 +96,7 @@ class Request:
     name ("" is the exported one), `measure` texts by name that the run is measured on
     before and after. `command` is the command that started the run, as words. `until`: the share of the budget at which the run
     pauses. `shard`: under FSDP, how many processes hold the parameters once. `mirror`: a URL for copies of the checkpoints.
+    `later`: of a stage, whether its exported network starts from the weights of an earlier one.
     """
 
     command_line: CommandLine
@@ -118,6 +121,7 @@ class Request:
     until: float = 1.0
     shard: int | None = None
     mirror: str | None = None
+    later: bool = False
 
     def continues(self, recipe: Recipe) -> bool:
         """Whether the exported network of a recipe starts from a checkpoint that the user gave."""
@@ -188,7 +192,8 @@ def requested(
         "bind": binds, "seed": options.get("seed"), "device": options.get("device"), "measure": measure,
     }
     command_line = CommandLine(
-        str(recipe), paths, str(out), budget, size, tuple(overrides), tuple(map(str, with_files)), _typed(more),
+        str(recipe), paths, str(out), budget, size, tuple(overrides), tuple(map(str, with_files)),
+        (*_typed(more), *([AS_PUBLISHED] if as_published else [])),
         checkpoints={name: Path(given[0]) for name, given in bound.items()},
     )
     loaded = command_line.load()

@@ -102,6 +102,7 @@ def run_stages(loaded: Recipe, request: Request, out: Path, budget: str | None) 
             replace(stage.recipe, stages=loaded.stages) if last else stage.recipe,
             replace(
                 request, corpus=corpus, binds=binds, init={} if done else request.init,
+                later=stage.recipe.exported.origin in done,
                 command_line=request.command_line._replace(stage=stage.name),
                 mirror=request.mirror if last or request.mirror is None else below(request.mirror, folder.relative_to(out)),
             ),

@@ -20,8 +20,8 @@ from cloze.reports.about_checkpoint import (
     uses,
 )
 from cloze.reports.fact import About, Fact, command
-from cloze.reports.run import LOG, in_order, number, read_log, read_recipe
-from cloze.training.baselines import Baseline, baselines_from
+from cloze.reports.run import LOG, in_order, number, read_log, read_recipe, worth_of
+from cloze.training.baselines import baselines_from
 from cloze.training.budget import Budget
 from cloze.training.lock import is_held
 from cloze.training.log import duration
@@ -238,16 +238,9 @@ class _Run:
     def losses(self) -> list[Fact]:
         """The last held-out loss of each objective next to what needs no network, or the last training losses."""
         held = self.held_out()
-        group = [event for event in held if event.get("step") == held[-1].get("step")] if held else []
-        if not group:
-            group = [event for event in self.events if event.get("event") == "train"][-1:]
+        group = held or [event for event in self.events if event.get("event") == "train"][-1:]
         known = baselines_from(next((e["baselines"] for e in reversed(self.events) if e.get("baselines")), None))
-        found: dict[str, tuple[float, Baseline | None]] = {}
-        for event in group:
-            for name in event.get("objectives") or {}:
-                loss = number(event, f"objectives.{name}")
-                if loss is not None:
-                    found[name] = loss, known.get(name)
+        found = worth_of(group, known)
         if not found:
             return []
         lines = [f"{name} {loss:.3f}{'' if base is None else ': ' + base.describe(loss)}" for name, (loss, base) in found.items()]

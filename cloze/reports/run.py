@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cloze.document import read_yaml
 from cloze.errors import CheckpointError, RecipeError
-from cloze.training.baselines import Baseline, baselines_from
+from cloze.training.baselines import Baseline, baselines_from, with_measured
 from cloze.untrusted import parse_json, read_small
 
 Record = dict[str, Any]
@@ -56,6 +56,10 @@ class Run:
             by_entry.setdefault(str(record.get("entry") or "main"), []).append(record)
         return {entry: points_of(records, x, "loss") for entry, records in by_entry.items()}
 
+    def worth(self) -> dict[str, tuple[float, Baseline | None]]:
+        """The last held-out loss of each objective; see `worth_of`."""
+        return worth_of(self.held_out, self.baselines)
+
     def last(self, key: str) -> float | None:
         """The last logged value of a number."""
         values = [number(record, key) for record in self.train]
@@ -73,6 +77,26 @@ class Run:
             entries = record.get(group)
             names.update(dict.fromkeys(entries if isinstance(entries, dict) else ()))
         return list(names)
+
+
+def worth_of(held_out: Sequence[Record], baselines: Mapping[str, Baseline]) -> dict[str, tuple[float, Baseline | None]]:
+    """The last held-out loss of each objective with its baseline, by the name that training gives it.
+
+    In a mixture that is `entry/objective`; the events of an entry have the objectives' own names. The baseline of labels that
+    training makes, such as which tokens were replaced, comes from their measured frequency.
+    """
+    last = [record for record in held_out if record.get("step") == held_out[-1].get("step")]  # an event of each entry
+    found: dict[str, tuple[float, Baseline | None]] = {}
+    for record in last:
+        entry = f"{record.get('entry')}/"
+        place = entry if len(last) > 1 or any(name.startswith(entry) for name in baselines) else ""
+        metrics = {f"{place}{name}": number(record, f"metrics.{name}") for name in record.get("metrics") or {}}
+        known = with_measured(baselines, {name: value for name, value in metrics.items() if value is not None})
+        for name in record.get("objectives") or {}:
+            loss = number(record, f"objectives.{name}")
+            if loss is not None:
+                found[place + name] = loss, known.get(place + name)
+    return found
 
 
 def points_of(records: Iterable[Record], x: str, y: str) -> list[Point]:

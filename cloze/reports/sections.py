@@ -112,10 +112,9 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
 
 def worth(run: Run) -> list[tuple[str, str, str]]:
     """The last held-out loss of every objective that has a baseline, and where it stands."""
-    last = run.held_out[-1].get("objectives") if run.held_out else None
-    losses = last if isinstance(last, dict) else {}
-    found = [(name, number(losses, name), baseline) for name, baseline in run.baselines.items()]
-    return [(name, loss_text(loss), baseline.describe(loss)) for name, loss, baseline in found if loss is not None]
+    return [
+        (name, loss_text(loss), baseline.describe(loss)) for name, (loss, baseline) in run.worth().items() if baseline is not None
+    ]
 
 
 def levels(runs: Sequence[Run], x: str) -> list[Line]:

@@ -68,7 +68,8 @@ class Forecast:
         if self.updates is not None:
             at_once = "" if self.micro_batch >= self.batch else f", {self.micro_batch:,} at once"
             updates = _rounded(self.updates)
-            parts.append(f"{updates} {'update' if updates == '1' else 'updates'} of {self.batch:,} rows{at_once}")
+            rows = f"{self.batch:,} {'row' if self.batch == 1 else 'rows'}"
+            parts.append(f"{updates} {'update' if updates == '1' else 'updates'} of {rows}{at_once}")
         if self.tokens is not None:
             parts.append(f"{_rounded(self.tokens)} tokens")
         if self.epochs is not None:

@@ -81,8 +81,7 @@ class Session:
         self.progress = Progress(cursors={entry: Cursor() for entry in self.model.entries})
         self.stopping = self.worked = False
         self.held_out: float | None = None
-        self.measured: dict[str, float] = {}
-        self._losses: dict[str, float] = {}  # held-out losses by the objectives' names in the log
+        self.measured: dict[str, float] = {}  # held-out losses by the objectives' names in the log
         self.baselines = dict(run.baselines)
         self.warned = False
         self.held_out_losses: list[float] = []
@@ -373,7 +372,7 @@ class Session:
         selection = self.run.selection
         if selection is None:
             return None
-        chosen = {selection.metric: self._losses.get(selection.metric, math.nan)}
+        chosen = {selection.metric: self.measured.get(selection.metric, math.nan)}
         metrics = chosen if selection.measure is None else dict(selection.measure())
         self._set_standing(selection.after(self.standing, self.step, metrics))
         if selection.measure is None:
@@ -397,9 +396,9 @@ class Session:
                 meter.counts = counts
                 means = meter.means(self.ranks)
                 self.held_out = means["loss"]
-                self.measured |= means["objectives"]
-                self._losses |= {self.name(entry, name): value for name, value in means["objectives"].items()}
-                self.baselines = with_measured(self.baselines, means["metrics"])
+                self.measured |= {self.name(entry, name): loss for name, loss in means["objectives"].items()}
+                metrics = {self.name(entry, name): value for name, value in means["metrics"].items()}
+                self.baselines = with_measured(self.baselines, metrics)
                 if self.log is not None:
                     self.log.write("held_out", self.step, entry=entry, **self._spent(), **means)
                     if self.run.verbose:

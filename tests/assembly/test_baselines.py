@@ -13,9 +13,13 @@ from cloze.assembly.build import build_data, build_step
 from cloze.assembly.corpora import trainable
 from cloze.assembly.load import load_recipe
 from cloze.assembly.run import pretrain
+from cloze.assembly.usable import usable
 from cloze.corpus import Store
 from cloze.corpus.build import build_store, train_tokenizer_from
 from cloze.corpus.entropy import entropy_of
+from cloze.reports.about_run import about_run
+from cloze.reports.run import read_run
+from cloze.reports.sections import loss_text, worth
 from cloze.training.baselines import Baseline, baselines_from
 
 
@@ -83,6 +87,50 @@ def test_causal_span_and_permuted_tokens_are_compared_with_single_tokens_and_a_r
     (told,) = [text for text in said if "has learned nothing yet" in text]
     assert told.startswith("token_prediction has learned nothing yet: after ")
     assert f"counting single tokens gives {known.single:.2f}" in told
+
+
+TWO_TURNS = """\
+name: turns
+text: {normalise: {lower: true}, tokenizer: {wordpiece: {size: 60}}}
+corpus: {passages: {length: 32}}
+network: {transformer: {layers: 1, width: 16, heads: 2}}
+objectives: [token_prediction: {}]
+mixing: step
+mixture:
+  masked: {order: open, exercise: [{frame: "[CLS] {A} [SEP]"}, {mask: {}}, {corrupt: {}}, {predict: masked}]}
+  onward: {order: left_to_right, exercise: [{frame: "[CLS] {A} [SEP]"}, {predict: next}]}
+training: {optimizer: adamw, rate: {linear: {peak: 1e-9}}, batch: 8, held_out: 0.1, evaluate_every: 0.34}
+reading: {single: "[CLS] {A} [SEP]"}
+"""
+
+
+def test_the_entries_of_a_mixture_are_compared_each_by_its_name_in_the_run_its_warning_and_its_report(
+    little_text: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "turns.yaml").write_text(TWO_TURNS, encoding="utf-8")
+    said: list[str] = []
+    out = tmp_path / "run"
+    pretrain(tmp_path / "turns.yaml", corpus=little_text, out=out, budget="6steps", report=said.append, device="cpu")
+    names = {"masked/token_prediction", "onward/token_prediction"}
+    run = read_run(out)
+    assert run.baselines.keys() == names
+    (told,) = [text for text in said if "has learned nothing yet" in text]
+    assert told.partition(" has learned")[0] in names
+    assert {line.split()[0] for line in said[-1].splitlines()[1:]} == names
+    assert {name for name, _, place in worth(run) if "single tokens" in place} == names
+    shown = next(fact.value for fact in about_run(out, usable).facts if fact.name == "held_out_loss")
+    assert shown.keys() == names and all(one["baseline"] is not None for one in shown.values())
+
+
+def test_the_report_compares_replaced_tokens_with_always_saying_that_none_was(little_text: Path, tmp_path: Path) -> None:
+    found, _ = trained(little_text, tmp_path, "electra-small", "corpus.passages.length=64", "text.tokenizer.size=60")
+    assert found.keys() == {"token_prediction"}
+    run = read_run(tmp_path / "electra-small")
+    share = run.held_out[-1]["metrics"]["token_labelling.positive"]
+    entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)
+    loss, known = run.worth()["token_labelling"]
+    assert known is not None and known.single == pytest.approx(entropy) and known.pairs is None
+    assert ("token_labelling", loss_text(loss), known.describe(loss)) in worth(run)
 
 
 def test_answers_that_a_pass_makes_have_no_baseline(sample_store: Store) -> None:

@@ -54,6 +54,7 @@ def test_a_network_that_was_not_measured_has_twice_the_range_and_an_exercise_tha
         ("electra-small", [("masked", "post"), ("replaced", "post")]),
         ("awd-lstm", [("causal", "recurrent"), None, None]),
         ("elmo", [("causal", "recurrent")]),
+        ("gpt-bert", [("masked", "pre"), None]),  # one row in sixteen is causal
     ],
 )
 def test_objectives_are_told_apart_by_exercise_and_network(recipe: str, kinds: list[tuple[str, str] | None]) -> None:

@@ -35,6 +35,12 @@ def test_bert_in_ten_minutes_takes_small_batches_short_rows_and_a_higher_rate_wi
     }
 
 
+def test_reasons_count_updates_and_readings_in_the_budget() -> None:
+    why = {change.path: change.why for change in fit(load_recipe("roberta", size="mini"), Facts(4e5, 10**6))}
+    assert why["training.batch"] == "781 updates instead of less than one"  # of 4 and 8,192 rows of 128 tokens
+    assert why["networks.main.dropout"] == "the budget is 0.4 times the text: too few passes to overfit"
+
+
 def test_the_batch_grows_with_the_budget_up_to_the_published_one() -> None:
     batches = [values("bert", Facts(tokens, 10**12))["training.batch"] for tokens in (1e6, 1e7, 1e8)]
     assert batches == [8, 24, 64]

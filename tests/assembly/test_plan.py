@@ -92,9 +92,12 @@ def test_a_published_batch_is_judged_by_its_updates_and_a_smaller_one_helps(
     (found,) = plan("bert", corpus=store, **given)  # type: ignore[arg-type]
     told = found.forecast
     assert told is not None and found.worth is not None and found.worth < 0.1 * told.tokens and found.nothing  # type: ignore[operator]
-    said = re.match(r"smaller batches \((\d+) rows instead of 256\) and therefore more updates:", found.ways[0])
+    fitted, smaller = found.ways[:2]
+    said = re.match(r"smaller batches \((\d+) rows instead of 256\) and therefore more updates:", smaller)
     assert said is not None and 4 <= int(said[1]) <= 32  # tokens per row are those of the rows that there was time to try
-    assert f" --set length=128 --set training.batch={said[1]} " in found.ways[0]
+    assert f" --set length=128 --set training.batch={said[1]} --device cpu --as-published --out RUN" in smaller
+    assert fitted.startswith("values fitted to this budget instead of the published ones, expected token_prediction ")
+    assert fitted.endswith("--budget 400000tokens --set length=128 --device cpu --out RUN")
 
 
 def test_a_smaller_network_that_reads_more_in_the_same_time_is_a_way_out(planned: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +147,20 @@ def test_every_stage_has_a_plan_of_its_own(little_text: Path) -> None:
     assert all(found.fitted is not None and found.fitted.changes for found in plans)
     assert "--set stages.general.networks.main.dropout=0.0" not in str(plans[1])
     assert "--set stages.domain." in str(plans[1])
+
+
+def test_no_loss_of_a_new_network_is_expected_where_a_stage_goes_on_with_the_weights_of_another(store: Path) -> None:
+    first, second = plan("scibert", corpus=store, budget="8000tokens", **TINY)  # type: ignore[arg-type]
+    assert (first.prospects[0].expected is None, second.prospects[0].expected is None) == (False, True)
+    assert "expected" not in str(second) and "single tokens" in str(second) and not second.nothing
+
+
+def test_a_plan_names_what_it_does_not_predict(store: Path, little_text: Path) -> None:
+    (replaced,) = plan("electra-small", corpus=store, budget="2steps", **TINY)  # type: ignore[arg-type]
+    assert "  token_labelling: not predicted; the run itself makes its right answers" in str(replaced).splitlines()
+    words = {"corpus": little_text, "budget": "2steps", "overrides": ["text.tokenizer.min_count=1"], **TINY}
+    (sampled,) = plan("context2vec", **words)  # type: ignore[arg-type]
+    assert str(sampled).endswith("\n  loss: not predicted; it cannot be compared with that of token or label frequencies")
 
 
 def test_the_command_prints_a_plan_and_a_run_needs_a_folder(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

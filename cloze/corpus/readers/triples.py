@@ -177,7 +177,7 @@ def _entry(line: Line, columns: Sequence[str] | None, path: str | Path) -> tuple
 def _unknown(path: str, line: int, kind: str, name: str, listed: str, known: Mapping[str, Ids]) -> CorpusError:
     other = "relation" if kind == "entity" else "entity"
     if other in known and name in known[other].numbers:
-        way_out = "Are the columns in another order? Name them: --columns head,tail,relation"
+        way_out = "Are the columns in another order? Name them where the graph is built: " + _named("head,tail,relation")
     else:
         option = "entities" if kind == "entity" else "relations"
         way_out = f"Add it to {listed}, or omit --{option} to take the ids of the triples."
@@ -193,8 +193,14 @@ def _require_order(file: TripleFile, head: Sequence[Line]) -> None:
         raise CorpusError(
             f"{file.path}: the order of its columns is ambiguous: {counted(second, 'id')} of the first column are in the second, "
             f"and {third:,} in the third. That looks like head, tail, relation.\n"
-            "  Name the columns: --columns head,tail,relation, or --columns head,relation,tail if they are in the usual order."
+            f"  Build a graph and name the columns: {_named('head,tail,relation', file.path)}\n"
+            "  If they are in the usual order: --columns head,relation,tail"
         )
+
+
+def _named(columns: str, path: str | Path = "FILE") -> str:
+    """The command that builds a graph of a file with columns in that order."""
+    return f"cloze corpus build {path} --format triples --columns {columns} --out GRAPH"
 
 
 def _order(columns: Sequence[str]) -> tuple[str, ...]:
