@@ -90,7 +90,7 @@ def test_a_table_of_entities_without_labels_gives_descriptions_and_wrong_columns
     ("new york knows bob\n", r"facts\.tsv:1: 4 cells.*separated by spaces.\n  Ids that contain spaces need"),
     ("", r"facts\.tsv: no triples"),
     ("ada\tbob\tknows\nbob\tcleo\tknows\n", r"order of its columns is ambiguous: 1 id of the first column are in the second.*\n"
-     r"  Build a graph and name the columns: cloze corpus build .*facts\.tsv --format triples --columns head,tail,relation --out GRAPH"),
+     r"  Build a graph and name the columns: cloze corpus build .*facts\.tsv --format triples --columns head,tail,relation"),
 ])  # fmt: skip
 def test_a_file_that_cannot_be_read_says_where_and_what_to_do(facts: Path, text: str, said: str) -> None:
     facts.write_text(text, encoding="utf-8")
