@@ -31,7 +31,7 @@ def command(
     measure: Annotated[
         list[str] | None,
         typer.Option(
-            help="NAME=PATH: measure this text before and after training, in bits per byte and tokens per word; repeatable."
+            help="NAME=PATH: measure this text before and after, in bits per byte and tokens per word; repeatable."
         ),
     ] = None,
     init: Annotated[
