@@ -7,12 +7,12 @@ the same; compressed folders open in transformers).
 """
 
 from cloze.compression.layer_dropout import LayerDropout
-from cloze.compression.maps import attentions, token_tables
+from cloze.compression.maps import attentions
 from cloze.compression.prune_heads import PruneHeads
 from cloze.compression.quantise import Quantise, round_weight
 from cloze.compression.quantise_activations import QuantiseActivations
 from cloze.compression.sparsify import Sparsify
 
 __all__ = [
-    "LayerDropout", "PruneHeads", "Quantise", "QuantiseActivations", "Sparsify", "attentions", "round_weight", "token_tables",
+    "LayerDropout", "PruneHeads", "Quantise", "QuantiseActivations", "Sparsify", "attentions", "round_weight",
 ]  # fmt: skip

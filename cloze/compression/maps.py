@@ -1,4 +1,4 @@
-"""The tables and attentions of a network that compression acts on."""
+"""The attentions of a network that compression acts on."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
-
-from torch import nn
 
 from cloze.networks.blocks.attention import Attention
 
@@ -28,11 +26,6 @@ KINDS: Mapping[Of, AttentionKind] = MappingProxyType({
 })  # fmt: skip
 #: The kind whose heads an argument of a call gates.
 KIND_OF: Mapping[str, Of] = MappingProxyType({kind.gates: name for name, kind in KINDS.items()})
-
-
-def token_tables(network: Any) -> list[nn.Embedding]:
-    """The tables with a vector for each token; none if words are read by their characters."""
-    return [module for module in network.tables.values() if isinstance(module, nn.Embedding)]
 
 
 def attentions(network: Any) -> Mapping[Of, list[Attention]]:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from cloze.bounds import Count
-from cloze.compression.maps import token_tables
 from cloze.errors import CheckpointError
 from cloze.networks.blocks.computed import compute_weight
 from cloze.networks.blocks.projections import STACKED
@@ -94,6 +93,9 @@ class Rounding(nn.Module):
 class Quantise(Change):
     """Weights of `bits` bits in every linear map above the embeddings, and in the table of tokens (`embeddings`).
 
+    A network of vectors, such as `word_vectors`, has tables alone: the rows of words and n-grams, and of contexts, each table
+    with `groups` groups of consecutive rows.
+
     `symmetric` rounding with one range per map is that of Q8BERT (Zafrir et al., 2019, §3.1); Q-BERT (Shen et al., 2020, §3) has
     asymmetric ranges for each of `groups` groups of output rows, for example one per head. Stacked projections have these groups
     in each of queries, keys and values. `on` names linear maps as in `lora`. In training the own weights stay exact, the network
@@ -122,12 +124,15 @@ class Quantise(Change):
     def apply(self, network: Any) -> None:
         """Round every chosen map, and the table of tokens."""
         of_maps, largest = self._bits_of_maps(network)
-        for path, linear in whole_maps(network, self.on, of="quantise"):
+        tables = network.compressible if self.embeddings else ()
+        maps = whole_maps(network, self.on, of="quantise", tables=tables)
+        for path, linear in maps:
             name = path.rpartition(".")[2]
             groups = self.groups * len(STACKED.get(name, (name,)))
             self._round(linear, of_maps.get(id(linear), largest), groups, name)
-        for table in token_tables(network) if self.embeddings else ():
-            self._round(table, largest if self.embeddings is True else self.embeddings, 1, "the table of tokens")
+        for table in tables:
+            bits = largest if self.embeddings is True else self.embeddings
+            self._round(table, bits, 1 if maps else self.groups, "the table of tokens" if maps else "its table of vectors")
 
     def _bits_of_maps(self, network: Any) -> tuple[dict[int, int], int]:
         """The bits of the maps of each layer, by identity, and the largest number."""

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from cloze.bounds import BelowOne
-from cloze.compression.maps import token_tables
 from cloze.errors import CheckpointError
 from cloze.networks.blocks.computed import compute_weight
 from cloze.networks.clock import Clock, clock_of
@@ -73,8 +72,9 @@ class Sparsify(Change):
     """Pruning of weights (Han et al., 2015, §3; Gordon et al., 2020, §2): of every chosen map, a `share` is set to zero.
 
     The share is that of each map, not of all together. `by: magnitude` prunes the smallest weights, `random` any (for
-    comparison). `on` names linear maps as in `lora`; with `embeddings`, the table of tokens is pruned, too. The checkpoint
-    decides which weights are pruned; the others are trained. Export writes the zeros.
+    comparison). `on` names linear maps as in `lora`; with `embeddings`, the table of tokens is pruned, too, and of a network of
+    vectors, such as `word_vectors`, every table. The checkpoint decides which weights are pruned; the others are trained. Export
+    writes the zeros.
 
     A share with a schedule grows while training: `{cubic: {start: 0, end: 0.6, until: 0.5}}` (Zhu and Gupta, 2017, §3). Such a
     network may start at random.
@@ -95,14 +95,15 @@ class Sparsify(Change):
     def apply(self, network: Any) -> None:
         """Put a mask on every chosen map; it prunes nothing yet."""
         share: Any = self.share
-        chosen: list[tuple[Any, slice]] = list(chosen_maps(network, self.on, of="sparsify"))
+        tables = network.compressible if self.embeddings else ()
+        chosen: list[tuple[Any, slice]] = list(chosen_maps(network, self.on, of="sparsify", tables=tables))
         clock = clock_of(network)
         if callable(share) and clock is None:
             raise CheckpointError(
                 f"sparsify: {type(network).__name__} has no clock, so the share cannot follow a schedule.\n"
                 "  Write a number, such as share: 0.5."
             )
-        chosen += [(table, slice(None)) for table in token_tables(network)] if self.embeddings else []
+        chosen += [(table, slice(None)) for table in tables]
         for number, (owner, rows) in enumerate(chosen):
             seed = zlib.crc32(f"sparsify {number}".encode())
             own = next(owner.parameters())

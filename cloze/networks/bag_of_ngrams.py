@@ -73,6 +73,11 @@ class BagOfNGrams(Network):
         return {}
 
     @property
+    def compressible(self) -> list[nn.Embedding]:
+        """The rows of words and n-grams."""
+        return [self.embeddings]
+
+    @property
     def layer_count(self) -> int:
         """The vectors."""
         return 1

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import Width
 from cloze.errors import RecipeError
+from cloze.networks.blocks.computed import own_weight
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations
 from cloze.networks.network import Network, StateKind, named_sizes
@@ -129,5 +130,5 @@ class GraphVectors(Network):
     @torch.no_grad()
     def _shorten(self) -> None:
         """Divide the vectors of entities by their lengths."""
-        entities = self.embeddings.weight[: int(self.first_relation)]
+        entities = own_weight(self.embeddings)[: int(self.first_relation)]
         entities.copy_(F.normalize(entities, dim=1))

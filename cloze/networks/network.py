@@ -136,6 +136,12 @@ class Network(nn.Module, ABC):
         return self.tables
 
     @property
+    def compressible(self) -> Sequence[nn.Embedding]:
+        """The tables that compression may round or prune: by default the table of tokens, if words are not read by their
+        characters."""
+        return [table for table in self.tables.values() if isinstance(table, nn.Embedding)]
+
+    @property
     def maps(self) -> Mapping[str, nn.Linear]:
         """Linear maps of numbers that heads may tie to, by the name of what they read; by default there are none."""
         return {}

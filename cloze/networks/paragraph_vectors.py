@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import NonNegative, Width
 from cloze.errors import RecipeError
+from cloze.networks.blocks.computed import own_weight, resize_table
 from cloze.networks.clock import Clock
 from cloze.networks.network import StateKind, reading_kinds
 from cloze.networks.word_vectors import Scaled, WordVectors
@@ -103,7 +104,7 @@ class ParagraphVectors(WordVectors):
     def _own(self, tokens: Tensor, block: Tensor | None, paragraph: Tensor | None) -> Tensor:
         """The vectors of the paragraphs (B, D), or those of new texts."""
         if paragraph is not None:
-            known = len(self.embeddings.weight) - self.first
+            known = len(own_weight(self.embeddings)) - self.first
             if paragraph.numel() and int(paragraph.max()) >= known:
                 raise RecipeError(
                     f"paragraph_vectors: the paragraph {int(paragraph.max()):,} of {known:,}; the table has the documents of one "
@@ -138,5 +139,5 @@ class ParagraphVectors(WordVectors):
         """A network that is opened for use has as many paragraphs as were saved."""
         given = state.get(f"{prefix}embeddings.weight")
         if self.documents is None and given is not None and len(given) >= self.first:
-            self.embeddings = nn.Embedding(len(given), self.width, device=self.embeddings.weight.device)
+            resize_table(self.embeddings, len(given))
         super()._load_from_state_dict(state, prefix, *rest)

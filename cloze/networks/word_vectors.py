@@ -102,13 +102,18 @@ class WordVectors(Network):
         return {} if self.buckets else {"tokens": self.embeddings}
 
     @property
+    def compressible(self) -> list[nn.Embedding]:
+        """The rows of words and n-grams, and those of the contexts."""
+        return [self.embeddings] if self.contexts is None else [self.embeddings, self.contexts]
+
+    @property
     def layer_count(self) -> int:
         """The vectors."""
         return 1
 
     def depth_groups(self) -> list[nn.Module]:
         """The table, and that of the contexts."""
-        return [self.embeddings] if self.contexts is None else [self.embeddings, self.contexts]
+        return [*self.compressible]
 
     def reset_parameters(self) -> None:
         """Redraw every number from torch's generator: all rows, buckets too."""

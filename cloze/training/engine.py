@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cloze.batching import Cursor
 from cloze.errors import MissingExtra, RecipeError
+from cloze.networks.blocks.computed import is_added
 from cloze.objectives import Loss
 from cloze.training.precision import choose_device
 from cloze.training.run import Run
@@ -144,6 +145,8 @@ def _needs_loop(run: Run) -> str:
     """Why no engine can train a run, if that follows from how it is trained."""
     if run.training.average is not None:
         return "a mean of the weights is kept"
+    if any(is_added(name) for network in run.step.networks.values() for name, _ in network.named_modules()):
+        return "a change computes weights of the network"
     return "the batch grows" if run.training.growth is not None else ""
 
 

@@ -97,7 +97,10 @@ class KeepLayers(Change):
         """The layers that are kept of a network with these stacks."""
         depth = sum(stacks.values())
         if not depth:
-            raise CheckpointError(f"{shape.origin}: keep_layers: {shape.part} has no stack of layers. Leave the change out.")
+            raise CheckpointError(
+                f"{shape.origin}: keep_layers: {shape.part} has no stack of layers, so there are none to choose from.\n"
+                "  Leave this out; weights of any network can be rounded (cloze compress --bits 8) or pruned (--magnitude 0.5)."
+            )
         if isinstance(self.layers, (int, str)):
             return self._of_each(shape, stacks)
         layers = list(self.layers)

@@ -12,11 +12,14 @@ from cloze.networks.blocks.computed import is_added
 from cloze.networks.blocks.projections import STACKED
 
 
-def chosen_maps(network: Any, on: Sequence[str] | None, *, of: str) -> list[tuple[nn.Linear, slice]]:
+def chosen_maps(
+    network: Any, on: Sequence[str] | None, *, of: str, tables: Sequence[nn.Embedding] | None = None
+) -> list[tuple[nn.Linear, slice]]:
     """The linear maps above the embeddings that `on` names (None: all), each with its rows.
 
     A name is the end of a map's name (`out`, `attention.out`) or a part of stacked projections (`query`). A map that several
-    layers share is chosen once. `CheckpointError`, naming the change `of`: a name that no map has; a network without maps.
+    layers share is chosen once. A change that can also act on tables of vectors gives the `tables` that it was told to change;
+    a network of tables needs no maps then. `CheckpointError`, naming the change `of`: a name that no map has; nothing to change.
     """
     below = {id(module) for module in network.depth_groups()[0].modules()}
     maps = {
@@ -24,8 +27,8 @@ def chosen_maps(network: Any, on: Sequence[str] | None, *, of: str) -> list[tupl
         if isinstance(module, nn.Linear) and id(module) not in below and not is_added(name) and name not in network.unread
     }
     kind = type(network).__name__
-    if not maps:
-        raise CheckpointError(f"{of}: {kind} has no linear maps above its embeddings. Leave the change out.")
+    if not maps and (on is not None or not tables):
+        raise CheckpointError(f"{of}: {kind} has no linear maps above its embeddings.{_other_way(network, on, of, tables)}")
     if on is None:
         return [(module, slice(None)) for module in maps.values()]
     chosen = []
@@ -44,9 +47,20 @@ def chosen_maps(network: Any, on: Sequence[str] | None, *, of: str) -> list[tupl
     return chosen
 
 
-def whole_maps(network: Any, on: Sequence[str] | None, *, of: str) -> list[tuple[str, nn.Linear]]:
+def _other_way(network: Any, on: Sequence[str] | None, of: str, tables: Sequence[nn.Embedding] | None) -> str:
+    """What can be done instead of changing maps that a network does not have."""
+    if tables is None or not network.compressible:
+        return " Leave the change out."
+    if on is not None:
+        return f" Leave `on` of {of} out, and its tables of vectors are changed."
+    return f" It has tables of vectors: write `{of}: {{embeddings: true}}`, or cloze compress … --embeddings."
+
+
+def whole_maps(
+    network: Any, on: Sequence[str] | None, *, of: str, tables: Sequence[nn.Embedding] | None = None
+) -> list[tuple[str, nn.Linear]]:
     """As `chosen_maps`, each with its name; `CheckpointError` if `on` names a part of stacked projections."""
-    chosen = chosen_maps(network, on, of=of)
+    chosen = chosen_maps(network, on, of=of, tables=tables)
     if any(rows != slice(None) for _, rows in chosen):
         raise CheckpointError(f"{of}: on: names whole maps, not parts of stacked projections: write `projections`.")
     names = {id(module): name for name, module in network.named_modules()}

@@ -53,7 +53,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "prune_heads": {"heads": [[0, 0], [1, 1]]},
     "quantise": {"bits": 4},
     "quantise_activations": {"bits": 14, "outputs": []},
-    "sparsify": {"share": 0.5},
+    "sparsify": {"share": 0.5, "embeddings": True},
     "train_linker": {},
     "tune_trunk": {},
     "vocabulary": {},
@@ -106,7 +106,7 @@ REFUSED = (
     ("layer_dropout", "xlnet-base", r"TwoStream computes two streams in each layer"),
     ("prune_heads", "lstm skip-thought nnlm elmo context2vec cove word2vec-cbow", r"prune_heads: \w+ has no attention heads"),
     ("quantise_activations", "lstm skip-thought nnlm elmo context2vec cove", r"\w+ is not built of Transformer layers. Use"),
-    ("lora sparsify quantise quantise_activations", "word2vec-cbow", r"\w+ has no linear maps above its embeddings"),
+    ("lora quantise_activations", "word2vec-cbow", r"\w+ has no linear maps above its embeddings"),
 )
 #: Changes that have no plain form, and what is said.
 UNMERGED = dict.fromkeys(

@@ -18,8 +18,7 @@ class _Computed(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The computed weight, in the shape of the own one."""
-        made = self._parameters["weight"]
-        assert made is not None  # a map or a table always has one
+        made: Tensor = own_weight(self)
         for change in self.changes.values():
             made = change(made)
         return made
@@ -61,6 +60,24 @@ class SurroundedLinear(ComputedLinear):
 
 
 _COMPUTED: dict[type, type] = {nn.Linear: ComputedLinear, nn.Embedding: ComputedTable}
+
+
+def own_weight(owner: nn.Module) -> nn.Parameter:
+    """The weight that a linear map or a table stores and trains, before any change of it."""
+    own = owner._parameters["weight"]
+    assert own is not None  # a map or a table always has one
+    return own
+
+
+def resize_table(table: nn.Embedding, rows: int) -> None:
+    """Give a table so many rows, without values; what computes its weight stays, with room for as many. In place."""
+    own = own_weight(table)
+    table._parameters["weight"] = nn.Parameter(own.new_empty(rows, own.shape[1]), requires_grad=own.requires_grad)
+    table.num_embeddings = rows
+    for change in table.changes.values() if isinstance(table, _Computed) else ():
+        for name, buffer in change.named_buffers():
+            if buffer.shape == own.shape:
+                change.register_buffer(name, buffer.new_ones(rows, own.shape[1]))
 
 
 def compute_weight(owner: nn.Linear | nn.Embedding, name: str, change: nn.Module) -> None:
@@ -114,9 +131,7 @@ def bake_computed(root: nn.Module) -> None:
     have computed as it is, such as masks."""
     for module in root.modules():
         if isinstance(module, _Computed):
-            own = module._parameters["weight"]
-            assert own is not None
-            own.copy_(module.weight)
+            own_weight(module).copy_(module.weight)
 
 
 def is_added(name: str) -> bool:
