@@ -55,7 +55,7 @@ its values with their sources. In *italics*: the authors state no value that we 
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "parameters": ("parameters",), "vocabulary": ("size",), "budget": ("training.steps", "training.epochs", "training.tokens"),
     "batch": ("training.batch", "set.batch"), "tokens per row": (".length",),
-    "peak rate": (".peak",), "warm-up": (".warmup_steps", ".warmup", ".cut"), "dropout": (".dropout",),
+    "peak learning rate": (".peak",), "warm-up": (".warmup_steps", ".warmup", ".cut"), "dropout": (".dropout",),
     "masked": ("mask.rate", "mask.rate.linear.start", "mask.rate.linear.end"),
 }
 #: What follows a value, by how the name of its figure ends; `%` stands for a share.
