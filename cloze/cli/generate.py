@@ -20,12 +20,12 @@ def command(
     prompts: Annotated[
         list[str] | None, typer.Argument(help="Texts to continue or to answer; none: start from an empty text.")
     ] = None,
-    file: Annotated[str | None, typer.Option(help="A file with a prompt per line, or JSON lines; - for stdin.")] = None,
+    file: Annotated[str | None, typer.Option(help="A prompt per line, or JSON lines; - for stdin.")] = None,
     field: Annotated[str, typer.Option(help="The field of a JSON line that holds the prompt.")] = "text",
     tokens: Annotated[int, typer.Option(min=1, help="At most this many new tokens.")] = 64,
     temperature: Annotated[float, typer.Option(min=0.0, help="Of sampling; 0 always takes the most probable token.")] = 1.0,
     top_k: Annotated[int | None, typer.Option(min=1, help="Sample from this many most probable tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Sample from the fewest tokens with this total probability.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="… from the fewest tokens of this probability.")] = None,
     min_p: Annotated[float | None, typer.Option(help="… from tokens with at least this share of the best token's.")] = None,
     typical_p: Annotated[float | None, typer.Option(help="… from tokens near the entropy with this total.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="The same as --temperature 0.")] = False,
@@ -34,7 +34,7 @@ def command(
     diversity: Annotated[float | None, typer.Option(help="The penalty for tokens of other groups; default: 0.5.")] = None,
     sampled: Annotated[bool, typer.Option("--sampled", help="Sample the beams instead of taking the best.")] = False,
     length_penalty: Annotated[float, typer.Option(help="For beam search: above 0 favours long texts.")] = 1.0,
-    early: Annotated[bool, typer.Option("--early", help="For beam search: stop as soon as every beam has ended.")] = False,
+    early: Annotated[bool, typer.Option("--early", help="For beam search: stop when all beams end.")] = False,
     no_repeat: Annotated[int, typer.Option(min=0, help="Repeat no sequence of this many tokens; 0: no limit.")] = 0,
     repetition_penalty: Annotated[
         float, typer.Option(help="Above 1: tokens that already occurred become less probable.")

@@ -24,20 +24,20 @@ def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; none: --file, --corpus, --pairs or standard input.")] = None,
     corpus: Annotated[
-        list[str] | None, typer.Option("--corpus", help="Print bits per byte of running text: files or folders; repeatable.")
+        list[str] | None, typer.Option("--corpus", help="Bits per byte of files or folders; repeatable.")
     ] = None,
     most: Annotated[int | None, typer.Option("--bytes", min=1, help="With --corpus: read this many bytes of each.")] = None,
     text_format: Annotated[str, typer.Option("--format", help="With --corpus: the format of the text.")] = "auto",
     file: Annotated[str | None, typer.Option(help="A text per line, or JSON lines; - for stdin.")] = None,
-    field: Annotated[str, typer.Option(help="The field or column with the text.")] = "text",
-    target: Annotated[str, typer.Option(help="The field or column with the answer (t5, bart, unilm).")] = "target",
-    columns: Annotated[str | None, typer.Option(help="For files without a header: column names, a,b,c.")] = None,
-    pairs: Annotated[Path | None, typer.Option(help="Minimal pairs: JSON lines, a folder of these, or .tar.xz.")] = None,
+    field: Annotated[str, typer.Option(help="The field with the text.")] = "text",
+    target: Annotated[str, typer.Option(help="The field with the answer.")] = "target",
+    columns: Annotated[str | None, typer.Option(help="Columns of a file without a header: a,b,c.")] = None,
+    pairs: Annotated[Path | None, typer.Option(help="Minimal pairs: JSON lines, folder, .tar.xz.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="With --pairs: at most this many pairs of each file.")] = None,
     language: Annotated[str | None, typer.Option(help="The language of the texts.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     order: Annotated[str | None, typer.Option(help="How to read: open, left_to_right or source_to_target.")] = None,
-    stride: Annotated[int | None, typer.Option(help="Tokens from one window to the next; default: half a window.")] = None,
+    stride: Annotated[int | None, typer.Option(help="Tokens between windows; default: half of one.")] = None,
     max_length: Annotated[int | None, typer.Option(help="Tokens per window; default: as many as the network reads.")] = None,
     truncate: Annotated[bool, typer.Option("--truncate", help="Cut texts and answers that are too long.")] = False,
     pointer: Annotated[int | None, typer.Option(min=1, help="Mix in a pointer cache of this many tokens.")] = None,
@@ -50,7 +50,7 @@ def command(
     ] = None,
     clamp: Annotated[int | None, typer.Option(min=1, help="With --memory: the largest distance.")] = None,
     same_length: Annotated[
-        bool, typer.Option("--same-length", help="With --memory: every token sees equally many tokens.")
+        bool, typer.Option("--same-length", help="With --memory: all tokens see equally many.")
     ] = False,
     segment: Annotated[int | None, typer.Option(min=1, help="For streams: tokens per step.")] = None,
     ends: Annotated[bool, typer.Option("--ends", help="For streams: score every text's [EOS], too.")] = False,
