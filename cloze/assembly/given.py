@@ -91,9 +91,15 @@ def courses(builder: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[s
 
 
 def placed(spec: EditSpec, available: Mapping[str, Any]) -> Placed:
-    """An edit in its place, with what its numbers are at the beginning of the training."""
+    """An edit in its place, with what its numbers are at the beginning of the training.
+
+    What it refuses, of the tokenizer or the tables, is a `RecipeError` that names its place in the recipe.
+    """
     builder, arguments = lookup(spec.part.kind, spec.part.name), plain(spec.part.arguments)
-    return Placed(build(builder, arguments, available), spec.view, courses(builder, arguments)).when(0.0)
+    try:
+        return Placed(build(builder, arguments, available), spec.view, courses(builder, arguments)).when(0.0)
+    except RecipeError as error:
+        raise RecipeError(f"{spec.part.where}: {spec.part.path}: {error}") from None
 
 
 class Whole:

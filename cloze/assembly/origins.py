@@ -11,16 +11,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cloze.assembly.changes import Described, complete_among, inherited_by, parse_change, require_unwritten, take_over
+from cloze.assembly.changes import complete_among, inherited_by, parse_change, require_unwritten, take_over
 from cloze.assembly.faults import Faults
 from cloze.assembly.paths import NEXT_TO_PART
 from cloze.assembly.recipe import Recipe
+from cloze.assembly.teachers import check_order
 from cloze.document import Node, from_data
 from cloze.errors import CheckpointError, RecipeError, nearest
 from cloze.training.phases import sets_train
 from cloze.untrusted import parse_json, read_small
+
+if TYPE_CHECKING:  # imports torch, which recipes without checkpoints do not need
+    from cloze.interop import Imported
 
 #: Where a run keeps its networks other than the exported one: a folder for each, or NAME.json for one that is borrowed.
 NETWORKS = Path("cloze") / "networks"
@@ -67,10 +71,12 @@ def take_up(
                        f"{known}{_close(name, [*earlier, *checkpoints])}A checkpoint is bound with --bind {name}=FOLDER.")
         elif checkpoints is not None and whole:
             kept.add(label)
-            part, arguments, changes = _described(checkpoints[name], label)
-            network.put(part, from_data(dict(arguments), network.where))
+            described = _described(checkpoints[name], label)
+            check_order(tree, label, described, path, faults)
+            part = described.model.part
+            network.put(part, from_data(dict(described.model.arguments), network.where))
             network.value = {part: network.value.pop(part), **network.value}  # a value path means the first mapping
-            take_over(network, changes, str(checkpoints[name]), path, faults)
+            take_over(network, described.model.changes, str(checkpoints[name]), path, faults)
     complete_among(dict(networks_of(tree)), prefix, faults)
     return Written(tree, frozenset(kept))
 
@@ -127,12 +133,11 @@ def _close(name: str, known: Sequence[str]) -> str:
     return f"{hint} " if hint.startswith("Did") else ""
 
 
-def _described(folder: Path, label: str) -> tuple[str, Mapping[str, Any], Sequence[Described]]:
-    """The part, the arguments and the changes of a checkpoint's network."""
+def _described(folder: Path, label: str) -> Imported:
+    """The checkpoint of a network, with its part, its arguments and its changes."""
     from cloze.assembly.saved_change import open_folder
 
-    model = open_folder(network_folder(folder, label)).model
-    return model.part, model.arguments, model.changes
+    return open_folder(network_folder(folder, label))
 
 
 def checkpoint_names(recipe: Recipe) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.errors import RecipeError, nearest
+from cloze.errors import RecipeError
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,10 @@ class TokenFacts:
     def role(self, name: str) -> int:
         """The id that plays a role such as `[MASK]`."""
         if name not in self.roles:
-            raise RecipeError(f"this tokenizer has no token for the role {name}. {nearest(name, self.roles)}")
+            raise RecipeError(
+                f"this tokenizer has no token for the role {name}. Its roles: {', '.join(sorted(self.roles)) or 'none'}.\n"
+                "  Use these in a recipe of your own (cloze show NAME > mine.yaml), or a tokenizer or checkpoint that has it."
+            )
         return self.roles[name]
 
     def literal(self, kind: str, text: str) -> tuple[int, ...]:

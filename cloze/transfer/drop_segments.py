@@ -24,7 +24,10 @@ class DropSegments(Change):
     def shape(self, shape: Shape) -> Mapping[str, Any]:
         """The checkpoint's arguments with no segments."""
         if "segments" not in parameters(lookup("network", shape.part)):
-            raise CheckpointError(f"{shape.origin}: drop_segments: {shape.part} has no segments. Leave the change out.")
+            raise CheckpointError(
+                f"{shape.origin}: drop_segments: {shape.part} has no segments.\n"
+                "  Start from a Transformer encoder, or leave the change out in a recipe of your own."
+            )
         return {**shape.arguments, "segments": 0}
 
     def weights(self, state: Tensors, transition: Transition) -> Tensors:

@@ -11,6 +11,7 @@ import torch
 from cloze.assembly.beginning import load_origins
 from cloze.assembly.binding import open_stores
 from cloze.assembly.build import build_data, build_step, load_checkpoint, plain
+from cloze.assembly.canonical import to_yaml
 from cloze.assembly.given import build
 from cloze.assembly.load import distillation_recipe_names, load_recipe
 from cloze.assembly.publish import Publisher
@@ -18,6 +19,7 @@ from cloze.assembly.recipe import Recipe
 from cloze.batch import Batch
 from cloze.batching import Cursor
 from cloze.cli.main import main
+from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.networks.transformer import Transformer
 from cloze.registry import lookup
@@ -30,11 +32,11 @@ SMALL = ["length=48", "training.batch=8", "training.held_out=0.0"]
 
 
 class Taught:
-    """A teacher of four layers with random weights, and the text that it was trained on."""
+    """A teacher of four layers with random weights, and the text that it was trained on. `of`: its recipe."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, of: str = "bert") -> None:
         layers = ["network.layers=4", "network.positions.max_length=64"]
-        recipe = load_recipe("bert", size="tiny", overrides=[*SMALL, *layers])
+        recipe = load_recipe(of, size="tiny", overrides=[*SMALL, *layers])
         self.stores, self.tokenizer = open_stores(
             recipe, {"main": [str(SAMPLE)]}, folder, tokenizer=None, text_format="auto", seed=0, say=lambda line: None
         )
@@ -65,6 +67,11 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
     return Taught(tmp_path_factory.mktemp("taught"))
 
 
+@pytest.fixture(scope="module")
+def taught_to_write(tmp_path_factory: pytest.TempPathFactory) -> Taught:
+    return Taught(tmp_path_factory.mktemp("taught_to_write"), "gpt2")
+
+
 #: What makes the students of recipes small, and gives them as many heads as the teacher.
 NARROW = [f"networks.student.{name}" for name in ("layers=1", "width=32", "heads=2", "feed_forward.inner=64")]
 DEEP = ("layers=4", "width=128", "heads=2", "bottleneck.width=16", "feed_forward.inner=24", "embedding.width=16")
@@ -77,7 +84,10 @@ ALL_LAYERS = "networks.student.change.keep_layers.layers=[0,1,2,3]"
 
 
 @pytest.mark.parametrize("name", distillation_recipe_names())
-def test_it_trains_from_a_bound_teacher(name: str, taught: Taught, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_trains_from_a_bound_teacher(
+    name: str, taught: Taught, taught_to_write: Taught, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taught = taught_to_write if name == "distilgpt2" else taught
     arguments = ["pretrain", name, "--bind", f"teacher={taught.folder}", "--corpus", str(SAMPLE), "--budget", "4steps"]
     arguments += [part for value in [*SMALL, *OWN.get(name, [])] for part in ("--set", value)]
     assert main([*arguments, "--out", str(tmp_path / "run")]) == 0, capsys.readouterr().err
@@ -160,6 +170,120 @@ def _parameters(recipe: str, layers: int, **options: Any) -> int:
     with torch.device("meta"):
         made = build(lookup("network", part.name), arguments, {"vocab_size": 30522, "clock": Clock()})
     return sum(parameter.numel() for parameter in made.parameters())
+
+
+def test_distilgpt2_has_the_losses_of_its_authors_formulas_on_networks_of_transformers(
+    taught_to_write: Taught, tmp_path: Path
+) -> None:
+    """KL at temperature 2 times 4, next-token cross-entropy, 1 - cosine of the last states: distiller.py, `step`."""
+    transformers = pytest.importorskip("transformers")
+    recipe = taught_to_write.recipe("distilgpt2")
+    step, batch = taught_to_write.step(recipe)
+    Publisher(recipe, taught_to_write.tokenizer)(tmp_path / "student", step.state_dict(), 0)
+    teacher, student = (
+        transformers.GPT2LMHeadModel.from_pretrained(folder).eval() for folder in (taught_to_write.folder, tmp_path / "student")
+    )
+    assert (teacher.config.n_layer, student.config.n_layer) == (4, 2)
+    for number, layer in enumerate((0, 3)):
+        assert torch.equal(student.transformer.h[number].mlp.c_fc.weight, teacher.transformer.h[layer].mlp.c_fc.weight)
+    with torch.no_grad():
+        losses, counts = step("main", batch), step.count("main", batch)
+        real = batch["block"] > 0 if "block" in batch else torch.ones_like(batch["tokens"], dtype=torch.bool)
+        here, there = (network(batch["tokens"], output_hidden_states=True) for network in (student, teacher))
+        asked = real[:, :-1] & real[:, 1:]
+        found, goal = (made.logits[:, :-1][asked] for made in (here, there))
+        expected = {
+            "token_prediction": torch.nn.functional.cross_entropy(found, batch["tokens"][:, 1:][asked]),
+            "match_scores": 4 * torch.nn.functional.kl_div(
+                torch.log_softmax(found / 2, -1), torch.softmax(goal / 2, -1), reduction="batchmean"
+            ),
+            "match_hidden": 1 - torch.cosine_similarity(here.hidden_states[-1][real], there.hidden_states[-1][real]).mean(),
+        }
+    assert counts["match_scores"] == asked.sum() and counts["match_hidden"] == real.sum()
+    means = {name.partition("/")[0]: float(loss.total / counts[name]) for name, loss in losses.items()}
+    assert means == pytest.approx({name: float(value) for name, value in expected.items()}, rel=1e-4)
+    assert all(value > 0.01 for value in means.values())
+    framed = batch["tokens"][0][real[0]].tolist()
+    roles = taught_to_write.tokenizer.roles
+    assert framed[0] == roles["[BOS]"] and framed[-1] == roles["[EOS]"] and roles["[EOS]"] not in framed[1:-1]
+
+
+def test_distilgpt2_has_the_published_number_of_parameters() -> None:
+    """README of the authors: 82M, and 124M for its teacher."""
+    gpt2 = load_recipe("gpt2").networks["main"].part
+    assert gpt2 is not None
+    arguments: Any = KeepLayers("half").shape(Shape("gpt2", "transformer", plain(gpt2.arguments)))
+    with torch.device("meta"):
+        made = network_of("transformer", **arguments, vocab_size=50257, clock=Clock())
+    assert sum(parameter.numel() for parameter in made.parameters()) == 81_912_576
+
+
+def test_relations_of_values_are_learned_from_a_teacher_that_reads_left_to_right(
+    taught_to_write: Taught, tmp_path: Path
+) -> None:
+    """The recipe of your own in docs/family/minilm.md: MiniLM's objectives with the order and the frame of GPT-2."""
+    recipe = load_recipe("minilm").canonical()
+    recipe["networks"]["teacher"] = {"from": "teacher", "train": "none"}
+    recipe |= {"order": "left_to_right", "exercise": [{"frame": "{A}"}], "reading": {"single": "{A}", "summary": "last"}}
+    student = recipe["networks"]["student"]["transformer"]
+    student |= {"segments": 0, "norm": {"pre": {"epsilon": 1e-5}}}
+    student["feed_forward"]["plain"]["activation"] = "gelu_tanh"
+    made = load_recipe(
+        recipe, overrides=[*SMALL, *OWN["minilm"], "networks.student.positions.max_length=64"],
+        checkpoints={"teacher": taught_to_write.folder},
+    )
+    step, batch = taught_to_write.step(made)
+    losses = step("main", batch)
+    assert losses.keys() == {"attention_of_top", "values_of_top"}
+    states = {}
+    for name in ("teacher", "student"):
+        network: Any = step.networks[name]
+        given = {"tokens": batch["tokens"], "order": "left_to_right"} | ({"block": batch["block"]} if "block" in batch else {})
+        states[name] = network(want=frozenset({"attention", "values"}), **given)
+    assert not states["student"]["attention"].triu(1).any()
+    values = [states[name]["values"][-1] for name in ("student", "teacher")]
+    length = batch["tokens"].shape[1]
+    hidden = torch.ones(length, length).triu(1).bool()
+    real = batch["block"] > 0 if "block" in batch else torch.ones_like(batch["tokens"], dtype=torch.bool)
+    found, goal = (
+        torch.log_softmax((v @ v.mT / v.shape[-1] ** 0.5).masked_fill(hidden, -1e9), -1) for v in values
+    )
+    apart = (goal.exp() * (goal - found)).sum(-1).mean(1)[real].sum()
+    assert losses["values_of_top"].total.item() == pytest.approx(apart.item(), rel=1e-3) and apart.item() > 0
+    Publisher(made, taught_to_write.tokenizer)(tmp_path / "student", step.state_dict(), 0)
+    assert load_checkpoint(tmp_path / "student").imported.architecture == "gpt2"
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("distilbert", "take a recipe for a teacher that reads in the order left_to_right: distilgpt2."),
+    ("minilm", "take a recipe for a teacher that reads in the order left_to_right: distilgpt2."),
+    ("distilgpt2", "for a teacher that reads in the order open: distilbert, dualtrain, minilm, mobilebert, tinybert."),
+])  # fmt: skip
+def test_a_teacher_that_reads_in_another_order_is_refused_with_a_recipe_that_can_read_it(
+    name: str, said: str, taught: Taught, taught_to_write: Taught
+) -> None:
+    there, here = ("open", "left_to_right") if name == "distilgpt2" else ("left_to_right", "open")
+    wrong = taught if name == "distilgpt2" else taught_to_write
+    with pytest.raises(RecipeError) as refused:
+        wrong.recipe(name)
+    told = str(refused.value)
+    assert f"networks.teacher.from: {wrong.folder} was trained to read in the order {there}" in told and said in told
+    assert f"the recipe reads it in the order {here}.\n  Bind a checkpoint that reads in the order {here}" in told
+
+
+def test_a_frame_with_roles_that_the_teachers_tokenizer_lacks_is_named_with_those_that_it_has(
+    taught_to_write: Taught, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = load_recipe("distilgpt2").canonical()
+    recipe["networks"] = {"teacher": {"from": "teacher", "train": "none"}, "student": {"from": "teacher"}}
+    recipe["exercise"][0] = {"frame": "[CLS] {A}"}
+    (tmp_path / "mine.yaml").write_text(to_yaml(recipe), encoding="utf-8")
+    arguments = ["pretrain", str(tmp_path / "mine.yaml"), "--bind", f"teacher={taught_to_write.folder}", "--corpus", str(SAMPLE)]
+    values = [part for value in SMALL for part in ("--set", value)]
+    assert main([*arguments, *values, "--budget", "1steps", "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert "exercise[0].frame: this tokenizer has no token for the role [CLS]. Its roles: [BOS], [EOS]" in said
+    assert "mine.yaml" in said and "Use these in a recipe of your own" in said
 
 
 def test_layers_to_begin_with_can_be_set(taught: Taught) -> None:
