@@ -81,8 +81,14 @@ def command(
         raise UserError(f"no change was asked for. Give one or more of {some}.")
 
     from cloze.assembly.compress import compress
+    from cloze.errors import naming_options
 
-    _show(compress(checkpoint, out, changes), out)
+    # changes have other names in recipes
+    named = {"keep_layers: ": "--layers: " if layers is not None else "--depth: ", "prune_heads: ": "--heads: ",
+             "sparsify: ": "--magnitude: ", "quantise: ": "--bits: "}  # fmt: skip
+    with naming_options(named):
+        made = compress(checkpoint, out, changes)
+    _show(made, out)
     suggest("cloze", "show", out)
 
 

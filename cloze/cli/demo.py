@@ -34,6 +34,9 @@ def command(
     Needs no data and no internet connection: the text consists of the standard library's docstrings and help topics. The task is
     to tell which package a docstring comes from. Takes less than five minutes on two cores.
     """
+    from cloze.training.budget import Budget
+
+    Budget.parse(budget)  # a mistake is an error before anything is written
     started = time.monotonic()
     say("cloze demo: an encoder trained from scratch on the documentation that comes with Python")
     with chapter("1  Text"):

@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloze.cli.with_files import WithFiles
-from cloze.errors import UserError
+from cloze.errors import UserError, naming_options
 
 if TYPE_CHECKING:
     from cloze.decoding.drafting import Draft
     from cloze.decoding.generation import Generated
+
+#: Messages name the arguments of `Model.generate`; the command line has options.
+_NAMES = {
+    "beams=4": "--beams 4", "groups=2": "--groups 2", "diversity=": "--diversity ", "min_tokens=": "--min-tokens ",
+    "than tokens=": "than --tokens ", "Raise tokens": "Raise --tokens", "stop: ": "--stop: ", "stop does": "--stop does",
+    "groups, diversity and sampled are": "--groups, --diversity and --sampled are", "sampled draws": "--sampled draws",
+    "length_penalty and early are": "--length-penalty and --early are", "groups and sampled": "--groups and --sampled",
+    "temperature, top_k, top_p, min_p and typical_p": "--temperature, --top-k, --top-p, --min-p and --typical-p",
+    "without sampled. Add sampled": "without --sampled. Add --sampled",
+}
 
 
 def command(
@@ -75,15 +85,15 @@ def command(
         early=early, no_repeat=no_repeat, min_tokens=min_tokens, repetition_penalty=repetition_penalty,
         ban=ban or [], first=first, stop=stop or [],
     )
-    how = parts_of(reader, options)
-    if stream:
-        if len(given) != 1 or beams or as_json:
-            raise UserError("--stream shows one text while it is drawn: give one prompt, without --count, --beams and --json.")
-        shown = Streamed(reader, given[0], stop=stop or [])
-        generate(reader, head, given, tokens=tokens, seed=seed, told=shown, draft=helper, **how)
-        shown.close()
-        return
-    with Progress(len(given), "texts") as progress:
+    if stream and (len(given) != 1 or beams or as_json):
+        raise UserError("--stream shows one text as it is sampled. Give one prompt, without --count, --beams and --json.")
+    with naming_options(_NAMES), Progress(0 if stream else len(given), "texts") as progress:
+        how = parts_of(reader, options)
+        if stream:
+            shown = Streamed(reader, given[0], stop=stop or [])
+            generate(reader, head, given, tokens=tokens, seed=seed, told=shown, draft=helper, **how)
+            shown.close()
+            return
         made = generate(reader, head, given, tokens=tokens, seed=seed, report=progress, draft=helper, **how)
     if helper is not None and helper.proposed:
         share = helper.accepted / helper.proposed

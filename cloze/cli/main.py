@@ -16,6 +16,22 @@ from cloze.cli.verbs import VERBS, load_verb, overview
 from cloze.errors import ClozeError, UserError
 from cloze.untrusted import guard_terminal, visible
 
+_FEWER = "Read fewer rows at once: --set training.micro_batch=N"
+_BATCH = "Read fewer texts at once: --batch N"
+#: What takes less memory, for the verbs that have an option for it.
+LESS_MEMORY = {
+    "pretrain": f"{_FEWER}. Or use shorter rows (--set length=N) or a smaller --size.",
+    "finetune": f"{_FEWER}. Or read fewer tokens of each text: --set length=N",
+    "compare": f"{_FEWER}, or --tune training.micro_batch=N for fine-tuning. Or use a smaller --size.",
+    "sweep": f"{_FEWER}. Or use a smaller --size.",
+    **dict.fromkeys(("augment", "evaluate", "predict", "retrieve"), f"{_BATCH}."),
+    **dict.fromkeys(("embed", "probe"), f"{_BATCH}. Or read fewer tokens of each text: --length N"),
+    "speed": "Measure smaller --batch and --lengths.",
+    "score": "Read fewer tokens at once: --max-length N, or --segment N for streams.",
+    "generate": "Write fewer texts at once (one prompt, --count 1), or fewer --tokens.",
+    "look": "Read fewer tokens: --length N.",
+}
+
 
 def run(arguments: list[str]) -> None:
     """Run one command line; errors propagate. Usage errors leave through `SystemExit(2)`, printed by typer."""
@@ -81,8 +97,8 @@ def fault_of_user_code(error: BaseException) -> str | None:
     return None
 
 
-def explain(error: BaseException) -> tuple[str, int]:
-    """The message and the exit code for an error that reached the top."""
+def explain(error: BaseException, verb: str = "") -> tuple[str, int]:
+    """The message and the exit code for an error that reached the top of a verb."""
     if isinstance(error, ClozeError):
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
@@ -95,10 +111,7 @@ def explain(error: BaseException) -> tuple[str, int]:
     if (fault := fault_of_user_code(error)) is not None:
         return fault, 2
     if is_out_of_memory(error):
-        return (
-            "out of memory. Read fewer rows at once (pretrain: --set training.micro_batch=N; other verbs: --batch N), or shorter "
-            "ones, or take a smaller --size."
-        ), 1
+        return f"out of memory. {LESS_MEMORY.get(verb, 'Read fewer or shorter texts at once, or use a smaller network.')}", 1
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] != "cloze":
         return (
             f"the package {error.name.partition('.')[0]} is not installed in this Python ({sys.executable}).\n"
@@ -125,8 +138,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get("CLOZE_DEBUG"):
             traceback.print_exc()
-        message, code = explain(error)
         verb = arguments[0] if arguments and arguments[0] in VERBS else ""
+        message, code = explain(error, verb)
         print(visible(f"cloze {verb}".rstrip() + f": {message}"), file=sys.stderr)
         return code
     return 0

@@ -203,7 +203,11 @@ def _layers(subjects: list[Subject], options: Options) -> Finding:
     if name == "sense":
         train, test = (marked_spans(file, most=options.most) for file in files)
     else:
-        columns = {"--text form --label upos": "--task upos=TRAIN,TEST", "--label NAME": "--task NAME=TRAIN,TEST"}
+        columns = {
+            "--text form --label upos": "--task upos=TRAIN,TEST",
+            "--label NAME, or name the columns in order: --columns text,label": "--task NAME=TRAIN,TEST",
+            "--label NAME": "--task NAME=TRAIN,TEST",
+        }
         with naming_options(columns):
             train, test = (tagged_words(file, name, most=options.most) for file in files)
     found, senses, remarks = {}, {}, []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -44,9 +45,9 @@ def command(
         raise TaskError("--passages FILE is missing: name the file to search.")
     require_files([passages])
     file = named_file(queries or [], tables=True)
-    query_texts = gather(queries or [], None) if file is None else [text for _, text in _texts(file, query_column)]
+    query_texts = gather(queries or [], None) if file is None else [text for _, text in _texts(file, query_column, "--text")]
     if not query_texts:
-        raise TaskError("no query.")
+        raise TaskError("no query. Write queries, or the name of a file of queries, after the checkpoint.")
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.progress import Progress
@@ -57,11 +58,15 @@ def command(
     loaded = load_checkpoint(checkpoint, device)
     learner = load_tuned(loaded, name=task)[0] if (checkpoint / TASK_FILE).is_file() else untuned(loaded)
     if not isinstance(learner, Retriever):
-        raise TaskError(f"{checkpoint}: was fine-tuned for {learner.task.name}, not with --task retrieval.")
-    with Progress(sum(1 for _ in _texts(passages, passage_column)), "passages") as progress:
-        found = learner.retrieve(query_texts, _texts(passages, passage_column), most=top, size=batch, report=progress)
+        raise TaskError(
+            f"{checkpoint}: was fine-tuned for {learner.task.name}, not for retrieval.\n"
+            "  Give a folder of cloze finetune --task retrieval, or a checkpoint that was not fine-tuned."
+        )
+    read = partial(_texts, passages, passage_column, "--text-b")
+    with Progress(sum(1 for _ in read()), "passages") as progress:
+        found = learner.retrieve(query_texts, read(), most=top, size=batch, report=progress)
     wanted = {one.passage for own in found for one in own}
-    texts = {line: text for line, text in _texts(passages, passage_column) if line in wanted}
+    texts = {line: text for line, text in read() if line in wanted}
     lines = (
         json.dumps({"query": query, "passages": [
             {"line": one.passage, "score": round(one.score, 6), "text": texts[one.passage]} for one in own
@@ -77,14 +82,17 @@ def command(
     typer.echo(f"{out}: {len(query_texts)} queries")
 
 
-def _texts(path: str, column: str) -> Iterator[tuple[int, str]]:
-    """The texts of a file with their lines, in constant memory: a column of a table, or its lines that are not empty."""
+def _texts(path: str, column: str, option: str) -> Iterator[tuple[int, str]]:
+    """The texts of a file with their lines, in constant memory: a column of a table, which `option` names, or its lines that are
+    not empty."""
     from cloze.corpus.readers.columnar import is_columnar
     from cloze.corpus.readers.labelled import read_rows
     from cloze.corpus.readers.text_files import lines
     from cloze.decoding.texts import kind_of_file
+    from cloze.errors import naming_options
 
     if kind_of_file(path) in (".tsv", ".tab", ".csv", ".jsonl", ".ndjson") or is_columnar(path):
-        yield from ((line, text) for line, (text,) in read_rows(path, {column: "--text or --text-b NAME"}))
+        with naming_options({"; if the file has no header, name all columns in order: --columns A,B": ""}):
+            yield from ((line, text) for line, (text,) in read_rows(path, {column: f"{option} NAME"}))
     else:
         yield from ((line.number, line.text) for line in lines(path) if line.text.strip())

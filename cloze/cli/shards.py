@@ -115,14 +115,17 @@ def join(
     from cloze.corpus.join import write_as_one
     from cloze.corpus.store import Store
     from cloze.corpus.writer import check_out
-    from cloze.errors import CorpusError
+    from cloze.errors import CorpusError, naming_options
 
     building = Building.read(store)
     if out is not None:
-        check_out(out, replace=False)
+        with naming_options({", or replace it with --overwrite": ""}):
+            check_out(out, replace=False)
         made = write_as_one(Store.open(store), out)
         typer.echo(f"{out}: one store of {made.documents:,} documents, {made.size:,} tokens")
         return
+    if building is None and Store.is_store(store):
+        raise CorpusError(f"{store}: is a store already; there is nothing to join.")
     if building is None:
         raise CorpusError(f"{store}: no build was started here. Start one: cloze corpus build TEXT --shard 256M --out {store}")
     joined = building.join()

@@ -36,15 +36,17 @@ def run_recipe(
     from cloze.assembly.finetune import learn, measured_on
     from cloze.cli.hints import hint
     from cloze.cli.quiet import silence
+    from cloze.errors import naming_options
 
     with silence(on=as_json, results=True), _replacing(out, overwrite=overwrite):
         def say(line: str) -> None:
             typer.echo(line, err=True)
 
-        if tune is not None:
-            tuned = tuned_within(tune, checkpoint, assignment, out=out, seeds=seeds, device=device, report=say)
-        else:
-            tuned = learn(checkpoint, assignment, out=out, seeds=seeds, device=device, extend=extend, report=say)
+        with naming_options({"Choose another --out. To resume": "Choose another --out, or add --overwrite. To resume"}):
+            if tune is not None:
+                tuned = tuned_within(tune, checkpoint, assignment, out=out, seeds=seeds, device=device, report=say)
+            else:
+                tuned = learn(checkpoint, assignment, out=out, seeds=seeds, device=device, extend=extend, report=say)
         stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
         if stopped:
             hint(out)

@@ -31,7 +31,7 @@ from cloze.comparison.design import FULL, Candidate, Design, Labels, Transfer, c
 from cloze.comparison.grid import Grid
 from cloze.comparison.search import Search
 from cloze.comparison.space import Axis, Values
-from cloze.errors import BudgetError, RecipeError
+from cloze.errors import BudgetError, RecipeError, naming_options
 from cloze.jobs import Workers
 
 
@@ -239,7 +239,8 @@ class Rungs:
 
     def _load(self, values: Sequence[str]) -> Recipe:
         design = self.sweep.design
-        recipe = load_recipe(self.sweep.recipe, size=design.size, overrides=list(values), with_files=design.with_files)
+        with naming_options({f"--set {value}": f"--vary {value}" for value in values if value not in self.sweep.values}):
+            recipe = load_recipe(self.sweep.recipe, size=design.size, overrides=list(values), with_files=design.with_files)
         check_recipe(recipe)
         return recipe
 

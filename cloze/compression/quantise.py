@@ -141,7 +141,7 @@ class Quantise(Change):
         fewest = 2 if self.symmetric else 1
         own = [] if isinstance(self.embeddings, bool) else [self.embeddings]
         if wrong := [bits for bits in (*levels, *own) if not fewest <= bits <= 16]:
-            raise CheckpointError(f"quantise: {wrong[0]} bits. Expected {fewest} to 16.")
+            raise CheckpointError(f"quantise: {wrong[0]} bits; expected {fewest} to 16.")
         if not isinstance(self.bits, int) and len(levels) != len(layers):
             raise CheckpointError(
                 f"quantise: bits for {len(levels)} layers; {type(network).__name__} has {len(layers)}. Write one number for each "

@@ -114,7 +114,7 @@ class QuantiseActivations(Change):
     def apply(self, network: Any) -> None:
         """Surround every chosen map."""
         if not 2 <= self.bits <= 16:
-            raise CheckpointError(f"quantise_activations: {self.bits} bits. Expected 2 to 16.")
+            raise CheckpointError(f"quantise_activations: {self.bits} bits; expected 2 to 16.")
         maps = whole_maps(network, self.on, of="quantise_activations")
         if network.stack != "attention":
             raise CheckpointError(

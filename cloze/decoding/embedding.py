@@ -99,7 +99,8 @@ def layer_states(reader: Reader, batch: Batch, layer: int) -> Tensor:
     layers: Any = reader.states(batch, {"layers"})["layers"]
     count = len(layers)
     if not -count <= layer < count:
-        raise UserError(f"layer {layer}: this network gives the layers 0 to {count - 1}, or -1 to {-count}.")
+        only = "only layer 0" if count == 1 else f"the layers 0 to {count - 1}, or -1 to {-count}"
+        raise UserError(f"layer {layer}: this network has {only}.")
     chosen: Tensor = layers[layer]
     return chosen
 

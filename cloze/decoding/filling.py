@@ -68,8 +68,8 @@ def _frame(reader: Reader, text: str, units: Sequence[Unit] | None) -> Framed:
     framed = reader.single([ids]).marked([{**marks_around(reader, ids, text), **linked}])
     if ((framed.ids == mask) & (framed.part == 0) & ~reader.predictable(framed)).any():
         raise UserError(
-            f"{text[:60]!r}: this network is asked for a token at the one before it, and none stands before the first {literal}."
-            "\n  Put a word there."
+            f"{text[:60]!r}: this network predicts a token from the position before it, and the first {literal} has none.\n"
+            f"  Put a word before {literal}."
         )
     if reader.max_length is not None and len(framed) > reader.max_length:
         raise UserError(

@@ -77,10 +77,10 @@ def generate(
     if tokens < 1:
         raise UserError(f"{tokens} tokens: expected at least 1.")
     if limits is not None and limits.min_tokens > tokens:
-        raise UserError(f"min_tokens {limits.min_tokens}: more than the {tokens} tokens that a text has at most. Raise tokens.")
+        raise UserError(f"min_tokens={limits.min_tokens} is more than tokens={tokens}, the longest text allowed. Raise tokens.")
     refuse_marks(reader, "generation")
     if beams is not None and stop:
-        raise UserError("stop strings work with drawn texts only: leave out the beams, or the stop strings.")
+        raise UserError("stop does not work with beam search. Leave out one of them.")
     if draft is not None:
         _require_draft(draft, reader, head, beams)
     if asks(reader, head) or answers(reader) or beams or limits is not None or stop or told is not None or draft is not None:

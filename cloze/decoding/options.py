@@ -88,19 +88,22 @@ def _beams(given: dict[str, Any], sampling: Sampling) -> Beams | None:
     asked = {name: given[name] for name in _BEAMS if name in given}
     if "beams" not in given:
         if asked.get("best", 1) != 1:
-            raise UserError("several best texts come from a beam search: give the number of beams.")
+            raise UserError("best: only a beam search finds several best texts. Add one, such as beams=4.")
         if asked.get("groups", 1) != 1 or "diversity" in asked or asked.get("sampled", False):
-            raise UserError("groups, diversity and sampled belong to a beam search: give the number of beams, for example 4.")
+            raise UserError("groups, diversity and sampled are for beam search. Add beams=4, or leave them out.")
         if asked.get("length_penalty", 1.0) != 1.0 or asked.get("early", False):
-            raise UserError("length_penalty and early belong to a beam search: give the number of beams, or leave them out.")
+            raise UserError("length_penalty and early are for beam search. Add beams=4, or leave them out.")
         return None
     beams = Beams(given["beams"], **asked)
     if "diversity" in asked and beams.groups == 1:
-        raise UserError(f"diversity {beams.diversity}: it applies between groups of beams; give 2 groups or more.")
+        raise UserError(f"diversity={beams.diversity} applies between groups of beams. Add groups=2 or more.")
     if beams.sampled and sampling.temperature == 0.0:
-        raise UserError("at temperature 0 nothing is drawn: leave out sampled, or set a temperature above 0.")
+        raise UserError("sampled draws beams at random, but at temperature 0 nothing is random. Leave out one of them.")
     if not beams.sampled and sampling not in (Sampling(), Sampling(temperature=0.0)):
-        raise UserError("a beam search takes the best tokens, whatever the options of sampling. Add sampled, or leave them out.")
+        raise UserError(
+            "temperature, top_k, top_p, min_p and typical_p have no effect on beam search without sampled. Add sampled, or "
+            "leave them out."
+        )
     return beams
 
 

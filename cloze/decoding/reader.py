@@ -417,8 +417,9 @@ def head_for(loaded: Checkpoint, kind: Kind) -> Any:
 
 
 def head_names(loaded: Checkpoint) -> str:
-    """The kinds of the heads of a checkpoint, for messages; a head without a kind is called by its name."""
-    found = {kind or name for name, (_, kind) in zip(loaded.heads, _heads(loaded), strict=True)}
+    """What the heads of a checkpoint predict of tokens, for messages; any other head is called by its name."""
+    kinds = zip(loaded.heads, _heads(loaded), strict=True)
+    found = {kind if kind in ("token_prediction", "token_labelling") else name for name, (_, kind) in kinds}
     return ", ".join(sorted(found)) or "none"
 
 
@@ -459,7 +460,7 @@ def prediction_head(loaded: Checkpoint, *, verb: str) -> Any:
     way_out = "Use a checkpoint that was trained with token_prediction."
     generators = [path for path in sorted(Path(loaded.folder).glob("cloze/networks/*")) if path.is_dir()]
     if head_for(loaded, "token_labelling") is not None and generators:
-        way_out = f"A discriminator predicts no words, its generator does: {generators[0]}"
+        way_out = f"A discriminator predicts no words, but its generator does: {generators[0]}"
     raise CheckpointError(
         f"{loaded.folder}: cloze {verb} needs a head that predicts tokens; this checkpoint has: "
         f"{head_names(loaded)}.\n  {way_out}"
@@ -483,8 +484,8 @@ def require_order(loaded: Checkpoint, *orders: str, verb: str, instead: str) -> 
         if order in own:
             return order
     raise UserError(
-        f"{loaded.folder}: cloze {verb} needs a network of order {' or '.join(sorted(orders))}, this one is "
-        f"{' and '.join(own)}.\n  {instead}"
+        f"{loaded.folder}: cloze {verb} needs a network that reads in the order {' or '.join(sorted(orders))}; this one reads in "
+        f"the order {' or '.join(own)}.\n  {instead}"
     )
 
 

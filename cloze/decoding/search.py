@@ -132,11 +132,11 @@ class Beams:
         if not 1 <= self.best <= self.count:
             raise UserError(f"{self.best} texts from {self.count} beams: expected at most as many texts as beams.")
         if self.groups < 1 or self.count % self.groups:
-            raise UserError(f"groups {self.groups}: expected a number that divides the {self.count} beams without remainder.")
+            raise UserError(f"groups {self.groups}: expected a divisor of the number of beams, {self.count}.")
         if not 0.0 <= self.diversity < float("inf"):
             raise UserError(f"diversity {self.diversity}: expected 0 (groups ignore each other) or more.")
         if self.sampled and self.groups > 1:
-            raise UserError("groups and sampled exclude each other: beams in groups are not drawn. Leave one of them out.")
+            raise UserError("groups and sampled cannot be combined. Leave out one of them.")
 
     @property
     def each(self) -> int:

@@ -30,12 +30,12 @@ def named_file(given: Sequence[str], *, tables: bool = False) -> str | None:
         if not there:
             raise TaskError(
                 f"{text}: looks like a file's name, and there is no such file. {nearest_path(Path(text))}".rstrip()
-                + "\n  To take the name itself as a text, pipe it in."
+                + "\n  If this is a text and not a file's name, pipe it in."
             )
         if len(given) > 1:
-            raise TaskError(f"{text}: is a file, not a text; give it alone.\n  Its lines are the texts then.")
+            raise TaskError(f"{text}: is a file, among other texts. Give it alone; cloze then reads one text per line.")
         if not tables and suffix in _TABLES:
-            raise TaskError(f"{text}: is a table, not a text.\n  To take each of its lines as a text: --file {text}")
+            raise TaskError(f"{text}: is a table, not a text.\n  To read each of its lines as a text: --file {text}")
         return text
     return None
 
@@ -55,13 +55,13 @@ def gather(given: Sequence[str], file: str | None, *, field: str = "text", json_
     says so.
     """
     if given and file is not None:
-        raise TaskError("give texts or --file, not both.")
+        raise TaskError(f"{given[0][:40]!r} and --file {file}: give texts or --file, not both.")
     file = named_file(given) if given else file
     if given and file is None:
         return list(given)
     source = file if file is not None else "-"
     if source == "-" and sys.stdin.isatty():
-        raise TaskError("no text given. Write it after the checkpoint, or use --file PATH, or pipe it in.")
+        raise TaskError("no text given. Write texts, or the name of a text file, after the checkpoint; or pipe the text in.")
     if json_input or (json_input is None and holds_objects(source)):
         read = objects(source, format="jsonl" if json_input else None, only=(field,))
         found = [string_field(source, number, record, field) for number, record in read]

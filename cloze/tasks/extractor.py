@@ -263,7 +263,9 @@ class Extractor(Learner):
             )
         lost = sum(row.cut["question"] > 0 for row in rows)
         if lost:
-            remarks.append(f"{lost} questions were too long for half a row and lost their ends (--length N reads more)")
+            remarks.append(
+                f"{lost} questions were longer than half a row and lost their ends (fine-tune with --set length=N to read more)"
+            )
         baseline = None if always is None else {"always": always, **self.task.constant(always, examples, ())}
         return Evaluation(len(rows), self.metrics(judged), baseline, tuple(remarks), judged=judged)
 

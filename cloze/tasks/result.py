@@ -56,10 +56,10 @@ def read_task(folder: Path, name: str | None = None) -> dict[str, Any]:
     found = contents_of(folder)
     tasks = found.pop("tasks", {})
     if tasks and name is None:
-        raise TaskError(f"{folder}: has learned several tasks. Name one with --task: {', '.join(tasks)}.")
+        raise TaskError(f"{folder}: was fine-tuned for several tasks. Choose one with --task: {', '.join(tasks)}.")
     if name is not None and name not in tasks:
         one = found.get("task") or "classification"
-        way_out = nearest(name, tasks) if tasks else f"It has learned one task, {one}. Leave --task out."
+        way_out = nearest(name, tasks) if tasks else f"It was fine-tuned for one task, {one}. Omit --task."
         raise TaskError(f"{folder}: there is no task {name!r}. {way_out}")
     return found if name is None else {**_measured(found, name), **tasks[name]}
 
@@ -93,9 +93,11 @@ def contents_of(folder: Path) -> dict[str, Any]:
                 f"{folder}: not fine-tuned: it holds the vectors of a knowledge graph.\n"
                 f"  To rank entities: cloze evaluate {folder} TEST.tsv --task link_prediction"
             )
+        vectors = f"  To measure its word vectors: cloze evaluate {folder} --similarity FILE\n"
         raise CheckpointError(
-            f"{folder}: not fine-tuned: it has no {TASK_FILE}.\n"
-            f"  Make one with: cloze finetune {folder} --task {'|'.join(names('task'))} --train FILE --dev FILE --out DIR"
+            f"{folder}: not fine-tuned: it has no {TASK_FILE}.\n{vectors if _network_of(folder) == 'word_vectors' else ''}"
+            f"  Fine-tune it: cloze finetune {folder} --task TASK --train FILE --dev FILE --out DIR, where TASK is "
+            f"{', '.join(names('task')[:-1])} or {names('task')[-1]}."
         )
     named = config.get("id2label") or {}
     labels = [named[key] for key in sorted(named, key=int)]

@@ -219,7 +219,7 @@ def task(name: str, **given: Any) -> Task:
     for key in options:
         if key not in parameters(builder):
             others = [other for other in names("task") if key in parameters(lookup("task", other))]
-            raise TaskError(f"{_option(key)} is no option of {name}. Use --task {' or '.join(others)}, or leave it out.")
+            raise TaskError(f"{_option(key)} is for the task {' or '.join(others)}, and this one is {name}. Omit {_option(key)}.")
     made: Task = builder(**options)
     return made
 

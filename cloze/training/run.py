@@ -240,7 +240,8 @@ def require_recipe(folder: Path, recipe: Mapping[str, Any], recipe_hash: str, ol
     if old is not None and old["recipe_hash"] != recipe_hash:
         raise CheckpointError(
             f"{folder}: holds a run of a different recipe ({_difference(old.get('recipe', {}), recipe)}).\n"
-            f"  Choose another --out. To resume this run, use the command that started it: cloze show {quote(str(folder))}"
+            f"  Choose another --out. To resume this run, repeat the command that started it, which cloze show "
+            f"{quote(str(folder))} prints."
         )
 
 

@@ -32,7 +32,9 @@ def expand_vocabulary(imported: Imported, vectors: Vectors) -> tuple[Imported, l
     """
     tokenizer, network = imported.tokenizer, imported.model.network
     if tokenizer.kind != "words":
-        raise CheckpointError(f"{imported.folder}: its tokenizer is {tokenizer.kind}; expected one of whole words (kind words).")
+        raise CheckpointError(
+            f"{imported.folder}: its tokenizer is {tokenizer.kind}; --words extends vocabularies of whole words. Omit --words."
+        )
     names = [name for name, tensor in network.items() if name.endswith(_TABLE) and len(tensor) == tokenizer.size]
     if not names:
         raise CheckpointError(f"{imported.folder}: {imported.model.part} has no table with a row for every word; expected one.")

@@ -106,7 +106,7 @@ class KeepLayers(Change):
         layers = list(self.layers)
         if not layers or layers != sorted(set(layers)) or layers[-1] >= depth:
             raise CheckpointError(
-                f"{shape.origin}: keep_layers: {_shown(layers)}. Expected layers from 0 to {depth - 1}, in ascending order."
+                f"{shape.origin}: keep_layers: {_shown(layers)}; expected layers from 0 to {depth - 1}, in ascending order."
             )
         return layers
 
@@ -118,7 +118,9 @@ class KeepLayers(Change):
             kept = max(1, count // 2) if self.layers == "half" else self.layers
             if isinstance(kept, int) and kept > count:
                 where = f" in its {name}" if len(stacks) > 1 else ""
-                raise CheckpointError(f"{shape.origin}: keep_layers: {kept} layers. {shape.part} has {count}{where}.")
+                raise CheckpointError(
+                    f"{shape.origin}: keep_layers: {kept} layers; expected at most the {count} of {shape.part}{where}."
+                )
             own = spread(count, kept) if isinstance(kept, int) else range(0, count, 2)
             found += [first + layer for layer in own]
             first += count

@@ -73,7 +73,7 @@ def test_a_further_run_goes_on_with_the_changed_network(
 
 @pytest.mark.parametrize(("change", "said"), [
     ("lora: {on: [gate]}", r"lora: on: Transformer has no linear map 'gate'. Its maps: inner, key, out, outer, projections,"),
-    ("keep_layers: [0, 2]", r"keep_layers: \[0, 2\]. Expected layers from 0 to 1, in ascending order."),
+    ("keep_layers: [0, 2]", r"keep_layers: \[0, 2\]; expected layers from 0 to 1, in ascending order."),
 ])  # fmt: skip
 def test_a_change_that_the_network_cannot_have_is_refused_with_its_place(
     write: Write, little_text: Path, start: Path, tmp_path: Path, change: str, said: str

@@ -104,7 +104,7 @@ def test_evaluate_and_predict_name_one_of_several_tasks(
     assert main(["predict", str(tuned.folder), dev, "--task", "topic"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[0])["label"] in ("animal", "weather")
     assert main(["evaluate", str(tuned.folder), dev]) == 2
-    assert "has learned several tasks. Name one with --task: topic, words." in capsys.readouterr().err
+    assert "was fine-tuned for several tasks. Choose one with --task: topic, words." in capsys.readouterr().err
     assert main(["evaluate", str(tuned.folder), dev, "--task", "topics"]) == 2
     assert "there is no task 'topics'. Did you mean 'topic'?" in capsys.readouterr().err
 

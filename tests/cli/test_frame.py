@@ -11,9 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from typer.main import get_command
 
 from cloze.cli import main as frame
 from cloze.cli import verbs
+from cloze.cli.verbs import load_verb
 from cloze.errors import CorpusError, MissingExtra, RunError
 
 
@@ -85,7 +87,7 @@ def test_a_wrong_option_is_wrong_input(monkeypatch: pytest.MonkeyPatch, capsys: 
         (ValueError("I/O error: No space left on device (os error 28)"), 1, "cloze check: disk full."),
         (FileNotFoundError(errno.ENOENT, "No such file", "nowhere.tsv"), 2, "cloze check: nowhere.tsv: no such file."),
         (PermissionError(errno.EACCES, "Permission denied", "locked"), 2, "cloze check: locked: permission denied."),
-        (MemoryError(), 1, "out of memory. Read fewer rows at once"),
+        (MemoryError(), 1, "out of memory. Read fewer or shorter texts at once"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."), 1, "out of memory"),
         (torch.OutOfMemoryError("CUDA out of memory."), 1, "out of memory"),
         (ModuleNotFoundError("No module named 'typer'", name="typer"), 2, "the package typer is not installed in this Python"),
@@ -101,6 +103,13 @@ def test_errors_become_a_message_and_an_exit_code(
     assert frame.main(["check"]) == code
     shown = capsys.readouterr().err
     assert message in shown and "Traceback" not in shown
+
+
+@pytest.mark.parametrize("name", sorted(frame.LESS_MEMORY))
+def test_what_helps_when_memory_is_short_are_options_that_the_verb_has(name: str) -> None:
+    said = frame.explain(MemoryError(), name)[0].partition("or --tune")[0]
+    known = {option for one in get_command(load_verb(name)).params for option in one.opts}
+    assert {word.rstrip(".,") for word in said.split() if word.startswith("--")} <= known
 
 
 def test_an_interruption_leaves_with_130(monkeypatch: pytest.MonkeyPatch) -> None:

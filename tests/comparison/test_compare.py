@@ -288,7 +288,7 @@ def test_tasks_are_named_after_their_type_or_name_it(files: Path, monkeypatch: p
         r"--vary exercise.mask.rat=0.1: exercise\[2\].mask.rat: unknown argument .rat.",
     ),
     ({"tuning": ["training.epoch=2"]}, RecipeError, "--tune training.epoch=2: training.epoch: unknown argument"),
-    ({"tuning": ["corpus.text=words"]}, UserError, "no column 'words'(.|\n)*Choose with --tune mood:corpus.text=NAME"),
+    ({"tuning": ["corpus.text=words"]}, UserError, "no column 'words'(.|\n)*Choose a column with --tune mood:corpus.text=NAME"),
 ])  # fmt: skip
 def test_what_cannot_be_compared_is_refused_before_anything_is_written(
     change: dict[str, Any], error: type[UserError], said: str, design: Make, tmp_path: Path

@@ -258,6 +258,7 @@ def test_shares_are_exact_and_rounded_up() -> None:
     (["--vary", RATE, "--trials", "1", "--search", "grid"], "the smallest grid has 2 points"),
     (["--vary", "training.batch=4,8", "--trials", "3"], "the space has only 2 points"),
     (["--vary", RATE, "--trials", "4", "--rungs", "0.3,0.1,1"], "expected ascending shares of the budget, the last one 1"),
+    (["--vary", "training.rat=1..2", "--trials", "1"], "--vary training.rat="),
     (["--vary", RATE, "--trials", "4", "--keep", "0"], "expected the share of the trials that goes on"),
     (["--vary", RATE, "--trials", "4", "--search", "gird"], "Did you mean 'grid'?"),
     (["--vary", "training.rate.paek=1e-3,3e-3", "--trials", "2"], "paek"),

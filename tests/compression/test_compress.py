@@ -164,8 +164,8 @@ def test_the_recipe_of_a_cut_run_describes_the_cut_network(tmp_path: Path) -> No
     ("bert", [], "no change was asked for. Give one or more of --layers"),
     ("bert", ["--layers", "0,x"], "--layers 0,x: expected layers, counted from 0"),
     ("bert", ["--layers", "0", "--depth", "1"], "--layers names the layers to keep, --depth their number"),
-    ("bert", ["--depth", "3"], "keep_layers: 3 layers. transformer has 2."),
-    ("bert", ["--layers", "5"], r"keep_layers: [5]. Expected layers from 0 to 1"),
+    ("bert", ["--depth", "3"], "--depth: 3 layers; expected at most the 2 of transformer."),
+    ("bert", ["--layers", "5"], r"--layers: [5]; expected layers from 0 to 1"),
     ("bert", ["--heads", "0.5"], "--heads needs the importance of heads. Give exactly one of --scores FILE"),
     ("bert", ["--heads", "1.5", "--text", "F"], "--heads 1.5: expected a share between 0 and 1"),
     ("bert", ["--task", "F"], "--task is used to choose the heads to prune, or the layers that get more bits. Add"),
@@ -176,7 +176,7 @@ def test_the_recipe_of_a_cut_run_describes_the_cut_network(tmp_path: Path) -> No
     ("bert", ["--bits", "2,4"], "--bits with several numbers needs the sensitivity of layers. Give exactly one of"),
     ("bert", ["--bits", "2,x"], "--bits 2,x: expected a number of bits, such as 8, or several for different layers"),
     ("bert", ["--bits", "2,4", "--heads", "0.5", "--text", "F"], "use two commands, first --heads, then --bits"),
-    ("bert", ["--bits", "1"], "quantise: 1 bits. Expected 2 to 16."),
+    ("bert", ["--bits", "1"], "--bits: 1 bits; expected 2 to 16."),
 ])  # fmt: skip
 def test_what_is_asked_wrongly_is_refused_in_words_and_nothing_is_written(
     folder: Folder, tmp_path: Path, cloze: Callable[..., Any], name: str, options: list[str], said: str

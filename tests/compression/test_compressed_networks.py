@@ -86,13 +86,13 @@ def test_the_heads_of_both_stacks_of_an_encoder_decoder_are_found_by_kind() -> N
     (PruneHeads(((2, 0),)), {}, r"there is no head \[2, 0\]. Expected layers 0 to 1 with heads 0 to 3"),
     (PruneHeads(((0, 0),), "crossing"), {}, "Transformer has no attention 'crossing'. It has: attention."),
     (PruneHeads(((0, 0),)), {"share.weights": "all"}, "a head of one layer is a head of all.\n  Use sparsify "),
-    (Quantise(1), {}, "1 bits. Expected 2 to 16"),
+    (Quantise(1), {}, "1 bits; expected 2 to 16"),
     (Quantise(4, groups=99), {}, r"99 groups are more than the rows of projections \(24\)"),
     (Quantise(4, on=("query",)), {}, "on: names whole maps"),
     (Quantise((2, 4, 8)), {}, "bits for 3 layers; Transformer has 2"),
-    (Quantise((2, 1)), {}, "1 bits. Expected 2 to 16"),
-    (Quantise(8, embeddings=17), {}, "17 bits. Expected 2 to 16"),
-    (QuantiseActivations(1), {}, "1 bits. Expected 2 to 16"),
+    (Quantise((2, 1)), {}, "1 bits; expected 2 to 16"),
+    (Quantise(8, embeddings=17), {}, "17 bits; expected 2 to 16"),
+    (QuantiseActivations(1), {}, "1 bits; expected 2 to 16"),
     (QuantiseActivations(on=("out",)), {}, "outputs: no chosen map is called key, query"),
 ])  # fmt: skip
 def test_what_cannot_be_compressed_is_refused(change: Any, arguments: dict[str, Any], said: str) -> None:

@@ -101,9 +101,9 @@ def test_files_without_a_header_name_their_columns(tmp_path: Path) -> None:
         ("a.csv", 'text,label\n"open,1\n', "a.csv:2: unexpected end of data. An unclosed quote"),
         ("a.csv", "text,text\na,b\n", "two columns are named 'text'"),
         ("a.csv", "sentence,label\na,1\n", "no column 'text'; it has: sentence, label"),
-        ("a.csv", f"{'x' * 60},label\na,1\n", f"no column 'text'; it has: {'x' * 40}…, label.\n  Choose with --text NAME"),
+        ("a.csv", f"{'x' * 60},label\na,1\n", f"no column 'text'; it has: {'x' * 40}…, label.\n  Choose a column with --text"),
         ("a.conll", "a\tX\n", "(?s)cannot tell the format.*are for --task token_labelling"),
-        ("a.csv", "text,labels\na,1\n", "(?s)no column 'label'; .*Did you mean 'labels'. Choose with --label NAME"),
+        ("a.csv", "text,labels\na,1\n", "(?s)no column 'label'; .*Did you mean 'labels'. Choose a column with --label NAME"),
         ("a.csv", "text,label\na,1\nb, \n", "a.csv:3: an empty 'label'"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n', "a.jsonl:2: no value for 'label'"),
         ("a.csv", b"text,label\nna\xefve,1\n", "a.csv:2: byte 0xef is not UTF-8"),
@@ -134,7 +134,7 @@ def test_tasks_are_found_by_name() -> None:
     assert task("pair_classification", text="s1", text_b="s2").text_b == "s2"
     with pytest.raises(TaskError, match="unknown task 'pair_clasification'. Did you mean 'pair_classification'"):
         task("pair_clasification")
-    with pytest.raises(TaskError, match="Use --task .*pair_classification"):
+    with pytest.raises(TaskError, match="--text-b is for the task .*pair_classification.*Omit --text-b"):
         task("sentence_classification", text_b="x")
 
 

@@ -106,11 +106,11 @@ def test_drawn_beams_are_drawn_by_their_probability() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"beams": 4, "groups": 3}, "divides the 4 beams"), ({"groups": 2}, "give the number of beams"),
-        ({"beams": 4, "diversity": 1.0}, "give 2 groups or more"), ({"sampled": True}, "give the number of beams"),
+        ({"beams": 4, "groups": 3}, "a divisor of the number of beams, 4"), ({"groups": 2}, "Add beams=4"),
+        ({"beams": 4, "diversity": 1.0}, "Add groups=2"), ({"sampled": True}, "Add beams=4"),
         ({"beams": 4, "groups": 2, "diversity": -1.0}, "diversity -1.0"),
-        ({"beams": 4, "groups": 2, "sampled": True}, "groups and sampled exclude each other"),
-        ({"beams": 4, "sampled": True, "temperature": 0.0}, "at temperature 0 nothing is drawn"),
+        ({"beams": 4, "groups": 2, "sampled": True}, "groups and sampled cannot be combined"),
+        ({"beams": 4, "sampled": True, "temperature": 0.0}, "at temperature 0 nothing is random"),
         ({"beams": 4, "top_k": 5}, "Add sampled"),
     ],
 )  # fmt: skip

@@ -64,7 +64,7 @@ def test_long_texts_are_cut_and_say_so(checkpoint: Make) -> None:
 
 def test_unknown_layer_and_pooling_are_named(checkpoint: Make) -> None:
     reader = Reader.of(checkpoint("bert"))
-    with pytest.raises(UserError, match=r"layer 3: this network gives the layers 0 to 2"):
+    with pytest.raises(UserError, match=r"layer 3: this network has the layers 0 to 2"):
         embed(reader, ["x"], layer=3)
     with pytest.raises(UserError, match="unknown pooling 'avg'"):
         embed(reader, ["x"], pooling="avg")  # type: ignore[arg-type]

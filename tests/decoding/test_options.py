@@ -80,13 +80,13 @@ def test_what_is_streamed_is_the_prompt_and_the_text(gpt2: Any, stop: list[str])
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"tempo": 1.0}, "tempo: no option of generate"), ({"best": 2}, "give the number of beams"),
-        ({"beams": 2, "best": 3}, "3 texts from 2 beams"), ({"beams": 2, "stop": ["x"]}, "leave out the beams"),
+        ({"tempo": 1.0}, "tempo: no option of generate"), ({"best": 2}, "only a beam search"),
+        ({"beams": 2, "best": 3}, "3 texts from 2 beams"), ({"beams": 2, "stop": ["x"]}, "stop does not work with beam search"),
         ({"repetition_penalty": 0.0}, "repetition-penalty 0.0"), ({"ban": [""]}, "at least one token"),
         ({"first": "a word and more"}, "expected a text of exactly one"), ({"min_p": 2.0}, "min-p 2.0"),
-        ({"stop": ["."], "length_penalty": 2.0}, "length_penalty and early belong to a beam search"),
-        ({"early": True}, "give the number of beams"), ({"stop": ["x", ""]}, "at least one character"),
-        ({"min_tokens": 13}, "more than the 12 tokens"),
+        ({"stop": ["."], "length_penalty": 2.0}, "length_penalty and early are for beam search. Add beams=4"),
+        ({"early": True}, "Add beams=4"), ({"stop": ["x", ""]}, "at least one character"),
+        ({"min_tokens": 13}, "min_tokens=13 is more than tokens=12"),
     ],
 )  # fmt: skip
 def test_wrong_options_say_what_is_expected(gpt2: Any, options: dict[str, Any], told: str) -> None:

@@ -96,7 +96,7 @@ FAULTS: dict[str, tuple[bytes, list[str]]] = {
     "infinite": (GOOD.replace(b"b 3 4", b"b -inf 4"), ["number 1 of 'b' (row 2) is -inf"]),
     "a word twice": (GOOD.replace(b"c 5", b"a 5"), ["a word comes twice: 'a' (lines 2 and 4)", "--repeated first"]),
     "words twice": (b"a 1 2\na 1 2\na 3 4\n", ["2 words come again, the first is 'a' (lines 1 and 2)"]),
-    "prose": (b"Chapter one\nIt was a dark night.\n", [":1: 'Chapter one' is neither the two sizes"]),
+    "prose": (b"Chapter one\nIt was a dark night.\n", [":1: 'Chapter one' does not begin a file of vectors"]),
     "zip": (b"PK\x03\x04....", ["zip archive", "Unpack it"]),
     "a picture": (b"\x89PNG\r\n\x1a\n\0\0\0", ["binary file of another kind"]),
     "a pickle": (b"\x80\x04\x95\0\0", ["a pickle, which can run any code", "save_word2vec_format"]),

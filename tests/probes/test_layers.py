@@ -186,9 +186,9 @@ def test_a_finding_prints_the_control_beside_the_accuracy() -> None:
     (["layers", "X"], "expected --task COLUMN=TRAIN,TEST or sense=TRAIN,TEST, got nothing."),
     (["layers", "X", "--task", "tag=t.conllu,t.conllu"],
      "t.conllu: no column 'tag'; it has: id, form, lemma, upos, xpos, feats, head, deprel, deps, misc.\n"
-     "  For CoNLL-U, choose words and labels, for example: --task upos=TRAIN,TEST"),
+     "  For CoNLL-U, choose words and labels, for example --task upos=TRAIN,TEST"),
     (["layers", "X", "--task", "tag=t.jsonl,t.jsonl"],
-     "t.jsonl:1: no field 'tag'. Known: label, text. Choose with --task NAME=TRAIN,TEST."),
+     "t.jsonl:1: no field 'tag'. Known: label, text. Choose a field with --task NAME=TRAIN,TEST."),
     (["edges", "X", "--task", "a=b,c"], "expected --task TRAIN,TEST, got 'a=b,c'."),
     (["distance", "X", "--text", "a"], "cloze probe: distance does not use --text. Omit it. distance uses --task."),
     (["geometry", "X", "--no-control"], "geometry does not use --no-control. Omit it. geometry uses --text, --least."),

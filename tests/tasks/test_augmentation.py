@@ -99,7 +99,7 @@ def test_rows_keep_their_other_columns_and_pairs_change_one_text_at_a_time(
     ("rows.jsonl", '{"text": ["a", "cat"], "label": ["D", "N"]}\n', "more.tsv", "bert", "rows.jsonl:1: a list of words"),
     ("rows.csv", 'text,label\n"a\tcat",x\n', "more.tsv", "bert", "a tab or a line end, which TSV cannot hold"),
     ("rows.tsv", "text\tlabel\na cat\tx\n", "more.txt", "bert", "expected a file that ends in .tsv, .csv or .jsonl"),
-    ("rows.tsv", "text\tlabel\na cat\tx\n", "more.tsv", "gpt2", "cloze augment needs a network of order open, this one is"),
+    ("rows.tsv", "text\tlabel\na cat\tx\n", "more.tsv", "gpt2", "a network that reads in the order open; this"),
     ("rows.tsv", "text\tlabel\na cat\tx\n", "more.tsv", "gpt2", "left_to_right.\n  Give --with a masked language model"),
     ("rows.tsv", "words\tlabel\na cat\tx\n", "more.tsv", "bert", "no column 'text'; it has: words, label"),
     ("rows.tsv", "text\tlabel\na cat\tx\n", "none/more.tsv", "bert", "its folder does not exist. Make it first"),
@@ -114,7 +114,7 @@ def test_what_cannot_be_augmented_is_refused_and_nothing_is_written(
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    (["--text-b", "more"], "no column 'more'; it has: text, label.\n  Choose with --text-b NAME"),
+    (["--text-b", "more"], "no column 'more'; it has: text, label.\n  Choose a column with --text-b NAME"),
     (["--keep", "none.txt"], "none.txt: no such file."),
 ])  # fmt: skip
 def test_a_missing_column_or_file_is_named_with_its_option(

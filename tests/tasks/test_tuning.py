@@ -520,7 +520,7 @@ def test_a_task_about_words_says_what_a_network_that_reads_from_left_to_right_ca
 
 
 def test_a_task_that_a_folder_does_not_have_is_answered_with_the_one_that_it_has(tuned: Callable[..., Path]) -> None:
-    with pytest.raises(TaskError, match="no task 'foo'. It has learned one task, sentence_classification. Leave"):
+    with pytest.raises(TaskError, match="no task 'foo'. It was fine-tuned for one task, sentence_classification. Omit --task"):
         read_task(tuned(), "foo")
 
 

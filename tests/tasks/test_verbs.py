@@ -156,12 +156,12 @@ def test_pairs_are_fine_tuned_by_their_columns(cloze: Any, folder: Folder, table
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (["fill", "{gpt2}", "a [MASK]"], "needs a network of order open, this one is left_to_right"),
+        (["fill", "{gpt2}", "a [MASK]"], "that reads in the order open; this one reads in the order left_to_right"),
         (["fill", "{electra}", "a [MASK]"], "needs a head that predicts tokens; this checkpoint has: token_labelling"),
         (["fill", "{bert}", "no mask"], "no mask to fill"),
-        (["generate", "{bert}", "a"], "needs a network of order left_to_right"),
+        (["generate", "{bert}", "a"], "needs a network that reads in the order left_to_right"),
         (["generate", "{gpt2}", "a", "--top-p", "2"], "top-p 2.0: expected a probability"),
-        (["embed", "{bert}", "a", "--layer", "9"], "this network gives the layers 0 to 2"),
+        (["embed", "{bert}", "a", "--layer", "9"], "this network has the layers 0 to 2"),
         (["embed", "{bert}", "a", "--out", "{here}/no/v.npy"], "its folder does not exist"),
         (["score", "{bert}", "--pairs", "{here}/missing"], "no such file or folder of minimal pairs"),
         (["evaluate", "{bert}", "{dev}"], "not fine-tuned"),

@@ -85,9 +85,9 @@ def test_kept_layers_keep_their_weights_under_new_numbers_with_updates_on_them()
 
 
 @pytest.mark.parametrize(("layers", "arguments", "said"), [
-    ((1, 4), {}, r"FOLDER: keep_layers: \[1, 4\]. Expected layers from 0 to 3, in ascending order."),
-    ((2, 1), {}, r"\[2, 1\]. Expected layers from 0 to 3, in ascending order."),
-    ((), {}, r"\[\]. Expected layers from 0 to 3, in ascending order."),
+    ((1, 4), {}, r"FOLDER: keep_layers: \[1, 4\]; expected layers from 0 to 3, in ascending order."),
+    ((2, 1), {}, r"\[2, 1\]; expected layers from 0 to 3, in ascending order."),
+    ((), {}, r"\[\]; expected layers from 0 to 3, in ascending order."),
     ((1, 2), {"share.weights": "all"}, "layer 1 cannot become layer 0: it has other parts or widths"),
     ((1, 2), {"norm": "pre", "norm.embedding": True, "norm.first": False}, "layer 1 cannot become layer 0: it has other parts"),
 ])  # fmt: skip

@@ -83,7 +83,7 @@ def read_table(
     return table
 
 
-def _format(path: Path | str) -> Format:
+def _format(path: Path | str, like: str = "") -> Format:
     if is_columnar(path):
         return "parquet"
     if Path(path).is_dir():
@@ -101,9 +101,18 @@ def _format(path: Path | str) -> Format:
         + (
             "  Files of labelled words are for --task token_labelling, and its folders."
             if ".conll" in "".join(suffixes)
-            else "  Set --format tsv, csv, jsonl or parquet (in cloze finetune: --set corpus.format=tsv …)."
+            else f"  Name the format: tsv, csv, jsonl or parquet, such as {named_like(like, 'format', 'tsv')}"
         )
     )
+
+
+def named_like(like: str, option: str, value: str) -> str:
+    """An option as its user names it, given how another one is named: `--text NAME` or `--set corpus.text=NAME`.
+
+    >>> named_like("--text NAME", "format", "tsv"), named_like("--set corpus.text=NAME", "format", "tsv")
+    ('--format tsv', '--set corpus.format=tsv')
+    """
+    return f"--set corpus.{option}={value}" if like.startswith("--set") else f"--{option} {value}"
 
 
 def _object_table(path: Path | str, format: Format) -> Table:
@@ -122,7 +131,8 @@ def read_rows(
     `wanted` maps each column to the way the user names it. Errors are those of `read_table` and of `Table.column`; a row that
     cannot be used is reported to `fault`, if there is one, and left out.
     """
-    found = format or _format(path)
+    like = next(iter(wanted.values()), "")
+    found = format or _format(path, like)
     if str(path) == "-" and found != "parquet":  # it cannot be read twice
         table = read_table(path, format=found, columns=columns, quoting=quoting)
         cells = [table.column(name, option) for name, option in wanted.items()]
@@ -131,7 +141,7 @@ def read_rows(
     if found in OBJECTS:
         yield from _object_rows(path, wanted, found, fault)
         return
-    names, rows = _separated(path, found, columns, quoting, fault)
+    names, rows = _separated(path, found, columns, quoting, fault, like)
     places = [place_of(str(path), names, name, option) for name, option in wanted.items()]
     empty = True
     for line, row in rows:
@@ -177,10 +187,10 @@ def place_of(path: str, columns: Sequence[str], name: str, option: str) -> int:
     shown = ", ".join(column if len(column) <= 40 else column[:40] + "…" for column in columns)
     close = nearest(name, columns)
     hint = f"{close} " if close.startswith("Did") else ""
-    naming = "--set corpus.columns=[A,B]" if option.startswith("--set") else "--columns A,B"
+    naming = named_like(option, "columns", "[A,B]" if option.startswith("--set") else "A,B")
     raise TaskError(
         f"{path}: no column {name!r}; it has: {shown}.\n"
-        f"  {hint}Choose with {option}; if the file has no header, name all its columns in order: {naming}"
+        f"  {hint}Choose a column with {option}; if the file has no header, name all columns in order: {naming}"
     )
 
 
@@ -209,7 +219,7 @@ def _cell(value: Any) -> str | None:
 
 
 def _separated(
-    path: Path | str, format: Format, columns: Sequence[str] | None, quoting: Quoting, fault: Fault | None = None
+    path: Path | str, format: Format, columns: Sequence[str] | None, quoting: Quoting, fault: Fault | None = None, like: str = ""
 ) -> tuple[tuple[str, ...], Iterator[Record]]:
     """The names of the columns, and the rows; each is as wide as the header."""
     separator = "\t" if format == "tsv" else _comma(next((line.text for line in lines(path)), ""))
@@ -220,7 +230,7 @@ def _separated(
             _records(path, separator, "standard", strict=False), columns
         )
         chosen, unquoting = ("standard" if quoted else "none"), not quoted
-    records = _records(path, separator, chosen, strict=not (quoting == "auto" and format == "tsv"))
+    records = _records(path, separator, chosen, strict=not (quoting == "auto" and format == "tsv"), like=like)
     if unquoting:
         records = ((line, [_unquoted(cell) for cell in cells]) for line, cells in records)
     first = next(records, None)
@@ -230,18 +240,20 @@ def _separated(
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise TaskError(f"{path}: two columns are named {twice!r}; expected different names.")
-    return names, _as_wide(path, names, chain([first], records) if columns else records, fault)
+    return names, _as_wide(path, names, chain([first], records) if columns else records, fault, like)
 
 
-def _as_wide(path: Path | str, names: Sequence[str], records: Iterable[Record], fault: Fault | None) -> Iterator[Record]:
+def _as_wide(
+    path: Path | str, names: Sequence[str], records: Iterable[Record], fault: Fault | None, like: str
+) -> Iterator[Record]:
     for line, cells in records:
         if len(cells) == len(names):
             yield line, cells
             continue
         unusable(
             path, line, f"{counted(len(cells), 'cell')}, expected {len(names)} ({', '.join(names)}).\n"
-            "  A stray separator or quote? --quoting none (in cloze finetune: --set corpus.quoting=none) reads quotes as text; "
-            "standard lets them enclose cells.", fault,
+            f"  A stray separator or quote? {named_like(like, 'quoting', 'none')} reads quotes as text; with standard, they "
+            "enclose cells.", fault,
         )
 
 
@@ -253,7 +265,9 @@ def _comma(header: str) -> str:
 Record = tuple[int, list[str]]
 
 
-def _records(path: Path | str, separator: str, quoting: Quoting, strict: bool = True) -> Iterator[Record]:
+def _records(
+    path: Path | str, separator: str, quoting: Quoting, strict: bool = True, like: str = ""
+) -> Iterator[Record]:
     """Rows with the number of their first line; blank lines are passed over."""
     if quoting == "none":
         for one in lines(path):
@@ -271,8 +285,7 @@ def _records(path: Path | str, separator: str, quoting: Quoting, strict: bool = 
                 line = reader.line_num + 1
         except csv.Error as error:
             raise TaskError(
-                f"{path}:{line}: {error}. An unclosed quote? --quoting none reads quotes as text (in cloze finetune: --set "
-                "corpus.quoting=none)."
+                f"{path}:{line}: {error}. An unclosed quote? {named_like(like, 'quoting', 'none')} reads quotes as text."
             ) from None
 
 

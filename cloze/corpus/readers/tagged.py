@@ -8,7 +8,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cloze.corpus.readers.labelled import Format
+from cloze.corpus.readers.labelled import Format, named_like
 from cloze.corpus.readers.objects import OBJECTS, holds_objects, objects
 from cloze.corpus.readers.text_files import Line, lines
 from cloze.corpus.readers.unusable import Fault, unusable
@@ -77,21 +77,22 @@ class TaggedText(NamedTuple):
 
 def each_tagged(
     path: Path | str, *, text: str, label: str, columns: Sequence[str] | None, format: Format | None, labelled: bool = True,
-    fault: Fault | None = None,
+    fault: Fault | None = None, like: str = "--text NAME",
 ) -> Iterator[TaggedText]:
     """The texts of a file one by one, in constant memory; see `read_tagged`.
 
-    A text that cannot be used is reported to `fault` with its line, if given, and skipped.
+    A text that cannot be used is reported to `fault` with its line, if given, and skipped. `like`: how the user names the column
+    of the text.
     """
     if format == "csv" or format is None and ".csv" in Path(path).suffixes[-2:]:
-        where = "--format csv" if format else path
+        where = named_like(like, "format", "csv") if format else path
         raise TaskError(f"{where}: labelled words are read from tsv (one word per line) or JSON lines (jsonl).")
     if format in OBJECTS or format is None and holds_objects(path):
-        found = _objects(path, text, label, labelled, format, fault)
+        found = _objects(path, text, label, labelled, format, fault, like)
     elif not labelled and columns is None and format is None and _is_running(path):
         found = _running(path)
     else:
-        found = _lines(path, text, label, columns, labelled, fault)
+        found = _lines(path, text, label, columns, labelled, fault, like)
     first = next(found, None)
     if first is None:
         raise TaskError(f"{path}: no texts; expected one word with its label per line and an empty line after each text.")
@@ -99,11 +100,11 @@ def each_tagged(
 
 
 def _objects(
-    path: Path | str, text: str, label: str, labelled: bool, format: Format | None, fault: Fault | None
+    path: Path | str, text: str, label: str, labelled: bool, format: Format | None, fault: Fault | None, like: str
 ) -> Iterator[TaggedText]:
     for number, record in objects(path, fault, format=format, only=(text, label)):
         try:
-            found = _tagged(number, record, text, label, labelled or label in record)
+            found = _tagged(number, record, text, label, labelled or label in record, like)
         except _Wrong as wrong:
             unusable(path, number, str(wrong), fault)
         else:
@@ -135,22 +136,22 @@ class _Wrong(Exception):
     """What is wrong with a text."""
 
 
-def _tagged(number: int, record: dict[str, Any], text: str, label: str, labelled: bool) -> TaggedText:
-    words = _listed(record, text, "--text")
+def _tagged(number: int, record: dict[str, Any], text: str, label: str, labelled: bool, like: str) -> TaggedText:
+    words = _listed(record, text, like, is_text=True)
     at = (number,) * len(words)
     if not labelled:
         return TaggedText(number, words, None, at, record[text] if isinstance(record[text], str) else None)
-    labels = _listed(record, label, "--label")
+    labels = _listed(record, label, named_like(like, "label", "NAME"), is_text=False)
     if len(words) != len(labels):
-        raise _Wrong(f"{len(words)} words and {len(labels)} labels; expected as many of both.")
+        raise _Wrong(f"{len(words)} words and {len(labels)} labels; expected one label for each word.")
     return TaggedText(number, words, labels, at)
 
 
-def _listed(record: dict[str, Any], name: str, option: str) -> tuple[str, ...]:
+def _listed(record: dict[str, Any], name: str, option: str, *, is_text: bool) -> tuple[str, ...]:
     if name not in record:
-        raise _Wrong(f"no field {name!r}. {nearest(name, record)} Choose with {option} NAME.")
+        raise _Wrong(f"no field {name!r}. {nearest(name, record)} Choose a field with {option}.")
     value = record[name]
-    if option == "--text":
+    if is_text:
         value = value.split() if isinstance(value, str) else value
     elif isinstance(value, list):  # labels may be numbers
         value = [str(one) if isinstance(one, int) and not isinstance(one, bool) else one for one in value]
@@ -160,7 +161,7 @@ def _listed(record: dict[str, Any], name: str, option: str) -> tuple[str, ...]:
 
 
 def _lines(
-    path: Path | str, text: str, label: str, columns: Sequence[str] | None, labelled: bool, fault: Fault | None
+    path: Path | str, text: str, label: str, columns: Sequence[str] | None, labelled: bool, fault: Fault | None, like: str
 ) -> Iterator[TaggedText]:
     universal = Path(path).name.removesuffix(".gz").removesuffix(".xz").endswith(".conllu")
     stream = _texts(path, universal)
@@ -170,20 +171,21 @@ def _lines(
         begins = names is None
         if names is None:
             names = tuple(columns) if columns else CONLL_U if universal else (text, label)[: len(texts[0][0][1])]
-        texts = _of_width(path, texts, names, first, f"{text},x,{label}", fault)
-        word = _place(path, names, text, "--text")
+        naming = named_like(like, "columns", f"[{text},x,{label}]" if like.startswith("--set") else f"{text},x,{label}")
+        texts = _of_width(path, texts, names, first, naming, fault)
+        word = _place(path, names, text, like)
         if begins and not universal:
             _refuse_sentences(path, texts, names, text)
-        own = _place(path, names, label, "--label") if labelled or label in names else None
+        own = _place(path, names, label, named_like(like, "label", "NAME")) if labelled or label in names else None
         for rows in _filled(path, texts, {text: word} | ({} if own is None else {label: own}), fault):
             labels = None if own is None else tuple(cells[own] for _, cells in rows)
             yield TaggedText(rows[0][0], tuple(cells[word] for _, cells in rows), labels, tuple(number for number, _ in rows))
 
 
 def _of_width(
-    path: Path | str, texts: Sequence[_Rows], names: Sequence[str], first: int | None, example: str, fault: Fault | None
+    path: Path | str, texts: Sequence[_Rows], names: Sequence[str], first: int | None, naming: str, fault: Fault | None
 ) -> list[_Rows]:
-    """The texts whose rows have a cell for each name; `first` is the first line of the file."""
+    """The texts whose rows have a cell for each name; `first` is the first line of the file, `naming` how to name the columns."""
     kept = []
     for rows in texts:
         wrong = [(number, cells) for number, cells in rows if len(cells) != len(names)]
@@ -193,7 +195,7 @@ def _of_width(
                 + (
                     "  Correct the line; if it is the last one, the file is truncated: copy it again."
                     if number != first
-                    else f"  Name all columns in order: --columns {example} (finetune: --set corpus.columns=[…]).\n{_SENTENCES}"
+                    else f"  Name all columns in order, such as {naming}\n{_SENTENCES}"
                 ), fault,
             )
         if not wrong:
@@ -246,9 +248,11 @@ def _place(path: Path | str, names: Sequence[str], name: str, option: str) -> in
     raise TaskError(
         f"{path}: no column {name!r}; it has: {', '.join(names)}.\n"
         + (
-            "  For CoNLL-U, choose words and labels, for example: --text form --label upos"
+            f"  For CoNLL-U, choose words and labels, for example {named_like(option, 'text', 'form')} "
+            f"{named_like(option, 'label', 'upos')}"
             if names == CONLL_U
-            else f"  Choose with {option} NAME, or name the columns: --columns text,label (in cloze finetune: --set corpus.…)"
+            else f"  Choose a column with {option}, or name the columns in order: "
+            + named_like(option, "columns", "[text,label]" if option.startswith("--set") else "text,label")
         )
     )
 

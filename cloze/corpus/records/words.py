@@ -48,7 +48,8 @@ class WordAnswers(Answer):
         if columns.text_b is not None:
             raise TaskError("corpus.text_b: words are labelled in one text. Omit it.")
         found = each_tagged(
-            path, text=columns.text, label=columns.label, columns=columns.names, format=columns.format, fault=fault
+            path, text=columns.text, label=columns.label, columns=columns.names, format=columns.format, fault=fault,
+            like="--set corpus.text=NAME",
         )
         for text in found:
             yield Record(text.line, (" ".join(text.words),), WordLabels(text.words, text.labels or (), text.at))

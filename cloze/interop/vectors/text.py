@@ -94,8 +94,8 @@ def _width_of(line: bytes, place: str) -> int:
     if width < 1 or not all(map(_is_number, fields[max(1, len(fields) - 2) :])):
         shown = line.decode("utf-8", "backslashreplace").strip()[:60]
         raise CheckpointError(
-            f"{place}:1: {shown!r} is neither the two sizes of word2vec's text (`71290 100`) nor a word with its numbers "
-            f"(GloVe).\n  Correct the first line, or take a file of vectors."
+            f"{place}:1: {shown!r} does not begin a file of vectors; expected the two sizes of word2vec's text format "
+            "(`71290 100`), or a word and its numbers (GloVe).\n  Give a file of vectors, or correct the first line."
         )
     return width
 
