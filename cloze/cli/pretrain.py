@@ -30,9 +30,7 @@ def command(
     ] = None,
     measure: Annotated[
         list[str] | None,
-        typer.Option(
-            help="NAME=PATH: measure this text before and after, in bits per byte and tokens per word; repeatable."
-        ),
+        typer.Option(help="NAME=PATH: measure this text before and after, in bits per byte and tokens per word; repeatable."),
     ] = None,
     init: Annotated[
         list[str] | None,
@@ -59,9 +57,7 @@ def command(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     extend: Annotated[bool, typer.Option("--extend", help="Continue a finished run with a larger budget.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
-    until: Annotated[
-        float, typer.Option(help="Pause at this share of the budget; without it, the same command continues.")
-    ] = 1.0,
+    until: Annotated[float, typer.Option(help="Pause at this share of the budget; the same command without it continues.")] = 1.0,
     mirror: Annotated[str | None, typer.Option(help="A URL to which finished checkpoints are copied.")] = None,
     strategy: Annotated[str, typer.Option(help="For several processes: ddp, or fsdp, which shards parameters.")] = "ddp",
     shard: Annotated[int | None, typer.Option(help="With fsdp: how many processes share one copy of the parameters.")] = None,

@@ -418,9 +418,8 @@ def head_for(loaded: Checkpoint, kind: Kind) -> Any:
 
 def head_names(loaded: Checkpoint) -> str:
     """What the heads of a checkpoint predict of tokens, for messages; any other head is called by its name."""
-    kinds = zip(loaded.heads, _heads(loaded), strict=True)
-    found = {kind if kind in ("token_prediction", "token_labelling") else name for name, (_, kind) in kinds}
-    return ", ".join(sorted(found)) or "none"
+    named = zip(loaded.heads, _heads(loaded), strict=True)
+    return ", ".join(sorted({name if kind in (None, "relation_prediction") else kind for name, (_, kind) in named})) or "none"
 
 
 def _heads(loaded: Checkpoint) -> Iterator[tuple[Any, Kind | None]]:

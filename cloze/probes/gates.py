@@ -24,10 +24,10 @@ class Family(NamedTuple):
 def families(network: Any) -> list[Family]:
     """The kinds of heads that a network has; a `UserError` if it has no attention."""
     if "attention" not in network.gives:
-        others = "" if type(network).of_words else (
-            "\n  Other probes: geometry, layers, edges, distance and static. Other changes: cloze compress --magnitude or --bits."
+        raise UserError(
+            f"{type(network).__name__} has no attention, and therefore no heads.\n"
+            "  Other probes: geometry, layers, edges, distance and static. Other changes: cloze compress --magnitude or --bits."
         )
-        raise UserError(f"{type(network).__name__} has no attention, and therefore no heads.{others}")
     if network.writes is None:
         return [Family(KINDS["attention"].gates, "attention", len(network.layers), network.layers[0].attention.heads)]
     encoder, decoder = network.encoder.layers, network.decoder.layers

@@ -147,7 +147,7 @@ def test_networks_without_heads_and_checkpoints_without_a_head_are_refused(check
     with pytest.raises(UserError, match="no text has a token to predict"):
         text_examples(checkpoint("gpt2"), ["a"[:0]])
     with pytest.raises(UserError, match=r"LSTM has no attention, and therefore no heads\.\n  Other probes: .*--bits"):
-        families(type("LSTM", (), {"gives": {}, "of_words": False})())
+        families(type("LSTM", (), {"gives": {}})())
 
 
 def test_a_labeller_of_words_has_a_loss_for_each_text_whatever_the_batch(checkpoint: Callable[..., Any]) -> None:
