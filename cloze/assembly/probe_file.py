@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ def read_finding(path: Path, loaded: Loaded, kind: str, *, holds: str) -> Mappin
     checkpoints = found.get("checkpoints") or {}
     if found.get("probe") != kind or not checkpoints:
         raise CheckpointError(f"{path}: holds no {holds}. Expected {FILE} of cloze probe {kind}.")
-    name = Path(loaded.folder).resolve().name
+    name = Path(os.path.abspath(loaded.folder)).name
     if len(checkpoints) > 1 and name not in checkpoints:
         raise CheckpointError(f"{path}: holds several checkpoints, {', '.join(checkpoints)}, and none is called {name}.")
     own: Mapping[str, Any] = checkpoints.get(name) or next(iter(checkpoints.values()))

@@ -31,6 +31,7 @@ def command(
     cloze export --to onnx in onnxruntime (pip install "cloze[onnx]"). OMP_NUM_THREADS sets the number of threads.
     """
     import json
+    import os
     import tempfile
     from importlib.metadata import version
 
@@ -52,7 +53,7 @@ def command(
         if one not in FORMATS:
             raise UserError(f"--as {formats}: unknown format {one!r}. {nearest(one, FORMATS)}")
     place, subjects = choose_device(device), []
-    names = [folder.resolve().name for folder in checkpoints]
+    names = [Path(os.path.abspath(folder)).name for folder in checkpoints]  # a link has its own
     with tempfile.TemporaryDirectory() as written:
         for number, (folder, name) in enumerate(zip(checkpoints, names, strict=True)):
             loaded = load_checkpoint(folder, device)

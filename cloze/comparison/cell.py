@@ -13,11 +13,12 @@ The name of the folder ends in a hash of the identity, so a cell is found again 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -62,8 +63,12 @@ class Cell:
         return () if self.until == 1 else (str(self.until),)
 
     def folder(self, out: Path) -> Path:
-        """Its folder in a comparison."""
-        return out / "cells" / f"{self.kind}-{re.sub(r'[^A-Za-z0-9.=_]+', '-', self.label)[:60].strip('-')}-{self.digest}"
+        """Its folder in a comparison: the one that is there, even if a candidate had another name then."""
+        cells = out / "cells"
+        usual = cells / f"{self.kind}-{re.sub(r'[^A-Za-z0-9.=_]+', '-', self.label)[:60].strip('-')}-{self.digest}"
+        if usual.is_dir() or not cells.is_dir():
+            return usual
+        return cells / _folders(cells, cells.stat().st_mtime_ns).get((self.kind, self.digest), usual.name)
 
     def write(self, out: Path) -> Path:
         """Its folder, with the description in it."""
@@ -71,6 +76,12 @@ class Cell:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / CELL, {"kind": self.kind, "identity": self.identity, "request": self.request})
         return folder
+
+
+@lru_cache(maxsize=4)
+def _folders(cells: Path, changed: int) -> Mapping[tuple[str, str], str]:
+    """The folders of cells by kind and digest; listed again when the folder around them was `changed`."""
+    return {(name.partition("-")[0], name.rpartition("-")[2]): name for name in sorted(os.listdir(cells))}
 
 
 class Cells(Protocol):

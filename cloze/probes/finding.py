@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,7 @@ def subjects(folders: Sequence[Path], steps: str | None = None) -> list[Subject]
         UserError: `steps` is given with several folders, or names a step that was not kept.
     """
     if steps is None:
-        names = [folder.resolve().name for folder in folders]
+        names = [Path(os.path.abspath(folder)).name for folder in folders]  # a link has its own
         return [Subject(n if names.count(n) == 1 else str(f), f) for f, n in zip(folders, names, strict=True)]
     if len(folders) != 1:
         raise UserError(f"--steps {steps}: expected the folder of one run, got {len(folders)}.")

@@ -52,8 +52,9 @@ def heading(runs: Sequence[Run]) -> str:
 
 
 def unique_names(folders: Sequence[Path]) -> list[str]:
-    """A short name per folder: its last part, with parents added until all differ."""
-    parts = [folder.resolve().parts for folder in folders]
+    """A short name per folder: the last part of its path as it was given, with parents added until all differ. A link keeps its
+    own name."""
+    parts = [Path(os.path.abspath(folder)).parts for folder in folders]
     for depth in range(1, max(map(len, parts)) + 1):
         names = ["/".join(p[-depth:]) for p in parts]
         if len(set(names)) == len(names):

@@ -336,6 +336,45 @@ def test_what_only_pre_training_reads_is_refused_where_all_candidates_are_checkp
         checked(design(candidates=candidates_of([str(tmp_path)]), budgets=(), **given))
 
 
+@pytest.fixture
+def linked(tmp_path: Path) -> Path:
+    """Two links, `minilm` and `bert`, to folders that are both called `model`, and the second of these itself."""
+    for name in ("one", "two"):
+        (tmp_path / name / "model").mkdir(parents=True)
+        (tmp_path / name / "model" / "config.json").write_text("{}")
+        (tmp_path / name / "model" / "model.safetensors").write_text(name)
+    (tmp_path / "minilm").symlink_to(tmp_path / "one" / "model")
+    (tmp_path / "bert").symlink_to(tmp_path / "two" / "model")
+    return tmp_path
+
+
+def test_a_checkpoint_has_the_name_that_was_given_and_not_that_of_the_folder_behind_a_link(
+    linked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = candidates_of([str(linked / "minilm"), str(linked / "bert"), str(linked / "two" / "model")])
+    assert [one.name for one in found] == ["minilm", "bert", "model"]
+    monkeypatch.chdir(linked / "two")
+    assert [one.name for one in candidates_of(["."])] == ["two"]
+    both = candidates_of([str(linked / "one" / "model"), str(linked / "two" / "model")])
+    assert [one.name for one in both] == ["one/model", "two/model"]
+
+
+def test_a_checkpoint_under_another_name_is_the_same_cell_and_runs_nothing_again(
+    linked: Path, design: Make, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"budgets": (), "corpus": [], "seeds": 2}
+    by_folder = design(candidates=candidates_of([str(linked / "one" / "model")]), **given)
+    by_link = design(candidates=candidates_of([str(linked / "minilm")]), **given)
+    first, again = Here(stub), Here(stub)
+    run(by_folder, tmp_path / "out", first)
+    run(by_link, tmp_path / "out", again)
+    assert len(first.started) == 2 and all("-model-" in name for name in first.started) and again.started == []
+    grids = [Grid(checked(one), tmp_path / "out") for one in (by_folder, by_link)]
+    old, new = ([cell.key for cell in grid.cells()] for grid in grids)
+    assert old == new and [one.name for one in answer_of(grids[1]).systems] == ["minilm"]
+    assert [cell.folder(tmp_path / "elsewhere").name.split("-")[2] for cell in grids[1].cells()] == ["minilm"] * 2
+
+
 def test_a_candidate_that_is_named_twice_is_refused() -> None:
     with pytest.raises(RecipeError, match="bert: named twice"):
         candidates_of(["bert", "bert"])
