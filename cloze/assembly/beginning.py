@@ -17,6 +17,7 @@ from cloze.assembly.new_heads import start_head
 from cloze.assembly.origins import borrowed, frozen_heads
 from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import ObjectiveSpec, PartSpec, Recipe
+from cloze.assembly.several import START
 from cloze.assembly.step_keys import head_key
 from cloze.errors import CheckpointError
 from cloze.exercises.retokenize import reading_of
@@ -79,7 +80,7 @@ def begin_with(
                 if lacks and recipe.task is not None:
                     start_head(head, given)
                 if lacks and stays:
-                    raise CheckpointError(_random_head(folder, label, objective, given, lacks))
+                    raise CheckpointError(_random_head(folder, recipe, label, objective, given, lacks))
                 if lacks and recipe.task is None:
                     new[f"head {objective.state}"] = sum(tensor.numel() for tensor in head.state_dict().values())
     if new:
@@ -101,10 +102,8 @@ def _load_head(
 ) -> str:
     """Load the head of the same name and part, `or_alone` the only one of that part that predicts the same set; returns what does
     not fit, or an empty string."""
-    here, known = head.state_dict(), given.imported.model.heads
-    taken = class_of("objective", spec.part.name).takes_over
-    alike = [name for name in known if known[name].part in {spec.part.name, *taken}]
-    same = [name for name in alike if known[name].argument("set") == spec.set]
+    here, (alike, same) = head.state_dict(), _alike(spec, given)
+    known, taken = given.imported.model.heads, class_of("objective", spec.part.name).takes_over
     name = same[0] if (or_alone or taken) and spec.state not in known and len(same) == 1 else spec.state
     theirs = given.heads.get(name)
     if theirs is None or name not in alike:
@@ -119,11 +118,29 @@ def _load_head(
     return ""
 
 
-def _random_head(folder: Path, label: str, spec: ObjectiveSpec, given: Loaded, lacks: str) -> str:
+def _alike(spec: ObjectiveSpec, given: Loaded) -> tuple[list[str], list[str]]:
+    """The heads of a checkpoint of the part that an objective can take over, and those of them that predict the same set."""
+    known = given.imported.model.heads
+    parts = {spec.part.name, *class_of("objective", spec.part.name).takes_over}
+    alike = [name for name in known if known[name].part in parts]
+    return alike, [name for name in alike if known[name].argument("set") == spec.set]
+
+
+def _random_head(folder: Path, recipe: Recipe, label: str, spec: ObjectiveSpec, given: Loaded, lacks: str) -> str:
     known = ", ".join(f"{name} ({head.part})" for name, head in given.imported.model.heads.items()) or "none"
+    fitting, origin = _alike(spec, given)[1], recipe.networks[label].origin
+    if len(fitting) > 1:
+        way = f"Name the one that is meant with `head:` in a recipe of your own: {', '.join(fitting)}."
+    elif recipe.task is None:
+        way = f"Bind a checkpoint with such a head: --bind {origin}=FOLDER. Or train this one in a recipe of your own."
+    else:
+        task = "" if recipe.task.type is None else f" --task {recipe.task.type}"
+        tuned = f"cloze finetune {folder}{task} --train FILE --dev FILE --out TUNED"
+        given_as = "cloze finetune TUNED" if origin == START else f"--bind {origin}=TUNED"
+        way = f"Tune the checkpoint on this task first, with the same classes, then give {given_as}:\n    {tuned}"
     return (
         f"{folder}: the head {spec.state!r} ({spec.part.name}) of network {label!r} would stay random, because no pass trains "
-        f"it: {lacks}.\n  Heads of the checkpoint: {known}. Name one of them with `head:`, or train this one."
+        f"it: {lacks}.\n  Heads of the checkpoint: {known}. {way}"
     )
 
 

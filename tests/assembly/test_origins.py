@@ -243,8 +243,8 @@ def test_a_head_that_nothing_trains_must_be_in_the_checkpoint(teacher: Path, tmp
         begun(other, tmp_path, teacher)
     assert str(caught.value) == (
         f"{teacher}: the head 'own' (token_labelling) of network 'teacher' would stay random, because no pass trains it: the "
-        "checkpoint has no such head.\n  Heads of the checkpoint: token_prediction (token_prediction). Name one of them with "
-        "`head:`, or train this one."
+        "checkpoint has no such head.\n  Heads of the checkpoint: token_prediction (token_prediction). Bind a checkpoint "
+        "with such a head: --bind big=FOLDER. Or train this one in a recipe of your own."
     )
     plain = DISTILLED.replace("objectives: [token_prediction: {transform: gelu, tie: true, weight: 0}]",
                               "objectives: [token_prediction: {tie: true, weight: 0}]")

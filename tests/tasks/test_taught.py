@@ -73,6 +73,21 @@ def test_a_teacher_without_a_head_is_refused(
     assert "roberta" in capsys.readouterr().err
 
 
+def test_a_teacher_that_was_not_tuned_is_refused_with_the_command_that_tunes_it(
+    folder: Folder, tuned: Folder, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    teacher = folder("bert")
+    assert taught("pkd", tuned(), teacher, tables, tmp_path / "out") == 2
+    said = capsys.readouterr().err
+    assert f"{teacher}: the head 'teaching' (relation_prediction) of network 'teacher' would stay random" in said
+    assert "Tune the checkpoint on this task first, with the same classes, then give --bind teacher=TUNED:\n" in said
+    assert f"    cloze finetune {teacher} --task sentence_classification --train FILE --dev FILE --out TUNED" in said
+    assert not (tmp_path / "out").exists()
+    files = ["--train", str(tables / "train.tsv"), "--dev", str(tables / "dev.tsv"), *VALUES, "--out", str(tmp_path / "out")]
+    assert main(["finetune", str(teacher), "--recipe", "distilled-bilstm", *files]) == 2
+    assert "with the same classes, then give cloze finetune TUNED:\n" in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def successor(tmp_path_factory: pytest.TempPathFactory, tuned: Folder, tables: Path) -> Path:
     """A network of one layer that grew into a tuned one of two."""
