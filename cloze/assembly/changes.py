@@ -46,6 +46,27 @@ def check_change(given: str, *, option: str) -> None:
     faults.raise_if_any()
 
 
+def require_change(recipe: Recipe, given: str) -> None:
+    """Raise a `CheckpointError` if the network that a recipe exports cannot take a change, as the command line has it.
+
+    The network is built on torch's meta device, so nothing is drawn or computed.
+    """
+    import torch
+
+    from cloze.assembly.build import build_step, plain
+    from cloze.networks.blocks.initial import Undrawn
+    from cloze.transfer import Shape
+
+    change, part = _read(parse_change(given), "change", Faults()), recipe.exported.part
+    if change is None or part is None:
+        return  # a faulty change is reported where it is read, and the network of a checkpoint when it is opened
+    change.shape(Shape(recipe.name, part.name, plain(part.arguments)))
+    size = next((text.tokenizer.arguments.get("size") for text in recipe.texts.values()), None)
+    network = build_step(recipe, vocab_size=size if isinstance(size, int) else 1000, device="meta").networks[recipe.export]
+    with torch.device("meta"), Undrawn():
+        change.apply(network)
+
+
 def type_of(name: str) -> type[Change]:
     """The class of a registered change, which declares what it does."""
     made: Any = builder_of("change", name)

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cloze.assembly.changes import check_change
+from cloze.assembly.changes import check_change, require_change
 from cloze.assembly.check import check_recipe
 from cloze.assembly.given import build
 from cloze.assembly.load import load_recipe, load_sources, named_recipes, recipe_names, task_recipe_names, unknown_recipe
@@ -280,8 +280,20 @@ def checked(design: Design) -> Design:
     for task in design.tasks:
         with naming_options({"--set ": f"--tune {task.name}:"}):
             _check_task(task, design)
+    for name, recipe in recipes.items():
+        for change in {one: None for way in design.transfers for task in design.tasks for one in way.changes_for(task.type)}:
+            with naming_options({" Leave the change out.": "\n  Remove this way from --transfer, or this candidate."}):
+                _require_change(name, recipe, change)
     metrics = {task.name: _metric(task.type, tuned[task.name]) for task in design.tasks}
     return replace(design, recipes=recipes, metrics=metrics, task_recipes=tuned)
+
+
+def _require_change(name: str, recipe: Recipe, change: str) -> None:
+    try:
+        require_change(recipe, change)
+    except CheckpointError as error:
+        said = str(error).removeprefix(f"{recipe.name}: ")
+        raise CheckpointError(f"--transfer {change}, candidate {name}: {said}") from None
 
 
 def _metric(task: str, recipe: Recipe) -> Metric:

@@ -116,9 +116,10 @@ class Prefix(Change):
         shared = kind is Transformer and any(layer.lends for layer in network.layers)
         relative = kind is Transformer and isinstance(network.layer_inputs.positions, choices.Functional | choices.Disentangled)
         if kind is not Transformer or relative or shared:
+            has = " with relative distances" if relative else " with shared weights" if shared else ""
             raise CheckpointError(
-                f"prefix: {kind.__name__} is not a Transformer with weights of its own in each layer and no relative distances.\n"
-                "  Use another change, such as prompt or lora."
+                "prefix: expected a Transformer whose layers have weights of their own and no relative distances, got "
+                f"{kind.__name__}{has}.\n  Use another change, such as prompt or lora."
             )
         put_in_front(network, Behind(self.tokens), self.tokens, of="prefix")
         for layer in network.layers:

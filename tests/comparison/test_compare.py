@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -259,6 +260,21 @@ def test_a_way_of_transferring_is_full_frozen_or_a_change() -> None:
                         ("loar=8", "expected full, frozen or a change, such as lora=8. Did you mean 'lora'")):
         with pytest.raises(RecipeError, match=f"--transfer {wrong}: {said}"):
             transfers_of(f"full,{wrong}")
+
+
+@pytest.mark.parametrize(("way", "said"), [
+    ("adapters=4", "--transfer adapters=4, candidate word2vec-cbow: adapters: WordVectors has no layers that adapters can follow."
+                   "\n  Remove this way from --transfer, or this candidate."),
+    ("keep_layers=[0,3]", "--transfer keep_layers=[0,3], candidate a: keep_layers: [0, 3]; expected layers from 0 to 0, in "
+                          "ascending order."),
+])  # fmt: skip
+def test_a_change_that_a_candidate_cannot_take_is_refused_before_anything_is_trained(
+    design: Callable[..., Design], tmp_path: Path, way: str, said: str
+) -> None:
+    own = ["a.yaml", "word2vec-cbow"] if "word2vec" in said else ["a.yaml"]
+    with pytest.raises(CheckpointError, match=f"^{re.escape(said)}"):
+        run(design(*own, transfers=transfers_of(f"full,{way}")), tmp_path / "out", Here())
+    assert not (tmp_path / "out").exists()
 
 
 def test_tasks_are_named_after_their_type_or_name_it(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ REFUSED = (
     (
         "prefix", "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow ib-bert "
         "ernie-thu knowbert uniter vilbert lxmert cbt speechbert",
-        r"prefix: \w+ is not a Transformer with weights of its own in each layer and no relative distances",
+        r"prefix: expected a Transformer whose layers have weights of their own and no relative distances, got \w+",
     ),
     (
         "prompt", "transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen ernie-thu knowbert word2vec-cbow "
