@@ -13,7 +13,8 @@ from cloze.assembly.fit import SHORT, fit_vocabulary, fits, per_update, short, w
 from cloze.assembly.fitted import Fitted
 from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.request import AS_PUBLISHED, CommandLine
+from cloze.assembly.request import AS_PUBLISHED, TOKENIZER, CommandLine
+from cloze.corpus import Store
 from cloze.errors import ClozeError
 from cloze.training.baselines import Baseline
 from cloze.training.budget import Budget
@@ -178,10 +179,12 @@ def ways_out(plan: Plan, command_line: CommandLine, *, vocab_size: int, text_byt
     size = _smaller(plan, command_line, best, tokens, vocab_size)
     if size is not None:
         found.append(size)
-    pieces = fit_vocabulary(plan.recipe, int(text_bytes)) if text_bytes else []
-    for change in pieces:
+    own = text_bytes is not None and TOKENIZER not in command_line.options  # a tokenizer that the user gave stays
+    for change in fit_vocabulary(plan.recipe, int(text_bytes or 0)) if own else []:
         if vocab_size > 1.3 * change.here:
             command = command_line.command(overrides=[*command_line.overrides, f"text.tokenizer.size={change.here}"])
+            if any(Store.is_store(path) for path in command_line.corpus):  # its text is encoded already
+                command = f"cloze corpus build TEXT --recipe {command_line.recipe} --size {change.here} --out STORE"
             found.append(f"a smaller vocabulary ({change.here:,} instead of {vocab_size:,} ids) of this text:\n    {command}")
     if (plan.recipe.length or 0) > SHORT:
         command = command_line.command(overrides=[*command_line.overrides, f"length={SHORT}"])

@@ -19,7 +19,7 @@ from cloze.assembly.plan import Plan
 from cloze.assembly.preparing import plan_of, prepare
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Options, Request, begin_of, bound_to, requested, the_budget
-from cloze.assembly.room import why_no_forecast
+from cloze.assembly.room import why_no_forecast, within_memory
 from cloze.assembly.run import to_budget, within
 from cloze.errors import BudgetError, CheckpointError, ClozeError, UserError
 from cloze.processes import processes
@@ -85,7 +85,7 @@ def _planned(loaded: Recipe, request: Request, spend: Budget) -> Plan:
             if engine is not None:
                 cost: Forecast | None = engine.forecast(run)
             else:
-                cost = None if why_no_forecast(run, 1) else forecast(run, trials=trials)
+                cost = None if why_no_forecast(run, 1) else within_memory(forecast(run, trials=trials), run, made.recipe)
             return plan_of(made.recipe, request, run, stores, made, cost)
         finally:
             run.data.close()

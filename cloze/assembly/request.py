@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 #: One checkpoint or several, each a folder or `NETWORK=FOLDER`, or a mapping from networks to folders.
 Inits = str | Path | Sequence[str | Path] | Mapping[str, Path] | None
 
-AS_PUBLISHED = "--as-published"
+AS_PUBLISHED, TOKENIZER = "--as-published", "--tokenizer"
 
 
 class CommandLine(NamedTuple):

@@ -50,9 +50,8 @@ def make_room(
         if not resumes and rank() == 0:
             say(f"no forecast of {why}")
         return None
-    cost = forecast(run, trials=trials)
-    if not cost.fits(cost.micro_batch):
-        cost = replace(cost, micro_batch=_smaller(run, recipe, cost))
+    cost, whole = within_memory(forecast(run, trials=trials), run, recipe), data.micro_batch
+    if cost.micro_batch != whole:
         data.split(cost.micro_batch)
         run.micro_batch = cost.micro_batch
         if resumes:
@@ -63,6 +62,11 @@ def make_room(
     if cost.seconds is not None and cost.seconds > _MONTHS and run.budget.kind != "seconds":
         say("hint: --budget 10m, for example, shortens the run; --size tiny … large changes the network.")
     return cost
+
+
+def within_memory(cost: Forecast, run: Run, recipe: Recipe) -> Forecast:
+    """The forecast with as many rows at once as fit into memory; raises `RecipeError` if nothing fits."""
+    return cost if cost.fits(cost.micro_batch) else replace(cost, micro_batch=_smaller(run, recipe, cost))
 
 
 def why_no_forecast(run: Run, ranks: int) -> str:

@@ -88,13 +88,29 @@ def next_step(path: Path) -> str:
     if (path / TASK).is_file() and dev:
         found = command("cloze", "evaluate", path, dev[0])
     elif sample:
-        found = command("cloze", "fill" if "[MASK]" in sample or "<mask>" in sample else "generate", path, sample)
+        found = command("cloze", "fill" if "[MASK]" in sample or "<mask>" in sample else "generate", _sampled(path), sample)
     elif _of_words((network := read_json(path / NETWORK)).get("part")):
         words = (network.get("arguments") or {}).get("words", True)  # paragraph vectors may have none of words
         found = command("cloze", "neighbours", path, "WORD") if words else command("cloze", "embed", path, "TEXT")
     else:
         return f"Next: {opening(path, command('cloze', 'show', path))}"
     return f"Next: {opening(path, found)}  (more: {opening(path, command('cloze', 'show', path))})"
+
+
+def _sampled(path: Path) -> Path:
+    """The folder of the network that predicts the tokens of samples: of a discriminator, that of its generator."""
+    inner = [one.parents[len(NETWORK.parts) - 1] for one in sorted(path.glob(f"cloze/networks/*/{NETWORK}"))]
+    return path if not inner or _predicts(path) else next((one for one in inner if _predicts(one)), path)
+
+
+def _predicts(path: Path) -> bool:
+    """Whether a network in a folder has a head that predicts tokens."""
+    import cloze.objectives  # noqa: F401  the import registers the parts
+    from cloze.registry import lookup, made_by, names
+
+    parts = [str(head.get("part")) for head in (read_json(path / NETWORK).get("heads") or {}).values()]
+    made: list[Any] = [made_by(lookup("objective", part)) for part in parts if part in names("objective")]
+    return any(one.kind == "token_prediction" for one in made)
 
 
 def _of_words(part: object) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import cloze
 from cloze.assembly import expected as laws
+from cloze.assembly import planning
 from cloze.assembly.canonical import to_yaml
 from cloze.assembly.corpora import trainable
 from cloze.assembly.expected import Kind, Law
@@ -23,6 +25,8 @@ from cloze.corpus import Store
 from cloze.corpus.build import build_store, train_tokenizer_from
 from cloze.errors import BudgetError, CheckpointError, UserError
 from cloze.training.budget import Budget
+from cloze.training.forecast import SHARE, Forecast
+from cloze.training.run import Run
 
 SLOW = Law(1e9, 0.2, 2.0, 0.2, 0.3, scatter=0.1, least=1e3, most=1e9, runs=3, ledger="none")
 TINY = {"size": "tiny", "device": "cpu"}
@@ -57,6 +61,18 @@ def test_a_plan_tells_the_fit_the_forecast_and_the_losses_to_expect(planned: Pla
     assert masked.name == "token_prediction" and masked.kind == Kind("masked", "offsets") and masked.expected is not None
     assert any(line.startswith("  token_prediction: single tokens ") and "expected held-out loss " in line for line in told)
     assert any(line.startswith("  relation_prediction: constant prediction ") for line in told)
+
+
+def test_a_plan_reads_as_many_rows_at_once_as_fit_into_memory(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = planning.forecast
+
+    def short(run: Run, **given: Any) -> Forecast:
+        told = real(run, **given)
+        return replace(told, available=int(told.peak(2) / SHARE) + 2)
+
+    monkeypatch.setattr(planning, "forecast", short)
+    (found,) = plan("bert", corpus=store, budget="2steps", **TINY)  # type: ignore[arg-type]
+    assert found.forecast is not None and found.forecast.micro_batch == 2 and "rows, 2 at once, " in str(found)
 
 
 def test_planning_writes_nothing(little_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +116,9 @@ def test_a_published_batch_is_judged_by_its_updates_and_a_smaller_one_helps(
     assert fitted.endswith("--budget 400000tokens --set length=128 --device cpu --out RUN")
 
 
-def test_a_smaller_network_that_reads_more_in_the_same_time_is_a_way_out(planned: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_smaller_network_that_reads_more_in_the_same_time_is_a_way_out(
+    planned: Plan, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(laws, "LAWS", {Kind("masked", "offsets"): SLOW._replace(tokens=3e8, size=0.0)})
     large = load_recipe("bert")
     now = replace(planned.prospects[0], parameters=85_000_000).after(1e7)
@@ -112,6 +130,11 @@ def test_a_smaller_network_that_reads_more_in_the_same_time_is_a_way_out(planned
         way for way in ways_out(slow, CommandLine("bert", ["text"]), vocab_size=30522, text_bytes=1e6) if "vocabulary" in way
     ]
     assert "(2,000 instead of 30,522 ids)" in pieces and "--set text.tokenizer.size=2000 --out RUN" in pieces
+    encoded = CommandLine("bert", [str(store)], options=("--seed", "1"))
+    (again,) = [way for way in ways_out(slow, encoded, vocab_size=30522, text_bytes=1e6) if "vocabulary" in way]
+    assert again.endswith("cloze corpus build TEXT --recipe bert --size 2000 --out STORE")
+    given = encoded._replace(options=("--tokenizer", "folder"))
+    assert not any("vocabulary" in way for way in ways_out(slow, given, vocab_size=30522, text_bytes=1e6))
 
 
 def test_values_of_the_user_win_and_the_others_go_by_them(store: Path) -> None:

@@ -69,6 +69,16 @@ def test_paragraph_vectors_are_followed_by_what_they_can_do(words: bool, followi
     assert next_step(place).startswith("Next: cloze " + following.format(place))
 
 
+def test_masks_are_filled_by_the_generator_of_a_discriminator(tmp_path: Path) -> None:
+    place = run(tmp_path / "R", stop={"finished": True, "reason": "the budget is spent"})
+    inner = place / "cloze" / "networks" / "generator"
+    for folder, part in ((place, "token_labelling"), (inner, "token_prediction")):
+        (folder / "cloze").mkdir(parents=True, exist_ok=True)
+        (folder / "cloze" / "network.json").write_text(json.dumps({"heads": {"main": {"part": part}}}))
+    assert next_step(place).startswith(f"Next: cloze fill {inner} ")
+    assert next_step(place).endswith(f"  (more: cloze show {place})")
+
+
 @pytest.mark.parametrize(
     ("stop", "summary"),
     [({"finished": False, "reason": "stopped by SIGTERM"}, "a pre-training run, stopped by SIGTERM after 50% of the budget"),
