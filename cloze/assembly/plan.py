@@ -8,7 +8,7 @@ from typing import Any
 
 from cloze.assembly.baselines import label_of
 from cloze.assembly.build import build_step
-from cloze.assembly.expected import Expected, Kind, exercise_of, expected_of, kind_of
+from cloze.assembly.expected import Expected, Kind, exercise_of, expected_of, fresh, kind_of
 from cloze.assembly.fit import SHORT, fit_vocabulary, fits, per_update, short, worth
 from cloze.assembly.fitted import Fitted
 from cloze.assembly.parts import class_of
@@ -23,6 +23,7 @@ from cloze.training.run import Run
 
 NOTHING = 0.3  # nats below single tokens; a smaller expected gain counts as nothing
 ENOUGH = 0.5  # the gain that a suggestion must reach
+OFTEN = 16  # passes over a text after which a further one teaches next to nothing
 _SIZES = ("tiny", "mini", "small", "medium", "base", "large")
 _TIMES = (2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1000)
 _MASKED = 0.15  # targets per token if not every token is a target
@@ -88,6 +89,20 @@ class Plan:
             return None
         return worth(forecast.tokens, forecast.updates)
 
+    def fresh(self, tokens: float) -> float:
+        """How many tokens of new text teach as much as that many of this text, which may be read again and again."""
+        forecast = self.forecast
+        if forecast is None or not forecast.tokens or not forecast.epochs:
+            return tokens
+        return fresh(tokens, forecast.tokens / forecast.epochs)
+
+    @property
+    def often(self) -> float | None:
+        """How many times a run with a predicted loss reads the text, if that is too often."""
+        known = any(prospect.expected is not None for prospect in self.prospects) and self.recipe.task is None
+        epochs = self.forecast.epochs if known and self.forecast is not None else None
+        return epochs if epochs is not None and epochs > OFTEN else None
+
     @property
     def nothing(self) -> bool:
         """Whether no objective with a law is expected to get far enough below single tokens."""
@@ -98,6 +113,11 @@ class Plan:
         """The expected losses as a run prints them, and what would improve them."""
         lines = [f"  {prospect}" for prospect in self.prospects]
         lines += [f"  {name}: not predicted; the run itself makes its right answers" for name in self.made_later]
+        if self.often is not None:
+            lines += [
+                f"  The text is read {self.often:,.0f} times. After {OFTEN} passes, further ones teach next to nothing, and the",
+                "  held-out loss may rise again. More text would help.",
+            ]
         if self.nothing:
             lines += [
                 f"  This budget teaches next to nothing: the expected loss is less than {NOTHING} nats below single tokens."
@@ -170,7 +190,7 @@ def ways_out(plan: Plan, command_line: CommandLine, *, vocab_size: int, text_byt
     found = []
     if AS_PUBLISHED in command_line.options and fits(plan.recipe):
         command = command_line.command(options=[option for option in command_line.options if option != AS_PUBLISHED])
-        then = best.after(forecast.tokens).expected
+        then = best.after(plan.fresh(forecast.tokens)).expected
         found.append(f"values fitted to this budget instead of the published ones, expected {best.name} {then}:\n    {command}")
     rows = max(4, 4 * round(forecast.batch * per_update(forecast.tokens) * forecast.updates / forecast.tokens / 4))
     if tokens < forecast.tokens and rows < forecast.batch and plan.budget.kind != "steps":
@@ -189,9 +209,9 @@ def ways_out(plan: Plan, command_line: CommandLine, *, vocab_size: int, text_byt
     if (plan.recipe.length or 0) > SHORT:
         command = command_line.command(overrides=[*command_line.overrides, f"length={SHORT}"])
         found.append(f"shorter rows ({SHORT} instead of {plan.recipe.length} tokens):\n    {command}")
-    longer = next((n for n in _TIMES if (best.after(n * tokens).gap or 0.0) >= ENOUGH), None)
+    longer = next((n for n in _TIMES if (best.after(plan.fresh(n * tokens)).gap or 0.0) >= ENOUGH), None)
     if longer is not None:
-        more = best.after(longer * tokens).expected
+        more = best.after(plan.fresh(longer * tokens)).expected
         whole = plan.budget if command_line.budget is None else Budget.parse(command_line.budget)  # of all stages
         command = command_line.command(budget=replace(whole, amount=whole.amount * longer).typed)
         found.append(f"{longer} times the budget, expected {best.name} {more}:\n    {command}")
@@ -215,7 +235,7 @@ def _smaller(plan: Plan, command_line: CommandLine, now: Prospect, tokens: float
         timed = plan.budget.kind in ("seconds", "flops")
         many = tokens * (max(cost / max(cost_per_token(recipe, vocab_size), 1.0), 1.0) if timed else 1.0)
         parameters = without_tables(step.networks[recipe.export].parameters(), vocab_size)
-        then = now.after(many, parameters=parameters) if parameters < now.parameters else now
+        then = now.after(plan.fresh(many), parameters=parameters) if parameters < now.parameters else now
         if (then.gap or 0.0) > (now.gap or 0.0) + 0.05 and (best is None or (then.gap or 0.0) > best[0]):
             best = (then.gap or 0.0, size, many, then)
     if best is None:

@@ -177,6 +177,7 @@ def plan_of(
         loaded, run.budget, made, cost, why, sum(one.size for one in stores.values()), (), stage=request.command_line.stage
     )
     tokens = plan.worth if cost is not None else made.tokens if made is not None else None
+    tokens = None if tokens is None else plan.fresh(tokens)
     plan = replace(plan, made_later=made_later(loaded), prospects=tuple(prospects_of(
         loaded, run, tokens, vocab_size=store.vocab_size, continued=request.later or request.continues(loaded)
     )))

@@ -69,9 +69,20 @@ def not_learning(
     )
     if still is None:
         return None
-    loss, total = objectives[still], updates / max(share, 1e-9)
+    loss, base, total = objectives[still], baselines[still], updates / max(share, 1e-9)
+    moved = base.chance - _UNMOVED * (base.chance - base.single)  # less than this: more than the first updates have learned
     if not warmed_up:
-        why = "the rate is still rising: the warm-up is too long for this budget. Set training.rate.warmup to 0.05 or 0.1."
+        why = (
+            "the rate is still rising: the warm-up is too long for this budget. Set training.rate.warmup to 0.05 or 0.1, and "
+            "warmup_steps to 0 if the recipe has them."
+        )
+    elif base.pairs is not None and loss > base.chance + _DIVERGED:
+        why = f"the rate is too high: uniform guesses give {base.chance:.2f}. Divide training.rate.peak by ten."
+    elif base.pairs is not None and loss > moved and updates >= _SOME:
+        why = (
+            f"the rate is too low: the loss is still that of uniform guesses ({base.chance:.2f}). Multiply training.rate.peak by "
+            "ten."
+        )
     elif total < _FEW:
         why = (
             f"the whole budget is only about {total:,.0f} updates. Take a smaller batch (training.batch), a smaller network "
@@ -82,10 +93,10 @@ def not_learning(
             "often a peak rate too high for post-norm layers, or too low for so few updates. Try half and twice "
             "training.rate.peak."
         )
-    counting = "counting single tokens" if baselines[still].pairs is not None else "always predicting the more frequent label"
+    counting = "counting single tokens" if base.pairs is not None else "predicting the frequencies of the labels"
     return (
         f"{still} has learned nothing yet: after {share:.0%} of the budget ({updates:,} updates) its held-out loss is "
-        f"{loss:.2f}, and {counting} gives {baselines[still].single:.2f}.\n  Likely cause: {why}"
+        f"{loss:.2f}, and {counting} gives {base.single:.2f}.\n  Likely cause: {why}"
     )
 
 
@@ -99,4 +110,6 @@ def _none_better(baselines: Mapping[str, Baseline], measured: Mapping[str, float
 
 _BETTER = 0.05  # nats below single tokens that count as having learned something
 _BETTER_LABEL = 0.005  # the same for a constant label, whose entropy is a fraction of a nat
-_FEW = 1000
+_DIVERGED = 1.0  # nats above uniform guesses that a network does not begin with
+_UNMOVED = 0.1  # of the way from uniform guesses to single tokens, which the first updates go
+_FEW, _SOME = 1000, 20  # updates: too few in a whole run; enough to leave uniform guesses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +76,21 @@ def test_a_plan_reads_as_many_rows_at_once_as_fit_into_memory(store: Path, monke
     assert found.forecast is not None and found.forecast.micro_batch == 2 and "rows, 2 at once, " in str(found)
 
 
+def test_a_text_that_is_read_very_often_teaches_what_sixteen_of_it_would_and_the_plan_says_so(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"corpus": store, "budget": "2Mtokens", **TINY}
+    (found,) = plan("quick", **asked)  # type: ignore[arg-type]
+    told = found.forecast
+    assert told is not None and found.often == told.epochs and told.epochs > 40
+    assert f"  The text is read {told.epochs:,.0f} times. After 16 passes" in str(found) and "More text would help." in str(found)
+    once = told.tokens / told.epochs  # type: ignore[operator]
+    (masked,) = found.prospects
+    assert masked.expected == masked.after(once * (1 + 15.4 * (1 - math.exp((1 - told.epochs) / 15.4)))).expected
+    (little,) = plan("quick", **{**asked, "budget": "4epochs"})  # type: ignore[arg-type]
+    assert little.often is None and "More text" not in str(little)
+
+
 def test_planning_writes_nothing(little_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = tmp_path / "text.txt"
@@ -88,6 +104,7 @@ def test_where_a_budget_buys_nothing_the_plan_names_what_would_help_with_the_com
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(laws, "LAWS", {Kind("masked", "offsets"): SLOW})
+    monkeypatch.setattr(laws, "REPEATED", 1e12)  # each pass teaches as much as the first
     given = {"overrides": ["length=256", "training.batch=4"], **TINY}
     (found,) = plan("bert", corpus=store, out="my run", budget="5Mtokens", **given)  # type: ignore[arg-type]
     assert found.nothing and "This budget teaches next to nothing" in str(found)
@@ -122,7 +139,7 @@ def test_a_smaller_network_that_reads_more_in_the_same_time_is_a_way_out(
     monkeypatch.setattr(laws, "LAWS", {Kind("masked", "offsets"): SLOW._replace(tokens=3e8, size=0.0)})
     large = load_recipe("bert")
     now = replace(planned.prospects[0], parameters=85_000_000).after(1e7)
-    forecast = replace(planned.forecast, tokens=1e7, updates=4000.0)  # type: ignore[type-var]
+    forecast = replace(planned.forecast, tokens=1e7, updates=4000.0, epochs=1.0)  # type: ignore[type-var]
     slow = replace(planned, recipe=large, budget=Budget("seconds", 600.0), fitted=None, forecast=forecast, prospects=(now,))
     smaller = ways_out(slow, CommandLine("bert", ["text"], budget="10m"), vocab_size=8000, text_bytes=None)[0]
     assert smaller.startswith("a smaller network: about ") and "cloze pretrain bert --size tiny --corpus text" in smaller

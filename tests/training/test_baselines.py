@@ -23,7 +23,10 @@ def test_a_run_above_single_tokens_is_told_why_and_one_below_is_left_alone() -> 
     assert told(6.9) is None
     assert "about 500 updates" in str(told(7.1, updates=200))
     assert "warm-up is too long" in str(told(7.1, warmed_up=False))
-    assert "training.rate.peak" in str(told(7.03, updates=40_000))
+    assert "Try half and twice training.rate.peak" in str(told(7.03, updates=40_000))
+    assert "the rate is too high: uniform guesses give 9.00" in str(told(10.1)) and "too high" not in str(told(9.9, updates=19))
+    assert "the rate is too low: the loss is still that of uniform guesses (9.00)" in str(told(8.9, updates=20))
+    assert "about 48 updates" in str(told(8.9, updates=19)) and "about 500 updates" in str(told(8.7, updates=200))
     assert not_learning({"next": KNOWN["next"]}, {"next": 0.7}, share=0.5, updates=9, warmed_up=True) is None
 
 
@@ -35,7 +38,7 @@ def test_a_discriminator_that_is_no_better_than_the_constant_answer_is_told_so_o
         return not_learning(known, losses, share=0.4, updates=4000, warmed_up=True, labels={"replaced"})
 
     assert told(6.9, 0.31) is None
-    assert "always predicting the more frequent label gives 0.33" in str(told(6.9, 0.328))
+    assert "predicting the frequencies of the labels gives 0.33" in str(told(6.9, 0.328))
     assert str(told(7.1, 0.31)).startswith("tokens has learned nothing yet")
 
 
