@@ -67,7 +67,8 @@ class Plan:
     """What a budget achieves with a recipe. `forecast` is None if nothing can be timed; `why_no_forecast` then holds the reason.
 
     `text_tokens` is the size of the training text. `made_later` are objectives whose answers only training makes. `ways` are
-    suggestions if the budget achieves next to nothing. `stage` names the stage of a recipe with stages.
+    suggestions if the budget achieves next to nothing. `stage` names the stage of a recipe with stages. `held_out`: some text is
+    held out.
     """
 
     recipe: Recipe
@@ -80,6 +81,7 @@ class Plan:
     made_later: tuple[str, ...] = ()
     ways: tuple[str, ...] = ()
     stage: str | None = None
+    held_out: bool = True
 
     @property
     def worth(self) -> float | None:
@@ -113,6 +115,8 @@ class Plan:
         """The expected losses as a run prints them, and what would improve them."""
         lines = [f"  {prospect}" for prospect in self.prospects]
         lines += [f"  {name}: not predicted; the run itself makes its right answers" for name in self.made_later]
+        if self.prospects and not self.held_out:
+            lines.append("  Nothing is held out of so few documents, so no held-out loss is measured. Give text with --held-out.")
         if self.often is not None:
             lines += [
                 f"  The text is read {self.often:,.0f} times. After {OFTEN} passes, further ones teach next to nothing, and the",

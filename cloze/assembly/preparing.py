@@ -171,10 +171,12 @@ def plan_of(
     """The plan for the budget of a run; its baselines are counted here."""
     store, why = next(iter(stores.values())), why_no_forecast(run, ranks)
     data: Any = run.data
+    unheld = loaded.training.held_out > 0 and not any(next(iter(data.held_out(entry)), None) for entry in loaded.step_entries)
     if choose(run, engines(), ranks).engine is None:
         run.baselines = baselines(loaded, data, store, run.step)
     plan = Plan(
-        loaded, run.budget, made, cost, why, sum(one.size for one in stores.values()), (), stage=request.command_line.stage
+        loaded, run.budget, made, cost, why, sum(one.size for one in stores.values()), (), stage=request.command_line.stage,
+        held_out=not unheld or loaded.task is not None,
     )
     tokens = plan.worth if cost is not None else made.tokens if made is not None else None
     tokens = None if tokens is None else plan.fresh(tokens)

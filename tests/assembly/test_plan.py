@@ -91,6 +91,18 @@ def test_a_text_that_is_read_very_often_teaches_what_sixteen_of_it_would_and_the
     assert little.often is None and "More text" not in str(little)
 
 
+def test_a_plan_says_that_no_held_out_loss_is_measured_where_the_text_has_too_few_documents(
+    planned: Plan, tmp_path: Path
+) -> None:
+    text = tmp_path / "one.txt"
+    text.write_text("the cat saw a dog .\n" * 200, encoding="utf-8")
+    given = {"corpus": text, "text_format": "sentence", "budget": "2steps", "overrides": ["text.tokenizer.size=40"], **TINY}
+    told = "Nothing is held out of so few documents, so no held-out loss is measured. Give text with --held-out."
+    (alone,) = plan("quick", **given)  # type: ignore[arg-type]
+    (beside,) = plan("quick", held_out=[str(text)], **given)  # type: ignore[arg-type]
+    assert [told in str(found) for found in (alone, beside, planned)] == [True, False, False]
+
+
 def test_planning_writes_nothing(little_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = tmp_path / "text.txt"
