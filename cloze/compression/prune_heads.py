@@ -34,7 +34,7 @@ class HeadMask(nn.Module):
 @register("change", "prune_heads")
 @dataclass(frozen=True)
 class PruneHeads(Change):
-    """Heads without effect (Michel et al., 2019, §2): `heads` lists them as [layer, head], both counted from 0.
+    """Attention heads without effect (Michel et al., 2019, §2): `heads` lists them as [layer, head], both counted from 0.
 
     Their columns of the output projection are zero, which equals a gate of 0, and stay zero while the network is trained. `of`
     says in which attention of an encoder-decoder: the encoder's (`attention`), the `decoder`'s, or the decoder's attention to the

@@ -20,9 +20,9 @@ _CHUNK = 1 << 21  # texts' tokens looked at together
 
 @register("table", "hashed_ngrams")
 class HashedNGrams(LookUp):
-    """The n-grams of fastText's classifier (Joulin et al., 2017, §2.2): hashed runs of words, and n-grams of letters.
+    """The n-grams of fastText's classifier (Joulin et al., 2017, §2.2): hashed n-grams of words and of characters.
 
-    words: the longest run of words; 1: words alone.
+    words: the longest word n-gram; 1: words alone.
     characters: the fewest and the most letters of the n-grams of each word (fastText's -minn and -maxn); null: none.
     buckets: the number of hashes. Different n-grams with one hash share a row.
 

@@ -21,7 +21,7 @@ Senses = tuple[str, ...]
 
 @register("table", "senses")
 class SupersenseTable(LookUp):
-    """The supersenses of words, as SenseBERT knows them (Levine et al., 2020, §3): noun.animal, verb.motion, …
+    """The supersenses of words, as in SenseBERT (Levine et al., 2020, §3): noun.animal, verb.motion, …
 
     file: one lemma per line, a tab, and its supersenses separated by `|`, the most frequent first.
     inflected: `english` also finds lemmas of regular word forms by WordNet's endings: *dogs* has the noun senses of *dog*,

@@ -27,14 +27,14 @@ NULL, MASK = "@@NULL@@", "@@MASK@@"  # the names of the last two rows of vectors
 
 @register("table", "surfaces")
 class Surfaces(LookUp):
-    """Surface forms, each with its candidates: the entities that a text may mean by it (KnowBert, Peters et al., 2019, §3.2).
+    """Surface forms, each with its candidates: the entities that it may refer to (KnowBert, Peters et al., 2019, §3.2).
 
     Args:
         file: One candidate per line, with tabs: surface form, id of an entity, prior. The priors of a surface form are divided by
             their sum; without a prior it is 1. Forms of more than 16 tokens are left out. Or WordNet's `index.sense`: word forms
             with their synsets, whose ids are their offsets, and counts.
         vectors: Vectors whose words are the ids of entities: a run of `transe`, or a file of word2vec, GloVe or fastText. The
-            words `@@NULL@@` and `@@MASK@@` stand for no entity and for a hidden one. What has no vector gets zeros.
+            words `@@NULL@@` and `@@MASK@@` stand for no entity and for a hidden one. Entities without a vector get zeros.
         most: How many candidates of a surface form are kept, those with the highest priors.
 
     `--bind NAME=PATH` gives the file.

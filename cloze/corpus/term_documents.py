@@ -33,7 +33,7 @@ class Counts(NamedTuple):
 
 @register("source", "term_documents")
 class TermDocuments(Source):
-    """How often every word occurs in every document (Deerwester et al., 1990), or in every sentence (`unit`).
+    """The number of times that every word occurs in every document (Deerwester et al., 1990), or in every sentence (`unit`).
 
     A row has the distinct words of its document, those most frequent in the corpus first, at most `length` of them, without
     special tokens and [UNK]. Documents without words are left out. `weights/main` are the counts. Differs: the engine `svd`

@@ -18,7 +18,7 @@ from cloze.rows import Rows, before, counted
 @register("edit", "ask_items")
 @dataclass(frozen=True)
 class AskItems(Edit):
-    """Ask for the array `array` of the items `items`: of those that `mask_items` has chosen, or of `all`.
+    """Make the array `array` of the items `items` a target: for those that `mask_items` has chosen, or for `all`.
 
     `features` and other arrays of numbers give `values/<set>`, arrays of whole numbers such as `class` give `targets/<set>`; an
     item whose number is negative is not asked. Positions become flat indices into the state of the items (rows, items).

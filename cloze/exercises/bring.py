@@ -13,7 +13,7 @@ from cloze.rows import Rows
 @register("edit", "bring")
 @dataclass(frozen=True)
 class Bring(Edit):
-    """Make the companion passage (`next`, `distractor`, …) the view `to`; later edits address it by `in: <to>`."""
+    """Turn the companion passage (`next`, `distractor`, …) into the view `to`; later edits address it by `in: <to>`."""
 
     companion: str
     to: str

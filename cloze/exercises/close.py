@@ -20,7 +20,7 @@ from cloze.rows import Rows
 @register("edit", "close")
 @dataclass(frozen=True)
 class Close(Edit):
-    """Cut a companion to `max_length` tokens, the last of which is `end`, a role.
+    """Cut a companion to `max_length` tokens, of which the last one is the role `end`.
 
     The row's own text and the companion share the row: the text gets the rest of the row, at least half of it.
     """

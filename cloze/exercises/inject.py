@@ -55,7 +55,7 @@ class Tree(NamedTuple):
 @register("edit", "inject")
 @dataclass(frozen=True)
 class Inject(Edit):
-    """Hang facts on the words of a row as branches (K-BERT, Liu et al., 2020, §3.3 and §3.4; autoliuweijie/K-BERT).
+    """Attach facts to the words of a row as branches (K-BERT, Liu et al., 2020, §3.3 and §3.4; autoliuweijie/K-BERT).
 
     The table `table` finds its subjects in the visible row; each gets the first `most` of its facts: the tokens of predicate and
     object, without `predicate` those of the object alone. A branch follows the last token of its word.

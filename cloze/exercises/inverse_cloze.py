@@ -19,7 +19,7 @@ from cloze.rows import Rows, before, where
 @register("edit", "inverse_cloze")
 @dataclass(frozen=True)
 class InverseCloze(Edit):
-    """A random sentence of each row stays as the query; the row becomes the view `to`, the passage (Lee et al.,
+    """Keep a random sentence of each row as the query; the row becomes the view `to`, the passage (Lee et al.,
     2019, "Latent Retrieval for Weakly Supervised Open Domain Question Answering", §4; Chang et al., 2020, §3).
 
     With probability `keep` the passage keeps the sentence, so that word overlap is learned, too. If a row has one sentence, its

@@ -44,8 +44,8 @@ class Mask(Edit):
     length (fairseq `mask_tokens_dataset.py`, `mask_whole_words`).
 
     `rounding`: to the `nearest` number, at least one; `up` (SpanBERT, BART); `down`, possibly to none (MASS); `stochastic`,
-    ⌊rate·n + u⌋ (RoBERTa, fairseq); `independent`, a coin for every unit (XLM, ERNIE), which the edit `favour` may load. `most`
-    caps the number.
+    ⌊rate·n + u⌋ (RoBERTa, fairseq); `independent`, one draw for every unit (XLM, ERNIE), whose odds the edit `favour` may
+    change. `most` caps the number.
 
     `spare` names what is never masked: `special` tokens, the `first` token (XLM), or `none` (fairseq); or a list of `special`
     and annotation layers, whose units are not masked (WKLM: mentions). `frequent` restricts

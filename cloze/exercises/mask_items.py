@@ -19,7 +19,7 @@ from cloze.rows import Rows, before, where
 @register("edit", "mask_items")
 @dataclass(frozen=True)
 class MaskItems(Edit):
-    """Choose each item of the set with probability `rate`, and hide what its vector says (Lu et al., ViLBERT, 2019, §3.1; Chen et
+    """Choose each item of the set with probability `rate`, and hide its vector (Lu et al., ViLBERT, 2019, §3.1; Chen et
     al., UNITER, 2020, §3.2).
 
     The vector of a chosen item becomes zeros with probability `zero`, and with probability `other` that of a random item of the

@@ -19,7 +19,7 @@ from cloze.rows import Rows
 @register("edit", "mismatch")
 @dataclass(frozen=True)
 class Mismatch(Edit):
-    """With probability `rate`, replace the companion `of` by the companion `wrong` (paraphrase
+    """With probability `rate`, replace the companion `of` by the companion `wrong` (the paraphrase
     classification of Unicoder, Huang et al., 2019).
 
     Gives the resulting companion, `targets/<set>` (B,), 1 for a pair that belongs together and 0 for a wrong one, and

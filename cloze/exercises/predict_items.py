@@ -15,7 +15,7 @@ from cloze.rows import Rows, where
 @register("edit", "predict_items")
 @dataclass(frozen=True)
 class PredictItems(Edit):
-    """Ask, at every token that `items/<set>` links to an item, for that item (Zhang et al., ERNIE, 2019, §3.4).
+    """Make the item of every token that `items/<set>` links to an item a target (Zhang et al., ERNIE, 2019, §3.4).
 
     Gives `targets/<set>` and `positions/<set>` (B, E), -1 for no target. Put it before `corrupt_items`, which changes what the
     network reads; items that this keeps are asked, too, as in the authors' code.

@@ -18,7 +18,7 @@ from cloze.rows import Rows, before, counted
 @register("edit", "predict_labels")
 @dataclass(frozen=True)
 class PredictLabels(Edit):
-    """Ask for the label that a masked token has in the annotation layer `layer`, as `show` numbers it: the label + 1, 0 for none
+    """Make the label of a masked token in the annotation layer `layer` a target, as `show` numbers it: the label + 1, 0 for none
     (SentiLARE; Ke et al., 2020, §3.3).
 
     Asked are the masked tokens that some layer of `known` marks, by default `layer` alone: a noun without polarity is asked for

@@ -19,7 +19,7 @@ from cloze.rows import Rows, before, counted
 @register("edit", "predict_senses")
 @dataclass(frozen=True)
 class PredictSenses(Edit):
-    """Ask which of its senses in the look-up table `table` each masked word has (SenseBERT; Levine et al., 2020, §3.2).
+    """Make the senses of each masked word in the look-up table `table` targets (SenseBERT; Levine et al., 2020, §3.2).
 
     Gives `targets/<set>` and `positions/<set>` (B, K), position -1 for none: the ids of the masked words that have senses. A word
     is asked for only if it is one token: the first piece of a longer word (*dog* of *doggy*) is another word.

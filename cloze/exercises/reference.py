@@ -19,7 +19,7 @@ class Reference(Edit):
     """Keep one of the references of a record, which follow one another in the companion `of`: `any` one, drawn in every
     epoch, or the `first`.
 
-    A draw gives every record one target per epoch, however many references it has, and shows all of them over the epochs.
+    With `any`, every record has one target per epoch, however many references it has, and all of them occur over the epochs.
     """
 
     take: Literal["any", "first"] = "any"

@@ -17,7 +17,7 @@ from cloze.rows import Rows
 @register("edit", "separate")
 @dataclass(frozen=True)
 class Separate(Edit):
-    """The second text of each row becomes the view `to`; the first one stays. Put a frame in each view after it.
+    """Move the second text of each row to the view `to`; the first one stays. Put a frame in each view after it.
 
     Each text may fill a whole row.
     """

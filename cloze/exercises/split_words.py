@@ -24,8 +24,8 @@ _PLAIN = frozenset(string.ascii_lowercase) | _MARKS
 @register("edit", "split_words")
 @dataclass(frozen=True)
 class SplitWords(Edit):
-    """Words also start at `pieces` of these kinds: `marks`, single punctuation marks, and `foreign`, pieces with a character that
-    is neither a mark nor one of the letters a to z or A to Z (google-research/albert `create_pretraining_data.py`,
+    """Let words also start at `pieces` of these kinds: `marks`, single punctuation marks, and `foreign`, pieces with a character
+    that is neither a mark nor one of the letters a to z or A to Z (google-research/albert `create_pretraining_data.py`,
     `_is_start_piece_sp`).
 
     Gives `word_start` (B, L), which whole words, n-grams and spans use. The marks are those of ASCII except `'`, `<`, `=` and

@@ -16,7 +16,7 @@ from cloze.rows import Rows
 @register("edit", "summarise")
 @dataclass(frozen=True)
 class Summarise(Edit):
-    """The summary token of a row: its `first` or its `last` token (GPT, XLNet: the last)."""
+    """Choose the summary token of a row: its `first` or its `last` token (GPT, XLNet: the last)."""
 
     by: Literal["first", "last"] = "last"
 

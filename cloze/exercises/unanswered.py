@@ -15,7 +15,7 @@ from cloze.rows import Rows
 @register("edit", "unanswered")
 @dataclass(frozen=True)
 class Unanswered(Edit):
-    """Place a span that is not in the row at the row's summary token (Devlin et al., 2019, §4.3).
+    """Move the target of a span that is not in the row to the row's summary token (Devlin et al., 2019, §4.3).
 
     This applies to rows with the target 0, "not here"; rows with a target below 0 keep no position. Put it after the frame, which
     inserts that token.

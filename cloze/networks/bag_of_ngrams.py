@@ -23,16 +23,16 @@ from cloze.registry import Given, register
 
 @register("network", "bag_of_ngrams")
 class BagOfNGrams(Network):
-    """The mean of the rows of a text's words, of their n-grams, and of its runs of words (Joulin et al., 2017, §2).
+    """The mean of the vectors of a text's words, their character n-grams and its word n-grams (Joulin et al., 2017, §2).
 
     **States.** `summary` (E, D): the mean over all terms of an example, zero for one without any (`model.cc`, `computeHidden`).
     `hidden` (B, L, D): the mean of a word's own row and those of its n-grams; `layers` (1, B, L, D) has nothing else.
 
     **Terms** are chosen by the recipe's table `ngrams` (`hashed_ngrams`), which also says which n-grams have rows. The role
     `[EOS]` is a word if the tokenizer spells it `</s>`, as fastText does at the end of a line. A word without an id has no row of
-    its own, but its n-grams count, and runs of words contain it (`dictionary.cc`, `addSubwords`).
+    its own, but its n-grams count, and word n-grams contain it (`dictionary.cc`, `addSubwords`).
     Differs: of a word without an id only the first 128 bytes are read, and text that is trained on has all of them spelled
-    `[UNK]` in runs of words; with `min_count: 1` it has none.
+    `[UNK]` in word n-grams; with `min_count: 1` it has none.
 
     **Start.** Rows are uniform in ±`spread` / width; 1 is fastText's. With `vectors`, the name of a table of the recipe (kind
     `vectors`), words that it knows begin with its vectors and are trained further (`fasttext.cc`, `getInputMatrixFromFile`).

@@ -161,7 +161,7 @@ class DistanceBuckets:
 @register("positions", "none")
 @dataclass(frozen=True, kw_only=True)
 class NoPositions:
-    """No positions: attention only knows which tokens it may see."""
+    """No positions: attention depends only on which tokens it may see."""
 
 
 @register("positions", "relative")
@@ -169,7 +169,7 @@ class NoPositions:
 class RelativeDistances:
     """A projected sinusoid for each distance joins the scores (Transformer-XL; Dai et al., 2019, §3.3).
 
-    `clamp` holds distances at most that large; with `untie` every layer has biases u and v of its own.
+    `clamp` limits distances to that number; with `untie` every layer has its own biases u and v.
     """
 
     clamp: Natural | None = None
@@ -482,7 +482,7 @@ class Uniform:
 @register("initial", "t5")
 @dataclass(frozen=True, kw_only=True)
 class T5Initial:
-    """Token table with standard deviation 1, linear maps with 1/√inputs, queries narrower still (mesh_tensorflow)."""
+    """Token table with standard deviation 1, linear maps with 1/√inputs, a still smaller one for queries (mesh_tensorflow)."""
 
 
 Initials = Annotated[Truncated | Normal | Uniform, PartMark("initial")]

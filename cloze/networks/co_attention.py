@@ -67,7 +67,7 @@ class CountedStream(Around):
 
 @register("network", "co_attention")
 class CoAttentionTransformer(Bert):
-    """BERT, and a stack of items that it exchanges states with in its upper layers (ViLBERT; Lu et al., 2019, §2.1).
+    """BERT and a stack for items, which attend to each other in the upper layers (ViLBERT; Lu et al., 2019, §2.1).
 
     `item_stack` are the layers of the items, one for each of the last layers of the text; a co-layer comes before each pair.
     In a co-layer, each stream has queries for the keys and values of the other, and a feed-forward of its own. The whole picture

@@ -27,7 +27,7 @@ from cloze.registry import register
 
 @register("network", "cross_modal")
 class CrossModal(Bert):
-    """A stack of text, a stack of items, and cross layers above both (LXMERT; Tan & Bansal, 2019, §2).
+    """A stack for text, a stack for items, and cross-modal layers above both (LXMERT; Tan & Bansal, 2019, §2).
 
     `layers` are those of the text, `item_layers` those of the items; in each of `cross_layers` text and items first read each
     other through one shared attention (as in the authors' code), then themselves. The fields of items are those of `visual`.

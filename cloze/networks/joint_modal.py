@@ -44,7 +44,7 @@ class _Side(NamedTuple):
 
 @register("network", "joint_modal")
 class JointModal(Bert):
-    """A stack of text, a stack of items, such as the frames of a film, and joint layers above both (CBT; Sun et al., 2019, §3;
+    """A stack for text, a stack for items, such as the frames of a film, and joint layers above both (CBT; Sun et al., 2019, §3;
     UniVL; Luo et al., 2020, §3.2).
 
     `layers` are those of the text. Features of items, with a norm of their own if `items.normed`, are mapped, get a learned

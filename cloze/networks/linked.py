@@ -192,7 +192,7 @@ class CountedLinker(Around):
 
 @register("network", "linked")
 class LinkedTransformer(Bert):
-    """BERT with an entity linker after the layer `link_after`; tokens then read what it links (Peters et al., 2019, §3).
+    """BERT with an entity linker after the layer `link_after`; tokens then attend to what it links (Peters et al., 2019, §3).
 
     `items/surface` (E, R) are names, ids of the recipe's table `surfaces`, 0 for none; `links/surface` (N, 2) pairs the flat
     positions of a token and of a name that covers it. The table gives the candidates of a name with their priors. States are

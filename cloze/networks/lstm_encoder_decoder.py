@@ -113,7 +113,7 @@ class Decoder(nn.Module):
 
 @register("network", "lstm_encoder_decoder")
 class LSTMEncoderDecoder(Network):
-    """A translator whose encoder is wanted for its states: CoVe (McCann et al., 2017, §3; salesforce/cove, `encoder.py`).
+    """A translation model whose encoder gives features: CoVe (McCann et al., 2017, §3; salesforce/cove, `encoder.py`).
 
     The encoder is a bidirectional LSTM of `layers` layers, `width` / 2 in each direction, over word vectors of
     `embedding_width` (half of `width` if not given), which `vectors` takes from a table of the recipe and leaves as they are

@@ -174,7 +174,7 @@ class MobileLayer(nn.Module):
 
 @register("network", "mobile_transformer")
 class MobileTransformer(Network):
-    """MobileBERT (Sun et al., 2020, §3): layers of width `width` that compute inside a `bottleneck`, with several feed-forwards.
+    """MobileBERT (Sun et al., 2020, §3): layers of width `width` with a `bottleneck` inside, and several feed-forward blocks.
 
     `feed_forwards` of them follow one another, each with `inner` numbers, four times the width of the bottleneck if not given.
     The published network has gains and offsets in place of norms (`norm: {kind: none}`). Its teacher IB-BERT has layer norm, one

@@ -53,7 +53,7 @@ class Transformer(Network):
     (Radford et al., 2018, §4.1); `norm: pre` is GPT-2 (Radford et al., 2019, §2.3).
 
     `embedding`: a table of tokens, or a module that reads words by their characters (CharacterBERT). `segments` is the number of
-    segments. `positions` are added to the embeddings, or change attention.
+    segments. `positions` are added to the embeddings or act in attention.
 
     With a `band` tokens see only their neighbourhood: `i - j < width` from left to right (GPT-3; Brown et al., 2020, §2.1),
     `|i - j| <= width / 2` in the open order (ModernBERT). `share`: layers share weights, with their norms, within each of the

@@ -24,7 +24,7 @@ from cloze.registry import Given, register
 
 @register("network", "two_sided_lstm")
 class TwoSidedLSTM(Network):
-    """The context of every token: what stands left and right of it, without the token (Melamud et al., 2016, §2).
+    """A vector of the context of every token, left and right, without the token itself (Melamud et al., 2016, §2).
 
     Two LSTMs of `inner` numbers with a table each, one from the left, one from the right. Of token i the left state behind token
     i - 1 and the right state behind token i + 1 go through `mix` numbers with a ReLU (twice `inner` if not given) to `width`. At

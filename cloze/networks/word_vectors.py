@@ -22,7 +22,7 @@ from cloze.registry import Given, register
 
 @register("network", "word_vectors")
 class WordVectors(Network):
-    """One vector per word, seen as itself, as part of its neighbours' context, and as part of its row.
+    """One vector per word, read by itself, as part of its neighbours' context, or as part of its row.
 
     **States.** `hidden` (B, L, D): each token's own vector; `layers` (1, B, L, D) has nothing else. `context` (B, L, D): the mean
     of the vectors at the positions `contexts` (P,) of each of the `centers` (P,); without those fields, of all other words of the

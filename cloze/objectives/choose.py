@@ -87,7 +87,7 @@ def choose(
     width: Given[int],
     clock: Given[Clock],
 ) -> Choose:
-    """The right row of a record: a score for each row from its summary, and a softmax over the record's rows.
+    """Choose the right row of a record: a score for each row from its summary, and a softmax over the record's rows.
 
     The head and its parameters are those of `regress` with one output.
     """

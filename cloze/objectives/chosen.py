@@ -121,7 +121,7 @@ class TextClassification(Chosen):
 
 @register("objective", "text_regression")
 class TextRegression(Chosen):
-    """The number of a text, by the head of `text_classification` with one output."""
+    """A number for a text, by the head of `text_classification` with one output."""
 
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
@@ -133,7 +133,7 @@ class TextRegression(Chosen):
 
 @register("objective", "text_several")
 class TextSeveral(Chosen):
-    """Any number of classes of a text, by the head of `text_classification`."""
+    """Any number of classes for a text, by the head of `text_classification`."""
 
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
@@ -175,7 +175,7 @@ class WordLabelling(Chosen):
 
 @register("objective", "answer_extraction")
 class AnswerExtraction(Chosen):
-    """Where the answer to a question begins and ends, by the head that transformers' `…ForQuestionAnswering` has.
+    """The start and the end of the answer to a question, predicted by the head of transformers' `…ForQuestionAnswering`.
 
     One linear map to two scores; if the checkpoint has a head with a dense map and a norm without biases, these two come before
     it (ModernBERT).

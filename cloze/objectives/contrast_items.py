@@ -19,12 +19,12 @@ from cloze.registry import Given, register
 
 @register("objective", "contrast_items")
 class ContrastItems(TargetsAtPositions):
-    """-log of the share of e^(query · key) of the target's own key among those of all targets of the batch (CBT; Sun et al.,
+    """-log of the probability of the target's own key in a softmax over the keys of all targets of the batch (CBT; Sun et al.,
     2019; UniVL; Luo et al., 2020).
 
     The query is the state of an item at `positions/<set>`, the key its vector in `values/<set>` (M, C), both mapped to `project`
-    numbers; scores are divided by `temperature`. With N other targets, keys that tell nothing lose ln(N + 1). Rows must stay
-    together, because the targets of one are the negatives of others. Metric `correct`. Parameters: `head.query.*` and
+    numbers; scores are divided by `temperature`. With N other targets, the loss of uninformative keys is ln(N + 1). Rows must
+    stay together, because the targets of one are the negatives of others. Metric `correct`. Parameters: `head.query.*` and
     `head.key.weight`.
     """
 

@@ -19,12 +19,12 @@ from cloze.registry import Given, register
 
 @register("objective", "contrast_pairs")
 class ContrastPairs(Objective):
-    """-log of the share of a row's own pair among the pairs of the batch that have its text, or its items (CBT; Sun et al., 2019,
-    §3.3; UniVL; Luo et al., 2020, §3.3).
+    """-log of the probability of a row's own pair in a softmax over the pairs of the batch that have its text, or its items
+    (CBT; Sun et al., 2019, §3.3; UniVL; Luo et al., 2020, §3.3).
 
     It reads `pairs` (B, B, D), what is pooled of the text of each row (first axis) with the items of each row; a linear map gives
     each pair its score. `among: items` compares the items of all rows for each text, `among: texts` the texts of all rows for
-    each row's items. Rows with the same text are no negatives of each other. With N others, pairs that tell nothing lose
+    each row's items. Rows with the same text are no negatives of each other. With N others, the loss of uninformative pairs is
     ln(N + 1). Metric `correct`. Parameters: `head.weight`.
     """
 

@@ -80,7 +80,7 @@ class Linking(OfCandidates):
 
 @register("objective", "link_choice")
 class LinkChoice(OfCandidates):
-    """-log of the right candidate's share in a softmax over the candidates of its name (KnowBert's linker of WordNet; Peters et
+    """-log of the right candidate's probability in a softmax over those of its name (KnowBert's linker of WordNet; Peters et
     al., 2019, §4.1).
 
     Reads `linking` (P,), the scores of the candidates of `items/<of>` in the table `table`; takes `items/<set>` (E, R), the

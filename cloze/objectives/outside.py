@@ -35,7 +35,7 @@ class Outside(Classify):
 
 @register("objective", "outside")
 def outside(*, set: str = "kept", width: Given[int], clock: Given[Clock]) -> Outside:
-    """Whether each unit of a layer is an original one: σ(w · [left; right] + b), from the states of the tokens before and after
-    it (Xiong et al., 2020, WKLM). `label: {of: around}` gives the targets. Parameters: `head.output.*`.
+    """Predict whether each unit of a layer is the original one: σ(w · [left; right] + b), from the states of the tokens before
+    and after it (Xiong et al., 2020, WKLM). `label: {of: around}` gives the targets. Parameters: `head.output.*`.
     """
     return Outside(ClassHead(width=2 * width, classes=1, transform=None, dropout=Dropout(0.0, clock)), set=set)

@@ -86,7 +86,7 @@ def regress(
     clock: Given[Clock],
     maps: Given[Mapping[str, Any] | None] = None,
 ) -> Regress:
-    """One or several `numbers`, predicted by a linear map: of a text from its summary, or with `reading: hidden` of what stands
+    """One or several `numbers`, predicted by a linear map: of a text from its summary, or with `reading: hidden` of what is
     at each position of the set, such as the features of hidden regions (`read: item_hidden`).
 
     `deviation` is the loss: squared errors, `smooth_l1` (LXMERT), or `kl`, where the softmax of the scores is compared with the
@@ -94,7 +94,7 @@ def regress(
     `reading: mean` reads the mean of a text's tokens, `concat` the last token, the maximum and the mean. Before the linear map
     come a pooler as in `relation_prediction` (`pool`) or a `transform` as in `classify`.
     The bias of the output starts at `mean`, the mean of the labels. `tied_map` names a map of the network that reads such
-    numbers: the output is then that map turned round, with a bias of its own (UNITER).
+    numbers: the output is then that map transposed, with a bias of its own (UNITER).
 
     Parameters: `head.output.*`, with `tied_map` `head.bias`; with `pool` `head.pool.*`; with a transform `head.dense.*`, with a
     norm `head.norm.*`.

@@ -19,7 +19,7 @@ _SMALLEST_LENGTH = 1e-5
 
 @register("objective", "transport")
 class Transport(TargetsAtPositions):
-    """The cost of moving the tokens of a row to its items: lower is better where they match, higher where not (word-region
+    """The cost of transporting the tokens of a row to its items, minimised where they match and maximised where not (word-region
     alignment of UNITER; Chen et al., 2020, §3.2).
 
     Each token has the same weight in its row, and so has each item; moving one to the other costs 1 - cosine of their states. The

@@ -48,7 +48,7 @@ class LexiconAnnotator(Annotator):
             store that it is trained on has the layer.
         labels: The labels that count, in the order of their numbers, or labels of the file that count as one by its name
             (`{noun: [NOUN, PROPN], verb: [VERB, AUX]}`); default: all.
-        lower: Match entries whatever their case.
+        lower: Match entries regardless of case.
     """
 
     labelled = True
@@ -100,7 +100,7 @@ class LexiconAnnotator(Annotator):
 
 @register("annotator", "case")
 class Case(Annotator):
-    """Every word whose letters have a case: `lower`, or `capital` if its first letter is one (ERNIE 2.0, Sun et al., 2020).
+    """Every word whose letters have a case: `capital` if its first letter is one, else `lower` (ERNIE 2.0, Sun et al., 2020).
 
     Lower the text (`normalise: {lower: true}`), or its tokens show the label.
     """

@@ -44,8 +44,8 @@ class Phrases(Words):
       mutual information, -1 … 1 (Bouma, 2009; gensim's `scoring="npmi"`).
     min_pairs: what `word2phrase` subtracts (5 in the code); with `npmi` the fewest occurrences of a pair.
 
-    A word of a phrase keeps its id, however seldom it stands alone. `phrases.tsv` next to the tokenizer lists all pairs with
-    their counts and scores.
+    A word that is part of a phrase keeps its own id, however rarely it occurs outside the phrase. `phrases.tsv` next to the
+    tokenizer lists all pairs with their counts and scores.
 
     Differs: punctuation marks, which the authors removed from the text, belong to no phrase. word2phrase.c also counts the pair
     of words around a line end. gensim's default score multiplies by the number of different words and pairs, not by the words of

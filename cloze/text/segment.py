@@ -100,7 +100,7 @@ class Jieba:
     """The words of the package jieba (extra `chinese`), with its dictionary and its hidden Markov model for unknown words.
 
     dictionary: a user dictionary in jieba's format (word, frequency, part of speech), added to jieba's own.
-    hmm: guess words that are in no dictionary.
+    hmm: also recognise words that are in no dictionary.
 
     Differs: jieba's cache file in the temporary folder is neither read nor written, so that runs are reproducible.
     """

@@ -14,7 +14,7 @@ from cloze.transfer.change import Change, Shape
 @register("change", "arguments")
 @dataclass(frozen=True)
 class Arguments(Change):
-    """Arguments of the network, `to` values other than the checkpoint's: dropouts, where gradients end.
+    """Give arguments of the network other values than in the checkpoint, `to`: dropout rates, where gradients end.
 
     In the recipe that is trained they are ordinary values: `--set network.dropout=0.2`.
     """

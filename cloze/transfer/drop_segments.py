@@ -16,7 +16,7 @@ _TABLE = "embeddings.segments.weight"
 @register("change", "drop_segments")
 @dataclass(frozen=True)
 class DropSegments(Change):
-    """The table of segments is left out, and nothing takes its place (DistilBERT; Sanh et al., 2019, §3).
+    """Leave out the table of segments, without a replacement (DistilBERT; Sanh et al., 2019, §3).
 
     The authors' `extract_distilbert.py` does not copy it either. A network that has none stays as it is.
     """

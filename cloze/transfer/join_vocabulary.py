@@ -16,7 +16,7 @@ from cloze.transfer.vocabulary import New, OtherIds, transfer_rows
 @register("change", "join_vocabulary")
 @dataclass(frozen=True)
 class JoinVocabulary(OtherIds):
-    """The vocabulary of the text in front of the network's own (Zhao et al., "Extremely small BERT models from mixed-vocabulary
+    """Put the vocabulary of the text before the network's own (Zhao et al., "Extremely small BERT models from mixed-vocabulary
     training", 2019).
 
     The first rows of its tables are those of the text's ids, in their order; its own follow, unchanged. A word in both

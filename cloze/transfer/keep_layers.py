@@ -22,10 +22,10 @@ from cloze.transfer.change import Change, Shape, Tensors, Transition
 @register("change", "keep_layers")
 @dataclass(frozen=True)
 class KeepLayers(Change):
-    """Only these `layers` of the checkpoint are kept, counted from 0, in ascending order; embeddings and heads stay.
+    """Keep only these `layers` of the checkpoint, counted from 0, in ascending order, and the embeddings and heads.
 
-    A number keeps so many: the first, the last and those at equal distances between them. `half` keeps half of them in this way:
-    of twelve 0, 2, 4, 7, 9 and 11, with which DistilBERT begins (Sanh et al., 2019; the authors' `extract_distilbert.py`).
+    A number keeps that many: the first, the last and layers at equal distances between them. `half` keeps half of them in this
+    way: of twelve 0, 2, 4, 7, 9 and 11, with which DistilBERT begins (Sanh et al., 2019; the authors' `extract_distilbert.py`).
     `every_other` keeps 0, 2, 4, …, as LayerDrop's authors cut (Fan et al., 2020; README of fairseq's examples/layerdrop).
 
     The layers of an encoder-decoder are counted through: those of the encoder first; a number or a word is for each of the two.

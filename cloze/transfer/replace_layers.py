@@ -70,7 +70,7 @@ class Predecessors(nn.Module, Around):
 @register("change", "replace_layers")
 @dataclass(frozen=True)
 class ReplaceLayers(Change):
-    """A network with one layer for each `group` of the checkpoint's layers, which takes their place with the probability `odds`.
+    """One new layer for each `group` of the checkpoint's layers, which replaces them with the probability `odds`.
 
     BERT-of-Theseus (Xu et al., 2020, §3): the layers start as the checkpoint's lowest, and only they are trained; embeddings
     stay. Outside of training the network has the new layers alone. Exported is an ordinary network.

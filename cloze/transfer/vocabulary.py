@@ -58,7 +58,7 @@ class OtherIds(Change, ABC):
 @register("change", "vocabulary")
 @dataclass(frozen=True)
 class Vocabulary(OtherIds):
-    """Another vocabulary: rows of words in both vocabularies are kept. `new` says where the others start.
+    """Replace the vocabulary. Words that both vocabularies have keep their rows; `new` says where the other rows start.
 
     At the `mean` of all rows, at a `random` one, or at the mean of the rows of their `pieces` in the old vocabulary; see
     `transfer_rows`.

@@ -143,7 +143,7 @@ def test_the_name_of_a_file_is_not_taken_for_a_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One.\nTwo.\n")
     (tmp_path / "a.tsv").write_text("text\nOne.\n")
     assert gather([str(tmp_path / "a.txt")], None) == ["One.", "Two."]
-    with pytest.raises(TaskError, match=r"a\.txt: is a file, not a text; give it alone"):
+    with pytest.raises(TaskError, match=r"a\.txt: is a file, among other texts. Give it alone"):
         gather(["A text.", str(tmp_path / "a.txt")], None)
     with pytest.raises(TaskError, match=r"a\.tsv: is a table, not a text\.\n.*--file .*a\.tsv"):
         gather([str(tmp_path / "a.tsv")], None)

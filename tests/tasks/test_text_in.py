@@ -70,7 +70,7 @@ def test_a_pair_is_typed_with_a_tab_between(cloze: Any, tuned: Tuned, tmp_path: 
     ("inputs", "said"),
     [
         (["missing.tsv"], "missing.tsv: looks like a file's name, and there is no such file."),
-        (["A text.", "{here}/empty.txt"], "empty.txt: is a file, not a text; give it alone"),
+        (["A text.", "{here}/empty.txt"], "empty.txt: is a file, among other texts. Give it alone"),
         (["{here}/empty.txt"], "empty.txt: empty, expected one text per line"),
         (["{here}/words.txt"], "words.txt:1: 1 tabs, expected 0: a line has text.\n  If the file is a table"),
         ([" "], "the texts: empty"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @register("answer", "class_or_none")
 class ClassOrNone(ClassAnswer):
-    """As `class`; a record with an empty label has none, and `column/label` is -1 for it, as for all of a store without labels.
+    """As `class`, but the label may be empty: `column/label` is then -1, as it is for every record of a store without labels.
     A list of texts in JSON lines, such as several captions of one picture, becomes a record for each."""
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @register("answer", "match")
 class MatchAnswer(Answer):
-    """No label: the second text belongs to the first, and the second texts of other records do not."""
+    """No label: the second text of a record belongs to the first, the second texts of other records do not."""
 
     columns: ClassVar[Mapping[str, Any]] = {}
     gives: ClassVar[frozenset[str]] = frozenset()

@@ -50,7 +50,7 @@ _LINKED = frozenset({f"layers/{LINKED}", f"labels/{LINKED}"})
 
 @register("source", "records")
 class Records(Source):
-    """Labelled text: rows of a table, or texts whose words are labelled.
+    """Labelled text: rows of a table, or texts with a label for each word.
 
     text, text_b: the columns of the text and, for pairs, of the second one.
     label: the column of the answer.

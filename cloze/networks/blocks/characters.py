@@ -111,12 +111,12 @@ class Characters(nn.Module, ABC):
 
 @register("embedding", "char_cnn")
 class CharCNN(Characters):
-    """Convolutions over a word's characters, the highest of each filter, highways: (Kim et al., 2016, §2; ELMo).
+    """Convolutions over a word's characters, max-pooling, and highway layers (Kim et al., 2016, §2; ELMo).
 
     `filters` are pairs (characters that a filter spans, number of filters); convolutions are valid ones over `per_word`
     characters, padding included, whose vector is trained: `per_word` is part of the model, and a word is at least as long as the
     widest filter. The numbers of characters are those of ELMo's released models, `mask` adds a row for [MASK] (CharacterBERT).
-    What comes out is as wide as there are filters; a network that reads it maps it to its own width where the two differ.
+    The output is as wide as there are filters; a network that reads it maps it to its own width if the two differ.
 
     Kim et al.: `embedding_width: 15`, `activation: tanh`, one or two highways. Parameters: `table.weight`, `filters.n.*`
     (H, E, span), `highways.n.*`. Tables begin between ±1, filters between ±0.05 (relu) or with deviation 1/√(span · E) (tanh).
@@ -209,8 +209,8 @@ class LetterTrigrams(Characters):
     """A word as the sum of the vectors of its letter trigrams, each counted once (DSSM: Huang et al., 2013, §3.2).
 
     Trigrams run over the word with its two marks, `#cat#` → #ca, cat, at#, as bytes of UTF-8. The `size` - 1 trigrams that most
-    words of the vocabulary hold have a vector of their own, all others share the last. What a word keeps of its spelling is which
-    trigrams it holds: `collisions` counts the words that can no longer be told apart. Parameters: `table.weight` (size, width);
+    words of the vocabulary hold have a vector of their own, all others share the last. A word is known only by the trigrams
+    that it holds: `collisions` counts the words that cannot be distinguished. Parameters: `table.weight` (size, width);
     the checkpoint holds the trigrams as `known` (size - 1,).
 
     Differs: letters outside ASCII are several bytes; the paper removes them.
