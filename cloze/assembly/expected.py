@@ -70,7 +70,7 @@ class Expected(NamedTuple):
     apart: float = 0.0
 
     def __str__(self) -> str:
-        beyond = f"; {10 ** self.apart:.0f} times outside the measured budgets" if self.apart > _FAR else ""
+        beyond = f"; extrapolated {10 ** self.apart:,.0f} times beyond the measured budgets" if self.apart > _FAR else ""
         return f"{self.loss:.2f} ({self.low:.2f} to {self.high:.2f}{beyond})"
 
 

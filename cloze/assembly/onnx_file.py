@@ -162,7 +162,7 @@ def _head(loaded: Loaded, source: Path, task: str | None) -> tuple[Any | None, l
         name = next((one for one, part in parts.items() if part in ("classify", "sequence_labelling")), None)
     if name is None:
         left = ", ".join(loaded.heads)
-        return None, [f"the heads {left} are not in the file"] if left else [], ()
+        return None, [f"heads that are not in the file: {left}"] if left else [], ()
     head: Any = loaded.heads[name]
     part = loaded.imported.model.heads[name].part
     summary = part in HEADS and tuple(head.reads) == ("summary",)

@@ -68,7 +68,7 @@ def take_up(
         elif checkpoints is not None and name not in checkpoints:
             known = f"Earlier stages: {', '.join(earlier)}. " if earlier else ""
             faults.add(origin.where, f"{path}.from", f"there is no stage or checkpoint named {name!r}.",
-                       f"{known}{_close(name, [*earlier, *checkpoints])}A checkpoint is bound with --bind {name}=FOLDER.")
+                       f"{known}{_close(name, [*earlier, *checkpoints])}If it is a checkpoint, bind it: --bind {name}=FOLDER.")
         elif checkpoints is not None and whole:
             kept.add(label)
             described = _described(checkpoints[name], label)

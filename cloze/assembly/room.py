@@ -55,12 +55,12 @@ def make_room(
         data.split(cost.micro_batch)
         run.micro_batch = cost.micro_batch
         if resumes:
-            say(f"{run.folder}: short of memory: reads {cost.micro_batch:,} rows at once instead of {kept or cost.batch:,}.")
+            say(f"{run.folder}: to save memory, reads {cost.micro_batch:,} rows at once instead of {kept or cost.batch:,}.")
     if resumes:
         return cost
     say(str(cost))
     if cost.seconds is not None and cost.seconds > _MONTHS and run.budget.kind != "seconds":
-        say("hint: --budget 10m, for example, shortens the run; --size tiny … large changes the network.")
+        say("hint: a smaller --budget, such as 10m, shortens the run; --size (tiny to large) changes the network.")
     return cost
 
 

@@ -129,7 +129,7 @@ def run_stage(
         run, _ = prepare(loaded, request, out, within(made, request, spend), begin, made=made, trials=trials)
         before = texts.figures(begin.get(loaded.export), device=request.device)
         if sys.stderr.isatty():
-            request.say("Ctrl-C stops the run with a checkpoint; the same command then resumes it.")
+            request.say("Ctrl-C stops the run and writes a checkpoint; the same command resumes it.")
         try:
             outcome = train(run, engines())
         finally:

@@ -300,7 +300,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         data = parse_json(read_small(path))
     except ValueError as problem:
-        raise CheckpointError(f"{path}: not valid JSON ({problem}); the file is damaged or half-copied.") from None
+        raise CheckpointError(f"{path}: not valid JSON ({problem}); the file is damaged or was copied only in part.") from None
     if not isinstance(data, dict):
         raise CheckpointError(f"{path}: expected a JSON object, found {type(data).__name__}.")
     return data

@@ -24,12 +24,12 @@ class Baseline:
         """Compare a loss with them, in words.
 
         >>> Baseline(chance=8.99, single=7.07, pairs=5.31).describe(6.35)
-        '0.72 under single tokens (7.07), pairs 5.31'
+        '0.72 nats below single tokens (7.07); pairs 5.31'
         """
         name = "constant prediction" if self.pairs is None else "single tokens"
         gap = self.single - loss
-        text = f"{abs(gap):.2f} {'under' if gap >= 0 else 'above'} {name} ({self.single:.2f})"
-        return text if self.pairs is None else f"{text}, pairs {self.pairs:.2f}"
+        text = f"{abs(gap):.2f} nats {'below' if gap >= 0 else 'above'} {name} ({self.single:.2f})"
+        return text if self.pairs is None else f"{text}; pairs {self.pairs:.2f}"
 
     def to_json(self) -> dict[str, float]:
         """The numbers by name, without those that are absent."""
@@ -73,27 +73,27 @@ def not_learning(
     moved = base.chance - _UNMOVED * (base.chance - base.single)  # less than this: more than the first updates have learned
     if not warmed_up:
         why = (
-            "the rate is still rising: the warm-up is too long for this budget. Set training.rate.warmup to 0.05 or 0.1, and "
-            "warmup_steps to 0 if the recipe has them."
+            "the learning rate is still rising, because the warm-up is too long for this budget. Set training.rate.warmup to "
+            "0.05 or 0.1, and warmup_steps to 0 if the recipe has them."
         )
     elif base.pairs is not None and loss > base.chance + _DIVERGED:
-        why = f"the rate is too high: uniform guesses give {base.chance:.2f}. Divide training.rate.peak by ten."
+        why = f"the learning rate is too high: uniform guesses give {base.chance:.2f}. Divide training.rate.peak by ten."
     elif base.pairs is not None and loss > moved and updates >= _SOME:
         why = (
-            f"the rate is too low: the loss is still that of uniform guesses ({base.chance:.2f}). Multiply training.rate.peak by "
-            "ten."
+            f"the learning rate is too low: the loss is still that of uniform guesses ({base.chance:.2f}). Multiply "
+            "training.rate.peak by ten."
         )
     elif total < _FEW:
         why = (
-            f"the whole budget is only about {total:,.0f} updates. Take a smaller batch (training.batch), a smaller network "
-            "(--size), or more time."
+            f"the whole budget is only about {total:,.0f} updates. Use a smaller batch (--set training.batch=N), a smaller "
+            "network, or a larger budget."
         )
     else:
         why = (
-            "often a peak rate too high for post-norm layers, or too low for so few updates. Try half and twice "
-            "training.rate.peak."
+            "often a peak learning rate that is too high for post-norm layers, or too low for so few updates. Try half and "
+            "twice training.rate.peak."
         )
-    counting = "counting single tokens" if base.pairs is not None else "predicting the frequencies of the labels"
+    counting = "predicting the frequencies of " + ("single tokens" if base.pairs is not None else "the labels")
     return (
         f"{still} has learned nothing yet: after {share:.0%} of the budget ({updates:,} updates) its held-out loss is "
         f"{loss:.2f}, and {counting} gives {base.single:.2f}.\n  Likely cause: {why}"

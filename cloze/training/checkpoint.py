@@ -174,7 +174,7 @@ class Checkpoints:
         earlier = [step for step in self.steps() if self.path(step) != path]
         way_out = f"the run then continues from step {max(earlier)}" if earlier else "and start the run again"
         return CheckpointError(
-            f"{path}: this checkpoint is damaged or half-copied: {what}.\n"
+            f"{path}: this checkpoint is damaged or was copied only in part: {what}.\n"
             f"  Copy it again from its origin, or delete this folder: {way_out}."
         )
 

@@ -131,13 +131,13 @@ def choose(run: Run, engines: Sequence[Engine], processes: int) -> Choice:
             except MissingExtra as missing:
                 if wanted == "compiled":
                     raise
-                return Choice(None, run.device, f"hint: the loop trains this recipe, which is slow. {missing}")
+                return Choice(None, run.device, f"hint: this recipe trains in the ordinary loop, which is slow. {missing}")
         if engine.meant_for(run):
             expected.append(reasons[engine.name])
     if wanted == "compiled":
         listed = "".join(f"\n  {name}: {reason}" for name, reason in reasons.items())
         raise RecipeError(f"training.engine: compiled, but no compiled engine fits this recipe.{listed}\n  Write `engine: auto`.")
-    slow = "hint: the loop trains this recipe, which is slow. The compiled engine cannot:"
+    slow = "hint: this recipe trains in the ordinary loop, which is slow. The compiled engine does not fit:"
     return Choice(None, run.device, f"{slow} {expected[0]}." if expected else "")
 
 

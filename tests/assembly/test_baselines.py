@@ -86,7 +86,7 @@ def test_causal_span_and_permuted_tokens_are_compared_with_single_tokens_and_a_r
     assert known.pairs is not None and known.single < known.chance
     (told,) = [text for text in said if "has learned nothing yet" in text]
     assert told.startswith("token_prediction has learned nothing yet: after ")
-    assert f"counting single tokens gives {known.single:.2f}" in told
+    assert f"predicting the frequencies of single tokens gives {known.single:.2f}" in told
 
 
 TWO_TURNS = """\
@@ -139,6 +139,6 @@ def test_answers_that_a_pass_makes_have_no_baseline(sample_store: Store) -> None
 
 def test_a_loss_is_placed_among_its_baselines_and_the_log_keeps_them() -> None:
     known = Baseline(chance=9.0, single=7.07, pairs=5.31)
-    assert known.describe(7.2) == "0.13 above single tokens (7.07), pairs 5.31"
-    assert Baseline(chance=0.7, single=0.6931).describe(0.5) == "0.19 under constant prediction (0.69)"
+    assert known.describe(7.2) == "0.13 nats above single tokens (7.07); pairs 5.31"
+    assert Baseline(chance=0.7, single=0.6931).describe(0.5) == "0.19 nats below constant prediction (0.69)"
     assert baselines_from({"a": known.to_json()}) == {"a": known} and baselines_from(None) == {}

@@ -32,7 +32,7 @@ def test_the_range_is_the_scatter_of_the_runs_and_wider_beyond_their_budgets(one
         return told.loss - told.low
 
     assert width(1e7) == pytest.approx(0.2) and width(1e9) == pytest.approx(0.4)
-    assert str(Expected(5.0, 4.8, 5.2, 1.0)) == "5.00 (4.80 to 5.20; 10 times outside the measured budgets)"
+    assert str(Expected(5.0, 4.8, 5.2, 1.0)) == "5.00 (4.80 to 5.20; extrapolated 10 times beyond the measured budgets)"
 
 
 def test_a_network_that_was_not_measured_has_twice_the_range_and_an_exercise_that_was_not_has_none(one_law: None) -> None:

@@ -137,7 +137,7 @@ def test_a_run_that_resumes_where_memory_is_shorter_reads_fewer_rows_and_says_so
     train("run")
     room_for(1, monkeypatch)
     said = train("run", budget="4steps", extend=True)
-    assert any("short of memory: reads 1 rows at once instead of 4" in line for line in said)
+    assert any("to save memory, reads 1 rows at once instead of 4" in line for line in said)
 
 
 def test_rows_that_cannot_fit_are_refused_with_what_would(

@@ -263,7 +263,7 @@ def test_a_head_that_nothing_trains_is_the_checkpoints_only_one_whatever_its_nam
     ("binds", "told"),
     [
         ([], "mine.yaml:8: networks.teacher.from: there is no stage or checkpoint named 'big'.\n"
-             "  A checkpoint is bound with --bind big=FOLDER."),
+             "  If it is a checkpoint, bind it: --bind big=FOLDER."),
         (["bgi={teacher}"], "Did you mean"),
         (["big={teacher}"] * 2, "distilled: the checkpoint 'big' is bound 2 times. Bind it once: --bind big=FOLDER."),
         (["big={teacher}", "more={teacher}"], "--bind more: distilled has no such source, table or checkpoint."),

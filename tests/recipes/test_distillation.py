@@ -294,7 +294,7 @@ def test_layers_to_begin_with_can_be_set(taught: Taught) -> None:
 
 def test_without_a_teacher_the_error_says_how_to_bind_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pretrain", "distilbert", "--corpus", str(SAMPLE), "--out", str(tmp_path / "run")]) == 2
-    assert "A checkpoint is bound with --bind teacher=FOLDER." in capsys.readouterr().err
+    assert "If it is a checkpoint, bind it: --bind teacher=FOLDER." in capsys.readouterr().err
 
 
 

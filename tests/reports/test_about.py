@@ -51,7 +51,7 @@ def test_a_finished_run_says_its_losses_and_what_uses_it(tmp_path: Path) -> None
     assert told(found, "held_out_loss") == {
         "token_prediction": {"loss": 3.5, "baseline": {"chance": 9.0, "single": 7.0, "pairs": 5.0}}
     }
-    assert "token_prediction 3.500: 3.50 under single tokens (7.00), pairs 5.00" in str(found)
+    assert "token_prediction 3.500: 3.50 nats below single tokens (7.00); pairs 5.00" in str(found)
     assert (told(found, "budget"), told(found, "started_from")) == ("300steps", None)
     assert told(found, "trained_on") == {"main": ["a.txt"]}
     place = tmp_path / "R"

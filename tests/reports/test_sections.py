@@ -120,7 +120,7 @@ def test_the_training_loss_of_a_report_is_that_of_the_end_and_the_held_out_loss_
 def test_a_report_says_what_a_loss_is_worth(tmp_path: Path) -> None:
     run = read_run(straight(tmp_path / "run"))
     figures = {name: (value, remark) for name, value, remark in sections.key_figures(run)}
-    assert figures["token_prediction"] == ("5.000", "2.00 under single tokens (7.00), pairs 5.50")
+    assert figures["token_prediction"] == ("5.000", "2.00 nats below single tokens (7.00); pairs 5.50")
     single, pairs = sections.levels([run], "tokens")
     assert (single.name, single.points) == ("single tokens", [(10.0, 7.0), (400.0, 7.0)])
     assert (pairs.name, pairs.points) == ("pairs", [(10.0, 5.5), (400.0, 5.5)])

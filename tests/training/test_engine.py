@@ -74,7 +74,7 @@ def test_left_to_itself_a_run_without_numba_is_trained_by_the_loop_and_says_so(
     said: list[str] = []
     outcome = pretrain(report=said.append)
     assert outcome.finished and not outcome.compiled
-    assert any("the loop trains this recipe, which is slow" in line for line in said)
+    assert any("this recipe trains in the ordinary loop, which is slow" in line for line in said)
     first = json.loads((tmp_path / "run" / "cloze" / "log.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert first["event"] == "start"
 
@@ -116,7 +116,7 @@ def test_word_vectors_train_on_the_cpu_of_a_machine_with_a_gpu_and_say_so(
 def test_a_hint_names_why_the_loop_trains_what_a_compiled_engine_could(value: str, reason: str, pretrain: Pretrain) -> None:
     said: list[str] = []
     assert not pretrain(value, report=said.append).compiled
-    assert any(line.startswith("hint: the loop trains this recipe, which is slow.") and reason in line for line in said)
+    assert any(line.startswith("hint: this recipe trains in the ordinary loop,") and reason in line for line in said)
 
 
 def test_the_device_that_was_asked_for_is_a_reason(pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,7 @@ def test_the_device_that_was_asked_for_is_a_reason(pretrain: Pretrain, monkeypat
     asked = dataclasses.replace(run, device="cuda")
     monkeypatch.setattr("cloze.training.engine.choose_device", torch.device)
     choice = choose(asked, engines(), 1)
-    assert choice.engine is None and choice.device == "cuda" and "cannot: the device is not the CPU" in choice.hint
+    assert choice.engine is None and choice.device == "cuda" and "does not fit: the device is not the CPU" in choice.hint
 
 
 def test_engines_are_for_one_process(pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_engines_are_for_one_process(pretrain: Pretrain, monkeypatch: pytest.Mon
     run = _run_of(pretrain, monkeypatch)
     assert choose(run, engines(), 1).engine is not None
     choice = choose(run, engines(), 2)
-    assert choice.engine is None and "cannot: several processes train" in choice.hint
+    assert choice.engine is None and "does not fit: several processes train" in choice.hint
 
 
 def _run_of(pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch) -> Any:
