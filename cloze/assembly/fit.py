@@ -4,7 +4,8 @@ Recipes are sized for the budgets of the papers: with BERT's batch of 256 rows, 
 at a rate meant for a million. `fit` keeps the system (network, exercise, objectives, kind of optimiser) and changes the values
 that depend on the budget, by a few laws. docs/budgets.md shows their evidence:
 
-- tokens per update grow like the square root of the budget's tokens, up to the published batch;
+- tokens per update grow like the square root of the budget's tokens, up to the published batch; where rows are only compared with
+  each other, a batch has at least 64 of them;
 - the peak rate depends on the kind of optimiser and of network, and falls with the width (`peaks.py`);
 - a trained network that a run continues learns at a tenth of that;
 - rows are short for a small budget: a long row costs more and teaches nothing new;
@@ -28,6 +29,7 @@ from cloze.assembly.structure import reading_twins
 from cloze.registry import parameters
 
 BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million tokens, and how they grow
+COMPARED = 64  # rows at least, where the rows of an update are all that an answer is chosen from
 LARGER = 2.0  # a batch so many times the fitted one leaves too few updates
 CONTINUED = 0.1  # of the peak of a new network: a trained one forgets at the full rate
 WARMUP_UPDATES, LONGEST_WARMUP = 100, 0.3  # at least so many updates, at most this share of the budget
@@ -170,8 +172,14 @@ def worth(tokens: float, updates: float) -> float:
 
 
 def _batch(recipe: Recipe, facts: Facts, length: int) -> int:
-    rows = max(4.0, per_update(facts.budget_tokens) / length)
-    return min(recipe.training.batch, max(4, 4 * round(rows / 4)))
+    rows = max(COMPARED if _compared(recipe) else 4, per_update(facts.budget_tokens) / length)
+    return min(recipe.training.batch, 4 * round(rows / 4))
+
+
+def _compared(recipe: Recipe) -> bool:
+    """Whether every objective of a recipe compares the rows of an update with each other: they hold the wrong answers."""
+    specs = [objective for entry in recipe.step_entries.values() for _, objective in entry.objectives() if objective.weight != 0]
+    return bool(specs) and all(class_of("objective", spec.part.name).scope in ("batch", "step") for spec in specs)
 
 
 def _rate(recipe: Recipe, updates: float, *, continued: bool) -> Iterator[Change]:
