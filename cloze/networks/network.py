@@ -257,4 +257,8 @@ def last_positions(tokens: Tensor, block: Tensor | None) -> Tensor:
 def require_order(network: str, order: Tensor | str, own: str) -> None:
     """Refuse, with a `RecipeError`, an order of reading that is not the network's own."""
     if not isinstance(order, str) or order != own:
-        raise RecipeError(f"{network} reads in the order {own} alone; write `order: {own}` in the recipe.")
+        given = order if isinstance(order, str) else "that of each row"
+        raise RecipeError(
+            f"order: {network} reads in the order {own} alone, and the recipe has {given}, in which all of its networks read.\n"
+            f"  Write `order: {own}` in the recipe, or start from a checkpoint that was trained in this order."
+        )
