@@ -50,9 +50,10 @@ _PROBED = (Facts(1e6, 10**7), Facts(1e8, 10**6))
 
 
 def fits(recipe: Recipe) -> bool:
-    """Whether the laws apply to every network of a recipe (with stages, of the last stage)."""
-    parts = [network.part for network in recipe.networks.values()]
-    return learns_words(recipe) or all(part is not None and class_of("network", part.name).stack is not None for part in parts)
+    """Whether the laws apply to the exported network of a recipe (with stages, of the last) and no other comes from elsewhere."""
+    parts, exported = [network.part for network in recipe.networks.values()], recipe.exported.part
+    layered = exported is not None and class_of("network", exported.name).stack is not None
+    return learns_words(recipe) or (layered and None not in parts)
 
 
 def fit_vocabulary(recipe: Recipe, text_bytes: int) -> list[Change]:

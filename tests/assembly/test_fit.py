@@ -136,6 +136,11 @@ def test_every_fit_is_legal_and_fits_no_further(name: str) -> None:
     assert learns_words(recipe) or made.training.batch * first_length(made) <= most
 
 
+def test_a_network_without_layers_beside_the_exported_one_does_not_keep_a_recipe_from_being_fitted() -> None:
+    assert fits(load_recipe("unicoder")) and values("unicoder")["training.batch"] == 20  # 256 tokens a row are 128 here
+    assert not fits(load_recipe("lsa")) and not fits(load_recipe("transe"))
+
+
 def test_what_is_published_and_what_a_user_wrote_is_left_alone(tmp_path: Path) -> None:
     recipe = load_recipe("bert")
 
