@@ -28,6 +28,7 @@ from cloze.training.forecast import Forecast, Trials, forecast
 from cloze.training.pace import pace
 from cloze.training.run import read_run_record
 
+_WITH_DATA = "Give a budget in tokens, or plan a run on your data: cloze pretrain {} --corpus … --budget … --plan"
 _BYTES_PER_TOKEN = 4.0  # assumed if there is no text
 _WORDS, _DOCUMENTS, _KNOWN = 60_000, 150, 4000  # size of the random text for timing a recipe
 
@@ -107,6 +108,8 @@ def fitted_recipe(
     spend = Budget.parse(budget)
     if loaded.stages:
         raise BudgetError(f"{loaded.name}: its stages have texts of their own. Use `cloze pretrain {recipe} … --plan`.")
+    if corpus is not None and len(loaded.sources) > 1:
+        raise BudgetError(f"{loaded.name}: reads {len(loaded.sources)} corpora.\n  {_WITH_DATA.format(loaded.name)}")
     if not request.fit or not fits(loaded):
         own = "is a recipe of your own" if not request.fit else "has a kind of network that is not fitted"
         return Fitted(loaded), f"{loaded.name} {own}: a run trains it as written"
@@ -133,10 +136,8 @@ def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path)
         recipe, request_ = request.command_line.load(fewer), replace(request, corpus=[str(text)])
         run, _ = prepare(recipe, request_, folder / "run", spend, {}, probe=True)
     except ClozeError as error:
-        raise BudgetError(
-            f"{loaded.name}: cannot be timed on random text ({str(error).splitlines()[0]}).\n"
-            "  Give a text of the right kind with --corpus, or a budget in tokens."
-        ) from None
+        why = str(error).splitlines()[0].replace(f"{text}:1: ", "").replace(str(text), "it").rstrip(".")
+        raise BudgetError(f"{loaded.name}: cannot be timed on random text ({why}).\n  {_WITH_DATA.format(loaded.name)}") from None
     if fewer:
         run.step = build_step(loaded, vocab_size=int(size or 0))
     pays = passes_paid(run, spend, pace(run, engines())) if learns_words(loaded) else paid(run, spend)

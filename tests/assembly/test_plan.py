@@ -241,6 +241,17 @@ def test_a_budget_in_seconds_is_timed_on_random_text_and_one_in_epochs_needs_a_t
         fitted_recipe("bert", "3epochs")
 
 
+def test_a_recipe_that_reads_more_than_a_text_is_fitted_to_tokens_or_planned_on_its_data(little_text: Path) -> None:
+    way_out = "Give a budget in tokens, or plan a run on your data: cloze pretrain unicoder --corpus … --budget … --plan"
+    for corpus in (None, little_text):
+        with pytest.raises(BudgetError) as caught:
+            fitted_recipe("unicoder", "10m", corpus=corpus, **TINY)  # type: ignore[arg-type]
+        assert str(caught.value).endswith(way_out)
+    with pytest.raises(BudgetError, match=r"kg-bert: cannot be timed on random text \(\d+ cells, expected 3 "):
+        fitted_recipe("kg-bert", "10m", **TINY)  # type: ignore[arg-type]
+    assert fitted_recipe("unicoder", "2Mtokens", **TINY)[0].changes  # type: ignore[arg-type]
+
+
 def test_what_is_not_fitted_is_shown_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(to_yaml(load_recipe("bert").canonical()), encoding="utf-8")
     made, by = fitted_recipe(tmp_path / "mine.yaml", "10m")
