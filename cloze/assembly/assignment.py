@@ -98,7 +98,7 @@ class Assignment:
         }  # fmt: skip
         for option, given in changed.items():
             if given:
-                raise TaskError(f"{name}: begins without a checkpoint, so it has no {option}. Leave {option} out.")
+                raise TaskError(f"{name}: starts without a checkpoint, so {option} does not apply. Omit {option}.")
         if self.recipe is not None:
             return self.recipe
         own = name if self.kind == "sentence_classification" else f"{name}_{self.kind}"

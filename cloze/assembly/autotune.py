@@ -77,7 +77,7 @@ def tuned_within(
     if budget.kind != "seconds":
         raise TaskError(f"--tune {given}: expected a time, such as 5m.")
     if not begins_alone(name) or len(seeds) > 1:
-        raise TaskError("--tune is for one seed of a recipe that begins without a checkpoint: cloze finetune fasttext-supervised")
+        raise TaskError("--tune needs one seed and a recipe that starts without a checkpoint: cloze finetune fasttext-supervised")
     say, began, draw = report or (lambda line: None), time.monotonic(), np.random.default_rng(seeds[0])
     made = maker_of(name, assignment, None)()
     assert made.task is not None and made.task.type is not None

@@ -82,7 +82,7 @@ def open_stores(
     `began`: `out` already holds a run, which resumes with the text that it started with.
     """
     stores: dict[str, Store] = {}
-    shared: Tokenizer | None = None if tokenizer is None else Tokenizer.load(tokenizer)
+    shared: Tokenizer | Path | None = tokenizer
     for name in recipe.sources:
         folder = out / "cloze" / "corpus" / name
         with reading_corpus(say) as (tell, progress):
@@ -90,7 +90,7 @@ def open_stores(
                 recipe, named[name], folder, source=name, tokenizer=shared, text_format=text_format, seed=seed,
                 run=out if began else None, report=tell, progress=progress,
             )
-    assert shared is not None  # a recipe has at least one source
+    assert isinstance(shared, Tokenizer)  # a recipe has at least one source
     _require_languages(recipe, languages_of(stores))
     return stores, shared
 

@@ -330,7 +330,7 @@ def maker_of(checkpoint: str | Path, assignment: Assignment, loaded: Loaded | No
     if loaded is not None:
         if assignment.init is not None:
             raise TaskError(
-                f"--init {assignment.init}: is for a recipe that begins without a checkpoint, such as fasttext-supervised; "
+                f"--init {assignment.init}: is for a recipe that starts without a checkpoint, such as fasttext-supervised; "
                 f"{checkpoint} has weights. Leave --init out."
             )
         return recipe_maker(assignment, loaded)

@@ -112,10 +112,10 @@ def own_recipe(folder: Path) -> str:
     """How to continue a checkpoint in its own shape."""
     shown = quote(str(folder))
     if (folder / "cloze" / "recipe.yaml").is_file():
-        return f"To continue it with its own recipe: cloze pretrain {shown} --init {shown} --corpus TEXT --out RUN"
+        return f"To continue it with its own recipe: cloze pretrain {shown} --init {shown} --corpus TEXT --out CONTINUED"
     return (
         f"To continue it in its own shape: cloze import {shown} --out IMPORTED\n"
-        "  then: cloze pretrain IMPORTED --init IMPORTED --corpus TEXT --out RUN"
+        "  then: cloze pretrain IMPORTED --init IMPORTED --corpus TEXT --out CONTINUED"
     )
 
 

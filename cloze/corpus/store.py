@@ -244,7 +244,9 @@ class Store:
         roles: Mapping[str, int] = self.header["roles"]
         if name not in roles:
             raise CorpusError(
-                f"{self.path}: the tokenizer of this store has no role {name!r}. {nearest(name, roles)}"
+                f"{self.path}: the recipe needs the special token {name!r}, which the tokenizer of this store lacks; it has "
+                f"{', '.join(roles)}.\n"
+                "  Build a store with the recipe's tokenizer: cloze corpus build TEXT --recipe RECIPE --out STORE"
             )
         return int(roles[name])
 
@@ -266,8 +268,8 @@ class Store:
             raise CorpusError(
                 f"{self.path}: this store was built with another tokenizer (hash {self.tokenizer_hash[:12]}) than "
                 f"{whose} (hash {tokenizer_hash[:12]}).\n"
-                f"  Their ids differ. Build a store with that tokenizer: "
-                f"cloze corpus build PATH... --out STORE --tokenizer DIR"
+                "  Their ids differ. Use one tokenizer for both: cloze corpus build TEXT --tokenizer FOLDER --out STORE builds a "
+                "store with that of FOLDER."
             )
 
     def require_annotations(self, wanted: Annotations, *, whose: str) -> None:

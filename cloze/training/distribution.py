@@ -200,8 +200,8 @@ def check_launch(strategy: Strategy, shard: int | None) -> None:
     world = processes()
     if shard is not None and (strategy != "fsdp" or shard < 1 or world % shard):
         raise UserError(
-            f"--shard {shard}: is for --strategy fsdp, and must divide the number of processes, {world}: each group of so many "
-            "holds the parameters once."
+            f"--shard {shard}: needs --strategy fsdp, and must divide the number of processes, {world}. Each group of that many "
+            "processes shares one copy of the parameters."
         )
     if world == 1:
         return

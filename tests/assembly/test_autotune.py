@@ -59,7 +59,7 @@ def test_there_are_buckets_only_where_something_is_hashed() -> None:
 
 def test_what_cannot_be_tried_is_refused(tmp_path: Path) -> None:
     for given, name, seeds, told in (
-        ("5epochs", "fasttext-supervised", (1,), "expected a time"), ("5m", "bert", (1,), "begins without a checkpoint"),
+        ("5epochs", "fasttext-supervised", (1,), "expected a time"), ("5m", "bert", (1,), "starts without a checkpoint"),
         ("5m", "fasttext-supervised", (1, 2), "one seed"),
     ):
         with pytest.raises(TaskError, match=told):

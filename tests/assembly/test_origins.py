@@ -351,7 +351,7 @@ def test_weights_of_another_shape_are_refused_with_the_command_that_continues_th
     train: Train, teacher: Path, tmp_path: Path
 ) -> None:
     wider = TEACHER.replace("width: 16", "width: 32")
-    own = f"To continue it with its own recipe: cloze pretrain {teacher} --init {teacher} --corpus TEXT --out RUN"
+    own = f"To continue it with its own recipe: cloze pretrain {teacher} --init {teacher} --corpus TEXT --out CONTINUED"
     with pytest.raises(CheckpointError, match=r"is \(72, 16\) in the checkpoint and \(72, 32\) in the recipe") as caught:
         train(tmp_path / "run", wider, init=teacher)
     assert str(caught.value).endswith(own)

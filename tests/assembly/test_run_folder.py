@@ -191,7 +191,7 @@ def test_a_target_that_cannot_be_written_is_told_before_the_text_is_read(
 @pytest.mark.parametrize(("options", "expected"), [
     ({"until": 0.0}, "--until 0: expected a share of the budget"),
     ({"until": float("nan")}, "--until nan: expected a share of the budget"),
-    ({"shard": 1}, "--shard 1: is for --strategy fsdp"),
+    ({"shard": 1}, "--shard 1: needs --strategy fsdp"),
     ({"mirror": "new"}, "--mirror new: is the folder of the run itself"),
 ])  # fmt: skip
 def test_options_that_cannot_work_are_refused_before_the_text_is_read(

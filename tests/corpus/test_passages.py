@@ -323,7 +323,7 @@ def test_impossible_arguments_are_refused(arguments: dict[str, object], message:
 
 def test_unknown_separators_and_too_little_room_are_refused(make_store: object) -> None:
     store: Store = make_store([[4, 4]])  # type: ignore[operator]
-    with pytest.raises(CorpusError, match="no role"):
+    with pytest.raises(CorpusError, match="needs the special token '.EOS.'"):
         Passages(across_documents=True, separator="[EOS]").bind(store, seed=1, entry="main")
     with pytest.raises(RecipeError, match="room"):
         Passages().bind(store, seed=1, entry="main").plan(0, 1)

@@ -112,5 +112,5 @@ def test_what_does_not_fit_is_refused(run: Run, vectors: Path, tmp_path: Path, c
         width_of(tmp_path / "nowhere.vec")
     folder = run(*STILL)
     table = str(tmp_path / "rows.tsv")
-    with pytest.raises(TaskError, match="is for a recipe that begins without a checkpoint"):
+    with pytest.raises(TaskError, match="is for a recipe that starts without a checkpoint"):
         learn(folder, Assignment(train=[table], dev=[table], init=vectors), out=tmp_path / "other")

@@ -178,7 +178,7 @@ def test_a_text_may_have_several_labels(tmp_path: Path) -> None:
     ("given", "told"),
     [
         ({"task": "regression"}, "has no recipe for --task regression"),
-        ({"auxiliary": "0.5"}, "begins without a checkpoint, so it has no --auxiliary"),
+        ({"auxiliary": "0.5"}, "starts without a checkpoint, so --auxiliary does not apply"),
     ],
 )
 def test_what_needs_a_checkpoint_is_refused(table: Path, tmp_path: Path, given: dict[str, Any], told: str) -> None:

@@ -88,7 +88,7 @@ def test_the_limit_is_a_duration(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("strategy", "shard"), [("ddp", 2), ("fsdp", 3), ("fsdp", 0), ("fsdp", -2)])
 def test_groups_of_ranks_must_divide_them_and_are_for_fsdp(two: pytest.MonkeyPatch, strategy: str, shard: int) -> None:
-    expected = f"--shard {shard}: is for --strategy fsdp, and must divide the number of processes, 2"
+    expected = f"--shard {shard}: needs --strategy fsdp, and must divide the number of processes, 2"
     with pytest.raises(UserError, match=expected), join("cpu", strategy, shard):  # type: ignore[arg-type]
         pass
 

@@ -136,8 +136,8 @@ class Records(Source):
                 items = " ".join(f"{name}=FILE" for name in self.items)
                 way = f"Build a store, which trains one: cloze corpus build CAPTIONS.jsonl --items {items} --out STORE"
             raise CorpusError(
-                f"{' '.join(map(str, paths))}: labelled text is read with the tokenizer of a checkpoint or of other text; there "
-                f"is none.\n  {way}"
+                f"{' '.join(map(str, paths))}: this recipe reads records, which do not train a tokenizer, and it has no other "
+                f"one.\n  {way}"
             )
         if not self.new_words:
             return tokenizer
