@@ -1,10 +1,10 @@
 """Fit the recipe of a task to a checkpoint and to its labelled rows, as `fit.py` fits a pre-training recipe to a budget.
 
 - The peak rate is `SHARE` times the peak rate of pre-training, times the root of the ratio of the batches (Malladi et al., 2022,
-  for Adam). BERT's 1e-4 at 256 rows gives 2.1e-5 at 32, within the published grid of fine-tuning. If the peak rate of
-  pre-training is not known, the recipe's peak, which is for a width of 768, is multiplied by 768 / width. A change that adds
-  parameters, such as adapters, has a multiple of that rate; one that continues the training of the checkpoint (`fuse`) has that
-  training's own.
+  for Adam), but no higher than that of pre-training. BERT's 1e-4 at 256 rows gives 2.1e-5 at 32, within the published grid of
+  fine-tuning. If the peak rate of pre-training is not known, the recipe's peak, which is for a width of 768, is multiplied by
+  768 / width. A change that adds parameters, such as adapters, has a multiple of that rate; one that continues the training of
+  the checkpoint (`fuse`) has that training's own.
 - Small sets are trained for more epochs, in smaller batches (16, or an eighth of the rows): at least `UPDATES` updates, at most
   `MOST_EPOCHS` epochs. Fine-tuning on small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
 - Many classes need more updates, `UPDATES_PER_CLASS` for each, in at most `MOST_CLASS_EPOCHS` epochs.
@@ -147,7 +147,8 @@ def _peak(recipe: Recipe, facts: TaskFacts, batch: int, at: str) -> Change:
     if facts.peak is not None and facts.batch is not None:
         again = facts.tuned or any(type_of(change.name).continues for change in recipe.exported.change)
         share = 1.0 if again else SHARE * published / USUAL
-        peak = share * facts.peak * math.sqrt(batch / facts.batch)
+        scale = share * math.sqrt(batch / facts.batch)
+        peak = facts.peak * (scale if again else min(scale, max(share, 1.0)))
         why = f"the checkpoint was trained at {facts.peak:g} in batches of {facts.batch}"
     else:
         peak, why = published * WIDTH / facts.width, f"width {facts.width}; the published peak is for {WIDTH}"
