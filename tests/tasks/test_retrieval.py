@@ -18,9 +18,10 @@ from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.batch import Batch
 from cloze.cli.main import main
+from cloze.cli.retrieve import _texts as passages_of
 from cloze.corpus.records import Records
 from cloze.decoding.reader import Reader
-from cloze.errors import RecipeError
+from cloze.errors import RecipeError, TaskError
 from cloze.exercises.exercise import Exercise, Placed
 from cloze.exercises.separate import Separate
 from cloze.objectives import Contrast
@@ -298,3 +299,9 @@ def test_a_row_without_a_passage_is_told_with_file_and_line(
 def test_a_reading_that_an_embedding_does_not_have_is_refused(folder: Callable[[str], Path]) -> None:
     with pytest.raises(RecipeError, match='reading: got "concat", expected one of summary, mean'):
         recipe_onto("retrieval", load_checkpoint(folder("bert")), overrides=["passes[0].objectives.embedding.reading=concat"])
+
+
+def test_a_missing_column_of_passages_is_named_by_the_options_of_retrieve(tmp_path: Path) -> None:
+    (tmp_path / "p.tsv").write_text("text\tlabel\na\tb\n")
+    with pytest.raises(TaskError, match=r"no column 'passage'; it has: text, label\.\n  Choose a column with --text-b NAME$"):
+        list(passages_of(str(tmp_path / "p.tsv"), "passage", "--text-b"))

@@ -159,6 +159,8 @@ def test_pairs_are_fine_tuned_by_their_columns(cloze: Any, folder: Folder, table
         (["fill", "{gpt2}", "a [MASK]"], "that reads in the order open; this one reads in the order left_to_right"),
         (["fill", "{electra}", "a [MASK]"], "needs a head that predicts tokens; this checkpoint has: token_labelling"),
         (["fill", "{bert}", "no mask"], "no mask to fill"),
+        (["generate", "{gpt2}", "a", "--groups", "2"], "--groups, --diversity and --sampled are for beam search. Add --beams 4"),
+        (["generate", "{gpt2}", "a", "--min-tokens", "9", "--tokens", "8"], "--min-tokens 9 is more than --tokens 8"),
         (["generate", "{bert}", "a"], "needs a network that reads in the order left_to_right"),
         (["generate", "{gpt2}", "a", "--top-p", "2"], "top-p 2.0: expected a probability"),
         (["embed", "{bert}", "a", "--layer", "9"], "this network has the layers 0 to 2"),
