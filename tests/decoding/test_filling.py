@@ -57,5 +57,5 @@ def test_no_mask_and_too_long_are_errors_with_a_way_out(checkpoint: Make) -> Non
 def test_a_checkpoint_without_the_head_names_what_it_has(checkpoint: Make) -> None:
     with pytest.raises(CheckpointError, match="needs a head that predicts tokens; this checkpoint has: token_labelling"):
         prediction_head(checkpoint("electra"), verb="fill")
-    with pytest.raises(UserError, match="needs a network of order open, this one is left_to_right"):
+    with pytest.raises(UserError, match="reads in the order open; this one reads in the order left_to_right"):
         require_order(checkpoint("gpt2"), "open", verb="fill", instead="Use generate.")

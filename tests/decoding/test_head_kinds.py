@@ -82,4 +82,4 @@ def test_a_head_is_used_for_what_its_objective_declares_and_else_keeps_its_name(
     loaded = SimpleNamespace(heads=heads, reads={}, network=WordVectors(width=3, vocab_size=6))
     for kind, name in {"relation_prediction": "text", "token_labelling": "replaced", "token_prediction": "words"}.items():
         assert head_for(loaded, kind) is heads[name]
-    assert head_names(loaded) == "hardness, relation_prediction, tagged, tags, token_labelling, token_prediction"
+    assert head_names(loaded) == "hardness, tagged, tags, text, token_labelling, token_prediction"

@@ -177,7 +177,7 @@ def test_it_continues_what_begins_as_its_reading_does(gpt_bert: Any) -> None:
 
 def test_a_mask_that_nothing_precedes_cannot_be_asked(gpt_bert: Any) -> None:
     bare = SimpleNamespace(**{**vars(gpt_bert), "reading": replace(gpt_bert.reading, single="{A}")})
-    with pytest.raises(UserError, match="none stands before the first"):
+    with pytest.raises(UserError, match="and the first .MASK. has none"):
         fill(Reader.of(bare), head_of(bare), ["[MASK] sleeps"])
     ids = bare.tokenizer.encode("the cat").ids
     (found,) = score(Reader.of(bare), head_of(bare), ["the cat"], method="pseudo_log_likelihood")
