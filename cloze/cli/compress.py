@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -81,15 +82,24 @@ def command(
         raise UserError(f"no change was asked for. Give one or more of {some}.")
 
     from cloze.assembly.compress import compress
-    from cloze.errors import naming_options
 
-    # changes have other names in recipes
-    named = {"keep_layers: ": "--layers: " if layers is not None else "--depth: ", "prune_heads: ": "--heads: ",
-             "sparsify: ": "--magnitude: ", "quantise: ": "--bits: "}  # fmt: skip
-    with naming_options(named):
+    try:
         made = compress(checkpoint, out, changes)
+    except UserError as error:
+        raise type(error)(_by_options(str(error), "--layers" if layers is not None else "--depth")) from None
     _show(made, out)
     suggest("cloze", "show", out)
+
+
+def _by_options(message: str, layers: str) -> str:
+    """A message that begins with the name of a change, perhaps behind that of a folder, with the name of its option.
+
+    >>> _by_options("RUN: keep_layers: 9 layers", "--depth")
+    'RUN: --depth: 9 layers'
+    """
+    options = {"keep_layers": layers, "prune_heads": "--heads", "sparsify": "--magnitude", "quantise": "--bits"}
+    found = re.match(rf"(?:.*?: )??({'|'.join(options)}): ", message)
+    return message if found is None else message[: found.start(1)] + options[found[1]] + message[found.end(1) :]
 
 
 def _show(made: Compressed, out: Path) -> None:

@@ -180,7 +180,7 @@ def test_entities_stay_as_long_as_one_while_a_pruned_graph_is_trained_further(
     (["--bits", "8", "--no-embeddings"], "or cloze compress … --embeddings"),
     (["--bits", "8", "--groups", "99999"], "99999 groups are more than the rows of its table of vectors ("),
     (["--layers", "0"], "word_vectors has no stack of layers, so there are none to choose from.\n  Leave this out;"),
-    (["--heads", "0.5", "--text", "F"], "WordVectors has no attention, hence no heads."),
+    (["--heads", "0.5", "--text", "F"], "WordVectors has no attention, and therefore no heads."),
 ])  # fmt: skip
 def test_what_a_table_of_vectors_cannot_lose_is_refused_with_what_it_can(
     vectors: Callable[[str], Path], tmp_path: Path, cloze: Callable[..., Any], options: list[str], said: str

@@ -62,5 +62,5 @@ def test_a_network_that_answers_texts_is_told_of_no_option_that_probes_lack(star
 
 @pytest.mark.parametrize("name", ["lstm", "elmo", "word2vec-cbow"])
 def test_networks_without_attention_have_no_heads(name: str, start: Callable[[str], Path]) -> None:
-    with pytest.raises(UserError, match="has no attention, hence no heads"):
+    with pytest.raises(UserError, match="has no attention, and therefore no heads"):
         families(load_checkpoint(start(name)).network)

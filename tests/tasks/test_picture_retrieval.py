@@ -261,7 +261,7 @@ def test_a_text_is_filled_with_the_picture_that_is_named(run: Callable[[str], Pa
     (["evaluate", "RUN", "FILMS", "--task", "retrieval"], "built with another tokenizer"),
     (["evaluate", "RUN", "nowhere-at-all", "--task", "retrieval"], "nowhere-at-all: no such file"),
     (["evaluate", "RUN", "STORE", "NARROW", "--task", "retrieval"], "narrow.npz: no store of texts with pictures. Build one"),
-    (["evaluate", "RUN", "STORE", "--task", "retrieval", "--candidates", "few"], "--candidates few: expected all, or how many"),
+    (["evaluate", "RUN", "STORE", "--task", "retrieval", "--candidates", "few"], "--candidates few: expected all, or the number"),
     (["evaluate", "RUN", "STORE", "--task", "retrieval", "--candidates", "all", "--seed", "1"], "nothing is drawn at random"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(
