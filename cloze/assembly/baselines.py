@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.assembly.parts import builder_of, class_of
+from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import ObjectiveSpec, PassSpec, Recipe
 from cloze.batch import Batch
 from cloze.batching import Cursor
@@ -48,19 +47,18 @@ def baselines(recipe: Recipe, data: Data, store: Store, step: Step) -> dict[str,
             counts = counted.get((run.name, objective.name))
             if counts is None or not counts.sum():
                 continue
-            builder = builder_of("objective", objective.part.name)
-            if not class_of("objective", objective.part.name).likelihood:
+            head = class_of("objective", objective.part.name)
+            if not head.likelihood:
                 continue
-            vocabulary = "vocab_size" in inspect.signature(builder).parameters
-            if vocabulary and text is None:
+            if head.of_tokens and text is None:
                 text = entropy_of(store.sample)
-            prior = store.counts() if vocabulary else np.ones(len(counts), np.int64)
+            prior = store.counts() if head.of_tokens else np.ones(len(counts), np.int64)
             answers = measured.get((run.name, objective.name), counts)
             if not answers.sum():
                 continue
             found[label_of(recipe, name, objective)] = Baseline(
-                chance=float(np.log(len(prior))), single=_cross_entropy(counts, prior, answers, as_much=vocabulary),
-                pairs=text.pairs if vocabulary and text is not None else None,
+                chance=float(np.log(len(prior))), single=_cross_entropy(counts, prior, answers, as_much=head.of_tokens),
+                pairs=text.pairs if head.of_tokens and text is not None else None,
             )
     return found
 

@@ -49,6 +49,7 @@ class Chosen(ABC):
 
     of_records: ClassVar[bool] = False
     likelihood: ClassVar[bool] = True
+    of_tokens: ClassVar[bool] = False
     vectors_from: ClassVar[None] = None
     width_arguments: ClassVar[tuple[str, ...]] = ()
 

@@ -123,6 +123,7 @@ class TokenPrediction(Classify):
     """`Classify` where the classes are the tokens of a vocabulary."""
 
     kind: Kind | None = "token_prediction"
+    of_tokens = True
     over_vocabulary = True
 
 

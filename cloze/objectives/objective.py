@@ -49,9 +49,10 @@ class Objective(nn.Module, ABC):
     has nothing to compare.
 
     `kind` is what commands may use the trained head for; with None they find it by its name only. `likelihood`: the loss is the
-    targets' negative log-likelihood. `of_texts`: its positions are the ends of two texts. `of_records`: it is about whole records
-    and needs no column of answers. `over_vocabulary`: one table scores every token. `vectors_from`: what vectors of
-    words are learned from, `windows` of a text or `cells`, the counts of words that occur together; None for other objectives.
+    targets' negative log-likelihood. `of_tokens`: its targets are tokens of the vocabulary. `of_texts`: its positions are the
+    ends of two texts. `of_records`: it is about whole records and needs no column of answers. `over_vocabulary`: one table
+    scores every token. `vectors_from`: what vectors of words are learned from, `windows` of a text or `cells`, the counts of
+    words that occur together; None for other objectives.
 
     `width_arguments` may name a reading in place of a number: the width of the network that it comes from.
 
@@ -72,6 +73,7 @@ class Objective(nn.Module, ABC):
     least_rows: int = 1
     kind: Kind | None = None
     likelihood: bool = True
+    of_tokens: bool = False
     of_texts: bool = False
     of_records: bool = False
     over_vocabulary: bool = False

@@ -21,6 +21,7 @@ class OutputWords(TargetsAtPositions):
     `counts` (V,) is how often each id occurs, 0 for roles and at least 1 for words; a checkpoint keeps it.
     """
 
+    of_tokens = True
     head: nn.Embedding
 
     def __init__(

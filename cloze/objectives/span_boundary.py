@@ -23,6 +23,8 @@ class SpanBoundary(Classify):
     number in its span, from 1; all have the same length. Metrics: `correct`.
     """
 
+    of_tokens = True
+
     def __init__(
         self, head: VocabularyHead, *, set: str, width: int, position_width: int, max_length: int, transform: Nonlinearity,
         norm_epsilon: float,

@@ -12,6 +12,7 @@ from cloze.assembly.baselines import baselines
 from cloze.assembly.build import build_data, build_step
 from cloze.assembly.corpora import trainable
 from cloze.assembly.load import load_recipe
+from cloze.assembly.parts import class_of, names
 from cloze.assembly.run import pretrain
 from cloze.assembly.usable import usable
 from cloze.corpus import Store
@@ -37,6 +38,13 @@ def made(store: Store, name: str, *changes: str) -> dict[str, Baseline]:
     tokenizer = store.tokenizer()
     step = build_step(recipe, vocab_size=tokenizer.size, seed=0, tokenizer=tokenizer, store=store, tables={})
     return baselines(recipe, build_data(recipe, {"main": store}, step, tokenizer, seed=0), store, step)
+
+
+def test_objectives_over_tokens_are_those_that_the_frequencies_of_tokens_are_a_baseline_of() -> None:
+    found = [class_of("objective", name) for name in names("objective")]
+    assert {one.__name__ for one in found if one.of_tokens and one.likelihood} == {
+        "AdaptivePrediction", "HierarchicalSoftmax", "SampledPrediction", "SpanBoundary", "TokenPrediction",
+    }  # fmt: skip
 
 
 SHORT = ("schedule[0].set.length=64", "schedule[1].set.length=64")

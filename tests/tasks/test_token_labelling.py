@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,6 +96,15 @@ def test_a_trained_network_learns_labels(tuned: Any, elmo: Path, tagged: Path) -
     assert found.metrics["span_f1"] == found.metrics["accuracy"] == 1.0
     before, after = load_checkpoint(elmo).network.state_dict(), tuned.network.state_dict()
     assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def test_the_loss_of_labels_is_compared_with_their_entropy_and_not_with_tokens(elmo: Path, tagged: Path, tmp_path: Path) -> None:
+    learnt(elmo, tagged, tmp_path / "out")
+    start = json.loads((tmp_path / "out" / "cloze" / "log.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    (base,) = start["baselines"].values()
+    labels = Counter(line.split("\t")[1] for line in tagged.read_text(encoding="utf-8").splitlines() if line.strip())
+    entropy = -sum(n / labels.total() * math.log(n / labels.total()) for n in labels.values())
+    assert "pairs" not in base and base["single"] == pytest.approx(entropy, abs=0.01)
 
 
 def test_words_in_a_batch_do_not_touch_each_other(tuned: Any) -> None:
