@@ -46,27 +46,6 @@ def check_change(given: str, *, option: str) -> None:
     faults.raise_if_any()
 
 
-def require_change(recipe: Recipe, given: str) -> None:
-    """Raise a `CheckpointError` if the network that a recipe exports cannot take a change, as the command line has it.
-
-    The network is built on torch's meta device, so nothing is drawn or computed.
-    """
-    import torch
-
-    from cloze.assembly.build import build_step, plain
-    from cloze.networks.blocks.initial import Undrawn
-    from cloze.transfer import Shape
-
-    change, part = _read(parse_change(given), "change", Faults()), recipe.exported.part
-    if change is None or part is None:
-        return  # a faulty change is reported where it is read, and the network of a checkpoint when it is opened
-    change.shape(Shape(recipe.name, part.name, plain(part.arguments)))
-    size = next((text.tokenizer.arguments.get("size") for text in recipe.texts.values()), None)
-    network = build_step(recipe, vocab_size=size if isinstance(size, int) else 1000, device="meta").networks[recipe.export]
-    with torch.device("meta"), Undrawn():
-        change.apply(network)
-
-
 def type_of(name: str) -> type[Change]:
     """The class of a registered change, which declares what it does."""
     made: Any = builder_of("change", name)
@@ -91,7 +70,7 @@ def take_over(network: Node, inherited: Sequence[Described], origin: str, path: 
     changes = network.value.get("change")
     items = changes.value if changes is not None and changes.is_list else []
     for index, item in enumerate(list(items)):
-        change = _read(item, f"{path}.change[{index}]", faults)
+        change = change_of(item, f"{path}.change[{index}]", faults)
         part = next(key for key in network.value if key not in NEXT_TO_PART)
         arguments = network.value[part]
         if change is None or not arguments.is_mapping:
@@ -132,7 +111,7 @@ def complete_among(networks: Mapping[str, Node], prefix: str, faults: Faults) ->
     for label, network in networks.items():
         changes = network.value.get("change") if network.is_mapping else None
         for index, item in enumerate(changes.value if changes is not None and changes.is_list else ()):
-            change = _read(item, f"{prefix}networks.{label}.change[{index}]", faults)
+            change = change_of(item, f"{prefix}networks.{label}.change[{index}]", faults)
             for key, value in {} if change is None else change.among(known).items():
                 next(iter(item.value.values())).put(key, from_data(value, item.where))
 
@@ -143,7 +122,7 @@ def inherited_by(network: Node) -> list[Described]:
     found: list[Described] = []
     for item in changes.value if changes is not None and changes.is_list else ():
         faults = Faults()
-        if _read(item, "", faults) is not None:
+        if change_of(item, "", faults) is not None:
             ((name, arguments),) = item.plain().items()
             found += [(name, arguments)] if lasts(name) else []
     return found
@@ -153,14 +132,14 @@ def require_unwritten(network: Node, path: str, faults: Faults) -> None:
     """Add a fault for a change that only sets arguments if the network's arguments are written out."""
     changes = network.value.get("change")
     for index, item in enumerate(changes.value if changes is not None and changes.is_list else ()):
-        change = _read(item, f"{path}.change[{index}]", faults)
+        change = change_of(item, f"{path}.change[{index}]", faults)
         if change is not None and change.only_arguments:
             name = next(iter(item.value))
             faults.add(item.where, f"{path}.change[{index}]", f"{name}: this network's arguments are written out.",
                        "Write these values among them, and leave the change out.")
 
 
-def _read(item: Node, path: str, faults: Faults) -> Change | None:
+def change_of(item: Node, path: str, faults: Faults) -> Change | None:
     """A change, expanded in place; None for a faulty one, which is reported when the recipe is read."""
     own = Faults()
     expand_part("change", item, path, own)

@@ -83,7 +83,7 @@ LAWS: dict[Kind, Law] = {
     Kind("masked", "local"): Law(1.09e+05, 0.184, 2.07, 0.158, 0.312, 0.233, 4e+05, 1.25e+07, 7, _LEDGERS),
     Kind("masked", "offsets"): Law(4.57e+05, 1.82e-18, 1, 0.206, 0.314, 0.381, 3e+05, 3e+06, 21, _LEDGERS),
     Kind("masked", "post"): Law(5.49e+05, 3.53e-12, 1, 0.1, 0.43, 0.332, 2.01e+05, 4e+06, 35, _LEDGERS),
-    Kind("masked", "pre"): Law(1.43e+06, 0.13, 1.83, 0.247, 0.301, 0.631, 2.04e+05, 1e+06, 5, _LEDGERS),
+    Kind("masked", "pre"): Law(6.4e+05, 8.54e-15, 1.77, 0.24, 0.303, 0.606, 2.04e+05, 1e+06, 4, _LEDGERS),
     Kind("permuted", "post"): Law(9.38e+05, 0.2, 2, 0.2, 0.4, 0.5, 1e+06, 1e+06, 1, _LEDGERS),
     Kind("spans", "post"): Law(2.32e+05, 0.216, 1.89, 0.137, 0.361, 0.25, 4e+05, 1e+06, 4, _LEDGERS),
     Kind("spans", "pre"): Law(6.87e+04, 0.181, 1.9, 0.1, 0.461, 0.227, 3e+05, 1e+06, 8, _LEDGERS),

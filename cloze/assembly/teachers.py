@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from typing import TYPE_CHECKING
 
 from cloze.assembly.faults import Faults
-from cloze.document import Node
+from cloze.document import Node, read_yaml
 
 if TYPE_CHECKING:  # imports torch, which recipes without checkpoints do not need
     from cloze.interop import Imported
@@ -37,10 +38,11 @@ def check_order(tree: Node, label: str, checkpoint: Imported, path: str, faults:
 
 def recipes_for(order: str, recipe: str) -> str:
     """The end of a hint, which names the recipes whose teacher reads in this order; empty if `recipe` has no teacher."""
-    from cloze.assembly.load import distillation_recipe_names, read_tree
-
-    known = distillation_recipe_names()
-    found = [name for name in known if name != recipe and _order(read_tree(name)) == order] if recipe in known else []
+    files = {file.name.removesuffix(".yaml"): file for file in (resources.files("cloze") / "recipes" / "distillation").iterdir()}
+    if recipe not in files:
+        return ""
+    orders = {name: _order(read_yaml(file.read_text(encoding="utf-8"), name)) for name, file in files.items() if name != recipe}
+    found = sorted(name for name, own in orders.items() if own == order)
     return f", or take a recipe for a teacher that reads in the order {order}: {', '.join(found)}" if found else ""
 
 

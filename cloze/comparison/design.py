@@ -9,7 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cloze.assembly.changes import check_change, require_change
+from cloze.assembly.changeable import require_change
+from cloze.assembly.changes import check_change
 from cloze.assembly.check import check_recipe
 from cloze.assembly.given import build
 from cloze.assembly.load import load_recipe, load_sources, named_recipes, recipe_names, task_recipe_names, unknown_recipe

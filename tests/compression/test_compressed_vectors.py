@@ -157,7 +157,7 @@ def test_pruned_vectors_are_trained_further_by_the_loop_and_keep_their_zeros(
         "pretrain", tmp_path / "more.yaml", "--bind", f"start={tmp_path / 'small'}", "--corpus", SAMPLES / "english.txt",
         "--budget", "1 steps", "--out", tmp_path / "more",
     )
-    assert said.code == 0 and "The compiled engine cannot: a change computes weights of the network." in said.err, said.err
+    assert said.code == 0 and "The compiled engine does not fit: a change computes weights of the network." in said.err, said.err
     after = tables_of(tmp_path / "more", name)["embeddings.weight"]
     assert (after != before).any() and not after[before == 0].any() and after[before != 0].all()
 

@@ -109,7 +109,7 @@ def test_the_verb_ranks_words_and_writes_a_tokenizer(
     assert float(lines[1].split()[1]) == pytest.approx(told["before"]["tokens_per_word"], abs=1e-4)
     assert float(lines[2].split()[1]) == pytest.approx(told["after"]["tokens_per_word"], abs=1e-4)
     assert main(["vocab", "candidates", str(tmp_path / "old"), *corpus, "--min-count", "1000"]) == 2
-    assert "nothing to add" in capsys.readouterr().err
+    assert "every word that occurs at least 1000 times is already one token of" in capsys.readouterr().err
     for out, said in (("text.txt", "is a file."), ("old", "is not empty.")):
         assert main([*arguments[:-3], "--out", str(tmp_path / out)]) == 2
         assert f"{tmp_path / out}: {said} Choose a new or empty folder." in capsys.readouterr().err
