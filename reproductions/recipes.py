@@ -1,16 +1,17 @@
-"""Which recipe is best at one budget, and which way of transferring: three comparisons.
+"""Which recipe is best at one budget, and which way of transferring: four comparisons.
 
     python reproductions/recipes.py en --data ../shared/data --work runs/recipes [--jobs 2]
     python reproductions/recipes.py zh --data ../shared/data --work runs/recipes
     python reproductions/recipes.py transfer --data ../shared/data --work runs/recipes
+    python reproductions/recipes.py rates --data ../shared/data --work runs/recipes
     python reproductions/recipes.py en --table
 
 `en` and `zh` compare six recipes on English text with four tasks, and three on Chinese text with two. `transfer` tunes MiniLM on
-four tasks in full, with adapters and with LoRA. Each call writes the files of the tasks and starts `cloze compare`, which resumes
-where it was stopped. Its finding is kept as results/recipes-NAME.json, from which `--table` prints the tables of
-reproductions/recipes.md. The results of finished cells are kept as results/recipes-NAME-cells.jsonl, so a later call on another
-machine does not repeat them.
-Labels are few, so that pre-training matters. Dev rows choose the epoch; test rows are read once.
+four tasks in full, with adapters and with LoRA; `rates` does so on one task, with three peak learning rates for each. Each call
+writes the files of the tasks and starts `cloze compare`, which resumes where it was stopped. Its finding is kept as
+results/recipes-NAME.json, from which `--table` prints the tables of reproductions/recipes.md. The results of finished cells are
+kept as results/recipes-NAME-cells.jsonl, so a later call on another machine does not repeat them.
+Labels are few, so that pre-training matters. Dev rows choose the epoch and the rate; test rows are read once.
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ class Comparison:
     text: str = ""  # the folder of the corpus, if candidates are pre-trained
     seeds: int = 3
     transfer: Sequence[str] = ("full",)
+    rates: int = 1
 
 
+WAYS = ("full", "adapters=64", "lora=8")
 COMPARISONS = {
     "en": Comparison(
         ("bert", "roberta", "electra", "gpt2", "xlnet", "modern"),
@@ -70,8 +73,9 @@ COMPARISONS = {
             "ewt": (_WORDS, (300, 150, 300)),
         },
         seeds=5,
-        transfer=("full", "adapters=64", "lora=8"),
+        transfer=WAYS,
     ),
+    "rates": Comparison(("minilm",), {"polarity": (_CLASSES, (500, 300, 1000))}, seeds=5, transfer=WAYS, rates=3),
 }
 PRETRAINED = ["--budget", "20Mtokens", "--size", "tiny"]
 
@@ -105,7 +109,7 @@ def compare(name: str, data: Path, work: Path, jobs: int, seeds: int | None = No
                 text.write_text(packed.read(BYTES).decode("utf-8", errors="ignore"), encoding="utf-8")
         command += ["--corpus", str(text), *PRETRAINED]
     command += ["--transfer", ",".join(comparison.transfer), "--seeds", str(seeds or comparison.seeds), "--jobs", str(jobs)]
-    command += ["--device", "cpu", "--out", str(work / name)]
+    command += ["--rates", str(comparison.rates), "--device", "cpu", "--out", str(work / name)]
     for task, (kind, rows) in comparison.tasks.items():
         files = task_files.write(task, rows, data, work / "tasks")
         command += ["--task", f"{task}={kind}:{','.join(map(str, files))}"]

@@ -89,7 +89,7 @@ LAWS: dict[Kind, Law] = {
     Kind("spans", "pre"): Law(6.87e+04, 0.181, 1.9, 0.1, 0.461, 0.227, 3e+05, 1e+06, 8, _LEDGERS),
 }
 
-REPEATED = 15.4  # what repeated passes over a text are worth at most, in first passes; see `fresh`
+REPEATED = 15.4  # what all passes after the first are worth at most, in first passes; see `fresh`
 _FEW_TOKENS = 16  # a layer that sees at most so many tokens at a time counts as local
 _FAR = 0.5  # decades beyond the measured budgets from which a message says so
 _LEAST = 0.1  # nats: the minimum distance of both ends of a range
@@ -116,8 +116,8 @@ def expected(
 def fresh(tokens: float, text: float) -> float:
     """How many tokens of new text teach as much as `tokens` that are read from a text of `text` tokens, again and again.
 
-    The first passes over a text are worth about as much as new text; the tenth is worth about half of that, and all passes
-    together at most 16.4 (Muennighoff et al., 2023, Scaling Data-Constrained Language Models; the constant is that of the
+    The first passes over a text are worth about as much as new text, the tenth about half of that, and all together at most 16.4
+    first passes (Muennighoff et al., 2023, Scaling Data-Constrained Language Models; the constant is that of the
     authors' code, measured on much larger networks).
 
     >>> [f"{fresh(tokens, 1e6):.3g}" for tokens in (1e6, 4e6, 3e8)]

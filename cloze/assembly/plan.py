@@ -23,7 +23,7 @@ from cloze.training.run import Run
 
 NOTHING = 0.3  # nats below single tokens; a smaller expected gain counts as nothing
 ENOUGH = 0.5  # the gain that a suggestion must reach
-OFTEN = 16  # passes over a text after which a further one teaches next to nothing
+OFTEN = 16  # passes over a text after which a further one teaches about a third of what new text would (`expected.fresh`)
 _SIZES = ("tiny", "mini", "small", "medium", "base", "large")
 _TIMES = (2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1000)
 _MASKED = 0.15  # targets per token if not every token is a target
@@ -119,8 +119,8 @@ class Plan:
             lines.append("  Nothing is held out of so few documents, so no held-out loss is measured. Give text with --held-out.")
         if self.often is not None:
             lines += [
-                f"  The text is read {self.often:,.0f} times. After {OFTEN} passes, further ones teach next to nothing, and the",
-                "  held-out loss may rise again. More text would help.",
+                f"  The text is read {self.often:,.0f} times. After {OFTEN} passes, a further one teaches about a third of what",
+                "  new text would, and the held-out loss may rise again. More text would help.",
             ]
         if self.nothing:
             lines += [

@@ -283,8 +283,7 @@ def checked(design: Design) -> Design:
             _check_task(task, design)
     for name, recipe in recipes.items():
         for change in {one: None for way in design.transfers for task in design.tasks for one in way.changes_for(task.type)}:
-            with naming_options({" Leave the change out.": "\n  Remove this way from --transfer, or this candidate."}):
-                _require_change(name, recipe, change)
+            _require_change(name, recipe, change)
     metrics = {task.name: _metric(task.type, tuned[task.name]) for task in design.tasks}
     return replace(design, recipes=recipes, metrics=metrics, task_recipes=tuned)
 
@@ -294,6 +293,7 @@ def _require_change(name: str, recipe: Recipe, change: str) -> None:
         require_change(recipe, change)
     except CheckpointError as error:
         said = str(error).removeprefix(f"{recipe.name}: ")
+        said = said.replace(" Leave the change out.", "\n  Remove this way from --transfer, or this candidate.")
         raise CheckpointError(f"--transfer {change}, candidate {name}: {said}") from None
 
 

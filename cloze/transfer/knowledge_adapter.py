@@ -121,7 +121,7 @@ class KnowledgeAdapted(nn.Module, Outside):
 @register("change", "knowledge_adapter")
 @dataclass(frozen=True)
 class KnowledgeAdapter(Change):
-    """Transformer layers beside a frozen Transformer, trained for one kind of knowledge (K-Adapter; Wang et al., 2020).
+    """Transformer layers next to a frozen Transformer, trained for one kind of knowledge (K-Adapter; Wang et al., 2020).
 
     `at`: the layers of the network that its modules read, from 0, the embeddings; None: the embeddings, the middle and the last
     but one, 0, 11 and 22 of 24 as in the authors' code (microsoft/K-Adapter). Each module is a map to `width`, `layers` layers of

@@ -18,8 +18,8 @@ def chosen_maps(
     """The linear maps above the embeddings that `on` names (None: all), each with its rows.
 
     A name is the end of a map's name (`out`, `attention.out`) or a part of stacked projections (`query`). A map that several
-    layers share is chosen once. A change that can also act on tables of vectors gives the `tables` that it was told to change;
-    a network of tables needs no maps then. `CheckpointError`, naming the change `of`: a name that no map has; nothing to change.
+    layers share is chosen once. A change that can also act on tables of vectors passes the `tables` that it changes; a network of
+    tables needs no maps then. `CheckpointError`, naming the change `of`: a name that no map has; nothing to change.
     """
     below = {id(module) for module in network.depth_groups()[0].modules()}
     maps = {

@@ -99,8 +99,8 @@ def test_a_plan_says_that_no_held_out_loss_is_measured_where_the_text_has_too_fe
     given = {"corpus": text, "text_format": "sentence", "budget": "2steps", "overrides": ["text.tokenizer.size=40"], **TINY}
     told = "Nothing is held out of so few documents, so no held-out loss is measured. Give text with --held-out."
     (alone,) = plan("quick", **given)  # type: ignore[arg-type]
-    (beside,) = plan("quick", held_out=[str(text)], **given)  # type: ignore[arg-type]
-    assert [told in str(found) for found in (alone, beside, planned)] == [True, False, False]
+    (given_apart,) = plan("quick", held_out=[str(text)], **given)  # type: ignore[arg-type]
+    assert [told in str(found) for found in (alone, given_apart, planned)] == [True, False, False]
 
 
 def test_planning_writes_nothing(little_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -12,13 +11,9 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def domain(script: Callable[[str], ModuleType]) -> Iterator[ModuleType]:
-    """The script, with those that it imports by name."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("task_files", "cells", "ledger"):
-            patch.setitem(sys.modules, name, script(name))
-        patch.setitem(sys.modules, "domain", ModuleType("domain"))  # where dataclasses look for the names of their annotations
-        yield script("domain")
+def domain(script: Callable[[str], ModuleType]) -> ModuleType:
+    """The script."""
+    return script("domain")
 
 
 def test_a_table_has_means_and_paired_differences_and_says_how_many_are_finished(domain: ModuleType, tmp_path: Path) -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-import pytest
 
 from cloze.assembly.load import load_recipe
 from cloze.assembly.recipe import Recipe
@@ -22,21 +19,13 @@ SENTENCE = (
 )
 
 
-@pytest.fixture
-def scripts(script: Callable[[str], ModuleType]) -> Callable[[str], ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("task_files", "ledger", "cells"):
-            patch.setitem(sys.modules, name, script(name))
-        return script
-
-
-def test_a_marked_word_stands_in_its_own_sentence_with_its_sense(scripts: Callable[[str], ModuleType]) -> None:
-    (row,) = scripts("inside").marked(SENTENCE, "line")
+def test_a_marked_word_stands_in_its_own_sentence_with_its_sense(script: Callable[[str], ModuleType]) -> None:
+    (row,) = script("inside").marked(SENTENCE, "line")
     assert json.loads(row) == {"text": ["&", "cut", "lines", "."], "spans": [[2, 3]], "label": "line-cord"}
 
 
-def test_a_table_of_probes_has_a_row_for_each_measure_and_network(scripts: Callable[[str], ModuleType], tmp_path: Path) -> None:
-    inside = scripts("inside")
+def test_a_table_of_probes_has_a_row_for_each_measure_and_network(script: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    inside = script("inside")
     ledger = inside.Ledger(tmp_path / "inside.jsonl")
 
     def add(network: str, probe: str, found: dict[str, Any], loss: dict[str, float]) -> None:
@@ -78,8 +67,8 @@ def written(distilling: ModuleType, variant: str, folder: Path) -> Recipe:
     return load_recipe(file)
 
 
-def test_students_differ_in_what_the_teacher_shows_them_alone(scripts: Callable[[str], ModuleType], tmp_path: Path) -> None:
-    distilling = scripts("distilling")
+def test_students_differ_in_what_the_teacher_shows_them_alone(script: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    distilling = script("distilling")
     found = {variant: written(distilling, variant, tmp_path) for variant in distilling.VARIANTS}
     objectives = {
         variant: [(run.network, one.part.name) for run in recipe.entries["main"].passes for one in run.objectives]
@@ -99,8 +88,8 @@ def test_students_differ_in_what_the_teacher_shows_them_alone(scripts: Callable[
     assert {recipe.networks["student"].part is None for name, recipe in found.items() if "cut" in name} == {True}
 
 
-def test_a_table_of_students_has_means_over_seeds(scripts: Callable[[str], ModuleType], tmp_path: Path) -> None:
-    distilling = scripts("distilling")
+def test_a_table_of_students_has_means_over_seeds(script: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    distilling = script("distilling")
     ledger = distilling.Ledger(tmp_path / "distilling.jsonl")
     for seed, loss in enumerate((5.0, 5.5, 6.0), 1):
         found = {"loss": loss, "correct": 0.25, "single": 7.0, "tokens": 2_000_000, "updates": 1000 * seed, "curve": []}

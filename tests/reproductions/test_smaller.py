@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -45,9 +44,6 @@ def smaller(script: Callable[[str], ModuleType], tmp_path_factory: pytest.TempPa
     made = systems.system("bert", **{"positions.max_length": 128, "layers": 6, "width": 8, "feed_forward.inner": 8})
     export_folder(start, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("minilm"))
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("task_files", "ledger", "cells"):
-            patch.setitem(sys.modules, name, script(name))
-        patch.setitem(sys.modules, "smaller", ModuleType("smaller"))  # where dataclasses look for the names of their annotations
         module = script("smaller")
         patch.setattr(module.task_files, "minilm", lambda: start)
         patch.setattr(module.task_files, "SETS", {

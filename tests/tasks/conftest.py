@@ -190,6 +190,7 @@ def cloze(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     def run(*arguments: Any) -> Any:
         from cloze.cli.main import main
 
+        capsys.readouterr()  # what fixtures printed is not the command's
         code = main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         return SimpleNamespace(code=code, out=captured.out, err=captured.err)

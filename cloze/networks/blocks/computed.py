@@ -70,7 +70,7 @@ def own_weight(owner: nn.Module) -> nn.Parameter:
 
 
 def resize_table(table: nn.Embedding, rows: int) -> None:
-    """Give a table so many rows, without values; what computes its weight stays, with room for as many. In place."""
+    """Replace the rows of a table by this many uninitialised ones, in place. Changes of its weight stay and get the same size."""
     own = own_weight(table)
     table._parameters["weight"] = nn.Parameter(own.new_empty(rows, own.shape[1]), requires_grad=own.requires_grad)
     table.num_embeddings = rows
