@@ -84,6 +84,14 @@ class Meter:
         return seconds, self.tokens / seconds if seconds > 0 else 0.0
 
 
+def combined(losses: Mapping[str, float], odds: Mapping[str, float] | None) -> float:
+    """One loss for all entries of a mixture: the sum where every step has them all, else (with `odds`) the mean by their odds."""
+    if odds is None:
+        return sum(losses.values())
+    total = sum(odds[entry] for entry in losses)  # 0 in a phase that trains only entries without held-out examples
+    return sum(loss * (odds[entry] / total if total else 1 / len(losses)) for entry, loss in losses.items())
+
+
 class NotFinite(RunError):
     """The loss or its gradient is not finite."""
 

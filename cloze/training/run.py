@@ -168,7 +168,7 @@ class Outcome:
         step: The last step.
         finished: The budget is spent.
         reason: Why the run ended: `budget`, `paused`, or the name of a signal.
-        held_out: The last held-out loss.
+        held_out: The last held-out loss; of a mixture, that of its entries together (`combined`).
         compiled: A compiled engine trained, so steps are not updates.
         standing: The best evaluation of a run that chooses among its checkpoints.
     """

@@ -26,7 +26,7 @@ from cloze.training.freezing import Freezing
 from cloze.training.hardware import allocator_hint, environment, keep_memory, matrix_rate
 from cloze.training.interrupt import Interrupt
 from cloze.training.log import Log, ProgressLine
-from cloze.training.meter import Meter
+from cloze.training.meter import Meter, combined
 from cloze.training.phases import phase_at
 from cloze.training.precision import casting, choose_precision
 from cloze.training.rates import observe_losses
@@ -384,6 +384,7 @@ class Session:
         return selection.loss(metrics)
 
     def _evaluate_entries(self) -> None:
+        losses: dict[str, float] = {}
         for entry in self.model.entries:
             micros = list(self.run.data.held_out(entry))
             if self.ranks.sharded:
@@ -395,7 +396,7 @@ class Session:
             if any(counts.values()):
                 meter.counts = counts
                 means = meter.means(self.ranks)
-                self.held_out = means["loss"]
+                losses[entry] = means["loss"]
                 self.measured |= {self.name(entry, name): loss for name, loss in means["objectives"].items()}
                 metrics = {self.name(entry, name): value for name, value in means["metrics"].items()}
                 self.baselines = with_measured(self.baselines, metrics)
@@ -403,6 +404,8 @@ class Session:
                     self.log.write("held_out", self.step, entry=entry, **self._spent(), **means)
                     if self.run.verbose:
                         self.say(f"step {self.step:,}  held-out loss of {entry}: {means['loss']:.3f}")
+        if losses:
+            self.held_out = combined(losses, None if self.run.mixing == "all" else self._odds)
         samples = self.run.samples(self.step) if self.run.samples is not None else None
         if samples and self.log is not None:
             self.log.write("samples", self.step, **samples)

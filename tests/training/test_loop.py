@@ -336,6 +336,16 @@ def test_a_mixture_deals_entries_by_their_odds(tmp_path: Path) -> None:
     assert {record["entry"] for record in events(tmp_path, "held_out")} == {"both", "alone"}
 
 
+@pytest.mark.parametrize(("mixing", "weights"), [("step", {"both": 1 / 3, "alone": 2 / 3}), ("all", {"both": 1, "alone": 1})])
+def test_the_held_out_loss_of_a_mixture_is_what_a_step_is_expected_to_have(
+    tmp_path: Path, mixing: str, weights: dict[str, float]
+) -> None:
+    outcome = train(tiny_run(tmp_path, step=mixture(), odds={"both": 1, "alone": 2}, mixing=mixing, budget="2steps"))
+    last = {record["entry"]: record["loss"] for record in events(tmp_path, "held_out")}
+    assert last["both"] > last["alone"]
+    assert outcome.held_out == pytest.approx(sum(weights[entry] * loss for entry, loss in last.items()))
+
+
 def test_mixing_all_adds_the_losses_of_every_entry_in_one_update(tmp_path: Path) -> None:
     train(tiny_run(tmp_path, step=mixture(), mixing="all", budget="2steps", training={"log_every": 1}))
     record = events(tmp_path)[0]
