@@ -123,7 +123,8 @@ class Budget:
         """
         if self.kind == "seconds":
             minutes, hours = self.amount / 60, self.amount / 3600
-            return f"{self.amount:g}s" if minutes < 2 else f"{hours:g}h" if hours >= 2 and hours % 1 == 0 else f"{minutes:g}m"
+            seconds = minutes < 2 and minutes != 1
+            return f"{self.amount:g}s" if seconds else f"{hours:g}h" if hours >= 2 and hours % 1 == 0 else f"{minutes:g}m"
         if self.kind in ("tokens", "bytes") and self.amount >= 1e6:
             return f"{self.amount / 1e6:g}M{self.kind}"
         return str(self)

@@ -69,7 +69,8 @@ class Forecast:
             at_once = "" if self.micro_batch >= self.batch else f", {self.micro_batch:,} at once"
             updates = _rounded(self.updates)
             rows = f"{self.batch:,} {'row' if self.batch == 1 else 'rows'}"
-            parts.append(f"{updates} {'update' if updates == '1' else 'updates'} of {rows}{at_once}")
+            one = f" (one takes {_time(self.seconds / self.updates)})" if self.updates < 1 and self.seconds is not None else ""
+            parts.append(f"{updates} {'update' if updates == '1' else 'updates'} of {rows}{at_once}{one}")
         if self.tokens is not None:
             parts.append(f"{_rounded(self.tokens)} tokens")
         if self.epochs is not None:

@@ -84,12 +84,12 @@ def test_a_run_in_time_ends_after_the_passes_of_its_fit_and_says_so_and_resumes_
     assert pretrain("word2vec-skipgram", **given).finished  # type: ignore[arg-type]
     assert any("training.epochs" in line and "5 → 50" in line and "60,000 passes" in line for line in said)
     assert any(line.startswith("forecast: ") and " 50 epochs, 0 s" in line for line in said)
-    assert any("all 50 passes over the text are done (budget 60s) at step " in line for line in said)
+    assert any("all 50 passes over the text are done (budget 1m) at step " in line for line in said)
     record = json.loads((tmp_path / "run/cloze/run.json").read_text())
     assert "training.epochs=50" in record["fitted"] and record["budget"] == "60seconds"
     steps = pretrain("word2vec-skipgram", **given).step  # type: ignore[arg-type]
     assert steps == json.loads((tmp_path / "run/cloze/log.jsonl").read_text().splitlines()[-1])["step"]
-    end = "all 50 passes over the text are done (budget 60s). To continue, give --budget 100epochs and --extend."
+    end = "all 50 passes over the text are done (budget 1m). To continue, give --budget 100epochs and --extend."
     assert said[-1].endswith(end)
     more = pretrain("word2vec-skipgram", **{**given, "budget": "52epochs", "extend": True})  # type: ignore[arg-type]
     assert more.finished and steps < more.step < 1.1 * steps

@@ -220,4 +220,6 @@ def test_a_forecast_is_read_by_people() -> None:
         "8 years, 7.2 of 16.0 GB of memory"
     )
     assert (told.largest, told.fits(64), told.fits(128)) == (64, True, False)
+    short = replace(told, updates=0.016, tokens=5e5, epochs=0.1, seconds=600.0)
+    assert "0.016 updates of 256 rows, 32 at once (one takes 10 h 25 min), 500,000 tokens" in str(short)
 
