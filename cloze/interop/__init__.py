@@ -17,6 +17,7 @@ from cloze.interop import (  # noqa: F401  the imports make the architectures kn
     lxmert,
     mobilebert,
     modernbert,
+    modernbert_decoder,
     nezha,
     roberta,
     t5,

@@ -31,6 +31,9 @@ class Absent(Move):
         return torch.zeros(facts.sizes["C"])
 
 
+ABSENT = Absent()
+
+
 def summary_objections(
     head: Head, transform: str | None, bias: bool = False, norm: bool = False, readings: tuple[str, ...] = ("summary",)
 ) -> list[str]:
@@ -83,7 +86,7 @@ GPT2_CLASSIFIER = HeadTable(
     sign=("score.weight",),
     lines=(
         Line("head.output.weight", "score.weight", "C D"),
-        Line("head.output.bias", (), "C", Absent()),
+        Line("head.output.bias", (), "C", ABSENT),
     ),
     objections=lambda head, arguments: summary_objections(head, None),
     arguments=_arguments("score.weight", None),

@@ -63,8 +63,9 @@ def _same_transform(head: Head, arguments: Mapping[str, Any]) -> bool:
 POOLING = {"summary": "cls", "mean": "mean"}
 
 
-def _classifier(head: Head, arguments: Mapping[str, Any]) -> list[str]:
-    wrong = summary_objections(head, "gelu", norm=True, readings=tuple(POOLING))
+def classifier_objections(head: Head, arguments: Mapping[str, Any], readings: tuple[str, ...] = tuple(POOLING)) -> list[str]:
+    """The reasons why a head is not dense, GELU, norm and output on one of the `readings`."""
+    wrong = summary_objections(head, "gelu", norm=True, readings=readings)
     epsilon = None if head.transform is None else head.transform.norm_epsilon
     if epsilon != arguments["norm.epsilon"]:
         wrong.append(f"norm_epsilon is {epsilon}, transformers' ModernBERT has the network's there")
@@ -82,7 +83,7 @@ CLASSIFIER = HeadTable(
         Line("head.norm.weight", "head.norm.weight", "D"),
         Line("head.output.*", "classifier.*", "C D"),
     ),
-    objections=_classifier,
+    objections=classifier_objections,
     arguments=lambda config, tensors: {
         "classes": int(tensors["classifier.weight"].shape[0]), "set": "label", "transform": _transform(config),
         "reading": "mean" if config.get("classifier_pooling") == POOLING["mean"] else "summary",
@@ -143,7 +144,8 @@ def _choice(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> dict[str, 
 CHOOSER = replace(CLASSIFIER, role="chooser", part="choose", lines=_lines(1), arguments=_choice, by_class=True)
 
 
-def _read(config: Mapping[str, Any]) -> dict[str, Any]:
+def read(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that are not in a single key."""
     layers = config.get("num_hidden_layers", 22)
     every = config.get("global_attn_every_n_layers", 3)
     types = config.get("layer_types") or _types(layers, 1, every)
@@ -181,7 +183,8 @@ def _base(config: Mapping[str, Any], kind: str, old: str, default: float) -> flo
     return float(rope.get("rope_theta", config.get(old, default)))
 
 
-def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
+def write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
+    """The keys that say more or less than one argument."""
     band, every = arguments.get("attention.band.width"), arguments.get("attention.band.dense_every")
     bases = {GLOBAL: arguments.get("positions.base", 10000.0), LOCAL: arguments.get("positions.local_base", 10000.0)}
     return {
@@ -196,7 +199,7 @@ def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
     }
 
 
-def _body(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
+def body(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
     """The maps, with their biases or without."""
     attention, dense = ("*" if arguments[name] else "weight" for name in ("attention.biases", "feed_forward.biases"))
     theirs = "{base}layers.{i}."
@@ -241,7 +244,7 @@ MODERNBERT = add(Architecture(
         Line("layers.{i}.inner_norm.weight", "{base}layers.{i}.mlp_norm.weight", "D"),
         Line("norm.weight", "{base}final_norm.weight", "D"),
     ),
-    further=_body,
+    further=body,
     heads=(MASKED_LM, CLASSIFIER, TAGGER, ANSWER, CHOOSER),
     classes=(
         ModelClass("ModernBertForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
@@ -254,8 +257,8 @@ MODERNBERT = add(Architecture(
     tokenizer_class="PreTrainedTokenizerFast",
     reading=encoder.READING,
     recipe=lambda model: "modern",
-    read=_read,
-    write=_write,
+    read=read,
+    write=write,
     tokens={
         "bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]"), "cls_token_id": ("[CLS]",),
         "sep_token_id": ("[SEP]",),

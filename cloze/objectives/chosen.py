@@ -61,12 +61,13 @@ class Chosen(ABC):
 def head_of(start: Start, pool: Pool, role: str = "classifier") -> dict[str, Any]:
     """The arguments of the head for a text that transformers' `…ForSequenceClassification`, or its class of another `role`, has
     for such a network; see `TextClassification`. `pool: true` is dense and tanh on the summary, as BERT's pooler."""
-    best = "mean" if start.plain is not None and not start.sums_up else "summary"
+    ahead = start.order == "left_to_right"
+    best = "mean" if start.plain is not None and not start.sums_up and not ahead else "summary"
     read = {"reading": best if pool == "auto" else pool}
     if start.pooled:
         return {"reading": "mean" if pool == "mean" else "concat"}
-    if start.order == "left_to_right":
-        return {**read, "output_bias": False}
+    if ahead:
+        return {**read, **plain_map(start), "output_bias": False}
     if not start.layers:
         return read
     if start.plain is not None:
@@ -89,7 +90,8 @@ def plain_map(start: Start) -> dict[str, Any]:
 class TextClassification(Chosen):
     """The class of a text from its summary, by the head that transformers' `…ForSequenceClassification` has for such a network.
 
-    - Left to right: one linear map on the last token, without a bias (GPT-2).
+    - Left to right: one linear map on the last token, without a bias (GPT-2), after a dense map and a norm if the checkpoint has a
+      head with these.
     - A checkpoint with a head of a dense map and a norm without biases: these two and a linear map (ModernBERT).
     - Other encoders, as in the class of the architecture: dense, GELU, linear (ELECTRA); one linear map (XLM, FlauBERT); dense,
       tanh, linear (BERT, RoBERTa, ALBERT, and networks without such a class).

@@ -43,6 +43,7 @@ ORDER = ("relation_prediction", {"classes": 2, "set": "order"})
 SCORE = ("classify", {"classes": 3, "set": "label", "reading": "summary"})
 MODERN_ARGUMENTS = {"transform": {"gelu": {"norm_epsilon": 1e-5, "biases": False}}}
 MODERN_SCORE = ("classify", {**SCORE[1], **MODERN_ARGUMENTS})
+MODERN_LAST = ("classify", {**MODERN_SCORE[1], "output_bias": False})
 CLASS = ("relation_prediction", {"classes": 3, "set": "label"})
 TAGS = ("sequence_labelling", {"classes": 3})
 MODERN_TAGS = ("sequence_labelling", {"classes": 3, **MODERN_ARGUMENTS})
@@ -90,6 +91,15 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str,
                           ENCODER, "AutoModelForMaskedLM", "ModernBertForMaskedLM"),
     "modernbert-local": ({**MODERN, "attention.band.dense_every": None}, "open", {"mlm": MODERN_HEAD}, "roberta", ENCODER,
                          "AutoModelForMaskedLM", "ModernBertForMaskedLM"),
+    "modernbert-decoder": (MODERN, "left_to_right", {"lm": MODERN_HEAD}, "gpt2", CAUSAL, "AutoModelForCausalLM",
+                           "ModernBertDecoderForCausalLM"),
+    "modernbert-decoder-biases": ({**MODERN, "attention.biases": True, "feed_forward.biases": True, "attention.band.width": 4,
+        "attention.band.dense_every": 2}, "left_to_right", {"lm": MODERN_HEAD}, "gpt2", CAUSAL, "AutoModelForCausalLM",
+                                  "ModernBertDecoderForCausalLM"),
+    "modernbert-decoder-global": ({**MODERN, "attention.band.width": None, "attention.band.dense_every": None}, "left_to_right",
+        {"lm": MODERN_HEAD}, "gpt2", CAUSAL, "AutoModelForCausalLM", "ModernBertDecoderForCausalLM"),
+    "modernbert-decoder-classifier": (MODERN, "left_to_right", {"class": MODERN_LAST}, "gpt2", CAUSAL,
+        "AutoModelForSequenceClassification", "ModernBertDecoderForSequenceClassification"),
 }  # fmt: skip
 
 
