@@ -90,8 +90,8 @@ def plain_map(start: Start) -> dict[str, Any]:
 class TextClassification(Chosen):
     """The class of a text from its summary, by the head that transformers' `…ForSequenceClassification` has for such a network.
 
-    - Left to right: one linear map on the last token, without a bias (GPT-2), after a dense map and a norm if the checkpoint has a
-      head with these.
+    - Left to right: one linear map on the last token, without a bias (GPT-2). If the checkpoint has a head with a dense map and a
+      norm without biases, these two come first (ModernBERT's decoder).
     - A checkpoint with a head of a dense map and a norm without biases: these two and a linear map (ModernBERT).
     - Other encoders, as in the class of the architecture: dense, GELU, linear (ELECTRA); one linear map (XLM, FlauBERT); dense,
       tanh, linear (BERT, RoBERTa, ALBERT, and networks without such a class).

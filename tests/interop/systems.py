@@ -71,6 +71,13 @@ NEXT = ("relation_prediction", {"classes": 2})
 ANSWERS = {"answer": ("span_extraction", {})}
 BASE: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "feed_forward.inner": 24, "positions.max_length": 20, "segments": 2}
 
+MODERN: dict[str, Any] = {
+    **BASE, "segments": 0, "norm": "pre", "norm.embedding": True, "norm.first": False, "norm.kind": "layer_without_biases",
+    "norm.epsilon": 1e-5, "positions": "rotary", "attention.band.width": 8, "attention.band.dense_every": 2,
+    "attention.biases": False, "feed_forward": "gated", "feed_forward.biases": False, "initial.residual": "scaled",
+}
+PLAIN = ("token_prediction", {"transform": "gelu", "tie": True, "biases": False, "norm_epsilon": 1e-5})
+
 #: name → network arguments, order, heads, tokenizer, reading, preferred architecture
 SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str | None]] = {
     "bert": (BASE, "open", {"mlm": MASKED, "nsp": NEXT}, "wordpiece", BERT_READING, None),
@@ -100,14 +107,8 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str 
             "initial.residual": "scaled"}, "left_to_right",
         {"lm": ("token_prediction", {"transform": None, "tie": True, "bias": False})}, "gpt2", GPT2_READING, None,
     ),
-    "modern": (
-        {**BASE, "segments": 0, "norm": "pre", "norm.embedding": True, "norm.first": False, "positions": "rotary",
-            "attention.band.width": 8, "attention.band.dense_every": 2, "attention.biases": False, "feed_forward.biases": False,
-                "norm.kind": "layer_without_biases", "feed_forward": "gated", "norm.epsilon": 1e-5,
-                "initial.residual": "scaled"}, "open",
-        {"mlm": ("token_prediction", {"transform": "gelu", "tie": True, "biases": False, "norm_epsilon": 1e-5})}, "roberta",
-        ROBERTA_READING, None,
-    ),
+    "modern": (MODERN, "open", {"mlm": PLAIN}, "roberta", ROBERTA_READING, None),
+    "modern-decoder": (MODERN, "left_to_right", {"lm": PLAIN}, "gpt2", GPT2_READING, None),
     "electra": (
         {**BASE, "embedding.width": 8}, "open", {"rtd": ("token_labelling", {"set": "replaced"})}, "wordpiece",
         BERT_READING, None,

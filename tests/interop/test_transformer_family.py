@@ -35,14 +35,15 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "flaubert": ({**SIZES}, "open", {"transform": None, "tie": True}),
     "nezha": ({**SIZES, "positions": "functional", "positions.limit": 7}, "open", {"transform": "gelu", "tie": True}),
     "modernbert": (MODERN, "open", {"transform": "gelu", "tie": True, "biases": False}),
+    "modernbert-decoder": (MODERN, "left_to_right", {"transform": "gelu", "tie": True, "biases": False}),
 }  # fmt: skip
 
 
 def made(systems: ModuleType, name: str, **changed: Any) -> Any:
     arguments, order, head = SYSTEMS[name]
     parts = {"lm": ("token_prediction", head)}
-    kind = {"openai-gpt": "gpt2", "xlm": "unigram", "flaubert": "unigram"}.get(name, "wordpiece")
-    reading = CAUSAL if name == "openai-gpt" else ENCODER
+    kind = {"xlm": "unigram", "flaubert": "unigram"}.get(name, "gpt2" if order == "left_to_right" else "wordpiece")
+    reading = CAUSAL if order == "left_to_right" else ENCODER
     hint = name if name == "flaubert" else None  # in its shape an XLM
     return systems.build({**arguments, **changed}, order, parts, systems.tokenizer(kind), reading, hint)
 
@@ -94,6 +95,7 @@ def test_a_folder_gives_back_the_model_with_and_without_what_cloze_added(
     ("xlm", {"feed_forward.inner": 24}, "inner is 24"),
     ("nezha", {"attention.biases": False}, "attention.biases is False"),
     ("modernbert", {"norm.kind": "layer"}, "norm.kind is 'layer'"),
+    ("modernbert-decoder", {"norm.first": True}, "norm.first is True"),
     ("modernbert", {"positions": "learned"}, "positions is 'learned'"),
 ])  # fmt: skip
 def test_what_transformers_cannot_say_is_kept_by_cloze_and_named(
@@ -181,7 +183,8 @@ def test_import_writes_a_recipe_of_its_kind(systems: ModuleType, tmp_path: Path,
     write(tmp_path / "source", made(systems, name))
     shutil.rmtree(tmp_path / "source" / "cloze")
     assert main(["import", str(tmp_path / "source"), "--out", str(tmp_path / "out")]) == 0
-    expected = {"openai-gpt": "gpt", "albert": "albert-base", "xlm": "xlm-15-mlm", "modernbert": "modern"}
+    expected = {"openai-gpt": "gpt", "albert": "albert-base", "xlm": "xlm-15-mlm", "modernbert": "modern",
+                "modernbert-decoder": "quick-gpt"}  # fmt: skip
     assert load_recipe(tmp_path / "out").paper == load_recipe(expected.get(name, name)).paper
 
 

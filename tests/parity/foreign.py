@@ -61,6 +61,9 @@ KINDS = {
                   "XLNetForSequenceClassification"),
     "modernbert": Kind("modernbert", "ModernBertForMaskedLM", "roberta",
                        {**_ENCODER, "num_hidden_layers": 4, "local_attention": 8}, "ModernBertForSequenceClassification"),
+    "modernbert-decoder": Kind("modernbert-decoder", "ModernBertDecoderForCausalLM", "gpt2",
+                               {**_ENCODER, "num_hidden_layers": 4, "local_attention": 8},
+                               "ModernBertDecoderForSequenceClassification"),
     "openai-gpt": Kind("openai-gpt", "OpenAIGPTLMHeadModel", "gpt2", _GPT, "OpenAIGPTForSequenceClassification"),
     "gpt2": Kind("gpt2", "GPT2LMHeadModel", "gpt2", _GPT, "GPT2ForSequenceClassification"),
     "t5": Kind("t5", "T5ForConditionalGeneration", "t5", _T5),
@@ -75,8 +78,8 @@ def model_of(kind: Kind, pieces: Any, *, cls: str | None = None, seed: int = 0, 
     ids = {"pad_token_id": roles["[PAD]"], "bos_token_id": begin, "eos_token_id": end}
     if kind.model_type in ("t5", "bart"):
         ids["decoder_start_token_id"] = roles["[PAD]"] if kind.model_type == "t5" else end
-    if kind.model_type == "modernbert":
-        ids |= {"cls_token_id": roles["[CLS]"], "sep_token_id": roles["[SEP]"]}
+    if kind.model_type.startswith("modernbert"):
+        ids |= {"cls_token_id": begin, "sep_token_id": end}
     config = transformers.AutoConfig.for_model(kind.model_type, vocab_size=pieces.size, **{**kind.sizes, **ids, **changes})
     torch.manual_seed(seed)
     model = getattr(transformers, cls or kind.cls)(config).eval()

@@ -15,17 +15,17 @@ pytestmark = pytest.mark.parity
 
 KNOWN = (
     "bert", "distilbert", "mobilebert", "roberta", "albert", "electra", "xlm", "flaubert", "xlnet", "modernbert", "openai-gpt",
-    "gpt2", "t5", "bart", "ernie",
+    "gpt2", "t5", "bart", "ernie", "modernbert-decoder",
 )
 FILL = ("bert", "distilbert", "mobilebert", "roberta", "albert", "xlm", "flaubert", "xlnet", "modernbert", "ernie")
-WRITE = ("openai-gpt", "gpt2", "t5", "bart")
+WRITE = ("openai-gpt", "gpt2", "modernbert-decoder", "t5", "bart")
 ANSWER = ("t5", "bart")
 RECIPES = {
     "bert": "BERT:", "distilbert": "BERT:", "mobilebert": "MobileBERT:", "roberta": "RoBERTa:", "albert": "ALBERT:",
     "electra": "ELECTRA:",
     "xlm": "Cross-lingual", "flaubert": "FlauBERT:", "xlnet": "XLNet:", "modernbert": "Smarter",
     "openai-gpt": "Improving Language Understanding", "gpt2": "Language Models are Unsupervised", "t5": "Exploring the Limits",
-    "bart": "BART:", "ernie": "BERT:",
+    "bart": "BART:", "ernie": "BERT:", "modernbert-decoder": "cloze's own",
 }  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def test_an_imported_classifier_is_one_again_in_transformers(
     foreign.assert_equal(again, source, **languages)
 
 
-@pytest.mark.parametrize("name", ["albert", "xlnet", "modernbert", "t5"])
+@pytest.mark.parametrize("name", ["albert", "xlnet", "modernbert", "modernbert-decoder", "t5"])
 def test_an_imported_folder_is_fine_tuned(systems: ModuleType, foreign: ModuleType, tmp_path: Path, name: str) -> None:
     kind = foreign.KINDS[name]
     pieces = systems.tokenizer(kind.tokenizer)

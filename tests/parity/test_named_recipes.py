@@ -20,6 +20,7 @@ RECIPES = {
     "roberta": ("roberta", "AutoModelForMaskedLM", "RobertaForMaskedLM"),
     "gpt2": ("gpt2", "AutoModelForCausalLM", "GPT2LMHeadModel"),
     "modern": ("roberta", "AutoModelForMaskedLM", "ModernBertForMaskedLM"),
+    "quick-gpt": ("gpt2", "AutoModelForCausalLM", "ModernBertDecoderForCausalLM"),
     "flaubert": ("unigram", "AutoModelForMaskedLM", "FlaubertWithLMHeadModel"),
     "xlm-en": ("unigram", "AutoModelForMaskedLM", "XLMWithLMHeadModel"),
     "xlm-17": ("unigram", "AutoModelForMaskedLM", "XLMWithLMHeadModel"),

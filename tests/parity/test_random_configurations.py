@@ -55,6 +55,11 @@ DRAWN: dict[str, dict[str, list[Any]]] = {
                    "hidden_activation": ["gelu", "relu"], "global_attn_every_n_layers": [1, 2, 3], "local_attention": [4, 8],
                    "attention_bias": [False, True], "mlp_bias": [False, True], "norm_bias": [False, True],
                    "classifier_pooling": ["cls", "mean"], "tie_word_embeddings": [True, False]},
+    "modernbert-decoder": {
+        "hidden_size": [16, 32], "num_attention_heads": [1, 2], "num_hidden_layers": [1, 4], "norm_eps": [1e-5, 0.1],
+        "hidden_activation": ["gelu", "relu"], "global_attn_every_n_layers": [1, 2, 3], "local_attention": [4, 7],
+        "attention_bias": [False, True], "mlp_bias": [False, True], "norm_bias": [False, True],
+        "classifier_bias": [False, True], "tie_word_embeddings": [True, False]},
     "openai-gpt": {**GPT, "afn": ["gelu", "gelu", "relu"]},
     "gpt2": {**GPT, "n_inner": [None, 24], "activation_function": ["gelu_new", "gelu", "relu"],
              "scale_attn_weights": [True, True, False], "scale_attn_by_inverse_layer_idx": [False, False, True]},
@@ -100,7 +105,7 @@ def judge(systems: ModuleType, foreign: ModuleType, folder: Path, drawn: tuple[s
 
 @pytest.mark.parametrize("names", [
     ("bert", "distilbert", "mobilebert", "roberta", "albert", "electra"),
-    ("xlm", "flaubert", "xlnet", "modernbert"), ("openai-gpt", "gpt2", "t5", "bart"),
+    ("xlm", "flaubert", "xlnet", "modernbert"), ("modernbert-decoder",), ("openai-gpt", "gpt2", "t5", "bart"),
 ])  # fmt: skip
 def test_models_of_random_configurations_are_read_equal_or_refused_in_words(
     systems: ModuleType, foreign: ModuleType, tmp_path: Path, names: tuple[str, ...]

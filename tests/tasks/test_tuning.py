@@ -51,7 +51,7 @@ def events(out: Path, kind: str) -> list[dict[str, Any]]:
     return [record for record in map(json.loads, lines) if record["event"] == kind]
 
 
-@pytest.mark.parametrize("system", ["bert", "roberta", "electra", "gpt2", "modern"])
+@pytest.mark.parametrize("system", ["bert", "roberta", "electra", "gpt2", "modern", "modern-decoder"])
 def test_every_system_learns_an_easy_task_and_its_folder_says_the_same(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path, system: str
 ) -> None:
@@ -73,6 +73,9 @@ def test_a_text_is_classified_by_the_mean_where_no_summary_was_trained_and_trans
     assert TextClassification().chosen(plain)[1]["reading"] == "mean"
     assert TextClassification().chosen(plain._replace(sums_up=True))[1]["reading"] == "summary"
     assert TextClassification(pool="summary").chosen(plain)[1]["reading"] == "summary"
+    last = TextClassification().chosen(plain._replace(order="left_to_right"))[1]
+    assert (last["reading"], last["output_bias"]) == ("summary", False)
+    assert last["transform"] == {"gelu": {"norm_epsilon": 1e-5, "biases": False}}
     bert = Start("open", 2)
     assert TextClassification().chosen(bert)[0] == "relation_prediction"
     mean = {"set": "label", "dropout": 0.1, "reading": "mean", "transform": "tanh"}
