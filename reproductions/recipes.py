@@ -1,14 +1,16 @@
-"""Which recipe is best at one budget, and which way of transferring: four comparisons.
+"""Which recipe is best at one budget, and which way of transferring: five comparisons.
 
     python reproductions/recipes.py en --data ../shared/data --work runs/recipes [--jobs 2]
     python reproductions/recipes.py zh --data ../shared/data --work runs/recipes
+    python reproductions/recipes.py seconds --data ../shared/data --work runs/recipes
     python reproductions/recipes.py transfer --data ../shared/data --work runs/recipes
     python reproductions/recipes.py rates --data ../shared/data --work runs/recipes
     python reproductions/recipes.py en --table
 
-`en` and `zh` compare six recipes on English text with four tasks, and three on Chinese text with two. `transfer` tunes MiniLM on
-four tasks in full, with adapters and with LoRA; `rates` does so on one task, with three peak learning rates for each. Each call
-writes the files of the tasks and starts `cloze compare`, which resumes where it was stopped. Its finding is kept as
+`en` and `zh` compare six recipes on English text with four tasks, and three on Chinese text with two, after equally many tokens;
+`seconds` compares five on English after five minutes of one thread each (run it on an idle core, with --jobs 1). `transfer` tunes
+MiniLM on four tasks in full, with adapters and with LoRA; `rates` does so on one task, with three peak learning rates for each.
+Each call writes the files of the tasks and starts `cloze compare`, which resumes where it was stopped. Its finding is kept as
 results/recipes-NAME.json, from which `--table` prints the tables of reproductions/recipes.md. The results of finished cells are
 kept as results/recipes-NAME-cells.jsonl, so a later call on another machine does not repeat them.
 Labels are few, so that pre-training matters. Dev rows choose the epoch and the rate; test rows are read once.
@@ -42,23 +44,22 @@ class Comparison:
     candidates: Sequence[str]
     tasks: dict[str, tuple[str, tuple[int, int, int]]]
     text: str = ""  # the folder of the corpus, if candidates are pre-trained
+    budget: str = "20Mtokens"
     seeds: int = 3
     transfer: Sequence[str] = ("full",)
     rates: int = 1
 
 
 WAYS = ("full", "adapters=64", "lora=8")
+ENGLISH = {
+    "polarity": (_CLASSES, (1000, 300, 1000)),
+    "subjectivity": (_CLASSES, (1000, 300, 1000)),
+    "clinc150": (_CLASSES, (1500, 300, 1000)),
+    "ewt": (_WORDS, (600, 150, 300)),
+}
 COMPARISONS = {
-    "en": Comparison(
-        ("bert", "roberta", "electra", "gpt2", "xlnet", "modern"),
-        {
-            "polarity": (_CLASSES, (1000, 300, 1000)),
-            "subjectivity": (_CLASSES, (1000, 300, 1000)),
-            "clinc150": (_CLASSES, (1500, 300, 1000)),
-            "ewt": (_WORDS, (600, 150, 300)),
-        },
-        "text_en_wiki",
-    ),
+    "en": Comparison(("bert", "roberta", "electra", "gpt2", "xlnet", "modern"), ENGLISH, "text_en_wiki"),
+    "seconds": Comparison(("bert", "roberta", "electra", "gpt2", "quick"), ENGLISH, "text_en_wiki", budget="5m"),
     "zh": Comparison(
         ("bert", "roberta", "modern"),
         {"chnsenticorp": (_CLASSES, (1000, 300, 1000)), "gsd": (_WORDS, (400, 90, 300))},
@@ -77,7 +78,6 @@ COMPARISONS = {
     ),
     "rates": Comparison(("minilm",), {"polarity": (_CLASSES, (500, 300, 1000))}, seeds=5, transfer=WAYS, rates=3),
 }
-PRETRAINED = ["--budget", "20Mtokens", "--size", "tiny"]
 
 
 def main() -> None:
@@ -107,7 +107,7 @@ def compare(name: str, data: Path, work: Path, jobs: int, seeds: int | None = No
         if not text.exists():
             with lzma.open(data / comparison.text / "train.txt.xz") as packed:
                 text.write_text(packed.read(BYTES).decode("utf-8", errors="ignore"), encoding="utf-8")
-        command += ["--corpus", str(text), *PRETRAINED]
+        command += ["--corpus", str(text), "--budget", comparison.budget, "--size", "tiny"]
     command += ["--transfer", ",".join(comparison.transfer), "--seeds", str(seeds or comparison.seeds), "--jobs", str(jobs)]
     command += ["--rates", str(comparison.rates), "--device", "cpu", "--out", str(work / name)]
     for task, (kind, rows) in comparison.tasks.items():
