@@ -21,7 +21,7 @@ KEYS = (
 SECTIONS = frozenset(KEYS) - {"name", "paper", "notes", "tie", "order", "mixing", "export"}
 ENTRY_KEYS = ("source", "order", "exercise", "passes", "objectives", "odds", "task")
 PASS_KEYS = ("name", "network", "view", "take", "objectives", "grad")
-TEXT_KEYS = ("normalise", "tokenizer", "words", "annotate")
+TEXT_KEYS = ("normalise", "tokenizer", "words", "annotate", "line_ends")
 
 
 def expand(root: Node, faults: Faults) -> None:

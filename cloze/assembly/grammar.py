@@ -47,6 +47,7 @@ _entry: Arguments = {
     "source": Argument(str | None, None),
     "odds": Argument(NonNegative | Literal["by_size"] | dict[Literal["by_size"], Positive], 1.0),
 }
+_line_ends: Arguments = {"line_ends": Argument(bool, False)}
 _named_order: Arguments = {"order": Argument(OrderName, "open")}
 _pass: Arguments = {
     "name": Argument(str | None, None),
@@ -169,9 +170,10 @@ def _text(node: Node, path: str, faults: Faults) -> TextSpec | None:
     words = node.value.get("words")
     segmenter = None if words is None or words.value is None else _part(words, f"{path}.words", faults)
     layers = {name: _part(inner, f"{path}.annotate.{name}", faults) for name, inner in _optional(node, "annotate")}
-    if switches is None or tokenizer is None or any(layer is None for layer in layers.values()):
+    ends = read_arguments("text", _line_ends, _only(node, _line_ends), path, faults)
+    if switches is None or ends is None or tokenizer is None or any(layer is None for layer in layers.values()):
         return None
-    return TextSpec(switches, tokenizer, segmenter, layers)  # type: ignore[arg-type]
+    return TextSpec(switches, tokenizer, segmenter, layers, **ends)  # type: ignore[arg-type]
 
 
 def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSpec | None:

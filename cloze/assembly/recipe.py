@@ -57,13 +57,14 @@ class TextSpec:
     """How strings become tokens: switches of the normaliser, the tokenizer, what the words are and what is annotated.
 
     `words` is a segmenter (None: words end at white space and punctuation). It makes the tokens of a tokenizer of whole words;
-    for other tokenizers it marks where words start. `annotate` holds annotators by the name of their layer.
+    for others it marks where words start. `annotate`: annotators by the name of their layer. `line_ends`: lines keep their ends.
     """
 
     normalise: Mapping[str, Any]
     tokenizer: PartSpec
     words: PartSpec | None = None
     annotate: Mapping[str, PartSpec] = field(default_factory=dict)
+    line_ends: bool = False
 
 
 @dataclass(frozen=True)
@@ -418,11 +419,9 @@ def _stage(stage: Stage, form: dict[str, Any]) -> dict[str, Any]:
 
 def _text(text: TextSpec) -> dict[str, Any]:
     made = {"normalise": plain(text.normalise), "tokenizer": _part(text.tokenizer)}
-    if text.words is not None:
-        made["words"] = _part(text.words)
-    if text.annotate:
-        made["annotate"] = {name: _part(layer) for name, layer in text.annotate.items()}
-    return made
+    further = {"words": text.words and _part(text.words), "line_ends": text.line_ends,
+               "annotate": {name: _part(layer) for name, layer in text.annotate.items()}}  # fmt: skip
+    return made | {key: value for key, value in further.items() if value}
 
 
 def _part(part: PartSpec, **reserved: Any) -> dict[str, Any]:

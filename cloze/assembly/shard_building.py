@@ -14,7 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def annotations_of(recipe: str | None, words: str | None, layers: Sequence[str])
         for layer, described in parse_annotators(layers).items():
             ((part, arguments),) = described.items()
             made[layer] = lookup("annotator", part)(**arguments)
-    return Annotations(segmenter, made)
+    return replace(kept, words=segmenter, layers=made)
 
 
 def shard_size(given: str) -> int:

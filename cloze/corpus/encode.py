@@ -47,15 +47,17 @@ class BlockEncoder:
         self, tokenizer: Tokenizer, *, memory_mb: int, annotations: Annotations | None = None, compiled: bool = False
     ) -> None:
         self.tokenizer = tokenizer
-        self.annotations = (annotations.to_find(tokenizer) if annotations else None) or None
+        wanted = (annotations or Annotations()).to_find(tokenizer)
+        self.annotations = wanted if wanted.marks else None
         self.encoder = encoder_for(tokenizer, memory_mb=memory_mb, compiled=compiled and not self.annotations)
         self.dtype = np.uint16 if tokenizer.size <= 1 << 16 else np.uint32
         # WordPiece and words ignore white space at the ends; for the others the space before a word changes its ids.
         self.spaces = tokenizer.kind not in ("wordpiece", "words")
+        self.line_ends = wanted.line_ends
 
     def __call__(self, block: Block) -> Encoded:
         """The encoded block."""
-        parsed = parse_block(block, spaces=self.spaces)
+        parsed = parse_block(block, spaces=self.spaces, line_ends=self.line_ends)
         sentences = [sentence for document in parsed.documents for sentence in document]
         counts = np.fromiter(map(len, parsed.documents), dtype=np.int64, count=len(parsed.documents))
         found: dict[str, Any] = {}

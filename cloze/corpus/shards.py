@@ -32,7 +32,7 @@ from cloze.whole import whole_file
 if TYPE_CHECKING:
     from cloze.corpus.source import Source
 
-_COMMON = ("dtype", "vocab_size", "roles", "tokenizer_hash", "words", "annotations", "languages", "pairs")
+_COMMON = ("dtype", "vocab_size", "roles", "tokenizer_hash", "words", "annotations", "line_ends", "languages", "pairs")
 
 
 class Shard(NamedTuple):

@@ -78,9 +78,14 @@ def figures_of(
         what = "scores answers to texts" if method is None else "judges tokens and predicts none"
         return TextFigures(**{**asdict(counted), "why": f"{loaded.folder}: this network {what}."})
     masked = method == "pseudo_log_likelihood"
-    texts = sentences if masked else [" ".join(document) for document in documents]
+    texts = sentences if masked else [_running(document) for document in documents]
     found = Perplexity.of(texts, score(reader, head, texts, method=method, whole_words=masked, report=report))
     return TextFigures(**{**asdict(counted), "bits_per_byte": found.bits("byte"), "method": method})
+
+
+def _running(document: Sequence[str]) -> str:
+    """The sentences as one text: white space that a sentence begins with stays, others get a space."""
+    return "".join(one if one[:1].isspace() or not number else f" {one}" for number, one in enumerate(document))
 
 
 def first_bytes(documents: Iterator[Sequence[str]], most: int | None) -> list[list[str]]:

@@ -70,13 +70,15 @@ class Annotated(NamedTuple):
 
 @dataclass(frozen=True)
 class Annotations:
-    """The annotations of a store: the segmenter of its words (None: the tokenizer), and its layers.
+    """What a store keeps of its text besides tokens: the segmenter of its words (None: the tokenizer), its layers, and whether
+    lines keep their ends.
 
     `met_layers` are the layers whose file has named one of the texts that `label_marks` was given.
     """
 
     words: Segmenter | None = None
     layers: Mapping[str, Annotator] = field(default_factory=dict)
+    line_ends: bool = False
     met_layers: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -86,12 +88,17 @@ class Annotations:
 
     @classmethod
     def of(cls, text: Any) -> Annotations:
-        """The annotations of a recipe's `text`: any object with `words` and `annotate` whose parts have `name` and
-        `arguments`."""
+        """The annotations of a recipe's `text`: any object with `line_ends`, and with `words` and `annotate` whose parts have
+        `name` and `arguments`."""
         made = {name: lookup("annotator", part.name)(**part.arguments) for name, part in text.annotate.items()}
-        return cls(segmenter_of(text), made)
+        return cls(segmenter_of(text), made, text.line_ends)
 
     def __bool__(self) -> bool:
+        return self.marks or self.line_ends
+
+    @property
+    def marks(self) -> bool:
+        """Whether tokens have to be marked: as the beginnings of words, or as units."""
         return self.words is not None or bool(self.layers)
 
     def of_words(self, tokenizer: Tokenizer) -> Annotations:
@@ -118,7 +125,8 @@ class Annotations:
     def header(self) -> dict[str, Any]:
         """Their entry in the header of a store: the hash of each."""
         words = None if self.words is None else self.words.hash
-        return {"words": words, "annotations": {name: layer.hash for name, layer in self.layers.items()}}
+        ends = {"line_ends": True} if self.line_ends else {}
+        return {"words": words, "annotations": {name: layer.hash for name, layer in self.layers.items()}, **ends}
 
     @property
     def labels(self) -> dict[str, tuple[str, ...]]:

@@ -15,7 +15,7 @@ from cloze.corpus.readers import blocks as block_reading
 from cloze.corpus.readers import read_documents
 from cloze.corpus.writer import StoreWriter
 from cloze.errors import CorpusError, RunError
-from cloze.text import TextSpec, Tokenizer
+from cloze.text import Annotations, TextSpec, Tokenizer
 
 EN = (
     "The cat sleeps on the mat. It dreams of fish, 3.5 of them!\nDr. Smith wakes it.\n\n"
@@ -68,6 +68,25 @@ def test_byte_level_ids_of_a_line_are_those_of_the_whole_line(tokenizers: dict[s
     store = build_store([tmp_path / "a.txt"], tokenizers["byte_bpe"], tmp_path / "store")
     whole = [i for line in EN.split("\n") if line for i in tokenizers["byte_bpe"].encode(line).ids.tolist()]
     assert store.tokens.tolist() == whole
+
+
+@pytest.mark.parametrize("size", [1 << 20, 70])
+def test_lines_of_a_document_keep_their_ends_if_the_text_says_so(
+    size: int, tokenizers: dict[str, Tokenizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_reading, "BLOCK", size)
+    (tmp_path / "a.txt").write_text(EN)
+    tokenizer = tokenizers["byte_bpe"]
+    store = build_store([tmp_path / "a.txt"], tokenizer, tmp_path / "store", annotations=Annotations(line_ends=True))
+    bounds = store.sentence_starts[store.document_sentences]
+    found = [tokenizer.decode(store.tokens[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    assert found == EN.removesuffix("\n\n").split("\n\n")
+    assert store.header["line_ends"] is True
+    plain = build_store([tmp_path / "a.txt"], tokenizer, tmp_path / "plain")
+    assert "line_ends" not in plain.header and len(plain.tokens) == len(store.tokens) - 2
+    given = {"annotations": Annotations(line_ends=True)}
+    words = build_store([tmp_path / "a.txt"], tokenizers["wordpiece"], tmp_path / "words", **given)
+    assert words.tokens[:].tolist() == [i for ids in expected_ids(tmp_path / "a.txt", tokenizers["wordpiece"]) for i in ids]
 
 
 @pytest.mark.parametrize("format", ["blank", "book", "line"])

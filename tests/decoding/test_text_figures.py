@@ -30,6 +30,8 @@ def test_a_left_to_right_network_is_measured_on_whole_documents(checkpoint: Make
     assert found.bits_per_byte == pytest.approx(bits(loaded, ["the cat sleeps in the garden a größe sleeps", "the garden"]))
     tokens = [len(loaded.tokenizer.encode(sentence).ids) for document in DOCUMENTS for sentence in document]
     assert (found.tokens, found.bytes) == (sum(tokens), BYTES)
+    spaced = figures_of(loaded, [["the cat sleeps", " in the garden"]])  # as the reader of a line leaves it
+    assert spaced.bits_per_byte == pytest.approx(bits(loaded, ["the cat sleeps in the garden"]))
 
 
 def test_a_masked_network_is_measured_by_the_pseudo_likelihood_of_sentences(checkpoint: Make) -> None:

@@ -101,7 +101,7 @@ def spec(words: tuple[str, dict[str, object]] | None, **layers: str) -> SimpleNa
         return SimpleNamespace(name=name, arguments=arguments)
 
     annotate = {name: part("list", {"file": file}) for name, file in layers.items()}
-    return SimpleNamespace(words=None if words is None else part(*words), annotate=annotate)
+    return SimpleNamespace(words=None if words is None else part(*words), annotate=annotate, line_ends=False)
 
 
 def test_ernies_units_of_a_sentence_with_a_users_entities(trained: dict[str, Tokenizer], tmp_path: Path) -> None:

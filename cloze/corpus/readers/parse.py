@@ -2,7 +2,7 @@
 
 Every function returns the documents of a block as lists of sentences; the first document may continue the last one of the
 previous block. White space between two sentences of a line stays at the start of the second, so that byte-level tokenizers see
-the text as written.
+the line as written. Where one line ends and the next begins, nothing stays unless line ends are asked for.
 """
 
 from __future__ import annotations
@@ -38,13 +38,28 @@ class Parsed:
     faults: Faults = field(default_factory=lambda: Faults(""))
 
 
-def parse_block(block: Block, *, spaces: bool = True, cut: bool = True) -> Parsed:
+def parse_block(block: Block, *, spaces: bool = True, cut: bool = True, line_ends: bool = False) -> Parsed:
     """The documents of a block. With `spaces` a sentence keeps the white space before it within its line.
 
     Without `cut`, lines are split into sentences only at places without white space. This saves most of the time for callers that
-    only need words.
+    only need words. With `line_ends`, the first sentence of each line of a document but its first begins with a line end; lines
+    that were cut at a margin are one line, and blank lines are left out.
     """
     cutting: Split = _barely_cut if not cut else _split_keeping_spaces if spaces else split_sentences
+    if not line_ends:
+        return _parsed(block, cutting)
+    found = _parsed(block, lambda line: _behind_line_end(cutting(line)))
+    for number, document in enumerate(found.documents):
+        if document and not (number == 0 and found.goes_on and block.line > 1):
+            document[0] = document[0].removeprefix("\n")
+    return found
+
+
+def _behind_line_end(sentences: list[str]) -> list[str]:
+    return ["\n" + sentences[0], *sentences[1:]] if sentences else sentences
+
+
+def _parsed(block: Block, cutting: Split) -> Parsed:
     odd, faults = Oddities(), Faults(block.path, block.bytes, column=block.column)
     split = _in_pieces(cutting, odd, f"{block.path}, from line {block.line}")
     if block.format == PAIRS:
