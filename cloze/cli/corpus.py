@@ -53,7 +53,11 @@ TokenizerFolder = Annotated[
     Path | None, typer.Option(help="A folder with a tokenizer: a checkpoint, a store's tokenizer/, any Hugging Face folder.")
 ]
 Recipe = Annotated[
-    str | None, typer.Option(help="Train the tokenizer of this recipe; default without --tokenizer: bert.")
+    str | None,
+    typer.Option(
+        help="Read the text as this recipe's `text` says, and train its tokenizer unless --tokenizer gives one; default without "
+        "--tokenizer: bert."
+    ),
 ]
 Size = Annotated[int | None, typer.Option(min=8, help="Size of the vocabulary to train; default: the recipe's.")]
 Seed = Annotated[int, typer.Option(help="Seed of the sample that the tokenizer is trained on.")]
@@ -205,11 +209,11 @@ class BuildText(Build):
         if self.smooth is not None and not self.languages:
             raise CorpusError("--smooth needs a folder or file per language. Add --languages, or omit --smooth.")
         text_format = with_column(self.text_format, self.column, self.encoding)
-        if self.tokenizer is not None and (self.recipe is not None or self.size is not None):
-            raise CorpusError("--tokenizer names a trained tokenizer; --recipe and --size train one. Omit one or the other.")
+        if self.tokenizer is not None and self.size is not None:
+            raise CorpusError("--tokenizer names a trained tokenizer; --size is that of a new one. Omit one or the other.")
         say = (lambda line: None) if self.as_json or self.quiet else typer.echo
         started = time.perf_counter()
-        recipe = None if self.tokenizer else self.recipe or "bert"
+        recipe = self.recipe if self.tokenizer else self.recipe or "bert"
         kept = annotations_of(recipe, self.words, self.annotate or [])
         known = sharded.tokenizer(out, given=self.tokenizer)
         if known is not None:

@@ -77,14 +77,16 @@ def test_lines_of_a_document_keep_their_ends_if_the_text_says_so(
     monkeypatch.setattr(block_reading, "BLOCK", size)
     (tmp_path / "a.txt").write_text(EN)
     tokenizer = tokenizers["byte_bpe"]
-    store = build_store([tmp_path / "a.txt"], tokenizer, tmp_path / "store", annotations=Annotations(line_ends=True))
+    given = {"annotations": Annotations(line_ends=True)}
+    store = build_store([tmp_path / "a.txt"], tokenizer, tmp_path / "store", **given)
     bounds = store.sentence_starts[store.document_sentences]
     found = [tokenizer.decode(store.tokens[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
     assert found == EN.removesuffix("\n\n").split("\n\n")
     assert store.header["line_ends"] is True
     plain = build_store([tmp_path / "a.txt"], tokenizer, tmp_path / "plain")
     assert "line_ends" not in plain.header and len(plain.tokens) == len(store.tokens) - 2
-    given = {"annotations": Annotations(line_ends=True)}
+    rows = build_store([tmp_path / "a.txt"], tokenizer, tmp_path / "rows", format="sentence", **given)
+    assert tokenizer.decode(rows.tokens[:]) == EN.replace("\n\n", "").replace("\n", " ")
     words = build_store([tmp_path / "a.txt"], tokenizers["wordpiece"], tmp_path / "words", **given)
     assert words.tokens[:].tolist() == [i for ids in expected_ids(tmp_path / "a.txt", tokenizers["wordpiece"]) for i in ids]
 

@@ -90,10 +90,18 @@ def test_the_command_builds_and_checks(tmp_path: Path) -> None:
     assert isinstance(damaged.exception, CorpusError)
 
 
-def test_a_finished_tokenizer_and_a_recipe_exclude_each_other(tmp_path: Path) -> None:
-    arguments = ["build", "x", "--out", str(tmp_path / "s"), "--tokenizer", str(tmp_path), "--recipe", "bert"]
-    result = CliRunner().invoke(app, arguments)
-    assert isinstance(result.exception, CorpusError)
+def test_a_recipe_says_how_the_text_of_a_finished_tokenizer_is_read_but_not_its_size(tmp_path: Path) -> None:
+    run, file = CliRunner(), tmp_path / "a.txt"
+    file.write_text("The cat sleeps. It dreams.\nThe end.\n\n" * 20, encoding="utf-8")
+    build = ["build", str(file), "-q", "--out"]
+    assert run.invoke(app, [*build, str(tmp_path / "s"), "--recipe", "gpt2", "--size", "280"]).exit_code == 0
+    given = ["--tokenizer", str(tmp_path / "s" / "tokenizer")]
+    refused = run.invoke(app, [*build, str(tmp_path / "t"), *given, "--size", "300"])
+    assert isinstance(refused.exception, CorpusError) and not (tmp_path / "t").exists()
+    for name, more in (("with", ["--recipe", "gpt2"]), ("without", [])):
+        assert run.invoke(app, [*build, str(tmp_path / name), *given, *more]).exit_code == 0
+    first, with_, without = (Store.open(tmp_path / name).tokens[:].tolist() for name in ("s", "with", "without"))
+    assert with_ == first and len(without) < len(first)
 
 
 def test_the_command_builds_languages_words_layers_and_pairs(tmp_path: Path) -> None:

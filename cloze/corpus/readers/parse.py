@@ -43,20 +43,25 @@ def parse_block(block: Block, *, spaces: bool = True, cut: bool = True, line_end
 
     Without `cut`, lines are split into sentences only at places without white space. This saves most of the time for callers that
     only need words. With `line_ends`, the first sentence of each line of a document but its first begins with a line end; lines
-    that were cut at a margin are one line, and blank lines are left out.
+    that were cut at a margin are one line, and blank lines are left out. In the format of one sentence per line, whose line ends
+    are not the text's own, sentences begin with a space instead.
     """
     cutting: Split = _barely_cut if not cut else _split_keeping_spaces if spaces else split_sentences
     if not line_ends:
         return _parsed(block, cutting)
-    found = _parsed(block, lambda line: _behind_line_end(cutting(line)))
+    sentences = block.format == "sentence"
+    found = _parsed(block, cutting if sentences else lambda line: _behind("\n", cutting(line), 1))
     for number, document in enumerate(found.documents):
+        if sentences:
+            document[:] = _behind(" ", document, len(document))
         if document and not (number == 0 and found.goes_on and block.line > 1):
-            document[0] = document[0].removeprefix("\n")
+            document[0] = document[0][1:]
     return found
 
 
-def _behind_line_end(sentences: list[str]) -> list[str]:
-    return ["\n" + sentences[0], *sentences[1:]] if sentences else sentences
+def _behind(mark: str, sentences: list[str], first: int) -> list[str]:
+    """The sentences, the `first` of them behind a mark."""
+    return [mark + one for one in sentences[:first]] + sentences[first:]
 
 
 def _parsed(block: Block, cutting: Split) -> Parsed:
