@@ -42,5 +42,5 @@ def test_the_page_names_every_option_of_generate() -> None:
     wanted = {name.replace("_", "-") for name in WritingOptions.__annotations__} - {"best"} | {"draft", "draft-tokens", "stream"}
     assert wanted <= named
     known = {name.replace("_", "-") for name in inspect.signature(command).parameters} | {"greedy"}
-    others = {"size", "set", "corpus", "budget", "out", "tokenizer"}
+    others = {"size", "set", "corpus", "budget", "out", "tokenizer", "recipe"}
     assert named <= known | others
