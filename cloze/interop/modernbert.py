@@ -195,6 +195,7 @@ def write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
         "layer_types": _types(arguments["layers"], band, every),
         **({"global_attn_every_n_layers": every} if every else {}),
         "rope_parameters": {kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()},
+        "global_rope_theta": bases[GLOBAL], "local_rope_theta": bases[LOCAL],  # what transformers 4 reads
         "num_hidden_layers": arguments["layers"],
     }
 

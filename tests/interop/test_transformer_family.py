@@ -134,6 +134,16 @@ def test_options_that_cloze_lacks_are_refused_by_name(
         import_folder(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["modernbert", "modernbert-decoder"])
+def test_a_modernbert_tells_both_versions_of_transformers_its_bases(systems: ModuleType, tmp_path: Path, name: str) -> None:
+    write(tmp_path, made(systems, name, **{"positions.base": 500.0, "positions.local_base": 70.0}))
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert (config["global_rope_theta"], config["local_rope_theta"]) == (500.0, 70.0)
+    assert {kind: rope["rope_theta"] for kind, rope in config["rope_parameters"].items()} == {
+        "full_attention": 500.0, "sliding_attention": 70.0,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(("changed", "words"), [
     ({"transform": {"gelu": {"norm_epsilon": 1e-12}}}, "its dense map has a bias"),
     ({"transform": {"tanh": {"norm_epsilon": 1e-12, "biases": False}}}, "its transform is tanh"),

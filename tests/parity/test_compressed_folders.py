@@ -53,6 +53,8 @@ CASES = [
         ("network.bottleneck.reads=shared", "network.norm.kind=none", "network.feed_forwards=2", "network.embedding.width=16"),
     ),
     Case("gpt2", "gpt2", "GPT2Model", [HEADS, *SPARSE]),
+    Case("modern", "roberta", "ModernBertModel", SPARSE),
+    Case("quick-gpt", "gpt2", "ModernBertDecoderModel", SPARSE),
     Case("albert-base", "unigram", "AlbertModel", SPARSE),
     Case("xlnet-base", "unigram", "XLNetModel", [HEADS, *SPARSE]),
     Case("t5-small", "t5", "T5Model", [HEADS, ("prune_heads", {"heads": [[0, 0]], "of": "crossing"}), *SPARSE]),
