@@ -128,14 +128,15 @@ FAMILY = (
     "albert-base", "transformer-xl", "elmo", "gpt-bert", "spanbert", "mass", "unilm", "structbert", "nezha", "lstm", "xlm-en",
     "gpt", "gpt3", "t5-v1.1-small", "electra-base", "context2vec", "lstm-char", "nnlm", "character-bert", "bert-wwm",
     "infoword", "camembert", "flaubert", "robbert", "bertje", "roberta-doc-sentences", "roberta-segment-pair",
-    "roberta-sentence-pair", "siatl", "ulmfit",
+    "roberta-sentence-pair", "siatl",
 )  # fmt: skip
 
 
 def family(ledger: Ledger) -> Iterator[Cell]:
     """Every recipe that predicts tokens of one running text: what a million tokens teach a tiny network as it is fitted.
 
-    `mbert` and the XLMs of several languages need a folder for each language, `ernie` and `zen` lists of entries.
+    `mbert` and the XLMs of several languages need a folder for each language, `ernie` and `zen` lists of entries, `ulmfit` a text of
+    the domain.
     """
     for recipe in FAMILY:
         yield cell(recipe, "tiny", 1e6)
@@ -147,8 +148,8 @@ def learned(ledger: Ledger) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|---|"
     rows = []
     for run in ledger.results():
-        known = (run["baselines"] or {}).get("token_prediction")
-        loss = run["curve"][-1][2].get("token_prediction")
+        name = "sampled_prediction" if "sampled_prediction" in run["curve"][-1][2] else "token_prediction"
+        known, loss = (run["baselines"] or {}).get(name), run["curve"][-1][2].get(name)
         if known is None or loss is None:
             continue
         under, tokens = known["single"] - loss, run["curve"][-1][1]

@@ -78,12 +78,13 @@ _LEDGERS = "sweep_*.jsonl"  # in benchmarks/results
 #: The laws by kind. Printed by `benchmarks/laws.py`; docs/budgets.md shows the runs.
 LAWS: dict[Kind, Law] = {
     Kind("causal", "post"): Law(4.92e+04, 0.349, 2, 0.125, 0.53, 0.243, 3e+05, 1e+06, 7, _LEDGERS),
-    Kind("causal", "pre"): Law(9.46e+04, 0.202, 1.96, 0.163, 0.519, 0.211, 3e+05, 1e+06, 6, _LEDGERS),
-    Kind("causal", "recurrent"): Law(1.1e+05, 0.25, 2.27, 0.169, 0.517, 0.177, 1e+05, 1e+06, 8, _LEDGERS),
+    Kind("causal", "pre"): Law(1.09e+05, 0.204, 1.95, 0.181, 0.515, 0.204, 3e+05, 1e+06, 6, _LEDGERS),
+    Kind("causal", "recurrent"): Law(1e+05, 0.269, 2.23, 0.142, 0.507, 0.263, 1e+05, 1e+06, 10, _LEDGERS),
+    Kind("causal", "local"): Law(7.53e+04, 0.195, 2, 0.219, 0.494, 0.5, 1e+06, 1e+06, 1, _LEDGERS),
     Kind("masked", "local"): Law(1.09e+05, 0.184, 2.07, 0.158, 0.312, 0.233, 4e+05, 1.25e+07, 7, _LEDGERS),
-    Kind("masked", "offsets"): Law(4.57e+05, 1.82e-18, 1, 0.206, 0.314, 0.381, 3e+05, 3e+06, 21, _LEDGERS),
+    Kind("masked", "offsets"): Law(4.99e+05, 5.01e-18, 1, 0.215, 0.33, 0.465, 3e+05, 3e+06, 22, _LEDGERS),
     Kind("masked", "post"): Law(5.49e+05, 3.53e-12, 1, 0.1, 0.43, 0.332, 2.01e+05, 4e+06, 35, _LEDGERS),
-    Kind("masked", "pre"): Law(6.4e+05, 8.54e-15, 1.77, 0.24, 0.303, 0.606, 2.04e+05, 1e+06, 4, _LEDGERS),
+    Kind("masked", "pre"): Law(6.03e+05, 1.53e-14, 1.78, 0.239, 0.303, 0.276, 2.04e+05, 1e+06, 4, _LEDGERS),
     Kind("permuted", "post"): Law(9.38e+05, 0.2, 2, 0.2, 0.4, 0.5, 1e+06, 1e+06, 1, _LEDGERS),
     Kind("spans", "post"): Law(2.32e+05, 0.216, 1.89, 0.137, 0.361, 0.25, 4e+05, 1e+06, 4, _LEDGERS),
     Kind("spans", "pre"): Law(6.87e+04, 0.181, 1.9, 0.1, 0.461, 0.227, 3e+05, 1e+06, 8, _LEDGERS),
