@@ -135,8 +135,8 @@ FAMILY = (
 def family(ledger: Ledger) -> Iterator[Cell]:
     """Every recipe that predicts tokens of one running text: what a million tokens teach a tiny network as it is fitted.
 
-    `mbert` and the XLMs of several languages need a folder for each language, `ernie` and `zen` lists of entries, `ulmfit` a text of
-    the domain.
+    `mbert` and the XLMs of several languages need a folder for each language, `ernie` and `zen` lists of entries, and `ulmfit` a
+    text of the domain.
     """
     for recipe in FAMILY:
         yield cell(recipe, "tiny", 1e6)
