@@ -6,10 +6,10 @@
 
 Pre-trains one network as cloze fits it to a number of tokens and scores it: the share of minimal pairs whose acceptable sentence
 is the more probable one (a tie counts as wrong). The text is ten million words of novels and Wikipedia (--novels: the share of
-the novels), with one tokenizer for each share. Budgets are tokens, so that other work on the machine changes nothing but the
-time; `cpu` are seconds of one thread for pre-training. Held-out losses are of Wikipedia text under the network's own exercise, so
-compare them within one exercise only. A finished run is a line of results/grammar.jsonl and is not repeated; rerun the command to
-resume an interrupted one.
+the novels), with one tokenizer for each share. Budgets are tokens, so that other work on the machine changes no result; `cpu` are
+seconds of the processor for pre-training, one thread, summed over the calls of an interrupted run. Held-out losses are of
+Wikipedia text under the network's own exercise, so compare them within one exercise only. A finished run is a line of
+results/grammar.jsonl and is not repeated; rerun the command to resume an interrupted one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import json
 import lzma
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,11 +75,13 @@ def run(wanted: Cell, data: Path, work: Path) -> dict[str, Any] | None:
     store = store_of(recipe, text_of(data, work, wanted["novels"]), wanted["set"], work)
     out = work / f"runs/{hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:12]}"
     values = [value for value in wanted["set"] if not value.startswith("text")]
+    before, spent = time.process_time(), out.with_suffix(".cpu")
     outcome = pretrain(
         recipe, corpus=str(store), out=out, budget=f"{wanted['tokens']}tokens", size=wanted["size"], seed=wanted["seed"],
-        overrides=[*SAVED, *values],
-        held_out=[f"{store}.valid"], device="cpu", report=lambda told: print(told, flush=True),
+        overrides=[*SAVED, *values], held_out=[f"{store}.valid"], device="cpu", report=lambda told: print(told, flush=True),
     )
+    cpu = time.process_time() - before + (float(spent.read_text(encoding="utf-8")) if spent.exists() else 0.0)
+    spent.write_text(f"{cpu:.1f}", encoding="utf-8")
     if not outcome.finished:
         return None
     log = [json.loads(line) for line in (out / "cloze/log.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -93,7 +96,7 @@ def run(wanted: Cell, data: Path, work: Path) -> dict[str, Any] | None:
     return {
         "baselines": next(record["baselines"] for record in log if record.get("baselines")), "right": right, "of": len(pairs),
         "parameters": sum(one.numel() for one in loaded.network.parameters()), "steps": outcome.step,
-        "seconds": round(held[-1]["seconds"]), "epochs": round(held[-1]["epochs"], 2), "metrics": held[-1].get("metrics"),
+        "cpu": round(cpu), "epochs": round(held[-1]["epochs"], 2), "metrics": held[-1].get("metrics"),
         "curve": [[at["step"], at["tokens"], {name: round(loss, 4) for name, loss in at["objectives"].items()}] for at in held],
         "fitted": json.loads((out / "cloze/run.json").read_text(encoding="utf-8")).get("fitted"),
     }  # fmt: skip
@@ -106,10 +109,11 @@ def table(ledger: Ledger) -> Iterator[str]:
     for one in ledger.results():
         scores = ", ".join(f"{100 * right['all'] / one['of']:.1f} ({order})" for order, right in one["right"].items())
         loss = ", ".join(f"{loss:.2f}" for loss in one["curve"][-1][2].values())
+        minutes = f"{one['cpu'] / 60:.0f}" if "cpu" in one else "–"
         changes = " ".join(value.removeprefix("network.transformer.") for value in one["set"]) or "–"
         yield (
             f"| {one['recipe']} | {changes} | {one['novels']:.0%} | {one['parameters'] / 1e6:.1f} M | "
-            f"{one['curve'][-1][1] / 1e6:.0f} | {one['seconds'] / 60:.0f} | {loss} | {scores} |"
+            f"{one['curve'][-1][1] / 1e6:.0f} | {minutes} | {loss} | {scores} |"
         )
 
 

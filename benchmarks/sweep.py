@@ -124,10 +124,9 @@ def regrets(ledger: Ledger) -> Iterator[str]:
 
 FAMILY = (
     "bert", "roberta", "gpt2", "t5-small", "bart-base", "electra-small", "xlnet-base", "modern", "quick", "quick-gpt",
-    "awd-lstm",
-    "albert-base", "transformer-xl", "elmo", "gpt-bert", "spanbert", "mass", "unilm", "structbert", "nezha", "lstm", "xlm-en",
-    "gpt", "gpt3", "t5-v1.1-small", "electra-base", "context2vec", "lstm-char", "nnlm", "character-bert", "bert-wwm",
-    "infoword", "camembert", "flaubert", "robbert", "bertje", "roberta-doc-sentences", "roberta-segment-pair",
+    "awd-lstm", "albert-base", "transformer-xl", "elmo", "gpt-bert", "spanbert", "mass", "unilm", "structbert", "nezha",
+    "lstm", "xlm-en", "gpt", "gpt3", "t5-v1.1-small", "electra-base", "context2vec", "lstm-char", "nnlm", "character-bert",
+    "bert-wwm", "infoword", "camembert", "flaubert", "robbert", "bertje", "roberta-doc-sentences", "roberta-segment-pair",
     "roberta-sentence-pair", "siatl",
 )  # fmt: skip
 

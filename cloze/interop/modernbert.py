@@ -31,15 +31,19 @@ def _prediction(head: Head, arguments: Mapping[str, Any]) -> list[str]:
     return wrong
 
 
+def dense_lines(theirs: str) -> tuple[Line, ...]:
+    """The dense map and the norm without offsets in front of the outputs; `theirs` is their name in transformers."""
+    return (
+        Line("head.dense.weight", f"{theirs}.dense.weight", "D D"),
+        Line("head.norm.weight", f"{theirs}.norm.weight", "D"),
+    )
+
+
 MASKED_LM = HeadTable(
     role="masked_lm",
     part="token_prediction",
     sign=("head.dense.weight", "decoder.bias"),
-    lines=(
-        Line("head.dense.weight", "head.dense.weight", "D D"),
-        Line("head.norm.weight", "head.norm.weight", "D"),
-        Line("head.bias", "decoder.bias", "V"),
-    ),
+    lines=(*dense_lines("head"), Line("head.bias", "decoder.bias", "V")),
     untied=(Line("head.output.weight", "decoder.weight", "V D"),),
     repeats={"decoder.weight": "{base}embeddings.tok_embeddings.weight"},
     objections=_prediction,
@@ -78,11 +82,7 @@ CLASSIFIER = HeadTable(
     role=ROLE,
     part="classify",
     sign=("head.dense.weight", "classifier.weight"),
-    lines=(
-        Line("head.dense.weight", "head.dense.weight", "D D"),
-        Line("head.norm.weight", "head.norm.weight", "D"),
-        Line("head.output.*", "classifier.*", "C D"),
-    ),
+    lines=(*dense_lines("head"), Line("head.output.*", "classifier.*", "C D")),
     objections=classifier_objections,
     arguments=lambda config, tensors: {
         "classes": int(tensors["classifier.weight"].shape[0]), "set": "label", "transform": _transform(config),
@@ -115,7 +115,7 @@ TAGGER = HeadTable(
 
 def _lines(rows: int) -> tuple[Line, ...]:
     """A dense map and a norm without offsets, and so many outputs."""
-    return (*CLASSIFIER.lines[:2], Line("head.output.*", "classifier.*", f"{rows} D"))
+    return (*dense_lines("head"), Line("head.output.*", "classifier.*", f"{rows} D"))
 
 
 def _answer(head: Head, arguments: Mapping[str, Any]) -> list[str]:
@@ -151,7 +151,10 @@ def read(config: Mapping[str, Any]) -> dict[str, Any]:
     types = config.get("layer_types") or _types(layers, 1, every)
     if "global_attn_every_n_layers" not in config or types != _types(layers, 1, every):
         every = _every(types)
-    band = None if LOCAL not in types else int(config.get("local_attention", 128))
+    width = config.get("local_attention", 128)
+    if LOCAL in types and not isinstance(width, int):
+        raise ValueError(f"local_attention is {width!r}; cloze's transformer needs a number of tokens for its local layers.")
+    band = width if LOCAL in types else None
     return {
         "attention.biases": bool(config.get("attention_bias", False)),
         "feed_forward.biases": bool(config.get("mlp_bias", False)),

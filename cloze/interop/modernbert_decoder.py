@@ -26,11 +26,7 @@ CAUSAL_LM = replace(
     modernbert.MASKED_LM,
     role="causal_lm",
     sign=("lm_head.dense.weight", "decoder.bias"),
-    lines=(
-        Line("head.dense.weight", "lm_head.dense.weight", "D D"),
-        Line("head.norm.weight", "lm_head.norm.weight", "D"),
-        Line("head.bias", "decoder.bias", "V"),
-    ),
+    lines=(*modernbert.dense_lines("lm_head"), Line("head.bias", "decoder.bias", "V")),
 )
 
 
@@ -43,15 +39,17 @@ def _classifier(head: Head, arguments: Mapping[str, Any]) -> list[str]:
 
 CLASSIFIER = replace(
     modernbert.CLASSIFIER,
-    lines=(*modernbert.CLASSIFIER.lines[:2], Line("head.output.weight", "classifier.weight", "C D"),
-           Line("head.output.bias", (), "C", ABSENT)),
+    lines=(
+        *modernbert.dense_lines("head"), Line("head.output.weight", "classifier.weight", "C D"),
+        Line("head.output.bias", (), "C", ABSENT),
+    ),
     objections=_classifier,
     says=lambda head: {},
 )
 
 
 def _read(config: Mapping[str, Any]) -> dict[str, Any]:
-    found = modernbert.read({**config, "local_attention": config.get("local_attention") or 128})
+    found = modernbert.read(config)
     if found["attention.band.width"] is not None:
         found["attention.band.width"] //= 2
     return found

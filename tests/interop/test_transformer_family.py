@@ -123,6 +123,7 @@ def test_what_transformers_cannot_say_is_kept_by_cloze_and_named(
      "at equal steps"),
     ("modernbert", {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type is 'yarn'"),
     ("modernbert", {"norm_bias": True}, "norm_bias"),
+    ("modernbert-decoder", {"local_attention": None}, "local_attention is None"),
 ])  # fmt: skip
 def test_options_that_cloze_lacks_are_refused_by_name(
     systems: ModuleType, tmp_path: Path, name: str, changed: dict[str, Any], words: str
