@@ -182,11 +182,15 @@ def recipe_of(variant: Variant, work: Path, label: str) -> str | Path:
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished run, to be opened with other values than it was trained with; weights stay what they are."""
+    """A finished run, to be opened with other values or another `recipe` than it was trained with; weights stay what they are.
+
+    Of a run that kept a mean of its weights, the weights are the mean.
+    """
 
     folder: Path
     seed: int
     chosen: Choice
+    recipe: Path | None = None
 
     def open(self, *overrides: str, loaded: bool = True) -> tuple[Recipe, Step]:
         """The run's recipe and networks, ready to measure; not `loaded`: as they were before training."""
@@ -196,10 +200,12 @@ class Trained:
         from cloze.training.precision import choose_device
         from cloze.training.state import load_parameters
 
-        recipe = load_recipe(self.folder, overrides=overrides)
+        recipe = load_recipe(self.recipe or self.folder, overrides=overrides)
         step = build_step(recipe, vocab_size=self.valid.vocab_size, seed=self.seed)
         if loaded:
-            load_parameters(step, Checkpoints(self.folder).load()[1], where=str(self.folder))
+            _, weights, optimizer = Checkpoints(self.folder).load()
+            means = {name.removesuffix(":average"): mean for name, mean in optimizer.items() if name.endswith(":average")}
+            load_parameters(step, weights | means, where=str(self.folder))
         device = choose_device(self.chosen.device)
         step.to(device).eval()
         step.clock.to(device)

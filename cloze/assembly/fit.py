@@ -147,7 +147,8 @@ def _carried(recipe: Recipe, kept: Collection[str]) -> Iterator[Change]:
 def _free_batch(recipe: Recipe) -> bool:
     """Whether the batch can change without changing the size of an update: a sum of losses grows with the batch, but Adam
     normalises it."""
-    return recipe.training.divide != "nothing" or class_of("optimizer", recipe.training.optimizer.name).family == "adam"
+    family = class_of("optimizer", recipe.training.optimizer.name).family
+    return recipe.training.divide != "nothing" or family in ("adam", "muon")
 
 
 def per_update(budget_tokens: float) -> float:

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from cloze.training import adafactor, averaged, optimizers, stable_adamw, static_optimizers  # noqa: F401
+from cloze.training import adafactor, averaged, muon, optimizers, stable_adamw, static_optimizers  # noqa: F401

@@ -25,7 +25,7 @@ _SETTLED = float(2**24)
 
 
 #: Optimisers with rates of one size.
-Family = Literal["adam", "lamb", "adafactor", "sgd", "adagrad"]
+Family = Literal["adam", "muon", "lamb", "adafactor", "sgd", "adagrad"]
 
 
 class OptimizerSpec(ABC):

@@ -97,18 +97,19 @@ class Update:
 
 
 def update_of(optimizer: OptimizerSpec, device: torch.device, *, mean: bool = False) -> Update:
-    """Measure the optimiser on one matrix. `mean`: the run also keeps a mean of the weights."""
-    matrix = nn.Parameter(torch.ones(_PROBE, device=device))
-    size = matrix.numel() * matrix.element_size()
-    made = optimizer.build([("matrix", matrix)])
+    """Measure the optimiser on embeddings and on a matrix of a layer. `mean`: the run also keeps a mean of the weights."""
+    matrices = [nn.Parameter(torch.ones(_PROBE, device=device)) for _ in range(2)]
+    size = sum(matrix.numel() * matrix.element_size() for matrix in matrices)
+    made = optimizer.build(zip(("embeddings.tokens.weight", "layers.0.outer.weight"), matrices, strict=True))
     seconds = float("inf")
     for _ in range(2):
-        matrix.grad = torch.ones_like(matrix)
+        for matrix in matrices:
+            matrix.grad = torch.ones_like(matrix)
         started = time.perf_counter()
         made.step()
         seconds = min(seconds, time.perf_counter() - started)
-    state = sum(value.numel() * value.element_size() for value in made.state[matrix].values() if isinstance(value, torch.Tensor))
-    return Update(seconds / size, state / size + mean)
+    kept = [value for matrix in matrices for value in made.state[matrix].values() if isinstance(value, torch.Tensor)]
+    return Update(seconds / size, sum(value.numel() * value.element_size() for value in kept) / size + mean)
 
 
 def _timed(step: Step, entry: str, micro: MicroBatch, precision: Any, device: torch.device) -> float:

@@ -1,0 +1,118 @@
+"""Muon: the matrices of layers move by the orthogonal part of their momentum, everything else as under AdamW."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from cloze.bounds import BelowOne, NonNegative, Positive
+from cloze.networks.blocks.projections import stacked
+from cloze.registry import register
+from cloze.training.optimizers import Decay, Family, Moments, Named, groups
+from cloze.training.precision import as_dtype
+from cloze.training.sharding import spread, whole
+
+#: The coefficients of the iteration, which takes singular values from (0, 1] to about 1 (Jordan et al., 2024).
+_LINEAR, _CUBIC, _QUINTIC = 3.4445, -4.7750, 2.0315
+_ITERATIONS = 5
+#: Parameters of one shape that are made orthogonal in one call, which small matrices need to be fast.
+_TOGETHER = 8
+
+
+@register("optimizer", "muon")
+@dataclass(frozen=True, kw_only=True)
+class Muon(Moments):
+    """Muon for the matrices of layers, AdamW for embeddings, heads, biases and norms (Jordan et al., 2024, KellerJordan/Muon).
+
+    Of a matrix W (n, m) with the gradient G, the momentum is M ← μ M + (1 - μ) G with μ = `momentum`. With U, the orthogonal part
+    of (1 - μ) G + μ M (Newton-Schulz, five iterations): W ← W - rate · decay · W - rate · 0.2 √max(n, m) · U. By this factor, the
+    elements of W move about as far as under AdamW (Liu et al., 2025, §2.2, arXiv:2502.16982). Queries, keys and values, stacked
+    here, are made orthogonal one by one.
+
+    Differs: the iteration computes in float32 where the hardware does not multiply bfloat16 matrices. Under sharding, every rank
+    computes the whole update of one matrix after the other.
+    """
+
+    betas: tuple[BelowOne, BelowOne] = (0.9, 0.95)
+    epsilon: Positive = 1e-8
+    weight_decay: NonNegative = 0.1
+    decay: Decay = "matrices"
+    momentum: BelowOne = 0.95
+
+    family: ClassVar[Family | None] = "muon"
+
+    def build(self, parameters: Named) -> torch.optim.Optimizer:
+        """The optimiser over these named parameters."""
+        named = list(parameters)
+        inner = {id(parameter): stacked(name) for name, parameter in named if parameter.dim() == 2 and ".layers." in f".{name}"}
+        made = self.groups((name, parameter) for name, parameter in named if id(parameter) not in inner)
+        for count in sorted(set(inner.values())):
+            some = [(name, parameter) for name, parameter in named if inner.get(id(parameter)) == count]
+            made += [{**each, "stacked": count} for each in groups(some, weight_decay=self.weight_decay, decay=self.decay)]
+        return _MuonOptimizer(made, self)
+
+
+class _MuonOptimizer(torch.optim.AdamW):
+    """Groups with `stacked` hold matrices of layers, with the state `step` and `momentum`; the others are AdamW's."""
+
+    def __init__(self, made: list[dict[str, Any]], spec: Muon) -> None:
+        super().__init__(made, betas=spec.betas, eps=spec.epsilon, fused=True)
+        self.momentum = spec.momentum
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """One update of everything that has a gradient."""
+        everything = self.param_groups
+        for same in self._same_shapes():
+            parts = [self._ahead(matrix, group["stacked"]) for matrix, group in same]
+            changes = orthogonal(torch.cat(parts)).split([len(part) for part in parts])
+            for (matrix, group), change in zip(same, changes, strict=True):
+                size = 0.2 * max(change.shape[1:]) ** 0.5
+                whole_change = change.reshape(matrix.shape).to(matrix.dtype)
+                matrix.mul_(1 - group["lr"] * group["weight_decay"]).add_(spread(whole_change, matrix), alpha=-group["lr"] * size)
+        self.param_groups = [group for group in everything if "stacked" not in group]
+        try:
+            super().step()
+        finally:
+            self.param_groups = everything
+
+    def _same_shapes(self) -> Iterator[list[tuple[nn.Parameter, dict[str, Any]]]]:
+        """Matrices with a gradient and their groups, a few of one shape at a time."""
+        shapes: dict[tuple[int, int], list[tuple[nn.Parameter, dict[str, Any]]]] = {}
+        for group in self.param_groups:
+            for matrix in group["params"] if "stacked" in group else ():
+                if matrix.grad is not None:
+                    rows, columns = matrix.shape
+                    shapes.setdefault((rows // group["stacked"], columns), []).append((matrix, group))
+        for same in shapes.values():
+            for first in range(0, len(same), _TOGETHER):
+                yield same[first : first + _TOGETHER]
+
+    def _ahead(self, matrix: nn.Parameter, count: int) -> Tensor:
+        """The gradient and the momentum after it, mixed: `count` matrices (K, N, M), whole."""
+        gradient, state = matrix.grad, self.state[matrix]
+        assert gradient is not None
+        if "momentum" not in state:
+            state["step"], state["momentum"] = torch.zeros(()), torch.zeros_like(matrix)
+        state["step"] += 1
+        momentum: Tensor = state["momentum"].lerp_(gradient, 1 - self.momentum)
+        ahead = whole(gradient.lerp(momentum, self.momentum))
+        return ahead.view(count, -1, ahead.shape[1])
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """Matrices (K, N, M) with the singular vectors of these and singular values near 1, in bfloat16 if the hardware has it."""
+    x = matrices.to(as_dtype("auto", matrices.device))
+    x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp(min=1e-7)
+    tall = x.shape[-2] > x.shape[-1]
+    if tall:
+        x = x.mT
+    for _ in range(_ITERATIONS):
+        square = x @ x.mT
+        polynomial = torch.baddbmm(square, square, square, beta=_CUBIC, alpha=_QUINTIC)
+        x = torch.baddbmm(x, polynomial, x, beta=_LINEAR)
+    return x.mT if tall else x
