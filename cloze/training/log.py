@@ -114,17 +114,21 @@ class ProgressLine:
         self.now = now
         self.shown = -float("inf")
         self.width = 0
+        self.first: tuple[float, float] | None = None  # seconds and share of the first event, which may be that of a resumed run
 
     def show(self, record: Mapping[str, Any], baselines: Mapping[str, Baseline] | None = None) -> None:
         """Show a `train` event, at most ten times a second live and every 20 seconds otherwise; `verbose` shows each.
 
-        Several objectives are shown by name; losses are shown with their `baselines`.
+        Several objectives are shown by name; losses are shown with their `baselines`. A resumed run has the time left of its speed
+        since it was resumed.
         """
+        share, seconds = record["share"], record["seconds"]
+        self.first = self.first or (seconds, share)
         if not self.verbose and self.now() - self.shown < (0.1 if self.live else _QUIET_SECONDS):
             return
         self.shown = self.now()
-        share, seconds = record["share"], record["seconds"]
-        left = duration(seconds / share - seconds) if share > 0 else "?"
+        since, before = self.first if self.first[1] < share else (0.0, 0.0)
+        left = duration((seconds - since) / (share - before) * max(1 - share, 0.0)) if share > 0 else "?"
         unit, tokens = self.unit
         line = (
             f"step {record['step']:,}  {min(share, 1):4.0%}  {losses(record, baselines or {})}  "

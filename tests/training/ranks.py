@@ -18,6 +18,8 @@ from tiny import Numbers, bert, electra, tiny_run
 from cloze.compression import QuantiseActivations
 from cloze.training.distribution import Ranks
 from cloze.training.loop import train
+from cloze.training.muon import Muon
+from cloze.training.optimizers import AdamW, OptimizerSpec
 from cloze.training.state import Gathering, gather_parameters
 from cloze.training.step import Step
 
@@ -37,11 +39,12 @@ SCENARIOS: dict[str, tuple[Callable[[], Step], dict[str, Any]]] = {
     "fsdp-electra": (electra, {"strategy": "fsdp"}),
     "copies-electra": (electra, {"strategy": "fsdp", "shard": 1}),
     "fsdp-mean": (electra, {"strategy": "fsdp", "average": 0.6}),
+    "fsdp-muon": (bert, {"strategy": "fsdp", "optimizer": Muon()}),
 }
 
 
-def settings(**changes: Any) -> dict[str, Any]:
-    return {"budget": "6steps", "training": {"log_every": 1, "checkpoint_every": 3, **changes}}
+def settings(*, optimizer: OptimizerSpec = AdamW(), **changes: Any) -> dict[str, Any]:
+    return {"budget": "6steps", "optimizer": optimizer, "training": {"log_every": 1, "checkpoint_every": 3, **changes}}
 
 
 def main(folder: Path) -> None:

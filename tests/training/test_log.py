@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import json
 from pathlib import Path
 
@@ -54,6 +55,14 @@ def test_a_piped_progress_line_is_plain_and_rare() -> None:
     line.unit, now[0] = ("facts", 3.0), 100.0
     line.show(RECORD)
     assert "  4,115 facts/s  " in stream.getvalue()
+
+
+def test_a_resumed_run_is_forecast_from_its_speed_since_then_and_no_run_ends_in_the_past() -> None:
+    stream = io.StringIO()
+    line = ProgressLine(stream, now=lambda: 0.0, verbose=True)
+    for seconds, share in ((100.0, 0.2), (110.0, 0.3), (150.0, 1.01)):  # a tenth of the budget in ten seconds, after a slow start
+        line.show({**RECORD, "seconds": seconds, "share": share, "learning_rate": 0.1})
+    assert re.findall(r"tokens/s  (.*?) left", stream.getvalue()) == ["6 min 40 s", "1 min 10 s", "0 s"]
 
 
 def test_a_progress_line_names_several_objectives_and_what_their_losses_are_worth() -> None:
