@@ -8,7 +8,7 @@ epochs: masks drawn in every epoch against masks drawn once (RoBERTa, §4.1), on
 60 % of the tokens (Wettig et al., 2023). unit: single tokens, whole words, and spans (SpanBERT). Every network is measured on the
 same held-out text, with the masks of all units and with rates of 15 and 30 %, and by the parts of speech that it gives to UD-EWT
 after fine-tuning on 300 sentences. A network counts if its held-out loss is at least 1.5 nats below that of single tokens.
-A finished cell is a line in results/masks.jsonl and is not repeated (ledger.py). No results have been published yet.
+A finished cell is a line in results/masks.jsonl and is not repeated (ledger.py). What comes out is in reproductions/masks.md.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def asked(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
 
 def table(ledger: Ledger) -> Iterator[str]:
     """Losses and seconds by variant, and how each differs from `quick`, paired by seed."""
-    yield "| | held-out loss | seconds | less than `quick`: at equal tokens | at equal seconds |"
+    yield "| | held-out loss | seconds | minus `quick`, at equal tokens | minus `quick`, at equal seconds |"
     yield "|---|---|---|---|---|"
     base = ledger.results(variant="quick", tokens=TOKENS)
     curve = curve_of(ledger)
