@@ -32,6 +32,7 @@ TOKENS = 1_000_000
 CURVE = (0.75, 1.5)
 NETWORK = "networks.main.transformer"
 ROWS_OF = {32: 4, 64: 2}  # as many tokens in an update as with 128 in a row
+MUON = {"muon": {"betas": [0.9, 0.98], "epsilon": 1e-6, "weight_decay": 0.1}}
 
 #: Variant → path of the recipe → value. None of them changes what `quick` is asked when it is measured.
 PLAN: Mapping[str, Mapping[str, Any]] = {
@@ -51,7 +52,9 @@ PLAN: Mapping[str, Mapping[str, Any]] = {
     "always [MASK]": {"exercise.2.corrupt": {"mask": 1.0, "random": 0.0, "keep": 0.0}},
     "one update in 8 predicts the next token": {"causal": 1 / 8},
     # other training
-    "Muon": {"training.optimizer": {"muon": {"betas": [0.9, 0.98], "epsilon": 1e-6, "weight_decay": 0.1}}, "peak": 3.0},
+    "Muon, three times the peak of AdamW": {"training.optimizer": MUON, "peak": 3.0},
+    "Muon, the same peak": {"training.optimizer": MUON},
+    "Muon, six times the peak": {"training.optimizer": MUON, "peak": 6.0},
     "mean of the weights": {"training.average": {"decay": 0.99}},
     "rows of 32, then 128": {"rows": (32, 128)},
     "batch growing from a quarter": {"training.batch_warmup": {"linear": {"start": 0.25, "end": 1.0, "until": 0.5}}},

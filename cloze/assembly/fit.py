@@ -10,7 +10,7 @@ that depend on the budget, by a few laws. docs/budgets.md shows their evidence:
 - a trained network that a run continues learns at a tenth of that;
 - rows are short for a small budget: a long row costs more and teaches nothing new;
 - the initial weights of a narrow network are larger;
-- dropout is off if the text is read only once or twice, unless dropout alone tells two readings of a text apart;
+- dropout is off if the text is read fewer than four times, unless dropout alone tells two readings of a text apart;
 - a vocabulary grows with the square root of the text;
 - the held-out loss is measured three to twenty times, in at most a twentieth of the budget.
 """
