@@ -119,8 +119,8 @@ class ProgressLine:
     def show(self, record: Mapping[str, Any], baselines: Mapping[str, Baseline] | None = None) -> None:
         """Show a `train` event, at most ten times a second live and every 20 seconds otherwise; `verbose` shows each.
 
-        Several objectives are shown by name; losses are shown with their `baselines`. A resumed run has the time left of its speed
-        since it was resumed.
+        Several objectives are shown by name; losses are shown with their `baselines`. The time left of a resumed run follows from
+        its speed since then.
         """
         share, seconds = record["share"], record["seconds"]
         self.first = self.first or (seconds, share)
