@@ -5,8 +5,9 @@
 
 Every variant is `quick` of size tiny as cloze fits it to a million tokens of English Wikipedia, with the parts of one table of
 PLAN changed. Whatever a variant hides while it learns, its held-out loss is that of `quick`'s own exercise (30 % of single
-tokens) on the same rows. Seconds are processor time of one thread. Variants need more or fewer of them for as many tokens, so
-`quick` is also trained on other numbers of tokens: the last column compares a variant with `quick` after as many seconds.
+tokens) on the same rows. Seconds are processor time of one thread, the least of the seeds, because other work on the machine
+adds to it. Variants need more or fewer of them for as many tokens, so `quick` is also trained on other numbers of tokens: the
+last column compares a variant with `quick` after as many seconds.
 A finished cell is a line in results/quick.jsonl and is not repeated (ledger.py).
 """
 
@@ -178,7 +179,7 @@ def table(ledger: Ledger) -> Iterator[str]:
         if not runs:
             continue
         losses = [run["loss"] for run in runs]
-        seconds = mean(run["cpu"] for run in runs)
+        seconds = min(run["cpu"] for run in runs)
         cells = [variant, shown(losses, len(SEEDS), 2), f"{seconds:.0f}"]
         if variant == "quick":
             cells += ["", ""]
@@ -199,7 +200,7 @@ def curve_of(ledger: Ledger) -> list[tuple[float, float]]:
     for times in sorted((*CURVE, 1.0)):
         runs = ledger.results(variant="quick", tokens=round(TOKENS * times))
         if runs:
-            found.append((mean(run["cpu"] for run in runs), mean(run["loss"] for run in runs)))
+            found.append((min(run["cpu"] for run in runs), mean(run["loss"] for run in runs)))
     return sorted(found)
 
 
