@@ -3,8 +3,8 @@
     python reproductions/quick.py --data ../shared/data --work runs/quick [--jobs 2]
     python reproductions/quick.py --table
 
-Every variant is `quick` of size tiny as cloze fits it to a million tokens of English Wikipedia, with the parts of one table of
-PLAN changed. Whatever a variant hides while it learns, its held-out loss is that of `quick`'s own exercise (30 % of single
+Every variant is `quick` of size tiny as cloze fits it to a million tokens of English Wikipedia, with the values of one entry
+of PLAN changed. Whatever a variant hides while it learns, its held-out loss is that of `quick`'s own exercise (30 % of single
 tokens) on the same rows. Seconds are processor time of one thread, the least of the seeds, because other work on the machine
 adds to it. Variants need more or fewer of them for as many tokens, so `quick` is also trained on other numbers of tokens: the
 last column compares a variant with `quick` after as many seconds.
@@ -32,7 +32,7 @@ TOKENS = 1_000_000
 #: What `quick` alone is trained on, too, as multiples of TOKENS.
 CURVE = (0.75, 1.5)
 NETWORK = "networks.main.transformer"
-ROWS_OF = {32: 4, 64: 2}  # as many tokens in an update as with 128 in a row
+ROWS_OF = {32: 4}  # as many tokens in an update as with 128 in a row
 MUON = {"muon": {"betas": [0.9, 0.98], "epsilon": 1e-6, "weight_decay": 0.1}}
 
 #: Variant → path of the recipe → value. None of them changes what `quick` is asked when it is measured.

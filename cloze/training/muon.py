@@ -34,7 +34,7 @@ class Muon(Moments):
     here, are made orthogonal one by one.
 
     Differs: the iteration computes in float32 where the hardware does not multiply bfloat16 matrices. Under sharding, every rank
-    computes the whole update of one matrix after the other.
+    computes the whole update of every matrix.
     """
 
     betas: tuple[BelowOne, BelowOne] = (0.9, 0.95)
