@@ -43,8 +43,8 @@ SCENARIOS: dict[str, tuple[Callable[[], Step], dict[str, Any]]] = {
 }
 
 
-def settings(*, optimizer: OptimizerSpec = AdamW(), **changes: Any) -> dict[str, Any]:
-    return {"budget": "6steps", "optimizer": optimizer, "training": {"log_every": 1, "checkpoint_every": 3, **changes}}
+def settings(*, optimizer: OptimizerSpec | None = None, **changes: Any) -> dict[str, Any]:
+    return {"budget": "6steps", "optimizer": optimizer or AdamW(), "training": {"log_every": 1, "checkpoint_every": 3, **changes}}
 
 
 def main(folder: Path) -> None:
