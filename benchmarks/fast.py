@@ -146,7 +146,7 @@ def one(asked: argparse.Namespace) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as out:
         pretrain(
             asked.one, corpus=store, out=out, budget=f"{(asked.rounds + WARM_UP) * steps.steps_per_round}steps",
-            overrides=values_of(asked.one, asked.batch), size="mini", device="cpu", report=lambda line: None, as_published=True,
+            overrides=values_of(asked.one, asked.batch), size="mini", device="cpu", report=lambda line: None, fit=False,
         )
     return steps.records(asked.one, asked.threads[0])
 

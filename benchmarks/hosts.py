@@ -64,7 +64,7 @@ def worker(options: argparse.Namespace) -> None:
     pid.write_text(str(os.getpid()), encoding="utf-8")
     pretrain(
         "gpt2", corpus=str(options.corpus), out=options.worker, budget=f"{options.steps}steps", size=options.size, seed=3,
-        device="cpu", strategy=options.strategy, as_published=True, report=lambda text: None,
+        device="cpu", strategy=options.strategy, fit=False, report=lambda text: None,
         overrides=[
             "training.batch=8", "training.precision=fp32", "length=64", "training.log_every=5", "training.micro_batch=2",
             f"training.checkpoint_every={options.steps // 4}",

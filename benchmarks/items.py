@@ -157,7 +157,7 @@ def trained(store: Path, steps: int, size: str) -> dict[str, Any]:
     begun = steps_alone(spent)
     with tempfile.TemporaryDirectory() as folder:
         pretrain("unicoder-vl", corpus=store, out=Path(folder) / "run", budget=f"{steps} steps", size=size, device="cpu",
-                 overrides=["training.batch=32", "training.held_out=0"], report=lambda line: None, as_published=True)
+                 overrides=["training.batch=32", "training.held_out=0"], report=lambda line: None, fit=False)
     record: dict[str, Any] = {"steps": steps, "start_us": round(sum(begun[0]["next"]) * 1e6)}
     record["step_us"] = round(sum(spent["_step"]) / steps * 1e6)
     record |= {f"{label}_us": round(sum(spent[name]) / steps * 1e6) for label, (_, name) in parts.items()}

@@ -107,7 +107,7 @@ def one(arguments: argparse.Namespace, seed: int, side: str, texts: list[Path], 
     with torchs_layers() if side.startswith("nn.") else nullcontext():
         pretrain(
             str(recipe), corpus=texts[0], held_out=[str(texts[1])], out=out, seed=seed, device="cpu",
-            overrides=[f"training.precision={SIDES[side]}", *arguments.set], report=lambda line: None, as_published=True,
+            overrides=[f"training.precision={SIDES[side]}", *arguments.set], report=lambda line: None, fit=False,
         )
     seconds = time.perf_counter() - started
     log = [json.loads(line) for line in (out / "cloze" / "log.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -203,7 +203,7 @@ def _cloze(model: str, file: Path, new: list[str], seed: int, arguments: argpars
     LockFreeTrainer.train = timed  # type: ignore[method-assign,assignment]
     try:
         made = cloze.pretrain(
-            model, corpus=file, text_format="line", out=out, as_published=True, budget=f"{arguments.epochs}epochs", seed=seed,
+            model, corpus=file, text_format="line", out=out, fit=False, budget=f"{arguments.epochs}epochs", seed=seed,
             overrides={"text.tokenizer.min_count": 2, "training.epochs": arguments.epochs}, device="cpu", report=None,
         )
     finally:

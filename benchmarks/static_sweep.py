@@ -118,7 +118,7 @@ def run(cell: dict[str, Any], data: Path, work: Path) -> dict[str, Any]:
     began, cpu = time.perf_counter(), time.process_time()
     outcome = pretrain(
         cell["recipe"], corpus=str(store), out=out, budget=f"{cell['epochs']}epochs", seed=cell["seed"], device="cpu",
-        overrides=[*QUIET, *given], as_published=True, report=told.append,
+        overrides=[*QUIET, *given], fit=False, report=told.append,
     )
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     if not outcome.finished:

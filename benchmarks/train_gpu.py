@@ -42,7 +42,7 @@ def ours(case: dict[str, Any], store: Path, work: Path, steps: int) -> tuple[flo
     settings = [*case["set"], f"training.batch={case['batch']}", "training.micro_batch=null", "training.held_out=0.0",
                 "training.evaluate_every=0.5", "training.keep=1", "training.log_every=5", "training.precision=bf16"]
     pretrain(case["recipe"], corpus=store, out=out, budget=f"{steps}steps", overrides=settings, device="cuda",
-             report=lambda text: None, as_published=True)
+             report=lambda text: None, fit=False)
     log = [json.loads(line) for line in (out / "cloze" / "log.jsonl").read_text().splitlines()]
     late = [r for r in log if r["event"] == "train" and r["step"] > steps // 3]
     return (statistics.median(r["tokens_per_second"] for r in late), statistics.median(r["mfu"] or 0 for r in late))

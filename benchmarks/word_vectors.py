@@ -145,7 +145,7 @@ def cloze(arguments: argparse.Namespace) -> dict[str, Any]:
     corpus = next(path.parent for path in store.rglob("store.json")) if known else arguments.text
     pretrain(
         recipe, corpus=corpus, out=out, budget=f"{arguments.epochs}epochs", overrides=[*SHARED, *values], device="cpu",
-        report=lambda text: None, as_published=True,
+        report=lambda text: None, fit=False,
     )
     return spent
 

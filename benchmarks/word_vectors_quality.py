@@ -138,7 +138,7 @@ def ours(arguments: argparse.Namespace, system: str, seed: int, text: Path, out:
     recipe, values = SYSTEMS.get(system, (system, ["network.width=100"]))
     shared = [value for value in SHARED if system in SYSTEMS or not value.startswith("exercise.")]
     budget, changed = f"{passes(arguments, system)}epochs", [*shared, *values, *arguments.set]
-    pretrain(recipe, corpus=text, out=out, budget=budget, overrides=changed, seed=seed, device="cpu", as_published=True)
+    pretrain(recipe, corpus=text, out=out, budget=budget, overrides=changed, seed=seed, device="cpu", fit=False)
     network: Any = load_checkpoint(out).network
     return units(list(network.spellings), network.vectors().numpy())
 

@@ -144,8 +144,7 @@ def one(chosen: Choice, experiment: str, name: str, seed: int) -> None:
     recipe = recipe_of(variant, chosen.work, label)
     outcome = pretrain(
         recipe, corpus=chosen.store / "large", out=chosen.work / f"run-{label}", budget=chosen.tokens, size="tiny",
-        overrides=[*variant.set, *fitted(recipe, variant.set, chosen)], seed=seed, device=chosen.device,
-        report=lambda text: None,
+        overrides=list(variant.set), seed=seed, device=chosen.device, fit=True, report=lambda text: None,
     )
     if not outcome.finished:
         raise SystemExit(f"{outcome.folder}: stopped by a signal at step {outcome.step}; the same command goes on.")
@@ -180,20 +179,6 @@ def recipe_of(variant: Variant, work: Path, label: str) -> str | Path:
     path = work / f"recipe-{label}.yaml"
     path.write_text(to_yaml(whole), encoding="utf-8")
     return path
-
-
-def fitted(recipe: str | Path, values: Sequence[str], chosen: Choice) -> list[str]:
-    """The values that fit the recipe of a file to the budget. A run fits published recipes only, and trains others as written."""
-    from cloze.assembly.change import Facts
-    from cloze.assembly.fit import fit
-    from cloze.assembly.load import load_recipe
-    from cloze.corpus import Store
-    from cloze.training.budget import Budget
-
-    if isinstance(recipe, str):
-        return []
-    facts = Facts(Budget.parse(chosen.tokens).amount, len(Store.open(chosen.store / "large").tokens))
-    return [change.override for change in fit(load_recipe(recipe, size="tiny", overrides=values), facts)]
 
 
 # ---- measuring --------------------------------------------------------------------------------------------------------

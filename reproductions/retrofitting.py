@@ -57,7 +57,7 @@ def trained(chosen: argparse.Namespace, recipe: str, seed: int) -> Path:
         with lzma.open(chosen.data / "text_en_wiki" / "train.txt.xz", "rt", encoding="utf-8") as file:
             text.write_text(file.read(chosen.megabytes * 1_000_000), encoding="utf-8")
     cloze.pretrain(
-        recipe, corpus=text, out=out, budget=f"{chosen.epochs}epochs", as_published=True, seed=seed, report=None,
+        recipe, corpus=text, out=out, budget=f"{chosen.epochs}epochs", fit=False, seed=seed, report=None,
         overrides=["network.width=100", f"training.epochs={chosen.epochs}"],
     )
     return out

@@ -88,7 +88,7 @@ def train(chosen: argparse.Namespace, method: str, language: str, seed: int) -> 
         text.write_text("\n\n".join(dict.fromkeys(text for one, other, _ in pairs for text in (one, other))), encoding="utf-8")
     cloze.pretrain(
         recipe, corpus=text, binds={"start": chosen.start}, out=out, budget=f"{chosen.updates}steps", seed=seed, overrides=values,
-        as_published=True,
+        fit=False,
     )
     return out
 

@@ -99,7 +99,7 @@ def prepare(chosen: Choice, wanted: Sequence[str]) -> None:
         started = time.time()
         outcome = pretrain(
             recipe, corpus=general, binds=[f"domain={domain}"] if recipe == "ulmfit" else [], out=chosen.work / name,
-            budget=chosen.tokens, size=chosen.size, overrides=values, device=chosen.device, report=print, as_published=True,
+            budget=chosen.tokens, size=chosen.size, overrides=values, device=chosen.device, report=print, fit=False,
         )
         if not outcome.finished:
             raise SystemExit(f"{outcome.folder}: stopped by a signal at step {outcome.step}; the same command goes on.")

@@ -53,7 +53,7 @@ class Fitted:
         """The changes with their reasons, and the options that give the same run. `stage` names the stage of a recipe with
         several."""
         pays = "" if self.tokens is None else f", about {short(self.tokens)} tokens"
-        title = f"{self.recipe.name} fitted to {budget}{pays} (published → fitted; --as-published keeps the published values):"
+        title = f"{self.recipe.name} fitted to {budget}{pays} (recipe → fitted; --as-published keeps the values of the recipe):"
         return table_of(title, self.changes, self.kept, stage)
 
 

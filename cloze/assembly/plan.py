@@ -13,7 +13,7 @@ from cloze.assembly.fit import SHORT, fit_vocabulary, fits, per_update, short, w
 from cloze.assembly.fitted import Fitted
 from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.request import AS_PUBLISHED, TOKENIZER, CommandLine
+from cloze.assembly.request import TOKENIZER, CommandLine, to_be_fitted
 from cloze.corpus import Store
 from cloze.errors import ClozeError
 from cloze.training.baselines import Baseline
@@ -192,10 +192,10 @@ def ways_out(plan: Plan, command_line: CommandLine, *, vocab_size: int, text_byt
         return ()
     best = max(known, key=lambda prospect: prospect.gap or 0.0)
     found = []
-    if AS_PUBLISHED in command_line.options and fits(plan.recipe):
-        command = command_line.command(options=[option for option in command_line.options if option != AS_PUBLISHED])
+    if not to_be_fitted(command_line, plan.recipe) and fits(plan.recipe):
+        command = command_line.command(fit=None if command_line.fit is False else True)
         then = best.after(plan.fresh(forecast.tokens)).expected
-        found.append(f"values fitted to this budget instead of the published ones, expected {best.name} {then}:\n    {command}")
+        found.append(f"values fitted to this budget instead of those of the recipe, expected {best.name} {then}:\n    {command}")
     rows = max(4, 4 * round(forecast.batch * per_update(forecast.tokens) * forecast.updates / forecast.tokens / 4))
     if tokens < forecast.tokens and rows < forecast.batch and plan.budget.kind != "steps":
         command = command_line.command(overrides=[*command_line.overrides, f"training.batch={rows}"])

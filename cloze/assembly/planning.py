@@ -14,6 +14,7 @@ from cloze.assembly.build import build_step
 from cloze.assembly.fit import fits, short
 from cloze.assembly.fit_words import learns_words, most_passes
 from cloze.assembly.fitted import Fitted, fitted_to, paid, passes_paid
+from cloze.assembly.load import pretraining_recipe_names
 from cloze.assembly.parts import engines
 from cloze.assembly.plan import Plan
 from cloze.assembly.preparing import plan_of, prepare
@@ -94,16 +95,17 @@ def _planned(loaded: Recipe, request: Request, spend: Budget) -> Plan:
 
 def fitted_recipe(
     recipe: str | Path, budget: str, *, corpus: str | Path | None = None, size: str | None = None, overrides: Sequence[str] = (),
-    with_files: Sequence[Path] = (), device: str = "auto",
+    with_files: Sequence[Path] = (), device: str = "auto", fit: bool | None = None,
 ) -> tuple[Fitted, str]:
     """A recipe as `pretrain` would fit it to a budget, and the basis of the fit in words.
 
-    With a `corpus`, the fit is that of a run. Without one, a budget in seconds is measured on random text with the recipe's
-    vocabulary, and the text counts as read once. Raises `BudgetError` if the budget means nothing without a text.
+    `fit` as in `pretrain`. With a `corpus`, the fit is that of a run. Without one, a budget in seconds is measured on random
+    text with the recipe's vocabulary, and the text counts as read once. Raises `BudgetError` if the budget means nothing without
+    a text.
     """
     loaded, request = requested(
         recipe, corpus or (), budget=budget, size=size, overrides=overrides, with_files=with_files, device=device,
-        report=lambda line: None,
+        fit=fit, report=lambda line: None,
     )
     spend = Budget.parse(budget)
     if loaded.stages:
@@ -111,12 +113,21 @@ def fitted_recipe(
     if corpus is not None and len(loaded.sources) > 1:
         raise BudgetError(f"{loaded.name}: reads {len(loaded.sources)} corpora.\n  {_WITH_DATA.format(loaded.name)}")
     if not request.fit or not fits(loaded):
-        own = "is a recipe of your own" if not request.fit else "has a kind of network that is not fitted"
-        return Fitted(loaded), f"{loaded.name} {own}: a run trains it as written"
+        return Fitted(loaded), f"{loaded.name} {_why_unfitted(loaded, request)}: a run trains it as written"
     with _nowhere() as folder:
         if corpus is not None:
             return to_budget(loaded, request, folder, spend, {}), f"measured on {corpus}"
         return _without_text(loaded, request, spend, folder)
+
+
+def _why_unfitted(loaded: Recipe, request: Request) -> str:
+    if not fits(loaded):
+        return "has a kind of network that is not fitted"
+    if request.command_line.fit is False:
+        return "is kept as published"
+    if request.command_line.recipe in pretraining_recipe_names():
+        return "was published with this budget"
+    return "is a recipe of your own, fitted only with --fit"
 
 
 def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path) -> tuple[Fitted, str]:

@@ -31,14 +31,16 @@ Say = Callable[[str], None]
 #: One checkpoint or several, each a folder or `NETWORK=FOLDER`, or a mapping from networks to folders.
 Inits = str | Path | Sequence[str | Path] | Mapping[str, Path] | None
 
-AS_PUBLISHED, TOKENIZER = "--as-published", "--tokenizer"
+TOKENIZER = "--tokenizer"
+#: How a command says whether to fit the recipe; None: built-in recipes are fitted, others are not.
+FITTING = {None: (), True: ("--fit",), False: ("--as-published",)}
 
 
 class CommandLine(NamedTuple):
     """A `cloze pretrain` command as the user typed it.
 
-    `options` are its other options, `checkpoints` the folder of each checkpoint by name. `stage` selects one stage of the recipe;
-    `without_earlier`: nothing comes from another stage.
+    `fit`: `--fit` or `--as-published`, if one of them is given. `options` are the other options, `checkpoints` the folder of each
+    checkpoint by name. `stage` selects one stage of the recipe; `without_earlier`: nothing comes from another stage.
     """
 
     recipe: str
@@ -48,6 +50,7 @@ class CommandLine(NamedTuple):
     size: str | None = None
     overrides: Sequence[str] = ()
     with_files: Sequence[str] = ()
+    fit: bool | None = None
     options: Sequence[str] = ()
     stage: str | None = None
     checkpoints: Mapping[str, Path] = MappingProxyType({})
@@ -83,7 +86,7 @@ class CommandLine(NamedTuple):
         words += ["--budget", new.budget] if new.budget else []
         words += [word for override in new.overrides for word in ("--set", override)]
         words += [word for file in new.with_files for word in ("--with", file)]
-        return (*words, *new.options, "--out", new.out)
+        return (*words, *FITTING[new.fit], *new.options, "--out", new.out)
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,7 @@ class Options(Passed, total=False):
     init: Inits
     text_format: str
     binds: Sequence[str]
-    as_published: bool
+    fit: bool | None
     measure: Sequence[str]
     cache: str | None
 
@@ -170,7 +173,7 @@ def requested(
     recipe: str | Path, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", *, budget: str | None = None,
     size: str | None = None, overrides: Sequence[str] = (), with_files: Sequence[Path] = (),
     held_out: Sequence[str] | None = None, init: Inits = (), text_format: str = "auto", binds: Sequence[str] = (),
-    as_published: bool = False, measure: Sequence[str] = (), cache: str | None = None,
+    fit: bool | None = None, measure: Sequence[str] = (), cache: str | None = None,
     **options: Unpack[Passed],
 ) -> tuple[Recipe, Request]:
     """The checked recipe of a `cloze pretrain`, and the request. Each argument is one of its `Options`.
@@ -193,7 +196,7 @@ def requested(
     }
     command_line = CommandLine(
         str(recipe), paths, str(out), budget, size, tuple(overrides), tuple(map(str, with_files)),
-        (*_typed(more), *([AS_PUBLISHED] if as_published else [])),
+        fit, _typed(more),
         checkpoints={name: Path(given[0]) for name, given in bound.items()},
     )
     loaded = command_line.load()
@@ -209,7 +212,7 @@ def requested(
         command_line, command_line.corpus, {name: given for name, given in bound.items() if name not in checkpoints},
         checkpoints, held_out=held_out, text_format=text_format, init=inits,
         measure=parse_measured(measure),
-        fit=to_be_fitted(command_line, loaded) and not as_published, command=command_line.words(), **options,
+        fit=to_be_fitted(command_line, loaded), command=command_line.words(), **options,
     )
 
 
@@ -279,10 +282,13 @@ def require_networks(inits: Mapping[str, Path], recipe: Recipe) -> None:
 
 
 def to_be_fitted(command_line: CommandLine, recipe: Recipe) -> bool:
-    """Whether to fit the recipe: it comes with cloze, and the size or the budget is not the published one.
+    """Whether to fit the recipe: as the command says, or because it comes with cloze and its size or budget is not the published
+    one.
 
-    A recipe file of the user's own, and the recipe of a run, are trained as written.
+    A recipe file of the user's own, and the recipe of a run, are trained as written unless the command says otherwise.
     """
+    if command_line.fit is not None:
+        return command_line.fit
     training = recipe.training
     published = [(training.steps, "steps"), (training.epochs, "epochs"), (training.tokens, "tokens")]
     same = {str(Budget.parse(f"{amount}{unit}")) for amount, unit in published if amount}

@@ -14,6 +14,7 @@ from typing import Unpack
 
 from cloze.assembly.binding import bound_paths, require_text
 from cloze.assembly.claim import claimed
+from cloze.assembly.fit import fits
 from cloze.assembly.fit_words import learns_words
 from cloze.assembly.fitted import Fitted, fitted
 from cloze.assembly.held_texts import HeldTexts, record
@@ -49,7 +50,7 @@ def pretrain(
     `held_out` replaces the share of documents that is otherwise held out. `init` begins with the weights of a checkpoint, or with
     those of several, one for each network (`NETWORK=DIR`). Under torchrun, `strategy` is ddp or fsdp. Each stage of a recipe is a
     run: the last in `out`, the others in `out/cloze/stages`. A built-in recipe is fitted to a budget or size that differs from
-    the published one (see `fit.py`), unless `as_published`.
+    the published one (see `fit.py`), a recipe of your own is not; `fit` says otherwise.
     `until` pauses the run at a share of its budget, with a held-out loss and a checkpoint; called without it, the run goes on as
     if it had not paused. `verbose` prints every log event. `measure` are texts, `NAME=PATH`, that the run is measured on before
     and after (`held_texts.py`).
@@ -136,7 +137,7 @@ def run_stage(
             run.data.close()
         if outcome.finished and texts.texts:
             record(out, outcome.step, before, texts.figures(out, device=request.device), say=request.say)
-    if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and loaded.training.batch > 32:
+    if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and loaded.training.batch > 32 and not made.kept:
         request.say(few_updates(loaded, outcome))
     return outcome
 
@@ -145,7 +146,7 @@ def within(made: Fitted, request: Request, spend: Budget) -> Budget:
     """The budget. With fitted word vectors, a budget in time also ends after the number of passes that the fit or the user has
     set."""
     given = any(value.startswith("training.epochs=") for value in (*made.kept, *request.command_line.overrides))
-    ends = given and request.fit and spend.timed and learns_words(made.recipe)
+    ends = given and (request.fit or bool(made.kept)) and spend.timed and learns_words(made.recipe)
     return replace(spend, passes=made.recipe.training.epochs) if ends else spend
 
 
@@ -153,12 +154,12 @@ def to_budget(
     loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path], trials: Trials | None = None
 ) -> Fitted:
     """The recipe fitted to the budget. A resumed run keeps its values."""
-    if not request.fit:
-        return Fitted(loaded)
     old = read_run_record(out)
-    if old is not None:
+    if old is not None and request.command_line.fit is not False:
         kept = tuple(old.get("fitted", ()))
         return Fitted(request.command_line.load(kept), kept=kept)
+    if not request.fit:
+        return Fitted(loaded)
     if processes() > 1 and spend.timed:
         request.say(
             f"{loaded.name}: not fitted to {spend.typed}: each process would measure its own speed. Give tokens or steps."
@@ -175,8 +176,8 @@ def to_budget(
 
 def few_updates(recipe: Recipe, outcome: Outcome) -> str:
     """A hint if a large published batch left few updates: early progress depends on their number."""
+    way = "--fit fits the recipe to its budget." if fits(recipe) else "Try --set training.batch=32 --set training.rate.peak=1e-3"
     return (
         f"hint: the budget was spent in {outcome.step:,} updates of {recipe.training.batch} rows. A budget this small teaches\n"
-        "  more in smaller batches at a higher rate. Built-in recipes are fitted to it, unless --as-published is given;\n"
-        "  in a recipe of your own, try: --set training.batch=32 --set training.rate.peak=1e-3"
+        f"  more in smaller batches at a higher rate. {way}"
     )

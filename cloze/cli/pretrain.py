@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from cloze.cli.fitting import Fit
 from cloze.cli.with_files import WithFiles
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def command(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print every logged step with rate and gradient norm, and held-out losses.")
     ] = False,
-    as_published: Annotated[bool, typer.Option("--as-published", help="Do not fit the recipe to the budget.")] = False,
+    fit: Fit = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Print what the budget buys, then stop; needs no --out and writes nothing.")
     ] = False,
@@ -89,7 +90,7 @@ def command(
         loaded, request = requested(
             recipe, corpus, out or "RUN", budget=budget, size=size, overrides=overrides or [], with_files=with_files or [],
             tokenizer=tokenizer, held_out=held_out, init=init or [], text_format=with_column(text_format, column, encoding),
-            binds=binds or [], cache=cache, seed=seed, device=device, as_published=as_published, extend=extend,
+            binds=binds or [], cache=cache, seed=seed, device=device, fit=fit, extend=extend,
             tensorboard=tensorboard, strategy=cast("Strategy", strategy), verbose=verbose, measure=measure or [], until=until,
             shard=shard, mirror=mirror,
         )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.fitting import Fit
 from cloze.cli.with_files import WithFiles
 
 
@@ -25,6 +26,7 @@ def command(
     corpus: Annotated[
         Path | None, typer.Option("--corpus", help="With --budget: the store or text that the recipe is fitted to.")
     ] = None,
+    fit: Fit = None,
 ) -> None:
     """Show a recipe with every default, or describe a folder: what it is, how far its run got, what to do next.
 
@@ -35,8 +37,11 @@ def command(
 
     if corpus is not None and budget is None:
         raise UserError("--corpus: only the fit to a budget depends on the text. Add --budget.")
+    if fit is not None and budget is None:
+        option = "--fit" if fit else "--as-published"
+        raise UserError(f"{option}: a recipe is fitted to a budget. Add one, such as --budget 10m.")
     if recipe or budget is not None or size is not None or overrides or not _is_made(what):
-        _show_recipe(what, size, overrides or [], with_files or [], budget, corpus, as_json=as_json)
+        _show_recipe(what, size, overrides or [], with_files or [], budget, corpus, fit, as_json=as_json)
         return
     from cloze.assembly.usable import usable
     from cloze.reports.about import about
@@ -61,8 +66,8 @@ def _is_made(what: str) -> bool:
 
 
 def _show_recipe(
-    what: str, size: str | None, overrides: list[str], with_files: list[Path], budget: str | None, corpus: Path | None, *,
-    as_json: bool,
+    what: str, size: str | None, overrides: list[str], with_files: list[Path], budget: str | None, corpus: Path | None,
+    fit: bool | None, *, as_json: bool,
 ) -> None:
     """Print a recipe in its canonical form, as JSON with its hash; with a `budget` as it is fitted to that."""
     from cloze.assembly.canonical import to_yaml
@@ -73,7 +78,7 @@ def _show_recipe(
         from cloze.assembly.planning import fitted_recipe
         from cloze.training.budget import Budget
 
-        made, by = fitted_recipe(what, budget, corpus=corpus, size=size, overrides=overrides, with_files=with_files)
+        made, by = fitted_recipe(what, budget, corpus=corpus, size=size, overrides=overrides, with_files=with_files, fit=fit)
         loaded, table = made.recipe, made.table(Budget.parse(budget).typed) if made.changes else ""
         table_lines = "".join(f"# {line}\n" for line in [*table.splitlines(), f"{by}."])
     else:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.fitting import Fit
 from cloze.cli.with_files import WithFiles
 
 
@@ -35,6 +36,7 @@ def command(
     tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer; default: trained on the corpus.")] = None,
     text_format: Annotated[str, typer.Option("--format", help="Format of the corpus; default: detected.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    fit: Fit = None,
     with_files: WithFiles = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Check everything, print the first trials, count the cells, and stop.")
@@ -68,7 +70,7 @@ def command(
     space = space_of(vary or [])
     design = Design(
         [], tasks_of(tasks) if tasks else [], corpus or [], budgets_of([] if budget is None else [budget]), seeds, size,
-        tokenizer=tokenizer, text_format=text_format, device=device, with_files=with_files or [],
+        tokenizer=tokenizer, text_format=text_format, device=device, with_files=with_files or [], fit=fit,
     )
     sweep = Sweep(
         recipe, design, space, search_of(search, space, trials, search_seed), rungs_of(rungs), keep_of(keep), values or []

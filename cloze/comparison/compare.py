@@ -15,7 +15,7 @@ from cloze.comparison.design import Design, checked
 from cloze.comparison.grid import Grid
 from cloze.comparison.page import write_page
 from cloze.comparison.progress import REFRESH, Progress
-from cloze.comparison.sentence import as_data
+from cloze.comparison.sentence import as_data, unequal
 from cloze.corpus.readers.not_text import require_apart
 from cloze.errors import CheckpointError
 from cloze.jobs import Ended, Job, LocalWorkers, Workers
@@ -92,6 +92,8 @@ def finish(
 
     grid = Grid(checked(design), out)
     begin(design, out, workers, say=say)
+    for line in unequal(grid.design):
+        say(f"note: {line}")
     return finished(grid, workers, write, say=say)
 
 

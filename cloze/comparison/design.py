@@ -16,6 +16,7 @@ from cloze.assembly.given import build
 from cloze.assembly.load import load_recipe, load_sources, named_recipes, recipe_names, task_recipe_names, unknown_recipe
 from cloze.assembly.parts import builder_of, names
 from cloze.assembly.recipe import Recipe, plain
+from cloze.assembly.request import CommandLine, to_be_fitted
 from cloze.assembly.user_files import import_files
 from cloze.corpus import Store
 from cloze.corpus.readers.text_files import require_files
@@ -80,8 +81,9 @@ class Design:
     """The experimental design of a comparison.
 
     `tuning` are values set in the recipes of tasks (`tuning_of`); `rates` is how many peak rates each candidate is tried with.
-    `budgets` are in ascending order, and the answer is about the last one. `shared`: splits of a task may share rows. `checked`
-    adds the `recipes` and, by task, the `metrics` and the `task_recipes`.
+    `budgets` are in ascending order, and the answer is about the last one. `shared`: splits of a task may share rows. `fit`:
+    whether recipes are fitted to their budget; None: built-in ones are. `checked` adds the `recipes` and, by task, the `metrics`
+    and the `task_recipes`.
     """
 
     candidates: Sequence[Candidate]
@@ -98,6 +100,7 @@ class Design:
     device: str = "auto"
     with_files: Sequence[Path] = ()
     shared: bool = False
+    fit: bool | None = None
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     task_recipes: Mapping[str, Recipe] = field(default_factory=dict)
@@ -107,6 +110,20 @@ class Design:
         """What the fitted peak rate is multiplied by: powers of two around 1, which comes first."""
         around = self.rates // 2
         return sorted((2.0**k for k in range(-around, around + 1)), key=lambda factor: (abs(factor - 1), factor))
+
+    def command(self, candidate: Candidate, budget: Budget) -> CommandLine:
+        """The command that pre-trains a recipe within a budget."""
+        return CommandLine(
+            candidate.recipe or "", size=self.size, budget=str(budget), overrides=candidate.values,
+            with_files=[str(file) for file in self.with_files], fit=self.fit,
+        )
+
+    def as_written(self) -> list[str]:
+        """The recipes that are trained as written, if others are fitted to the budget: that compares more than systems."""
+        trained = [one for one in self.candidates if one.name in self.recipes]
+        fitted = [to_be_fitted(self.command(one, self.budgets[-1]), self.recipes[one.name]) for one in trained]
+        written = [one.name for one, is_fitted in zip(trained, fitted, strict=True) if not is_fitted]
+        return written if any(fitted) else []
 
     def tuning_of(self, task: Labels) -> list[str]:
         """The values for the recipe of a task: PATH=VALUE for all tasks, NAME:PATH=VALUE for one."""

@@ -20,7 +20,6 @@ from cloze.assembly.fit_task import laws_of_task
 from cloze.assembly.fitted import holding, text_bytes
 from cloze.assembly.inputs import store_digest, weights_input
 from cloze.assembly.recipe import PartSpec, Recipe
-from cloze.assembly.request import CommandLine as Command
 from cloze.assembly.request import to_be_fitted
 from cloze.assembly.user_files import copies_in, files_of
 from cloze.comparison.cell import Cell, result_of
@@ -119,7 +118,7 @@ class Grid:
             "recipe": candidate.recipe, "values": list(candidate.values), "size": design.size,
             "budget": str(design.budgets[-1]), "corpus": [os.path.abspath(path) for path in design.corpus],
             "format": design.text_format, "tokenizer": None if design.tokenizer is None else os.path.abspath(design.tokenizer),
-            "with": self._with,
+            "with": self._with, "fit": design.fit,
         }  # fmt: skip
         return Cell("corpus", "text", identity, request)
 
@@ -134,16 +133,10 @@ class Grid:
     def _with_vocabulary(self, candidate: Candidate) -> Recipe:
         """The recipe with the vocabulary that suits the size of the text."""
         recipe, size = self.design.recipes[candidate.name], text_bytes(self.design.corpus)
-        command = self._command(candidate, self.design.budgets[-1])
+        command = self.design.command(candidate, self.design.budgets[-1])
         if self.design.tokenizer is not None or size is None or recipe.stages or not to_be_fitted(command, recipe):
             return recipe
         return holding(command.load, fit_vocabulary(recipe, size))[1]
-
-    def _command(self, candidate: Candidate, budget: Budget) -> Command:
-        return Command(
-            candidate.recipe or "", size=self.design.size, budget=str(budget), overrides=candidate.values,
-            with_files=[str(file) for file in self.design.with_files],
-        )
 
     @cached_property
     def corpus(self) -> str:
@@ -197,7 +190,7 @@ class Grid:
 
     def _new_pretrain(self, candidate: Candidate, budget: Budget, seed: int, factor: float) -> Cell:
         store, design, recipe = self.store(candidate), self.design, self.design.recipes[candidate.name]
-        fitted = to_be_fitted(self._command(candidate, budget), recipe)
+        fitted = to_be_fitted(design.command(candidate, budget), recipe)
         identity = {
             "recipe": recipe.hash, "corpus": self.corpus if store is None else store.key, "budget": str(budget), "seed": seed,
             "rate": factor, "fitted": laws_of(recipe) if fitted else False, **self._code(recipe),
@@ -205,7 +198,7 @@ class Grid:
         request = {
             "recipe": candidate.recipe, "values": list(candidate.values), "size": design.size, "budget": str(budget),
             "seed": seed, "factor": factor, "store": str(self.store_folder(candidate)), "device": design.device,
-            "with": self._with,
+            "with": self._with, "fit": design.fit,
         }  # fmt: skip
         return Cell("pretrain", f"{candidate.name}-{budget.typed}-{_tried(seed, factor)}", identity, request)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from cloze.comparison.answer import OVERALL, Answer, System
 from cloze.comparison.costs import Cost
+from cloze.comparison.design import Design
 from cloze.comparison.statistics import summary
 from cloze.errors import counted
 from cloze.reports.figures import duration, plain
@@ -52,10 +53,20 @@ def caveats(answer: Answer) -> list[str]:
     scores = [one for system in answer.systems for one in system.scores.values()]
     constant, runs = sum(one.constant for one in scores), sum(len(one.runs) for one in scores)
     found = [f"{constant} of {runs} runs give one answer to every example: they have learned nothing"] if constant else []
+    found += unequal(answer.design)
     found += [f"{counted(len(answer.failures), 'cell')} failed"] if answer.failures else []
     found += [f"{counted(answer.unfinished, 'cell')} not finished"] if answer.unfinished else []
     alone = answer.seeds < 2 and len(answer.systems) > 1
     return found + (["3 or more seeds can tell candidates apart; finished runs are kept"] if alone else [])
+
+
+def unequal(design: Design) -> list[str]:
+    """What is not equal for all candidates of a design."""
+    written = design.as_written()
+    if not written:
+        return []
+    is_are = "is" if len(written) == 1 else "are"
+    return [f"{listed(written)} {is_are} trained as written, the others are fitted to the budget; --fit fits all"]
 
 
 def measure(answer: Answer) -> str:

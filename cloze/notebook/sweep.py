@@ -64,7 +64,8 @@ def sweep(
     out: str | Path, tasks: Mapping[str, Files] | None = None, trials: int | None = None, search: str = "random",
     search_seed: int = 0, rungs: Sequence[float] = (0.1, 0.3, 1.0), keep: float | str = "1/3", seeds: int = 1,
     size: str | None = None, overrides: Values = (), jobs: int = 1, on: str = "local", tokenizer: str | Path | None = None,
-    text_format: str = "auto", device: str = "auto", with_files: Sequence[str | Path] = (), report: Say | None = print,
+    text_format: str = "auto", device: str = "auto", with_files: Sequence[str | Path] = (), fit: bool | None = None,
+    report: Say | None = print,
 ) -> Swept:
     """Try many values of a recipe, and give up the worst early; see `cloze sweep`.
 
@@ -85,6 +86,7 @@ def sweep(
         overrides: Values of all trials.
         jobs: How many runs to do at the same time.
         on: Where they run: local, ray or ray://HOST:PORT.
+        fit: Whether to fit the recipe to the budget. None: a built-in recipe is fitted, one of your own is not.
         report: Called with every line. None prints nothing.
 
     Raises:
@@ -98,7 +100,7 @@ def sweep(
             [], tasks_of([typed_task(name, given) for name, given in tasks.items()]) if tasks else [],
             paths_of(corpus), budgets_of([budget]), seeds, size,
             tokenizer=None if tokenizer is None else Path(tokenizer), text_format=text_format, device=device,
-            with_files=[Path(file) for file in with_files],
+            with_files=[Path(file) for file in with_files], fit=fit,
         )
         made = Sweep(
             str(recipe), design, space, search_of(search, space, trials, search_seed), rungs_of(",".join(map(str, rungs))),

@@ -37,7 +37,7 @@ def pretrain(
     recipe: str | Path, *, corpus: Corpus, out: str | Path | None = None, budget: str | None = None, size: str | None = None,
     held_out: Corpus | None = None, text: str = "text", overrides: Values = (), init: Inits = None,
     tokenizer: str | Path | None = None, binds: Mapping[str, Any] | None = None, seed: int = 0, device: str = "auto",
-    extend: bool = False, text_format: str = "auto", with_files: Sequence[str | Path] = (), as_published: bool = False,
+    extend: bool = False, text_format: str = "auto", with_files: Sequence[str | Path] = (), fit: bool | None = None,
     report: Say | None = print,
 ) -> Model:
     """Pre-train a recipe on text within a budget. All arguments but `recipe` and `corpus` are independent options.
@@ -60,7 +60,7 @@ def pretrain(
         extend: Resume a finished run with a larger budget.
         text_format: How to read the files, if their names do not show it.
         with_files: Python files that register parts.
-        as_published: Do not fit the recipe to the budget.
+        fit: Whether to fit the recipe to the budget. None: a built-in recipe is fitted, one of your own is not.
         report: Called with every line that a run prints. None prints nothing.
 
     Returns:
@@ -85,7 +85,7 @@ def pretrain(
             tokenizer=None if tokenizer is None else Path(tokenizer),
             held_out=None if held_out is None else given("held_out", held_out), init=_checkpoints(init),
             text_format=with_column(text_format, _column(corpus, text), None), binds=bound, seed=seed, device=device,
-            extend=extend, with_files=[Path(file) for file in with_files], as_published=as_published, report=report or _nothing,
+            extend=extend, with_files=[Path(file) for file in with_files], fit=fit, report=report or _nothing,
         )
     return _trained(outcome, folder, temporary, device, report)
 

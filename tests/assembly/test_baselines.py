@@ -65,7 +65,7 @@ def trained(little_text: Path, folder: Path, name: str, *changes: str) -> tuple[
     said: list[str] = []
     rate = load_recipe(name).training.rate.name
     sets = [f"training.rate.{rate}.peak=1e-9", "training.held_out=0.1", "training.evaluate_every=0.34", "training.batch=8"]
-    run = {"size": "tiny", "overrides": [*sets, *changes], "as_published": True, "report": said.append, "device": "cpu"}
+    run = {"size": "tiny", "overrides": [*sets, *changes], "fit": False, "report": said.append, "device": "cpu"}
     pretrain(name, corpus=little_text, out=folder / name, budget="3steps", **run)  # type: ignore[arg-type]
     log = [json.loads(line) for line in (folder / name / "cloze" / "log.jsonl").read_text().splitlines()]
     return baselines_from(log[0]["baselines"]), said

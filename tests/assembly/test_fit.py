@@ -6,10 +6,12 @@ import json
 from importlib import resources
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cloze.assembly.build import build_part, first_length
+from cloze.assembly.canonical import to_yaml
 from cloze.assembly.change import Facts
 from cloze.assembly.fit import HELD_OUT_ROWS, fit, fit_vocabulary, fits
 from cloze.assembly.fit_words import learns_words
@@ -150,6 +152,27 @@ def test_what_is_published_and_what_a_user_wrote_is_left_alone(tmp_path: Path) -
     assert not asked() and not asked(budget="1000000steps")
     assert asked(budget="10m") and asked(size="mini")
     assert not asked(str(tmp_path / "mine.yaml"), budget="10m", size="mini")
+    assert to_be_fitted(CommandLine("mine.yaml", fit=True), recipe)
+    assert not to_be_fitted(CommandLine("bert", budget="10m", fit=False), recipe)
+
+
+def test_a_recipe_of_ones_own_is_fitted_on_demand_and_resumes_fitted(little_text: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(to_yaml(load_recipe("bert", overrides=["text.tokenizer.size=60", "exercise.mask.rate=0.4"]).canonical()))
+    said: list[str] = []
+    run = {"corpus": little_text, "size": "tiny", "overrides": ["training.held_out=0.1"], "device": "cpu", "report": said.append}
+
+    def pretrained(out: str, **more: Any) -> Any:
+        assert pretrain(mine, out=tmp_path / out, **run, **more).finished  # type: ignore[arg-type]
+        return json.loads((tmp_path / out / "cloze/run.json").read_text())
+
+    fitted = pretrained("fitted", budget="4000tokens", fit=True)
+    assert fitted["recipe"]["training"]["batch"] == 4 and fitted["recipe"]["exercise"][2]["mask"]["rate"] == 0.4
+    assert any(line.startswith("bert fitted to 4000tokens") for line in said) and not any("hint: " in line for line in said)
+    assert pretrained("fitted", budget="8000tokens", extend=True)["fitted"] == fitted["fitted"] != []
+    written = pretrained("written", budget="1steps")
+    assert written["fitted"] == [] and written["recipe"]["training"]["batch"] == 256
+    assert said[-1].startswith("hint: ") and said[-1].endswith("--fit fits the recipe to its budget.")
 
 
 def test_a_fitted_run_says_what_it_changed_resumes_with_it_and_set_wins(little_text: Path, tmp_path: Path) -> None:
@@ -163,6 +186,6 @@ def test_a_fitted_run_says_what_it_changed_resumes_with_it_and_set_wins(little_t
     assert any("training.batch" in line and "256 → 4" in line and "--set training.batch=4" in line for line in said)
     more = pretrain("bert", out=tmp_path / "run", budget="8000tokens", extend=True, **run)  # type: ignore[arg-type]
     assert more.finished and json.loads((tmp_path / "run/cloze/run.json").read_text())["fitted"] == record["fitted"]
-    published = pretrain("bert", out=tmp_path / "as", budget="1steps", as_published=True, **run)  # type: ignore[arg-type]
+    published = pretrain("bert", out=tmp_path / "as", budget="1steps", fit=False, **run)  # type: ignore[arg-type]
     kept = json.loads((published.folder / "cloze/run.json").read_text())
     assert kept["fitted"] == [] and kept["recipe"]["training"]["batch"] == 256

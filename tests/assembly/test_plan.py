@@ -51,7 +51,7 @@ def planned(store: Path) -> Plan:
 def test_a_plan_tells_the_fit_the_forecast_and_the_losses_to_expect(planned: Plan, store: Path) -> None:
     told = str(planned).splitlines()
     assert told[0] == "plan of bert for 40000tokens: nothing is trained or written."
-    assert told[1].startswith("bert fitted to 40000tokens, about 40 k tokens (published → fitted")
+    assert told[1].startswith("bert fitted to 40000tokens, about 40 k tokens (recipe → fitted")
     assert any(line.split()[:2] == ["training.batch", "256"] and "→ 4" in line for line in told)
     assert any("--set training.batch=4 " in line for line in told)
     assert any(line.startswith("forecast: ") and " updates of 4 rows" in line and "GB of memory" in line for line in told)
@@ -133,16 +133,19 @@ def test_a_published_batch_is_judged_by_its_updates_and_a_smaller_one_helps(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(laws, "LAWS", {Kind("masked", "offsets"): SLOW._replace(tokens=1e4)})
-    given = {"budget": "400000tokens", "as_published": True, "overrides": ["length=128"], **TINY}
+    given = {"budget": "400000tokens", "fit": False, "overrides": ["length=128"], **TINY}
     (found,) = plan("bert", corpus=store, **given)  # type: ignore[arg-type]
     told = found.forecast
     assert told is not None and found.worth is not None and found.worth < 0.1 * told.tokens and found.nothing  # type: ignore[operator]
     fitted, smaller = found.ways[:2]
     said = re.match(r"smaller batches \((\d+) rows instead of 256\) and therefore more updates:", smaller)
     assert said is not None and 4 <= int(said[1]) <= 32  # tokens per row are those of the rows that there was time to try
-    assert f" --set length=128 --set training.batch={said[1]} --device cpu --as-published --out RUN" in smaller
-    assert fitted.startswith("values fitted to this budget instead of the published ones, expected token_prediction ")
+    assert f" --set length=128 --set training.batch={said[1]} --as-published --device cpu --out RUN" in smaller
+    assert fitted.startswith("values fitted to this budget instead of those of the recipe, expected token_prediction ")
     assert fitted.endswith("--budget 400000tokens --set length=128 --device cpu --out RUN")
+    mine = CommandLine("mine.yaml", ["text"], budget="400000tokens", size="tiny")
+    assert ways_out(found, mine, vocab_size=8000, text_bytes=None)[0].endswith(f"{mine.command(fit=True)}")
+    assert mine.command(fit=True).endswith("--budget 400000tokens --fit --out RUN")
 
 
 def test_a_smaller_network_that_reads_more_in_the_same_time_is_a_way_out(
@@ -255,7 +258,12 @@ def test_a_recipe_that_reads_more_than_a_text_is_fitted_to_tokens_or_planned_on_
 def test_what_is_not_fitted_is_shown_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(to_yaml(load_recipe("bert").canonical()), encoding="utf-8")
     made, by = fitted_recipe(tmp_path / "mine.yaml", "10m")
-    assert not made.changes and by == "bert is a recipe of your own: a run trains it as written"
+    assert not made.changes and by == "bert is a recipe of your own, fitted only with --fit: a run trains it as written"
+    assert fitted_recipe(tmp_path / "mine.yaml", "8Mtokens", fit=True)[0].recipe == fitted_recipe("bert", "8Mtokens")[0].recipe
+    for given, why in (({"budget": "8Mtokens", "fit": False}, "is kept as published"),
+                       ({"budget": "1000000steps"}, "was published with this budget")):
+        made, by = fitted_recipe("bert", **given)  # type: ignore[arg-type]
+        assert not made.changes and by == f"bert {why}: a run trains it as written"
     made, by = fitted_recipe("lsa", "10m")
     assert not made.changes and by == "lsa has a kind of network that is not fitted: a run trains it as written"
 

@@ -54,7 +54,7 @@ def real(files: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Design,
         patch.chdir(files)
         design = Design(
             candidates_of(["a.yaml", "b.yaml"]), tasks_of(["mood=train.tsv,dev.tsv,test.tsv"]), ["text.txt"],
-            budgets_of(["4steps"]), 1, tuning=TUNING, device="cpu",
+            budgets_of(["4steps"]), 1, tuning=TUNING, device="cpu", fit=True,
         )
         workers, out = Here(), tmp_path_factory.mktemp("real") / "out"
         finish(design, out, workers, command="cloze compare …")
@@ -73,6 +73,8 @@ def test_a_comparison_trains_every_cell_once_and_scores_every_example(real: tupl
     assert {one["name"] for one in found["systems"]} == {"a", "b"} and found["failed"] == []
     assert all(one["cost"]["tokens"] > 0 and one["cost"]["flops"] > 0 for one in found["systems"])
     assert found["answer"].startswith("Not told apart: ")
+    runs = [read_json(path) or {} for path in (out / "cells").glob("pretrain-*/run/cloze/run.json")]
+    assert len(runs) == 2 and all("training.batch=4" in run["fitted"] for run in runs)  # recipes of one's own, with --fit
 
 
 def test_a_finished_comparison_runs_nothing_again_not_even_where_its_folder_was_copied(
@@ -460,6 +462,17 @@ def test_values_for_one_task_do_not_concern_the_others(design: Make, tmp_path: P
     assert found == {
         "mood": ["training.epochs=1", "corpus.text=text"], "back": ["training.epochs=1", "training.batch=4"]
     }  # fmt: skip
+
+
+def test_recipes_of_which_only_some_are_fitted_are_remarked_upon(design: Make, tmp_path: Path) -> None:
+    values = {"size": "tiny", "budgets": budgets_of(["1Mtokens"]), "seeds": 1}
+    said, note = list[str](), "note: a is trained as written, the others are fitted to the budget; --fit fits all"
+    answer, page = finish(design("bert", "a.yaml", **values), tmp_path, Here(stub), say=said.append)
+    assert said[0] == note and note in table(answer) and note.removeprefix("note: ") in page.read_text(encoding="utf-8")
+    fitted, again = Here(stub), list[str]()
+    answer, _ = finish(design("bert", "a.yaml", fit=True, **values), tmp_path, fitted, say=again.append)
+    assert note not in again and note not in table(answer)
+    assert [name.split("-")[:2] for name in fitted.started if name.startswith("pretrain")] == [["pretrain", "a"]]
 
 
 def test_a_budget_in_time_that_cells_share_is_remarked_upon(design: Make, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def one_thread() -> Iterator[None]:
 
 def trained(corpus: Any, out: Path, *, rate: float = 0.1, epochs: int = 2, **given: Any) -> Vectors:
     cloze.pretrain(
-        "word2vec-cbow", corpus=corpus, out=out, budget=f"{epochs}epochs", as_published=True, report=None, device="cpu",
+        "word2vec-cbow", corpus=corpus, out=out, budget=f"{epochs}epochs", fit=False, report=None, device="cpu",
         overrides={**VALUES, "training.rate.peak": rate, "training.epochs": epochs}, **given,
     )
     return open_vectors(out)

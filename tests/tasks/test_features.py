@@ -172,7 +172,7 @@ def test_a_network_that_reads_ngrams_keeps_the_checkpoints_table(tables: Path, t
     text.write_text("The cat sleeps here.\nA dog runs there.\n\nFish swim in the sea.\nBirds fly over it.\n\n" * 40)
     small = ["length=24", "training.batch=8", "text.tokenizer.size=200", "tables.ngrams.min_count=2"]
     pretrain("zen", corpus=[text], out=tmp_path / "zen", budget="1steps", size="tiny", overrides=small, report=lambda line: None,
-             as_published=True)  # fmt: skip
+             fit=False)  # fmt: skip
     zen = load_checkpoint(tmp_path / "zen")
     made = recipe_onto("sentence_classification", zen, overrides=["length=24"])
     assert [edit.part.name for edit in made.entries["main"].exercise] == ["frame", "label", "match"]
