@@ -5,11 +5,11 @@
 
 ulmfit: a classifier from a random start, from a language model of general text, and from one that went on with the task's text.
 siatl: transfer with and without the language model's loss; also how much of the language model is left, on general text.
-elmo: frozen features, the mean over a text's words: of skip-gram vectors, and of ELMo's states. General text is English
+elmo: frozen features, the mean over a text's words: of skip-gram vectors, and of ELMo's states. General text is 25 MB of English
 Wikipedia, the task the polarity of review sentences (Pang and Lee, 2005): 2,000 sentences test, 500 choose the epoch, labels are
-drawn from the rest, whose text alone is what language models go on with. One pre-trained model of a kind; five seeds draw
-labelled sentences, new weights and orders. A finished classifier is a line in results/transfer.jsonl and is not repeated
-(ledger.py). What comes out is written to reproductions/transfer.md, whatever it is.
+drawn from the rest, whose text alone is what language models go on with. One pre-trained model of a kind, fitted to its budget;
+five seeds draw labelled sentences, new weights and orders. A finished classifier is a line in results/transfer.jsonl and is not
+repeated (ledger.py). What comes out is written to reproductions/transfer.md, whatever it is.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from ledger import RESULTS, Ledger
 
 SEEDS = (1, 2, 3, 4, 5)
 TEST, DEV = 2000, 500
-# Two CPU cores: small batches, so that few tokens are still some thousand updates.
-COMMON = ["training.batch=16", "training.held_out=0.01", "training.compile=false", "training.keep=1"]
+BYTES = 25_000_000  # of general text
+COMMON = ["training.held_out=0.01", "training.compile=false", "training.keep=1"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def pretrained() -> dict[str, tuple[str, list[str]]]:
     lstm = [*COMMON, "text.tokenizer.words.size=20000"]
     return {
         "ulmfit": ("ulmfit", lstm),
-        "siatl": ("siatl", [*lstm, "training.rate.peak=1e-3"]),
+        "siatl": ("siatl", lstm),
         "vectors": ("word2vec-skipgram", ["training.held_out=0.01"]),
         "elmo": ("elmo", [*COMMON, "objectives[0].sampled_prediction.frequent=20000",
                  "objectives[0].sampled_prediction.samples=2048"]),
@@ -91,7 +91,9 @@ def prepare(chosen: Choice, wanted: Sequence[str]) -> None:
         write(chosen.work / f"{name}.jsonl", some)
     domain = chosen.work / "domain.txt"
     domain.write_text("\n\n".join(row["text"] for row in rows[TEST + DEV :]) + "\n", encoding="utf-8")
-    general = chosen.data / "text_en_wiki" / "train.txt.xz"
+    general = chosen.work / "general.txt"
+    with lzma.open(chosen.data / "text_en_wiki" / "train.txt.xz") as packed:
+        general.write_text(packed.read(BYTES).decode("utf-8", errors="ignore"), encoding="utf-8")
     for name in dict.fromkeys(wanted):
         recipe, values = pretrained()[name]
         if (chosen.work / f"{name}.json").exists():
@@ -99,7 +101,7 @@ def prepare(chosen: Choice, wanted: Sequence[str]) -> None:
         started = time.time()
         outcome = pretrain(
             recipe, corpus=general, binds=[f"domain={domain}"] if recipe == "ulmfit" else [], out=chosen.work / name,
-            budget=chosen.tokens, size=chosen.size, overrides=values, device=chosen.device, report=print, fit=False,
+            budget=chosen.tokens, size=chosen.size, overrides=values, device=chosen.device, report=print,
         )
         if not outcome.finished:
             raise SystemExit(f"{outcome.folder}: stopped by a signal at step {outcome.step}; the same command goes on.")
