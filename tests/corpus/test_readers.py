@@ -17,6 +17,7 @@ from cloze.corpus.readers.blocks import read_blocks
 from cloze.corpus.readers.detect import find_layout
 from cloze.corpus.readers.files import _standard_input
 from cloze.corpus.readers.formats import wanted
+from cloze.corpus.readers.parse import parse_block
 from cloze.corpus.report import Report
 from cloze.errors import CorpusError, MissingExtra
 
@@ -301,6 +302,18 @@ def test_blocks_of_a_long_file_know_their_lines_and_line_ends_may_lie_across_the
             first += block.data.count(b"\n")
             texts.append(block.data)
         assert len(texts) > 3 and b"".join(texts).decode() == "\n".join(lines)
+
+
+@pytest.mark.parametrize("before", ["", "A line.\n"])
+def test_a_line_that_is_longer_than_a_block_gets_no_line_end_inside(before: str, tmp_path: Path) -> None:
+    text = f"{before}{'one two three. ' * 20_000}end.\nA last line."
+    blocks = list(read_blocks([write(tmp_path / "a.txt", text)], "blank", Report(), size=70_000))
+    parsed = [parse_block(block, line_ends=True) for block in blocks]
+    sentences = [sentence for one in parsed for document in one.documents for sentence in document]
+    assert sum(block.within for block in blocks) >= 1
+    assert "".join(sentences) == text
+    plain = [one for block in blocks for document in parse_block(block).documents for one in document]
+    assert "".join(plain) == text.replace("\n", "")
 
 
 def test_layouts_of_tricky_beginnings() -> None:

@@ -41,6 +41,7 @@ class Block:
     line: int               # number of its first line, from 1
     last: bool              # the last of its file: an open document ends here
     broken: bool = False    # it ends within a line, which continues in the next block
+    within: bool = False    # it begins within a line
     languages: tuple[int, ...] = ()  # the number of its language, or of the languages of both sides
     column: str = COLUMN    # the key of JSON lines that holds the text
     lines: list[int] | None = None   # where each text of a table begins; None: one line each, from `line` on
@@ -126,7 +127,7 @@ def _cut(stream: IO[bytes], sample: bytes, name: str, format: str, report: Repor
         if at_end:
             if data:
                 _note_long_lines(data, name, line, report, within=within)
-                yield Block(name, format, data, line, last=True)
+                yield Block(name, format, data, line, last=True, within=within)
             return
         cut, broken = _cut_at(data, format, size)
         if format == "jsonl" and broken:
@@ -139,8 +140,8 @@ def _cut(stream: IO[bytes], sample: bytes, name: str, format: str, report: Repor
         ahead = stream.read(1) if cut == len(data) and not held else held
         if cut:
             _note_long_lines(data[:cut], name, line, report, within=within, broken=broken)
+            yield Block(name, format, data[:cut], line, last=not (data[cut:] or ahead), broken=broken, within=within)
             within = broken
-            yield Block(name, format, data[:cut], line, last=not (data[cut:] or ahead), broken=broken)
             line += data.count(b"\n", 0, cut)
         carry, fresh = data[cut:], ahead
         if not carry and not fresh:
@@ -161,7 +162,7 @@ def _cut_at(data: bytes, format: str, size: int) -> tuple[int, bool]:
         return 0, False
     found = data.rfind(b" ")
     if found > len(data) // 2:
-        return found + 1, True
+        return found, True
     cut = len(data)
     while cut > 1 and data[cut - 1] & 0xC0 == 0x80:  # do not cut a character
         cut -= 1

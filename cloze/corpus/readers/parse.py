@@ -48,14 +48,22 @@ def parse_block(block: Block, *, spaces: bool = True, cut: bool = True, line_end
     """
     cutting: Split = _barely_cut if not cut else _split_keeping_spaces if spaces else split_sentences
     if not line_ends:
-        return _parsed(block, cutting)
+        return _within(block, _parsed(block, cutting), spaces=spaces)
     sentences = block.format == "sentence"
     found = _parsed(block, cutting if sentences else lambda line: _behind("\n", cutting(line), 1))
     for number, document in enumerate(found.documents):
         if sentences:
             document[:] = _behind(" ", document, len(document))
-        if document and not (number == 0 and found.goes_on and block.line > 1):
+        begins_a_line = number == 0 and found.goes_on and block.line > 1 and not block.within
+        if document and not begins_a_line:  # begins a document, or goes on within a line
             document[0] = document[0][1:]
+    return _within(block, found, spaces=spaces)
+
+
+def _within(block: Block, found: Parsed, *, spaces: bool) -> Parsed:
+    """With the space at which a line was cut in two, if this block begins with one."""
+    if block.within and spaces and block.data[:1] == b" " and found.documents and found.documents[0]:
+        found.documents[0][0] = " " + found.documents[0][0]
     return found
 
 
