@@ -176,13 +176,18 @@ def tables(found: dict[str, Any]) -> Iterator[str]:
     """The finding in a sentence, then a row for each candidate: test scores in percent, mean ± standard deviation over seeds."""
     tasks, systems = [one["name"] for one in found["tasks"]], found["systems"]
     pretrained = any(system["cost"] for system in systems)
-    heads = ["recipe", "mean", *tasks, *(["held-out loss", "minutes"] if pretrained else ["trained parameters"])]
+    seconds = [system["cost"]["seconds"] for system in systems if system["cost"]]
+    timed = len(seconds) > 1 and max(seconds) < 1.05 * min(seconds)  # then equal seconds were the budget, and tokens differ
+    spent = "million tokens" if timed else "minutes"
+    heads = ["recipe", "mean", *tasks, *(["held-out loss", spent] if pretrained else ["trained parameters"])]
     yield from (found["answer"], "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|")
     for system in systems:
         scores = [percent(score) for score in (system["mean"], *(system["tasks"].get(task) for task in tasks))]
         if pretrained:
             held = "–" if system["held_out"] is None else f"{system['held_out']:.2f}"
-            more = [held, "–" if system["cost"] is None else f"{system['cost']['seconds'] / 60:.0f}"]
+            cost = system["cost"]
+            amount = None if cost is None else f"{cost['tokens'] / 1e6:.1f}" if timed else f"{cost['seconds'] / 60:.0f}"
+            more = [held, amount or "–"]
         else:
             more = [f"{system['trained_parameters']:,.0f}"]
         yield f"| {' | '.join([system['name'], *scores, *more])} |"

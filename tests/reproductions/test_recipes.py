@@ -58,6 +58,9 @@ def test_a_recipe_is_a_row_of_means_in_percent(recipes: ModuleType) -> None:
     assert rows[4] == f"| bert | {' | '.join(percent)} | {best['held_out']:.2f} | {best['cost']['seconds'] / 60:.0f} |"
     assert rows[5].startswith("| gpt2 | ") and len(rows) == 4 + len(found["systems"]) + 1
     assert rows[-1] == "| one answer for all | – | 50.0 | 20.0 | – | – |"
+    timed = [{**one, "cost": {**one["cost"], "seconds": 300.0 + place}} for place, one in enumerate(found["systems"])]
+    rows = list(recipes.tables({**found, "systems": timed}))
+    assert rows[2].endswith("| held-out loss | million tokens |") and rows[4].endswith(f" | {best['cost']['tokens'] / 1e6:.1f} |")
     lost = {**other, "mean": None, "tasks": {}, "held_out": None, "cost": None}
     assert list(recipes.tables({**found, "systems": [lost, best]}))[4] == f"| {other['name']} | – | – | – | – | – |"
     given = {**best, "cost": None, "held_out": None, "trained_parameters": 12345}  # a checkpoint, which is not pre-trained
