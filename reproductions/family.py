@@ -65,13 +65,13 @@ class Choice:
     data: Path
     store: Path
     work: Path
+    tokens: str
     device: str
     pairs: int
     ledger: Ledger
-    tokens: str | None = None
 
     def budget(self, experiment: str) -> str:
-        """The budget of a run."""
+        """The budget of a run: the one of the command line, or that of the experiment."""
         return self.tokens or BUDGETS[experiment]
 
     def key(self, experiment: str, **more: Any) -> dict[str, Any]:
@@ -480,10 +480,10 @@ def main() -> None:
     options.add_argument("--ledger", type=Path, default=RESULTS / "family.jsonl", help="finished runs, one a line")
     options.add_argument("--experiments", default=",".join(experiments()), help="those to run")
     options.add_argument("--device", default="cpu")
-    options.add_argument("--tokens", help="another budget than that of the experiment")
+    options.add_argument("--tokens", default="", help="another budget than that of the experiment")
     options.add_argument("--pairs", type=int, default=6, help="BLiMP pairs per paradigm")
     said = options.parse_args()
-    chosen = Choice(said.data, said.store or said.work, said.work, said.device, said.pairs, Ledger(said.ledger), said.tokens)
+    chosen = Choice(said.data, said.store or said.work, said.work, said.tokens, said.device, said.pairs, Ledger(said.ledger))
     if said.only:
         name, variant, seed = said.only.split(":")
         one(chosen, name, variant, int(seed))

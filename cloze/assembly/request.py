@@ -212,8 +212,15 @@ def requested(
         command_line, command_line.corpus, {name: given for name, given in bound.items() if name not in checkpoints},
         checkpoints, held_out=held_out, text_format=text_format, init=inits,
         measure=parse_measured(measure),
-        fit=to_be_fitted(command_line, loaded), command=command_line.words(), **options,
+        fit=to_be_fitted(command_line, loaded) or (fit is None and _was_fitted(Path(out))), command=command_line.words(),
+        **options,
     )
+
+
+def _was_fitted(out: Path) -> bool:
+    """Whether there is a run that was fitted, or a stage of it: the command that resumes it need not say so."""
+    records = map(read_run_record, (out, *out.glob("cloze/stages/*")))
+    return any(record.get("fitted") for record in records if record is not None)
 
 
 def _typed(options: Mapping[str, Any]) -> tuple[str, ...]:

@@ -146,7 +146,7 @@ def within(made: Fitted, request: Request, spend: Budget) -> Budget:
     """The budget. With fitted word vectors, a budget in time also ends after the number of passes that the fit or the user has
     set."""
     given = any(value.startswith("training.epochs=") for value in (*made.kept, *request.command_line.overrides))
-    ends = given and (request.fit or bool(made.kept)) and spend.timed and learns_words(made.recipe)
+    ends = given and request.fit and spend.timed and learns_words(made.recipe)
     return replace(spend, passes=made.recipe.training.epochs) if ends else spend
 
 
@@ -154,12 +154,12 @@ def to_budget(
     loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path], trials: Trials | None = None
 ) -> Fitted:
     """The recipe fitted to the budget. A resumed run keeps its values."""
-    old = read_run_record(out)
-    if old is not None and request.command_line.fit is not False:
-        kept = tuple(old.get("fitted", ()))
-        return Fitted(request.command_line.load(kept), kept=kept)
     if not request.fit:
         return Fitted(loaded)
+    old = read_run_record(out)
+    if old is not None:
+        kept = tuple(old.get("fitted", ()))
+        return Fitted(request.command_line.load(kept), kept=kept)
     if processes() > 1 and spend.timed:
         request.say(
             f"{loaded.name}: not fitted to {spend.typed}: each process would measure its own speed. Give tokens or steps."
