@@ -48,7 +48,8 @@ class Choice:
     def key(self, experiment: str, name: str, number: int, **more: Any) -> dict[str, Any]:
         """What a classifier is known by in the ledger."""
         return {
-            "experiment": experiment, "variant": name, "labelled": number, "budget": self.tokens, "size": self.size, **more,
+            "experiment": experiment, "variant": name, "labelled": number, "budget": self.tokens, "size": self.size,
+            "fitted": True, **more,  # lines without it begin with models that were not fitted to their budget
         }  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def pretrain(
     `held_out` replaces the share of documents that is otherwise held out. `init` begins with the weights of a checkpoint, or with
     those of several, one for each network (`NETWORK=DIR`). Under torchrun, `strategy` is ddp or fsdp. Each stage of a recipe is a
     run: the last in `out`, the others in `out/cloze/stages`. A built-in recipe is fitted to a budget or size that differs from
-    the published one (see `fit.py`), a recipe of your own is not; `fit` says otherwise.
+    the published one (see `fit.py`), and a recipe of your own is not, unless `fit` says otherwise.
     `until` pauses the run at a share of its budget, with a held-out loss and a checkpoint; called without it, the run goes on as
     if it had not paused. `verbose` prints every log event. `measure` are texts, `NAME=PATH`, that the run is measured on before
     and after (`held_texts.py`).
@@ -160,6 +160,8 @@ def to_budget(
     if old is not None:
         kept = tuple(old.get("fitted", ()))
         return Fitted(request.command_line.load(kept), kept=kept)
+    if request.command_line.fit and not fits(loaded):
+        request.say(f"{loaded.name}: --fit changes nothing: this kind of network is not fitted. It is trained as written.")
     if processes() > 1 and spend.timed:
         request.say(
             f"{loaded.name}: not fitted to {spend.typed}: each process would measure its own speed. Give tokens or steps."

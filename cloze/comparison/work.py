@@ -56,7 +56,7 @@ def store(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """The text as a token store, with the tokenizer of a recipe."""
     command_line = CommandLine(
         request["recipe"], size=request["size"], budget=request["budget"], overrides=request["values"],
-        with_files=request["with"], fit=request["fit"],
+        with_files=request["with"], fit=request.get("fit"),
     )
     recipe = command_line.load()
     size = text_bytes(request["corpus"])
@@ -78,7 +78,7 @@ def pre_train(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         request["recipe"], corpus=[request["store"]], out=folder / "run", budget=request["budget"], size=request["size"],
         overrides=values, seed=request["seed"], device=request["device"], report=print,
         with_files=[Path(file) for file in request["with"]], until=request.get("until", 1.0),
-        fit=request["fit"],
+        fit=request.get("fit"),
     )
     if not outcome.finished and outcome.reason != PAUSED:
         raise Stopped(outcome.exit_code)
@@ -153,7 +153,7 @@ def _rate(folder: Path, factor: float, fitted: Callable[[], Recipe]) -> tuple[st
 def _fitted(request: Mapping[str, Any]) -> Recipe:
     made, _ = fitted_recipe(
         request["recipe"], request["budget"], corpus=request["store"], size=request["size"], overrides=request["values"],
-        device=request["device"], with_files=[Path(file) for file in request["with"]], fit=request["fit"],
+        device=request["device"], with_files=[Path(file) for file in request["with"]], fit=request.get("fit"),
     )
     return made.recipe
 

@@ -175,6 +175,12 @@ def test_a_recipe_of_ones_own_is_fitted_on_demand_and_resumes_fitted(little_text
     assert said[-1].startswith("hint: ") and said[-1].endswith("--fit fits the recipe to its budget.")
 
 
+def test_fit_says_so_where_it_changes_nothing(little_text: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    pretrain("lsa", corpus=little_text, out=tmp_path / "run", fit=True, device="cpu", report=said.append)
+    assert "lsa: --fit changes nothing: this kind of network is not fitted. It is trained as written." in said
+
+
 def test_a_fitted_run_says_what_it_changed_resumes_with_it_and_set_wins(little_text: Path, tmp_path: Path) -> None:
     said: list[str] = []
     sets = ["text.tokenizer.size=60", "training.rate.linear.peak=3e-3", "training.held_out=0.1"]
