@@ -39,7 +39,7 @@ def command(
         raise UserError("--corpus: only the fit to a budget depends on the text. Add --budget.")
     if fit is not None and budget is None:
         option = "--fit" if fit else "--as-published"
-        raise UserError(f"{option}: a recipe is fitted to a budget. Add one, such as --budget 10m.")
+        raise UserError(f"{option}: without a budget, nothing is fitted. Add one, such as --budget 10m.")
     if recipe or budget is not None or size is not None or overrides or not _is_made(what):
         _show_recipe(what, size, overrides or [], with_files or [], budget, corpus, fit, as_json=as_json)
         return
