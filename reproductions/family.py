@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SEEDS = (0, 1, 2)
 #: So many tokens bring the losses of an experiment about 1.5 nats below those of single tokens.
-BUDGETS = {"sop": "10Mtokens", "sharing": "10Mtokens", "mass": "6Mtokens", "memory": "3Mtokens", "unilm": "10Mtokens"}
+BUDGETS = {"sop": "10Mtokens", "sharing": "10Mtokens", "mass": "6Mtokens", "memory": "3Mtokens", "unilm": "20Mtokens"}
 COMMON = ["training.compile=false", "training.held_out=0.0", "training.keep=1", "training.evaluate_every=0.0",
           "training.checkpoint_every=1000000"]
 # With learned positions a small network stays near the frequencies of tokens (docs/budgets.md), where no claim can be tested.
@@ -481,7 +481,7 @@ def main() -> None:
     options.add_argument("--experiments", default=",".join(experiments()), help="those to run")
     options.add_argument("--device", default="cpu")
     options.add_argument("--tokens", default="", help="another budget than that of the experiment")
-    options.add_argument("--pairs", type=int, default=6, help="BLiMP pairs per paradigm")
+    options.add_argument("--pairs", type=int, default=50, help="BLiMP pairs per paradigm")
     said = options.parse_args()
     chosen = Choice(said.data, said.store or said.work, said.work, said.tokens, said.device, said.pairs, Ledger(said.ledger))
     if said.only:

@@ -88,10 +88,10 @@ def without_trials(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def assumed(step: Any, entry: str, rows: Callable[[int], Any], **settings: object) -> Any:
     """A trial that trains nothing: a row takes a millisecond."""
-    from cloze.training.trial import Trial
+    from cloze.training.trial import Line, Trial
 
     batch = rows(2)
-    return Trial(seconds=1e-3, tokens=batch.tokens / 2, flops=step.flops(entry, batch.batch) / 2, fixed=0, per_row=0)
+    return Trial(Line(0.0, 1e-3), Line(0, 0), tokens=batch.tokens / 2, flops=step.flops(entry, batch.batch) / 2)
 
 
 @pytest.fixture(scope="session")

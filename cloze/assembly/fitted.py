@@ -121,12 +121,8 @@ def paid(run: Run, budget: Budget, trials: Trials | None = None) -> Pays:
     """How many tokens a budget pays for, as a function of the recipe, measured on a run of a similar recipe."""
     if budget.kind == "tokens":
         return lambda recipe: budget.amount
-    measured = forecast(run, trials=trials)
-    tokens = measured.tokens if measured.tokens is not None else _GUESS.budget_tokens
-    rows = max((measured.updates or 1.0) * measured.batch, 1.0)
-    if budget.kind != "steps":
-        return lambda recipe: tokens
-    return lambda recipe: tokens / rows * budget.amount * recipe.training.batch
+    trials = {} if trials is None else trials
+    return lambda recipe: forecast(run, batch=recipe.training.batch, trials=trials).tokens or _GUESS.budget_tokens
 
 
 def passes_paid(run: Run, budget: Budget, engine: Pace | None) -> Pays:

@@ -49,7 +49,7 @@ class Forecast:
 
     def peak(self, rows: int) -> int:
         """Peak bytes with this many rows at once."""
-        return self.base + int(_HEAP * max((trial.bytes(rows) for trial in self.trials), default=0))
+        return self.base + int(_HEAP * max((trial.bytes.of(rows) for trial in self.trials), default=0))
 
     def fits(self, rows: int) -> bool:
         """Whether this many rows at once fit."""
@@ -87,11 +87,13 @@ class Forecast:
 Trials = dict[tuple[str, int | None], Trial]
 
 
-def forecast(run: Run, *, available: int | None = None, trials: Trials | None = None) -> Forecast:
+def forecast(
+    run: Run, *, batch: int | None = None, available: int | None = None, trials: Trials | None = None
+) -> Forecast:
     """Forecast a run on one process, trained by the loop, without changing it.
 
-    `available` is the number of bytes that the process can still take (None: ask the machine). `trials` holds earlier trials of
-    the same network and receives the new ones.
+    `batch` replaces the rows of an update (None: those of the run). `available` is the number of bytes that the process can
+    still take (None: ask the machine). `trials` holds earlier trials of the same network and receives the new ones.
     """
     device = choose_device(run.device)
     step: Any = run.step.to(device)
@@ -103,7 +105,7 @@ def forecast(run: Run, *, available: int | None = None, trials: Trials | None = 
     held = memory.resident() if device.type == "cpu" else 0
     base = held + int((update.state + 1) * bytes_)  # and a copy of the weights while they are exported
     data: Any = run.data
-    whole = Costs(run, data.batch)
+    whole = Costs(run, batch or data.batch)
     trials = {} if trials is None else trials
     used: Trials = {}
     room = free if free is not None else 1 << 62
@@ -125,7 +127,7 @@ def forecast(run: Run, *, available: int | None = None, trials: Trials | None = 
     return Forecast(
         updates=total["steps"], tokens=total["tokens"], epochs=total["epochs"], seconds=total["seconds"],
         parameters=sum(p.numel() for p in step.parameters()),
-        batch=max(int(phase.set.get("batch", data.batch)) for phase in whole.phases),
+        batch=max(int(phase.set.get("batch", whole.batch)) for phase in whole.phases),
         micro_batch=data.micro_batch, base=base, trials=tuple(used.values()),
         available=None if free is None else free + held,
     )
@@ -135,7 +137,8 @@ class Costs:
     """A run by phases: which share of the budget each has, and what an update in it costs."""
 
     def __init__(self, run: Run, batch: int) -> None:
-        self.run, self.batch = run, batch
+        data: Any = run.data
+        self.run, self.batch, self.at_once = run, batch, data.micro_batch
         self.phases: Sequence[Phase] = run.phases or (Phase(),)
         ends = [phase.until for phase in self.phases]
         self.shares = [end - before for end, before in zip(ends, [0.0, *ends[:-1]], strict=True)]
@@ -143,7 +146,7 @@ class Costs:
     def cost(self, phase: Phase, trials: Mapping[tuple[str, int | None], Trial], update: float) -> dict[str, float]:
         """What one update costs in the unit of every kind of budget; `update` is the optimiser's own time in seconds."""
         run, rows = self.run, int(phase.set.get("batch", self.batch)) * self._grown(phase)
-        entries = list(run.step.entries)
+        at_once, entries = min(rows, self.at_once), list(run.step.entries)
         odds = [float(phase.set.get(f"odds.{entry}", run.odds.get(entry, 1.0))) for entry in entries]
         every = run.mixing == "all"
         weights = [1.0 if every else odd / sum(odds) for odd in odds]
@@ -151,7 +154,7 @@ class Costs:
         for entry, weight, odd in zip(entries, weights, odds, strict=True):
             length = phase.set.get("length") or self.length(entry)
             trial = trials[entry, length]
-            cost["seconds"] += weight * rows * trial.seconds
+            cost["seconds"] += weight * (math.ceil(rows / at_once) * trial.seconds.fixed + rows * trial.seconds.per_row)
             cost["tokens"] += weight * rows * trial.tokens
             cost["flops"] += weight * rows * trial.flops
             items = run.data.items(entry) * self._shorter(entry, length)

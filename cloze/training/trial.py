@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -17,51 +17,72 @@ from cloze.training.optimizers import OptimizerSpec
 from cloze.training.precision import casting
 from cloze.training.step import Step
 
-_SECONDS = 0.12  # seconds for the larger trial: enough to outweigh the fixed cost of a tiny network's operations
-_TINY = 0.03     # a first row this fast needs no second measurement
+_SECONDS = 0.12  # the least that the larger trial takes, unless memory or `limit` ends it before
 _ONCE = 0.5      # a row that takes longer predicts the time of many well enough
 _BACKWARD = 1.1  # bytes that a backward pass holds for each byte that the forward pass saved
 _PROBE = (512, 512)
 
 
+class Line(NamedTuple):
+    """What a micro-batch costs: a fixed part, and a part for each row."""
+
+    fixed: float
+    per_row: float
+
+    def of(self, rows: float) -> float:
+        """The cost of this many rows at once.
+
+        >>> Line(50.0, 10.0).of(8)
+        130.0
+        """
+        return self.fixed + self.per_row * rows
+
+
 @dataclass(frozen=True)
 class Trial:
-    """What rows of one kind cost: seconds, real tokens and FLOPs per row; bytes of a micro-batch, as a line over its rows."""
+    """What rows of one kind cost: real tokens and FLOPs per row; seconds and bytes (gradients included) of a micro-batch."""
 
-    seconds: float
+    seconds: Line
+    bytes: Line
     tokens: float
     flops: float
-    fixed: int
-    per_row: int
-
-    def bytes(self, rows: int) -> int:
-        """The bytes of forward and backward passes over this many rows, gradients included."""
-        return self.fixed + self.per_row * rows
 
 
 def tried(
     step: Step, entry: str, rows: Callable[[int], MicroBatch], *, limit: int, precision: Any, device: torch.device, room: int
 ) -> Trial:
-    """Measure one row, then as many as fit a moment and a quarter of `room` bytes, at least two and at most `limit`.
+    """Measure one row, then enough rows to see what each adds: at least two, at most `limit` or a quarter of `room` bytes.
 
+    A recurrent network takes nearly as long for one row as for eight, so neither time alone predicts that of a micro-batch.
     `rows(n)` are n rows of the entry as a micro-batch. Parameters, gradients, random state, modes and the clock are
     restored.
     """
     one = rows(1)
-    started = time.perf_counter()
     forward, first = peaks(lambda mark: run(step, entry, one, precision, device, mark), device)
-    quick = time.perf_counter() - started
-    if quick > _TINY:  # the first pass may have compiled or loaded something once
-        quick = _timed(step, entry, one, precision, device)
-    many = max(2, min(limit, int(room / 4 / max(first, 1)), 64, int(_SECONDS / quick)))
+    quick = _timed(step, entry, one, precision, device)  # the first pass may have compiled or loaded something once
+    most = max(2, min(limit, int(room / 4 / max(first, 1)), 64))
+    many = max(2, min(most, int(_SECONDS / quick)))
     batch = rows(many)
-    held, most = peaks(lambda mark: run(step, entry, batch, precision, device, mark), device)
-    seconds = quick if quick > _ONCE else _timed(step, entry, batch, precision, device) / many
+    held, peak = peaks(lambda mark: run(step, entry, batch, precision, device, mark), device)
+    seconds = Line(0.0, quick)
+    if quick <= _ONCE:
+        seconds = _line(quick, many, lambda n: _timed(step, entry, rows(n), precision, device), most)
     # What a forward pass saves grows with the rows; gradients of the parameters do not, and with few rows they dominate.
     slope = int(_BACKWARD * max(held - forward, 0) / (many - 1))
     fixed = max(first - slope, 0)
-    slope = max(slope, (most - fixed) // many)
-    return Trial(seconds, batch.tokens / many, step.flops(entry, batch.batch) / many, fixed, slope)
+    slope = max(slope, (peak - fixed) // many)
+    return Trial(seconds, Line(fixed, slope), batch.tokens / many, step.flops(entry, batch.batch) / many)
+
+
+def _line(one: float, many: int, timed: Callable[[int], float], most: int) -> Line:
+    """The time of a micro-batch, of which one row takes `one` seconds and n rows `timed(n)`, measured from `many` rows on."""
+    took = timed(many)
+    while took < _SECONDS and many < most:
+        many = min(2 * many, most)
+        took = min(timed(many), timed(many))  # the first pass over so many rows may have allocated or compiled something once
+    # At least half of the time depends on the rows: two measurements are too noisy to tell more.
+    slope = min(max((took - one) / (many - 1), took / many / 2), took / many)
+    return Line(took - slope * many, slope)
 
 
 def run(

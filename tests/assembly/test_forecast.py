@@ -15,10 +15,12 @@ from cloze.assembly import preparing, room, run
 from cloze.assembly.run import pretrain
 from cloze.errors import RecipeError
 from cloze.training import memory
-from cloze.training.forecast import SHARE, Forecast
+from cloze.training import trial as trials
+from cloze.training.budget import Budget
+from cloze.training.forecast import SHARE, Forecast, forecast
 from cloze.training.optimizers import AdamW
 from cloze.training.run import Run
-from cloze.training.trial import Trial, tried, update_of
+from cloze.training.trial import Line, Trial, tried, update_of
 
 from .test_run_folder import SMALL
 
@@ -161,7 +163,7 @@ def test_a_network_that_cannot_fit_is_refused_before_it_is_built(train: Pretrain
 def test_an_objective_that_needs_the_whole_batch_is_never_split(prepared: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     from cloze.assembly.load import load_recipe
 
-    told = Forecast(None, None, None, None, 1, 8, 8, base=0, trials=(Trial(0.1, 1, 1, 0, 100),), available=650)
+    told = Forecast(None, None, None, None, 1, 8, 8, base=0, trials=(Trial(Line(0, 0.1), Line(0, 100), 1, 1),), available=650)
     head: Any = next(iter(prepared.step.objectives.values()))
     assert room._smaller(prepared, load_recipe("bert"), told) == 4
     monkeypatch.setattr(type(head), "scope", "batch", raising=False)
@@ -179,7 +181,38 @@ def test_the_memory_of_more_rows_follows_from_that_of_few(prepared: Run) -> None
 
     made = tried(step, "main", sample, limit=4, precision="fp32", device=CPU, room=1 << 30)
     _, most = memory.peaks(lambda mark: once(step, "main", sample(64), "fp32", CPU, mark), CPU)
-    assert 0.9 * most < made.bytes(64) < 1.6 * most
+    assert 0.9 * most < made.bytes.of(64) < 1.6 * most
+
+
+@pytest.mark.parametrize(("fixed", "per_row", "limit", "timed"), [
+    (0.05, 0.01, 64, [1, 2, 4, 4, 8, 8]),  # a recurrent network: time hardly depends on the rows until there are many
+    (0.0, 0.02, 64, [1, 6]),
+    (0.05, 0.01, 6, [1, 2, 4, 4, 6, 6]),
+    (0.0, 0.7, 64, [1]),  # slow enough that one row is measurement enough
+])  # fmt: skip
+def test_the_time_of_a_micro_batch_is_a_line_over_its_rows(
+    prepared: Run, monkeypatch: pytest.MonkeyPatch, fixed: float, per_row: float, limit: int, timed: list[int]
+) -> None:
+    step, data, rows = prepared.step, prepared.data, []
+
+    def assumed(step: object, entry: str, micro: Any, *rest: object) -> float:
+        rows.append(int(micro.batch["tokens"].shape[0]))
+        return fixed + per_row * rows[-1]
+
+    monkeypatch.setattr(trials, "_timed", assumed)
+    sample: Any = lambda n: data.sample("main", n)  # type: ignore[attr-defined]  # noqa: E731
+    made = tried(step, "main", sample, limit=limit, precision="fp32", device=CPU, room=1 << 40)
+    assert rows == timed
+    assert made.seconds == pytest.approx((fixed, per_row))
+
+
+def test_a_smaller_batch_pays_the_fixed_time_of_a_pass_more_often(prepared: Run) -> None:
+    trial = {("main", prepared.data.feeds["main"].length): Trial(Line(1.0, 0.25), Line(0, 0), tokens=8, flops=1)}  # type: ignore[attr-defined]
+    run = replace(prepared, budget=Budget("steps", 10))
+    seconds = {rows: forecast(run, batch=rows, trials=dict(trial)).seconds for rows in (2, 4, 6)}
+    assert prepared.data.micro_batch == 4  # type: ignore[attr-defined]
+    # An update is one pass of 2 rows, one of 4, and two passes of 3 rows each.
+    assert seconds == pytest.approx({2: 15.0, 4: 20.0, 6: 35.0}, abs=0.5)
 
 
 def test_tensors_are_counted_as_long_as_they_live() -> None:
@@ -212,7 +245,7 @@ def test_the_limit_of_a_container_is_what_is_left_of_it(tmp_path: Path) -> None:
 
 def test_a_forecast_is_read_by_people() -> None:
     told = Forecast(
-        1e6, 3.2768e10, 40.3, 2.5e8, 108_891_648, 256, 32, base=2 * 10**9, trials=(Trial(1, 1, 1, 10**9, 10**8),),
+        1e6, 3.2768e10, 40.3, 2.5e8, 108_891_648, 256, 32, base=2 * 10**9, trials=(Trial(Line(0, 1), Line(10**9, 10**8), 1, 1),),
         available=16 * 10**9,
     )
     assert str(told) == (
