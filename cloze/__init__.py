@@ -7,6 +7,7 @@ Contract: tests/docs/test_contracts.py (every public name resolves; importing cl
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from cloze.reports.page import write_report as report
 
 __version__ = "0.1.0"
+
+# How many turns a thread of OpenMP waits busily for others before it sleeps; read when torch is loaded. With the default of
+# 300,000, training next to other busy processes is half as fast (benchmarks/waiting.py).
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 # public name -> module, and its name there when that differs
 _PUBLIC: dict[str, tuple[str, str]] = {

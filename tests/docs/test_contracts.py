@@ -101,6 +101,16 @@ for found, modules in (("torch", {light}), ("torch._dynamo", {heavy})):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(("given", "wanted"), [
+    ({}, "10000"), ({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "active"}, "None"),
+])  # fmt: skip
+def test_threads_wait_busily_for_a_short_time_unless_the_environment_says_how_long(given: dict[str, str], wanted: str) -> None:
+    environment = {key: value for key, value in os.environ.items() if key not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    code = "import os, cloze; print(os.environ.get('GOMP_SPINCOUNT'))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment | given, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == wanted
+
+
 def test_packages_import_only_from_below() -> None:
     linter = Path(sys.executable).parent / "lint-imports"
     if not linter.is_file():
