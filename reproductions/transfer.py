@@ -3,7 +3,8 @@
     python reproductions/transfer.py --data ../shared/data --work runs/transfer --seeds 3
     python reproductions/transfer.py --work runs/transfer --table
 
-ulmfit: a classifier from a random start, from a language model of general text, and from one that went on with the task's text.
+ulmfit: a classifier from a random start, from a language model of general text, and from one that went on with the task's text;
+the last also trained as a whole, as the random start is, instead of layer by layer.
 siatl: transfer with and without the language model's loss; also how much of the language model is left, on general text.
 elmo: frozen features, the mean over a text's words: of skip-gram vectors, and of ELMo's states. General text is 25 MB of English
 Wikipedia, the task the polarity of review sentences (Pang and Lee, 2005): 2,000 sentences test, 500 choose the epoch, labels are
@@ -67,8 +68,9 @@ def pretrained() -> dict[str, tuple[str, list[str]]]:
 
 def experiments() -> dict[str, tuple[tuple[int, ...], dict[str, str]]]:
     """By name the numbers of labelled sentences, and for each variant the pre-trained folder that its classifier begins with."""
+    starts = {"scratch": "ulmfit", "general": "ulmfit/cloze/stages/general", "domain": "ulmfit", "whole": "ulmfit"}
     return {
-        "ulmfit": ((100, 500, 2000), {"scratch": "ulmfit", "general": "ulmfit/cloze/stages/general", "domain": "ulmfit"}),
+        "ulmfit": ((100, 500, 2000), starts),
         "siatl": ((100, 500), {"plain": "siatl", "auxiliary": "siatl"}),
         "elmo": ((100, 500), {"vectors": "vectors", "elmo": "elmo"}),
     }
@@ -132,7 +134,7 @@ def recipe_of(chosen: Choice, experiment: str, name: str) -> Path:
     kind = {"ulmfit": "ulmfit_classification", "siatl": "siatl_classification"}.get(experiment, "sentence_classification")
     made = load_recipe(kind).canonical()
     objectives, network, training = made["passes"][0]["objectives"], made["networks"]["main"], made["training"]
-    if experiment == "ulmfit" and name == "scratch":
+    if experiment == "ulmfit" and name in ("scratch", "whole"):
         network["train"], training["layerwise_rates"] = "all", None
         training["rate"] = {"slanted_triangular": {"peak": 0.01}}
     if experiment == "siatl":
