@@ -13,8 +13,9 @@ from cloze.assembly.recipe import EntrySpec, NetworkSpec, ObjectiveSpec, PartSpe
 from cloze.corpus import RecordStore, Store, TripleStore
 from cloze.corpus.items import ItemArray
 from cloze.corpus.items.store import FEATURES
-from cloze.errors import TaskError, counted
+from cloze.errors import CorpusError, TaskError, counted
 from cloze.exercises.ask_items import AskItems
+from cloze.exercises.show import Show
 from cloze.registry import parameters
 
 
@@ -71,7 +72,14 @@ def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str,
     if not isinstance(store, RecordStore):
         return {}
     stored = {**store.columns, **({} if store.bounds is None else {"bounds": store.bounds})}
-    known: dict[str, Any] = build_part(recipe.sources[entry.source]).answer.head_arguments(stored)
+    answer = build_part(recipe.sources[entry.source]).answer
+    if lacks := [name for name in answer.columns if name not in stored]:
+        raise CorpusError(
+            f"{store.path}: the rows of this store have no {lacks[0]!r}, which the recipe reads.\n"
+            f"  Give every row a {lacks[0]!r} (it may be empty where the recipe allows it), and build the store for the recipe: "
+            f"cloze corpus build FILE --recipe {recipe.name} --out STORE"
+        )
+    known: dict[str, Any] = answer.head_arguments(stored)
     known |= store.about.get("given", {})
     if store.about["classes"] is not None:
         if len(store.classes) < 2:
@@ -85,6 +93,7 @@ def _head_arguments(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str,
 
 
 def _entry(recipe: Recipe, entry: EntrySpec, store: Store) -> EntrySpec:
+    _require_labels(recipe, entry, store)
     known = {**_head_arguments(recipe, entry, store), **_item_arguments(entry, store)}
     graph = {"relations": store.relation_ids} if isinstance(store, TripleStore) and store.relation_ids else {}
     passes = tuple(
@@ -92,6 +101,32 @@ def _entry(recipe: Recipe, entry: EntrySpec, store: Store) -> EntrySpec:
         for run in entry.passes
     )
     return replace(entry, passes=passes)
+
+
+def _require_labels(recipe: Recipe, entry: EntrySpec, store: Store) -> None:
+    """Raise a `CorpusError` if a layer of the text has more labels than the network that is shown them has rows."""
+    for edit in entry.exercise:
+        layer, shown = edit.part.arguments.get("layer"), class_of("edit", edit.part.name) is Show
+        if not shown or layer not in store.labels:
+            continue
+        names, place = store.label_names(str(layer)), str(edit.part.arguments.get("set") or layer)
+        for run in entry.passes:
+            part = recipe.networks[run.network].part
+            embedding = None if part is None else part.arguments.get("embedding")
+            if not isinstance(embedding, PartSpec) or not isinstance(embedding.arguments.get("inputs"), Mapping):
+                continue
+            rows = embedding.arguments["inputs"].get(place)
+            if rows is not None and len(names) >= rows:
+                raise CorpusError(
+                    f"{store.path}: the annotation layer {layer!r} has {len(names)} labels ({', '.join(names[:8])}"
+                    f"{', …' if len(names) > 8 else ''}), and the network has room for {rows - 1}.\n"
+                    f"  Give its labels the names of the recipe (`cloze show`, text.annotate), or the network a row for each: "
+                    f"--set {_network_path(recipe, run.network)}.embedding.{embedding.name}.inputs.{place}={len(names) + 1}"
+                )
+
+
+def _network_path(recipe: Recipe, name: str) -> str:
+    return "network" if len(recipe.networks) == 1 else f"networks.{name}"
 
 
 def _objective(spec: ObjectiveSpec, known: Mapping[str, Any]) -> ObjectiveSpec:

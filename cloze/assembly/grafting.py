@@ -11,6 +11,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from cloze.errors import CheckpointError
@@ -23,6 +24,7 @@ Tensors = Mapping[str, Tensor]
 _FORM = ("heads", "norm", "positions", "feed_forward.activation")
 #: The sizes that `--set` gives a network so that a checkpoint fits, in the order in which they are told.
 _SIZES = ("layers", "width", "heads", "feed_forward.inner", "segments", "max_length", "positions.max_length")
+_SEGMENTS = "embeddings.segments.weight"
 
 
 class Side(NamedTuple):
@@ -38,8 +40,12 @@ class Side(NamedTuple):
 
 
 def fresh_parts(network: Any, theirs: Tensors) -> dict[str, int]:
-    """The modules of a network that a checkpoint lacks altogether and may lack, and their numbers of parameters."""
-    found = {}
+    """The modules of a network that a checkpoint lacks altogether and may lack, and segments beyond those of the checkpoint, with
+    their numbers of parameters."""
+    found = {
+        name.removesuffix(".weight"): tensor.numel() - theirs[name].numel()
+        for name, tensor in _with_more_segments(network, theirs).items()
+    }
     for prefix in network.fresh:
         mine = [tensor for name, tensor in network.state_dict().items() if _inside(name, prefix)]
         if mine and not any(_inside(name, prefix) for name in theirs):
@@ -48,14 +54,28 @@ def fresh_parts(network: Any, theirs: Tensors) -> dict[str, int]:
 
 
 def completed(network: Any, theirs: Tensors) -> dict[str, Tensor]:
-    """The tensors of a checkpoint, and the network's own where it has more: modules of `fresh_parts`, and what a change added."""
+    """The tensors of a checkpoint, and the network's own where it has more: all of `fresh_parts`, and what a change added."""
     own = tuple(fresh_parts(network, theirs))
     added = {
         name: tensor for name, tensor in network.state_dict().items()
         if is_added(name) or any(_inside(name, prefix) for prefix in own)
     }
     follow = {name: tensor for name, tensor in network.begun(theirs).items() if name in added}
-    return {**added, **follow, **theirs}
+    return {**added, **follow, **theirs, **_with_more_segments(network, theirs)}
+
+
+def _with_more_segments(network: Any, theirs: Tensors) -> dict[str, Tensor]:
+    """Tables of segments that have more rows than the checkpoint's, by name: its rows, then the network's own.
+
+    As in the code of VL-BERT's authors (jackroos/VL-BERT, common/visual_linguistic_bert.py), which adds a segment for regions.
+    """
+    found = {}
+    for name, mine in network.state_dict().items():
+        if name.endswith(_SEGMENTS) and name in theirs:
+            rows, width = theirs[name].shape
+            if len(mine) > rows and mine.shape[1] == width:
+                found[name] = torch.cat([theirs[name].to(mine), mine[rows:]])
+    return found
 
 
 def require_fit(

@@ -27,9 +27,8 @@ class Window(Network):
     """tanh(d + H x) over the `before` last words x, the nearest first (Bengio et al., 2003, §2).
 
     `hidden` at a token is what predicts the next one: `width` units h, and with `direct` x itself behind them, so that an untied
-    output table with biases, `token_prediction: {}`, is the paper's [U W] and b. `width: 0` with `direct` is the log-bilinear
-    model. Before its first token an example goes on with that token: with the frame "[BOS] {A}" the words at the beginning are
-    read after [BOS]s, as many as the window needs.
+    output table with biases, `token_prediction: {}`, is the paper's [U W] and b. Before its first token an example goes on with
+    that token: with the frame "[BOS] {A}" the words at the beginning are read after [BOS]s, as many as the window needs.
 
     `before` is n - 1 of the paper, `embedding_width` m, `width` h. Parameters: `embeddings.weight` (V, m), `inner.weight`
     (h, (n-1)m), `inner.bias` (h).

@@ -105,6 +105,16 @@ def test_tables_of_further_inputs_may_be_new(train: Train, base: Path, tmp_path:
     assert f"{base}: has no weights for 48 parameters, which start fresh: embeddings.inputs (48)." in said
 
 
+def test_segments_beyond_those_of_the_checkpoint_start_fresh(train: Train, base: Path, tmp_path: Path) -> None:
+    name = "embeddings.segments.weight"
+    said = train(tmp_path / "run", PLAIN.replace("segments: 2", "segments: 6"), init=base)
+    assert f"{base}: has no weights for 64 parameters, which start fresh: embeddings.segments (64)." in said
+    mine, theirs = (load_checkpoint(folder).network.state_dict()[name] for folder in (tmp_path / "run", base))
+    assert torch.equal(mine[:2], theirs) and 0.01 < float(mine[2:].std()) < 0.1
+    with pytest.raises(CheckpointError, match=r"segments.weight is \(6, 16\) in the checkpoint and \(2, 16\) in the recipe"):
+        train(tmp_path / "fewer", PLAIN, init=tmp_path / "run")
+
+
 @pytest.mark.parametrize(("text", "told"), [
     (ZEN.replace("width: 16", "width: 32"), r"is \(\d+, 16\) in the checkpoint and \(\d+, 32\) in the recipe.\n"
      "  To give the network the sizes of the checkpoint: --set network.width=16 --set network.feed_forward.inner=64$"),

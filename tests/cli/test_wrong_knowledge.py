@@ -81,3 +81,32 @@ def test_a_folder_in_place_of_a_file_is_called_one(here: Path) -> None:
         read_triples("GRAPH")
     with pytest.raises(RecipeError, match="GRAPH: is a folder, expected a file"):
         read_senses("GRAPH")
+
+
+SHOWN = """\
+name: shown
+text: {tokenizer: {wordpiece: {size: 60}}, annotate: {pos: {lexicon: {}}}}
+corpus: {passages: {length: 16}}
+network: {transformer: {layers: 1, width: 16, heads: 2, embedding: {table_with_labels: {inputs: {pos: 3}}}}}
+exercise: [frame: "[CLS] {A} [SEP]", mask: {}, corrupt: {}, predict: masked, show: {layer: pos}]
+objectives: [token_prediction]
+training: {optimizer: adamw, rate: {linear: {peak: 1e-3}}, batch: 4}
+reading: {single: "[CLS] {A} [SEP]"}
+"""
+
+
+def test_a_layer_with_more_labels_than_the_network_has_rows_is_refused_with_the_way_out(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("shown.yaml").write_text(SHOWN)
+    Path("pos.tsv").write_text("Oslo\tname\nlies\tverb\nnorth\tadverb\n")
+    Path("more.txt").write_text(Path("text.txt").read_text() * 20)
+    assert main(["corpus", "build", "more.txt", "--recipe", "shown.yaml", "--annotate", "pos=lexicon:pos.tsv", "--out", "S"]) == 0
+    capsys.readouterr()
+    line = ["pretrain", "shown.yaml", "--corpus", "S", "--budget", "1steps", "--out"]
+    assert main([*line, "NEW"]) == 2
+    said, row = capsys.readouterr().err, "network.embedding.table_with_labels.inputs.pos=4"
+    assert "S: the annotation layer 'pos' has 3 labels (name, verb, adverb), and the network has room for 2." in said
+    assert row in said
+    assert not Path("NEW/cloze/run.json").exists()
+    assert main([*line, "NEW", "--set", row]) == 0

@@ -322,6 +322,22 @@ def test_labels_are_kept_for_a_recipe_that_reads_some_and_captions_without_label
     assert read["uniter"] == [(number, -1) for number in range(4)]
 
 
+def test_captions_without_labels_are_refused_by_a_recipe_that_reads_some(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cloze.cli.main import main
+
+    more = {"attribute": CLASSES, "attribute_score": arrays()["score"]}
+    np.savez(tmp_path / "f.npz", **arrays(**more))
+    build = ["corpus", "build", str(captions(tmp_path)), "--items", f"regions={tmp_path / 'f.npz'}", "--size", "40"]
+    assert main([*build, "--out", str(tmp_path / "store")]) == 0
+    capsys.readouterr()
+    asked = ["pretrain", "lxmert", "--size", "tiny", "--corpus", str(tmp_path / "store"), "--budget", "1steps"]
+    assert main([*asked, "--out", str(tmp_path / "run")]) == 2
+    assert "have no 'label', which the recipe reads.\n  Give every row a 'label'" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "cloze" / "run.json").exists()
+
+
 def test_wide_arrays_are_read_in_pieces_and_are_what_the_file_holds(tmp_path: Path, tokenizer: Tokenizer) -> None:
     wide = np.random.default_rng(2).random((10, 256)).astype(np.float16)
     np.savez(tmp_path / "f.npz", **arrays(features=wide))
