@@ -4,7 +4,7 @@
     python reproductions/transfer.py --work runs/transfer --table
 
 ulmfit: a classifier from a random start, from a language model of general text, and from one that went on with the task's text;
-the last also trained as a whole, as the random start is, instead of layer by layer.
+the last also trained as a whole, as the random start is, instead of layer by layer, and by the usual recipe for sentences.
 siatl: transfer with and without the language model's loss; also how much of the language model is left, on general text.
 elmo: frozen features, the mean over a text's words: of skip-gram vectors, and of ELMo's states. General text is 25 MB of English
 Wikipedia, the task the polarity of review sentences (Pang and Lee, 2005): 2,000 sentences test, 500 choose the epoch, labels are
@@ -68,7 +68,8 @@ def pretrained() -> dict[str, tuple[str, list[str]]]:
 
 def experiments() -> dict[str, tuple[tuple[int, ...], dict[str, str]]]:
     """By name the numbers of labelled sentences, and for each variant the pre-trained folder that its classifier begins with."""
-    starts = {"scratch": "ulmfit", "general": "ulmfit/cloze/stages/general", "domain": "ulmfit", "whole": "ulmfit"}
+    domain = dict.fromkeys(("domain", "whole", "usual"), "ulmfit")
+    starts = {"scratch": "ulmfit", "general": "ulmfit/cloze/stages/general", **domain}
     return {
         "ulmfit": ((100, 500, 2000), starts),
         "siatl": ((100, 500), {"plain": "siatl", "auxiliary": "siatl"}),
@@ -126,8 +127,10 @@ def labelled(chosen: Choice, number: int, seed: int) -> Path:
     return path
 
 
-def recipe_of(chosen: Choice, experiment: str, name: str) -> Path:
-    """The recipe of a classifier as a file: ULMFiT's and SiATL's as published, frozen features under a linear map."""
+def recipe_of(chosen: Choice, experiment: str, name: str) -> Path | str:
+    """The recipe of a classifier: as published, frozen features under a linear map, or the usual one, which is fitted."""
+    if name == "usual":
+        return "sentence_classification"
     from cloze.assembly.canonical import to_yaml
     from cloze.assembly.load import load_recipe
 

@@ -46,8 +46,10 @@ class TaskFacts(NamedTuple):
 
 
 def facts_of(recipe: Mapping[str, Any] | None, *, labels: Mapping[str, Counts] | None, width: int) -> TaskFacts:
-    """The facts about a checkpoint, from the canonical recipe of its run (None: there is none)."""
+    """The facts about a checkpoint, from the canonical recipe of its run (None: there is none); with stages, from the last one."""
     facts = TaskFacts(labels, width)
+    if recipe is not None and recipe.get("stages"):
+        recipe = {**recipe, **list(recipe["stages"].values())[-1]}
     training = (recipe or {}).get("training", {})
     optimizers, rates = training.get("optimizer", {}), training.get("rate", {})
     peak = next((given.get("peak") for given in rates.values() if isinstance(given, Mapping)), None)
