@@ -4,7 +4,8 @@
     python reproductions/transfer.py --work runs/transfer --table
 
 ulmfit: a classifier from a random start, from a language model of general text, and from one that went on with the task's text;
-the last also trained as a whole, as the random start is, instead of layer by layer, and by the usual recipe for sentences.
+the last also trained as a whole, as the random start is, instead of layer by layer, as `cloze finetune` fits ULMFiT's recipe to a
+small network, and by the usual recipe for sentences.
 siatl: transfer with and without the language model's loss; also how much of the language model is left, on general text.
 elmo: frozen features, the mean over a text's words: of skip-gram vectors, and of ELMo's states. General text is 25 MB of English
 Wikipedia, the task the polarity of review sentences (Pang and Lee, 2005): 2,000 sentences test, 500 choose the epoch, labels are
@@ -68,7 +69,7 @@ def pretrained() -> dict[str, tuple[str, list[str]]]:
 
 def experiments() -> dict[str, tuple[tuple[int, ...], dict[str, str]]]:
     """By name the numbers of labelled sentences, and for each variant the pre-trained folder that its classifier begins with."""
-    domain = dict.fromkeys(("domain", "whole", "usual"), "ulmfit")
+    domain = dict.fromkeys(("domain", "whole", "fitted", "usual"), "ulmfit")
     starts = {"scratch": "ulmfit", "general": "ulmfit/cloze/stages/general", **domain}
     return {
         "ulmfit": ((100, 500, 2000), starts),
@@ -128,9 +129,9 @@ def labelled(chosen: Choice, number: int, seed: int) -> Path:
 
 
 def recipe_of(chosen: Choice, experiment: str, name: str) -> Path | str:
-    """The recipe of a classifier: as published, frozen features under a linear map, or the usual one, which is fitted."""
-    if name == "usual":
-        return "sentence_classification"
+    """The recipe of a classifier: as published, frozen features under a linear map, or as `cloze finetune` fits it."""
+    if name in ("fitted", "usual"):
+        return "ulmfit_classification" if name == "fitted" else "sentence_classification"
     from cloze.assembly.canonical import to_yaml
     from cloze.assembly.load import load_recipe
 

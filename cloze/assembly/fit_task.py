@@ -7,6 +7,8 @@
   the checkpoint (`fuse`) has that training's own.
 - Small sets are trained for more epochs, in smaller batches (16, or an eighth of the rows): at least `UPDATES` updates, at most
   `MOST_EPOCHS` epochs. Fine-tuning on small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
+- Gradual unfreezing with lower rates for lower layers (ULMFiT) protects what a long training has learned. A network that is
+  narrower than ULMFiT's, and was therefore trained for a short time, is trained as a whole from the beginning and at one rate.
 - Many classes need more updates, `UPDATES_PER_CLASS` for each, in at most `MOST_CLASS_EPOCHS` epochs.
 
 docs/budgets.md shows the evidence for the constants.
@@ -22,13 +24,14 @@ from cloze.assembly.change import Change
 from cloze.assembly.changes import type_of
 from cloze.assembly.label_counts import Counts
 from cloze.assembly.parts import class_of, names
-from cloze.assembly.recipe import Recipe
+from cloze.assembly.recipe import PartSpec, Recipe
 
 SHARE, USUAL = 0.6, 5e-5  # share of the peak rate of pre-training; the published peak that it is for
 WIDTH = 768  # the width that the peaks of task recipes are for
 UPDATES, MOST_EPOCHS = 400, 20
 UPDATES_PER_CLASS, MOST_CLASS_EPOCHS = 8, 30
 FEW, SMALL_BATCH, LEAST_BATCH = 1000, 16, 4  # rows below which the batch is small: an eighth of them, within these two
+GRADUAL_WIDTH, AT_ONCE = 400, 0.001  # ULMFiT's width, below which layers are unfrozen after this share of the run
 
 
 class TaskFacts(NamedTuple):
@@ -46,7 +49,7 @@ class TaskFacts(NamedTuple):
 
 
 def facts_of(recipe: Mapping[str, Any] | None, *, labels: Mapping[str, Counts] | None, width: int) -> TaskFacts:
-    """The facts about a checkpoint, from the canonical recipe of its run (None: there is none); with stages, from the last one."""
+    """The facts about a checkpoint, from the canonical recipe of its run (None: there is none), of stages from the last."""
     facts = TaskFacts(labels, width)
     if recipe is not None and recipe.get("stages"):
         recipe = {**recipe, **list(recipe["stages"].values())[-1]}
@@ -67,11 +70,13 @@ def fit_task(recipe: Recipe, facts: TaskFacts, *, kept: Collection[str] = ()) ->
     """The changes that fit a task recipe, stage by stage; values only, so that `--set` of every change gives the same run.
 
     The values at the paths `kept` stay, and the others are fitted to them. A recipe that freezes or unfreezes layers, in any of
-    its stages, is trained as published: the rates of its stages are chosen for each other.
+    its stages, keeps its rates and epochs: those of its stages are chosen for each other.
     """
-    if any(one.exported.train != "all" for _, one in _stages(recipe)):
-        return []
-    found = [change for at, one in _stages(recipe) for change in _changes(one, facts, at, kept)]
+    frozen = any(one.exported.train != "all" for _, one in _stages(recipe))
+    found = [
+        change for at, one in _stages(recipe)
+        for change in (_unfrozen(one, facts, at) if frozen else _changes(one, facts, at, kept))
+    ]
     return [change for change in found if change.published != change.here and change.path not in kept]
 
 
@@ -123,6 +128,18 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
         here = max(1.0, float(f"{times * peak.published / peak.here:.2g}"))
         path = f"{at}training.layerwise_rates.{faster.name}.{argument}"
         yield Change(path, _plain(times), _plain(here), "new layers keep their rate")
+
+
+def _unfrozen(recipe: Recipe, facts: TaskFacts, at: str) -> Iterator[Change]:
+    """For a narrow network, train all layers from the beginning and at one rate, where a recipe unfreezes one after another."""
+    train, rates = recipe.exported.train, recipe.training.layerwise_rates
+    gradual = isinstance(train, PartSpec) and train.name == "gradual" and train.arguments.get("of") == "budget"
+    if not gradual or rates is None or rates.name != "divide" or facts.width >= GRADUAL_WIDTH:
+        return
+    assert isinstance(train, PartSpec)
+    why = f"width {facts.width}; the published {{}} for {GRADUAL_WIDTH}"
+    yield Change(f"{at}network.train.gradual.every", float(train.arguments["every"]), AT_ONCE, why.format("share is"))
+    yield Change(f"{at}training.layerwise_rates.divide.by", float(rates.arguments["by"]), 1.0, why.format("divisor is"))
 
 
 def _epochs(recipe: Recipe, per_epoch: int, classes: int, at: str, kept: Collection[str]) -> Iterator[Change]:

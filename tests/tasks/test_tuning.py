@@ -18,7 +18,7 @@ from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.assembly.fit_task import TaskFacts, facts_of, fit_task
 from cloze.assembly.label_counts import Counts, count_labels
 from cloze.assembly.load import load_recipe, task_recipe_names
-from cloze.assembly.recipe import plain
+from cloze.assembly.recipe import Recipe, plain
 from cloze.assembly.several import Labelled
 from cloze.cli.main import main
 from cloze.cli.tuning import _replacing
@@ -555,3 +555,15 @@ def test_metrics_with_long_names_stay_in_their_columns(capsys: pytest.CaptureFix
         "mean_average_precision  1.0000    0.2500",
         "out: seed 1, epoch 2 of 3",
     ]
+
+
+def test_a_network_narrower_than_the_published_one_is_unfrozen_at_once_and_at_one_rate() -> None:
+    gradual = load_recipe("ulmfit_classification")
+
+    def found(recipe: Recipe, width: int, **given: Any) -> dict[str, Any]:
+        return {change.path: change.here for change in fit_task(recipe, TaskFacts(None, width), **given)}
+
+    every, by = "network.train.gradual.every", "training.layerwise_rates.divide.by"
+    assert found(gradual, 128) == {every: 0.001, by: 1.0}
+    assert found(gradual, 128, kept=[by]) == {every: 0.001}
+    assert found(gradual, 400) == {} and found(load_recipe("siatl_classification"), 128) == {}
