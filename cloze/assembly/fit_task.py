@@ -133,13 +133,15 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
 def _unfrozen(recipe: Recipe, facts: TaskFacts, at: str) -> Iterator[Change]:
     """For a narrow network, train all layers from the beginning and at one rate, where a recipe unfreezes one after another."""
     train, rates = recipe.exported.train, recipe.training.layerwise_rates
-    gradual = isinstance(train, PartSpec) and train.name == "gradual" and train.arguments.get("of") == "budget"
-    if not gradual or rates is None or rates.name != "divide" or facts.width >= GRADUAL_WIDTH:
+    if not isinstance(train, PartSpec) or rates is None or facts.width >= GRADUAL_WIDTH:
         return
-    assert isinstance(train, PartSpec)
+    opens, divisor = class_of("unfreezing", train.name).opens, class_of("layerwise", rates.name).divisor_argument
+    if not opens or divisor is None or train.arguments["of"] != "budget":
+        return
     why = f"width {facts.width}; the published {{}} for {GRADUAL_WIDTH}"
-    yield Change(f"{at}network.train.gradual.every", float(train.arguments["every"]), AT_ONCE, why.format("share is"))
-    yield Change(f"{at}training.layerwise_rates.divide.by", float(rates.arguments["by"]), 1.0, why.format("divisor is"))
+    yield Change(f"{at}network.train.{train.name}.every", float(train.arguments["every"]), AT_ONCE, why.format("share is"))
+    path = f"{at}training.layerwise_rates.{rates.name}.{divisor}"
+    yield Change(path, float(rates.arguments[divisor]), 1.0, why.format("divisor is"))
 
 
 def _epochs(recipe: Recipe, per_epoch: int, classes: int, at: str, kept: Collection[str]) -> Iterator[Change]:

@@ -15,11 +15,13 @@ from cloze.registry import register
 class LayerwiseRates(ABC):
     """A factor of the rate for each depth group and for the heads: the base class of every part `layerwise_rates`.
 
-    `times_argument`: the argument that says how many times the rate of the network the heads have. `moves`: the factors depend
-    on the share of the budget that is spent.
+    `times_argument`: the argument that says how many times the rate of the network the heads have. `divisor_argument`: the one by
+    which the rate of a depth group is that of the group above it divided. `moves`: the factors depend on the share of the budget
+    that is spent.
     """
 
     times_argument: ClassVar[str | None] = None
+    divisor_argument: ClassVar[str | None] = None
     moves: ClassVar[bool] = False
 
     @abstractmethod
@@ -34,6 +36,8 @@ class Divide(LayerwiseRates):
 
     With `heads: false` the top layer has the full rate too: for a language model whose output layer is tied to its embeddings.
     """
+
+    divisor_argument: ClassVar[str | None] = "by"
 
     by: Positive = 2.6
     heads: bool = True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from cloze.bounds import Count, Depth, Natural, Positive
 from cloze.errors import RecipeError
@@ -19,7 +19,9 @@ Of = Literal["epochs", "budget"]
 
 @dataclass(frozen=True, kw_only=True)
 class Stages:
-    """Training divided into stages of equal length."""
+    """Training divided into stages of equal length. `opens`: a group that is trained stays trained, and in the end all are."""
+
+    opens: ClassVar[bool] = False
 
     every: Positive = 1.0
     of: Of = "epochs"
@@ -41,6 +43,8 @@ class Gradual(Stages):
     `together`: after so many stages all remaining groups are unfrozen at once. The authors' code has 2: the heads, then the top
     layer, then everything.
     """
+
+    opens: ClassVar[bool] = True
 
     together: Count | None = None
 
@@ -73,6 +77,8 @@ class Alone:
     Stages that train one group after the other are chain-thaw (Felbo et al., 2017, §3.3); the recipe `chain_thaw` has them.
     """
 
+    opens: ClassVar[bool] = False
+
     group: str | int
 
     def trainable(self, groups: int, *, epochs: float, share: float) -> frozenset[int]:
@@ -88,6 +94,8 @@ class Sequential(Stages):
     The defaults are those of the authors' code: layers from the second epoch on, embeddings from the fifth.
     Differs: there a tied embedding is also the decoder's weight and is trained with the layers; here it is an embedding.
     """
+
+    opens: ClassVar[bool] = True
 
     layers: Depth = 1
     embeddings: Natural = 4
