@@ -1,4 +1,4 @@
-"""Three claims of transfer at mini size: ULMFiT against a random start, SiATL's auxiliary loss, mean vectors against ELMo.
+"""Three claims of transfer on small networks: ULMFiT against a random start, SiATL's auxiliary loss, vectors against ELMo.
 
     python reproductions/transfer.py --data ../shared/data --work runs/transfer --seeds 3
     python reproductions/transfer.py --work runs/transfer --table

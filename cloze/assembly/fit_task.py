@@ -138,10 +138,10 @@ def _unfrozen(recipe: Recipe, facts: TaskFacts, at: str) -> Iterator[Change]:
     opens, divisor = class_of("unfreezing", train.name).opens, class_of("layerwise", rates.name).divisor_argument
     if not opens or divisor is None or train.arguments["of"] != "budget":
         return
-    why = f"width {facts.width}; the published {{}} for {GRADUAL_WIDTH}"
-    yield Change(f"{at}network.train.{train.name}.every", float(train.arguments["every"]), AT_ONCE, why.format("share is"))
-    path = f"{at}training.layerwise_rates.{rates.name}.{divisor}"
-    yield Change(path, float(rates.arguments[divisor]), 1.0, why.format("divisor is"))
+    every, by = f"{at}network.train.{train.name}.every", f"{at}training.layerwise_rates.{rates.name}.{divisor}"
+    why = f"width {facts.width}, below {GRADUAL_WIDTH}:"
+    yield Change(every, float(train.arguments["every"]), AT_ONCE, f"{why} all layers learn from the beginning")
+    yield Change(by, float(rates.arguments[divisor]), 1.0, f"{why} all layers learn at one rate")
 
 
 def _epochs(recipe: Recipe, per_epoch: int, classes: int, at: str, kept: Collection[str]) -> Iterator[Change]:

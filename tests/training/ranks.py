@@ -16,6 +16,7 @@ from lanes import Lanes, recurrent
 from tiny import Numbers, bert, electra, tiny_run
 
 from cloze.compression import QuantiseActivations
+from cloze.training import muon
 from cloze.training.distribution import Ranks
 from cloze.training.loop import train
 from cloze.training.muon import Muon
@@ -43,12 +44,18 @@ SCENARIOS: dict[str, tuple[Callable[[], Step], dict[str, Any]]] = {
 }
 
 
+def in_float32(precision: str, device: torch.device) -> torch.dtype:
+    """The type of Muon's iteration here: bfloat16, which some processors have, would round more than ranks differ."""
+    return torch.float32
+
+
 def settings(*, optimizer: OptimizerSpec | None = None, **changes: Any) -> dict[str, Any]:
     return {"budget": "6steps", "optimizer": optimizer or AdamW(), "training": {"log_every": 1, "checkpoint_every": 3, **changes}}
 
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
+    muon.as_dtype = in_float32
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     for name, (build, how) in SCENARIOS.items():
         data = Numbers(micro=2, rank=rank, ranks=ranks)
