@@ -4,9 +4,10 @@ Recipes are sized for the budgets of the papers: with BERT's batch of 256 rows, 
 at a rate meant for a million. `fit` keeps the system (network, exercise, objectives, kind of optimiser) and changes the values
 that depend on the budget, by a few laws. docs/budgets.md shows their evidence:
 
-- tokens per update grow like the square root of the budget's tokens, up to the published batch; where rows are only compared with
-  each other, a batch has at least 64 of them;
-- the peak rate depends on the kind of optimiser and of network, and falls with the width (`peaks.py`);
+- tokens per update grow like the square root of the budget's tokens, up to the published batch; a row whose answer is a second
+  text counts as two rows; where rows are only compared with each other, a batch has at least 64 of them;
+- the peak rate depends on the kind of optimiser and of network and falls with the width (`peaks.py`); in post-norm networks it is
+  twice as high if every token has an answer;
 - a trained network that a run continues learns at a tenth of that;
 - rows are short for a small budget: a long row costs more and teaches nothing new;
 - the initial weights of a narrow network are larger;
@@ -21,6 +22,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 
 from cloze.assembly.change import Change, Facts
+from cloze.assembly.expected import kind_of
 from cloze.assembly.fit_words import fit_words, learns_words, least_counts
 from cloze.assembly.parts import builder_of, class_of
 from cloze.assembly.peaks import WORDS, network_kind, offsets_of, peak_law
@@ -29,8 +31,10 @@ from cloze.assembly.structure import reading_twins
 from cloze.registry import parameters
 
 BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million tokens, and how they grow
+FEWEST_ROWS = 4  # of one text each, or half of them with a second text
 COMPARED = 64  # rows at least, where the rows of an update are all that an answer is chosen from
 LARGER = 2.0  # a batch so many times the fitted one leaves too few updates
+DENSE = frozenset({"causal", "replaced"})  # kinds of exercises in which every token has an answer
 CONTINUED = 0.1  # of the peak of a new network: a trained one forgets at the full rate
 WARMUP_UPDATES, LONGEST_WARMUP = 100, 0.3  # at least so many updates, at most this share of the budget
 SHORT, LONG_TOKENS = 128, 1e9  # tokens per row below that many tokens
@@ -174,8 +178,17 @@ def worth(tokens: float, updates: float) -> float:
 
 
 def _batch(recipe: Recipe, facts: Facts, length: int) -> int:
-    rows = max(COMPARED if _compared(recipe) else 4, per_update(facts.budget_tokens) / length)
-    return min(recipe.training.batch, 4 * round(rows / 4))
+    texts = 2 if "spans" in _exercises(recipe) else 1
+    rows = max(COMPARED if _compared(recipe) else FEWEST_ROWS // texts, per_update(facts.budget_tokens) / (texts * length))
+    together = FEWEST_ROWS // texts
+    return min(recipe.training.batch, together * round(rows / together))
+
+
+def _exercises(recipe: Recipe) -> set[str]:
+    """The kinds of exercises of a recipe's objectives on tokens, as `kind_of` names them."""
+    passes = [(entry, run, spec) for entry in recipe.step_entries.values() for run, spec in entry.objectives()]
+    kinds = [kind_of(recipe, entry, run, spec) for entry, run, spec in passes]
+    return {kind.exercise for kind in kinds if kind is not None}
 
 
 def _compared(recipe: Recipe) -> bool:
@@ -193,10 +206,13 @@ def _rate(recipe: Recipe, updates: float, *, continued: bool) -> Iterator[Change
     kind = "offsets" if kind == "post" and _offsets(recipe, exported) else kind
     law = peak_law(optimizer.name, kind)
     widest = max(part.arguments.get("width") or 1 for part in _parts(recipe))
-    peak = None if law is None else law.at(widest)
-    if peak is not None and "peak" in given:
+    dense = bool(_exercises(recipe) & DENSE)
+    peak = None if law is None else law.at(widest, dense=dense)
+    if law is not None and peak is not None and "peak" in given:
         peak *= CONTINUED if continued else 1.0
-        why = f"width {widest}, {WORDS[kind]}, {optimizer.name}" + (", a tenth for a trained network" if continued else "")
+        whys = [f"width {widest}, {WORDS[kind]}, {optimizer.name}"]
+        whys += ["every token has an answer"] * (dense and law.dense != 1.0) + ["a tenth for a trained network"] * continued
+        why = ", ".join(whys)
         yield Change(f"{path}.peak", given["peak"], _rounded(peak), why)
     made, share = class_of("rate", rate.name), None
     if law is not None and law.warmup is not None and "warmup" in given and made.free_warmup:
