@@ -278,7 +278,7 @@ def multiplied(wanted: Cell, store: Path) -> list[str]:
         fits = [change.override for change in fit(loaded, facts)]
         loaded = load_recipe(wanted["recipe"], overrides=[*fits, *values], size=wanted["size"])
         rate = loaded.training.rate
-        batch = max(2, 2 * round(loaded.training.batch * times.get("rows", 1.0) / 2))
+        batch = max(1, round(loaded.training.batch * times.get("rows", 1.0)))
         values.append(f"training.batch={batch}")
         values += [f"schedule[{n}].set.batch={batch}" for n, phase in enumerate(loaded.schedule) if "batch" in phase.set]
         peak = "peak" if "peak" in rate.arguments else "rate"
