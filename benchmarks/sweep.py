@@ -72,7 +72,7 @@ COMBINATIONS = (
 STEPS = (0.25, 0.5, 1.0, 2.0, 4.0)
 FIT = (1.0, 1.0)
 DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))
-HOPELESS = 0.1  # nats: a diagonal between two neighbours that are so much worse is not tried
+HOPELESS = 0.05  # nats: a diagonal next to a neighbour that is so much worse is not tried
 JUDGES = (1, 2)  # the seeds that compare the fit with the best point of seed 0: the best of many runs of one seed is partly luck
 MEASURED = ("training.evaluate_every=0.5",)  # only the last loss counts, and a measurement takes a twentieth of a run
 Point = tuple[float, float]
@@ -105,6 +105,11 @@ def best_of(losses: Mapping[Point, float]) -> Point:
     return min(losses, key=lambda point: losses[point])
 
 
+def judged(losses: Mapping[Point, float]) -> set[Point]:
+    """The fit and the best point, if they differ."""
+    return {FIT, best_of(losses)} if best_of(losses) != FIT else set()
+
+
 def untried(losses: Mapping[Point, float]) -> list[Point]:
     """The neighbours of the best point that have not been run, without the hopeless ones; the fit if nothing has been run."""
     if not losses:
@@ -115,7 +120,7 @@ def untried(losses: Mapping[Point, float]) -> list[Point]:
         return losses.get(point, losses[best]) > losses[best] + HOPELESS
 
     def hopeless(rows: int, rate: int) -> bool:
-        return bool(rows and rate) and bad(moved(best, (rows, 0))) and bad(moved(best, (0, rate)))
+        return bool(rows and rate) and (bad(moved(best, (rows, 0))) or bad(moved(best, (0, rate))))
 
     points = [moved(best, direction) for direction in DIRECTIONS if not hopeless(*direction)]
     return [point for point in points if point not in losses and set(point) <= set(STEPS)]
@@ -124,14 +129,14 @@ def untried(losses: Mapping[Point, float]) -> list[Point]:
 def regret(ledger: Ledger) -> Iterator[Cell]:
     """Recipes, texts and budgets that the laws were not made from: the fit, then a descent over a 5×5 grid of batch and rate.
 
-    From the best point so far its neighbours are run, until none is better. Then the fit and the best point are run with the
+    From the best point so far its neighbours are run, until none is better. If that point is not the fit, both are run with the
     seeds `JUDGES`. The combination with the fewest runs comes first.
     """
     for combination in sorted(COMBINATIONS, key=lambda one: sum(len(losses_of(ledger, one, seed)) for seed in (0, *JUDGES))):
         recipe, size, text, tokens = combination
         losses = losses_of(ledger, combination)
         points = [(point, 0) for point in untried(losses)]
-        for (rows, rate), seed in points or [(point, seed) for seed in JUDGES for point in (FIT, best_of(losses))]:
+        for (rows, rate), seed in points or [(point, seed) for seed in JUDGES for point in judged(losses)]:
             if (rows, rate) not in losses_of(ledger, combination, seed):
                 yield cell(recipe, size, tokens, f"rows*{rows:g}", f"rate*{rate:g}", *MEASURED, text=text, seed=seed)
 
@@ -143,15 +148,15 @@ def regrets(ledger: Ledger) -> Iterator[str]:
     same, other = [], []
     for combination in COMBINATIONS:
         recipe, size, text, tokens = combination
-        losses, judged = losses_of(ledger, combination), [losses_of(ledger, combination, seed) for seed in JUDGES]
-        if not losses or untried(losses) or not all({FIT, best_of(losses)} <= found.keys() for found in judged):
+        losses, others = losses_of(ledger, combination), [losses_of(ledger, combination, seed) for seed in JUDGES]
+        if not losses or untried(losses) or not all(judged(losses) <= found.keys() for found in others):
             continue
         best = best_of(losses)
         same.append(losses[FIT] - losses[best])
-        other.append(statistics.fmean(found[FIT] - found[best] for found in judged))
+        other.append(statistics.fmean(found[FIT] - found[best] for found in others) if best != FIT else 0.0)
         first = ledger.results(recipe=recipe, text=text, tokens=int(tokens), size=size)[0]
         single = first["baselines"]["token_prediction"]["single"]
-        named, runs = recipe if size == "tiny" else f"{recipe} --size {size}", len(losses) + sum(map(len, judged))
+        named, runs = recipe if size == "tiny" else f"{recipe} --size {size}", len(losses) + sum(map(len, others))
         yield (
             f"| {named} | {text} | {tokens:,.0f} | {single:.2f} | {losses[FIT]:.3f} | {losses[best]:.3f} | "
             f"{best[0]:g}, {best[1]:g} | {same[-1]:.3f} | {other[-1]:.3f} | {runs} |"

@@ -58,8 +58,11 @@ class Meter:
         self.tokens, self.cells, self.flops = self.tokens + tokens, self.cells + cells, self.flops + flops
 
     def means(self, ranks: Ranks) -> dict[str, Any]:
-        """`loss`, `objectives` and `metrics` over all ranks. A collective, and the one wait for the device."""
-        names = sorted(self.sums)
+        """`loss`, `objectives` and `metrics` over all ranks. A collective, and the one wait for the device.
+
+        Objectives that no row had a target for are left out: a mean of nothing is not a loss of 0.
+        """
+        names = sorted(name for name in self.sums if self.counts.get(name.partition(".")[0]) != 0.0)
         local = torch.stack([self.sums[name] for name in names]).tolist() if names else []
         summed = dict(zip(names, ranks.add(local), strict=True))
         each = {name: value / max(self.counts.get(name.partition(".")[0], 0.0), 1.0) for name, value in summed.items()}

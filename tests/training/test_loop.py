@@ -17,7 +17,9 @@ from tiny import Numbers, bert, electra, tiny_run, weights
 from cloze.batching import Cursor
 from cloze.errors import BudgetError, CheckpointError, RunError
 from cloze.networks.blocks.dropout import dropouts, name_dropouts
+from cloze.objectives import Loss
 from cloze.training.checkpoint import Checkpoints
+from cloze.training.distribution import Ranks
 from cloze.training.loop import train
 from cloze.training.meter import Meter
 from cloze.training.optimizers import AdamW, BertAdam, Lamb
@@ -401,6 +403,15 @@ def test_the_first_step_whose_gradient_is_not_finite_is_named() -> None:
             meter.add_step(step, torch.tensor(norm), {}, {})
         with pytest.raises(RunError, match="step 2: the loss or its gradient is not finite"):
             meter.check()
+
+
+def test_an_objective_without_a_target_has_no_loss() -> None:
+    meter = Meter()
+    one = Loss(torch.tensor(6.0), {"correct": torch.tensor(1.0)})
+    meter.add_losses({"words": one, "order": Loss(torch.tensor(0.0), {"correct": torch.tensor(0.0)})})
+    meter.add_step(1, None, {"words": 2.0, "order": 0.0}, {"words": 1.0, "order": 1.0})
+    means = meter.means(Ranks(0, 1, torch.device("cpu")))
+    assert means == {"loss": 3.0, "objectives": {"words": 3.0}, "metrics": {"words.correct": 0.5}}
 
 
 def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
