@@ -6,8 +6,8 @@ that depend on the budget, by a few laws. docs/budgets.md shows their evidence:
 
 - tokens per update grow like the square root of the budget's tokens, up to the published batch; a row whose answer is a second
   text counts as two rows; where rows are only compared with each other, a batch has at least 64 of them;
-- the peak rate depends on the kind of optimiser and of network and falls with the width (`peaks.py`); in post-norm networks it is
-  twice as high if every token has an answer;
+- the peak rate depends on the kind of optimiser and of network and falls with the width (`peaks.py`); post-norm networks that
+  read in one direction take twice as much;
 - a trained network that a run continues learns at a tenth of that;
 - rows are short for a small budget: a long row costs more and teaches nothing new;
 - the initial weights of a narrow network are larger;
@@ -34,7 +34,6 @@ BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million token
 FEWEST_ROWS = 4  # of one text each, or half of them with a second text
 COMPARED = 64  # rows at least, where the rows of an update are all that an answer is chosen from
 LARGER = 2.0  # a batch so many times the fitted one leaves too few updates
-DENSE = frozenset({"causal", "replaced"})  # kinds of exercises in which every token has an answer
 CONTINUED = 0.1  # of the peak of a new network: a trained one forgets at the full rate
 WARMUP_UPDATES, LONGEST_WARMUP = 100, 0.3  # at least so many updates, at most this share of the budget
 SHORT, LONG_TOKENS = 128, 1e9  # tokens per row below that many tokens
@@ -206,13 +205,12 @@ def _rate(recipe: Recipe, updates: float, *, continued: bool) -> Iterator[Change
     kind = "offsets" if kind == "post" and _offsets(recipe, exported) else kind
     law = peak_law(optimizer.name, kind)
     widest = max(part.arguments.get("width") or 1 for part in _parts(recipe))
-    dense = bool(_exercises(recipe) & DENSE)
-    peak = None if law is None else law.at(widest, dense=dense)
+    causal = "causal" in _exercises(recipe)
+    peak = None if law is None else law.at(widest, causal=causal)
     if law is not None and peak is not None and "peak" in given:
         peak *= CONTINUED if continued else 1.0
-        whys = [f"width {widest}, {WORDS[kind]}, {optimizer.name}"]
-        whys += ["every token has an answer"] * (dense and law.dense != 1.0) + ["a tenth for a trained network"] * continued
-        why = ", ".join(whys)
+        network = WORDS[kind] + (", read in one direction" if causal and law.causal != 1.0 else "")
+        why = f"width {widest}, {network}, {optimizer.name}" + (", a tenth for a trained network" if continued else "")
         yield Change(f"{path}.peak", given["peak"], _rounded(peak), why)
     made, share = class_of("rate", rate.name), None
     if law is not None and law.warmup is not None and "warmup" in given and made.free_warmup:

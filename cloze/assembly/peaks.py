@@ -26,25 +26,25 @@ WORDS: dict[NetworkKind, str] = {
 
 class PeakLaw(NamedTuple):
     """For families of optimisers and a kind of network: the `peak` at width 128, the power of the width that it is
-    proportional to (None: keep the published peak), the share of the budget for the warm-up (None: none), and how many times the
-    peak it is if every token has an answer (`dense`)."""
+    proportional to (None: keep the published peak), the share of the budget for the warm-up (None: none), and the factor for
+    models that read in one direction (`causal`)."""
 
     families: tuple[Family, ...]
     network: NetworkKind
     peak: float | None
     power: float = 0.0
     warmup: float | None = None
-    dense: float = 1.0
+    causal: float = 1.0
 
-    def at(self, width: int, *, dense: bool = False) -> float | None:
-        """The peak at a width. `dense`: every token has an answer."""
-        return None if self.peak is None else self.peak * (width / WIDTH) ** self.power * (self.dense if dense else 1.0)
+    def at(self, width: int, *, causal: bool = False) -> float | None:
+        """The peak at a width."""
+        return None if self.peak is None else self.peak * (width / WIDTH) ** self.power * (self.causal if causal else 1.0)
 
 
 PEAKS: tuple[PeakLaw, ...] = (
     PeakLaw(("adam",), "pre", 3e-3, -0.5, 0.05),
-    PeakLaw(("adam",), "post", 1.2e-3, -1.0, 0.1, dense=2.0),
-    PeakLaw(("adam",), "offsets", 2e-3, -2.0, 0.1, dense=2.0),
+    PeakLaw(("adam",), "post", 1.2e-3, -1.0, 0.1, causal=2.0),
+    PeakLaw(("adam",), "offsets", 2e-3, -2.0, 0.1),
     PeakLaw(("adam",), "recurrent", 5e-3, -0.5, 0.05),
     PeakLaw(("muon",), "pre", 9e-3, -0.5, 0.05),
     PeakLaw(("muon",), "post", None, warmup=0.1),
