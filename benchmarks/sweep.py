@@ -61,7 +61,7 @@ def laws(ledger: Ledger) -> Iterator[Cell]:
 
 COMBINATIONS = (
     ("bert", "tiny", "books", 6e5), ("roberta", "tiny", "books", 6e5), ("gpt2", "tiny", "zh", 6e5),
-    ("gpt3", "tiny", "books", 5e5), ("gpt", "tiny", "books", 6e5), ("transformer-xl", "tiny", "books", 4e5),
+    ("gpt3", "tiny", "books", 5e5), ("gpt", "tiny", "books", 6e5), ("transformer-xl", "tiny", "zh", 5e5),
     ("electra-small", "tiny", "books", 6e5), ("electra-base", "tiny", "wiki", 6e5), ("t5-small", "tiny", "zh", 5e5),
     ("t5-v1.1-small", "tiny", "wiki", 6e5), ("bart-base", "tiny", "books", 5e5), ("mass", "tiny", "books", 7e5),
     ("quick", "tiny", "zh", 7e5), ("quick", "tiny", "books", 5e5), ("quick-gpt", "tiny", "zh", 5e5),

@@ -7,7 +7,7 @@ that depend on the budget, by a few laws. docs/budgets.md shows their evidence:
 - tokens per update grow like the square root of the budget's tokens, up to the published batch; a row whose answer is a second
   text counts as two rows; where rows are only compared with each other, a batch has at least 64 of them;
 - the peak rate depends on the kind of optimiser and of network and falls with the width (`peaks.py`); post-norm networks that
-  read in one direction take twice as much;
+  read in one direction, without a memory of earlier rows, take twice as much;
 - a trained network that a run continues learns at a tenth of that;
 - rows are short for a small budget: a long row costs more and teaches nothing new;
 - the initial weights of a narrow network are larger;
@@ -205,7 +205,7 @@ def _rate(recipe: Recipe, updates: float, *, continued: bool) -> Iterator[Change
     kind = "offsets" if kind == "post" and _offsets(recipe, exported) else kind
     law = peak_law(optimizer.name, kind)
     widest = max(part.arguments.get("width") or 1 for part in _parts(recipe))
-    causal = "causal" in _exercises(recipe)
+    causal = "causal" in _exercises(recipe) and not exported.arguments.get("memory")
     peak = None if law is None else law.at(widest, causal=causal)
     if law is not None and peak is not None and "peak" in given:
         peak *= CONTINUED if continued else 1.0

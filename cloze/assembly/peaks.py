@@ -27,7 +27,7 @@ WORDS: dict[NetworkKind, str] = {
 class PeakLaw(NamedTuple):
     """For families of optimisers and a kind of network: the `peak` at width 128, the power of the width that it is
     proportional to (None: keep the published peak), the share of the budget for the warm-up (None: none), and the factor for
-    models that read in one direction (`causal`)."""
+    models that read in one direction, without a memory of earlier rows (`causal`)."""
 
     families: tuple[Family, ...]
     network: NetworkKind

@@ -80,8 +80,9 @@ def test_networks_with_norms_before_their_layers_take_a_higher_rate_and_two_netw
 
 
 def test_post_norm_networks_that_read_in_one_direction_take_twice_the_peak() -> None:
+    """But not with a memory of earlier rows, as Transformer-XL, which may then learn nothing for a long time."""
     peaks = [values(name)["training.rate.cosine.peak"] for name in ("gpt", "transformer-xl")]
-    assert (values("unilm")["training.rate.linear.peak"], peaks) == (6e-4, [1.2e-3, 1.2e-3])  # all of width 256
+    assert (values("unilm")["training.rate.linear.peak"], peaks) == (6e-4, [1.2e-3, 6e-4])  # all of width 256
     why = {change.path: change.why for change in fit(load_recipe("gpt", size="mini"), SMALL)}
     assert why["training.rate.cosine.peak"] == "width 256, post-norm layers, read in one direction, gpt_adam"
 
