@@ -7,7 +7,8 @@ A cell names a recipe, a size, a text (`wiki`, `books`, `zh`: 25 MB of each, cut
 values that are set on top of the fit. Budgets are tokens, never seconds, so that other work on the machine changes nothing but
 the time. Losses are those of a text that was held out whole. `cpu` are seconds of the processor, one thread a worker.
 
-Finished cells stand in benchmarks/results/sweep_<name>.jsonl and are not repeated: rerun the command, it resumes.
+Finished cells stand in benchmarks/results/sweep_<name>.jsonl and are not repeated: rerun the command, it resumes. Those of
+`regret` stand in regret.jsonl: they judge the fit, so the laws of `benchmarks/laws.py` are not fitted to them.
 """
 
 from __future__ import annotations
@@ -380,6 +381,11 @@ def work_on(name: str, plan: Path | None, work: Path, ledger: Ledger) -> None:
             path.unlink(missing_ok=True)
 
 
+def ledger_of(name: str) -> Ledger:
+    """The ledger of a plan."""
+    return Ledger(RESULTS / ("regret.jsonl" if name == "regret" else f"sweep_{name}.jsonl"))
+
+
 def main() -> None:
     """Work on the cells of a plan, by one process or several."""
     parser = argparse.ArgumentParser(description="Run a plan of small pre-training runs into a ledger.")
@@ -393,7 +399,7 @@ def main() -> None:
     if chosen.plan is None and chosen.name not in PLANS:
         parser.error(f"no plan {chosen.name!r}: give one of {', '.join(PLANS)}, or --plan FILE")
     if chosen.table:
-        print("\n".join(TABLES[chosen.name](Ledger(RESULTS / f"sweep_{chosen.name}.jsonl"))))
+        print("\n".join(TABLES[chosen.name](ledger_of(chosen.name))))
         return
     if chosen.data is None or chosen.work is None:
         parser.error("give --data and --work")
@@ -404,7 +410,7 @@ def main() -> None:
         for process in [subprocess.Popen(command) for _ in range(chosen.workers)]:
             process.wait()
         return
-    work_on(chosen.name, chosen.plan, chosen.work.resolve(), Ledger(RESULTS / f"sweep_{chosen.name}.jsonl"))
+    work_on(chosen.name, chosen.plan, chosen.work.resolve(), ledger_of(chosen.name))
 
 
 if __name__ == "__main__":
