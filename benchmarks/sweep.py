@@ -68,7 +68,7 @@ COMBINATIONS = (
     ("quick", "tiny", "zh", 7e5), ("quick", "tiny", "books", 5e5), ("quick-gpt", "tiny", "zh", 5e5),
     ("modern", "tiny", "zh", 8e5), ("nezha", "tiny", "zh", 6e5), ("structbert", "tiny", "books", 7e5),
     ("bert-wwm", "tiny", "books", 8e5), ("flaubert", "tiny", "books", 6e5), ("albert-base", "tiny", "books", 1e6),
-    ("lstm", "tiny", "books", 2.5e5), ("gpt2", "mini", "wiki", 3e5), ("quick", "mini", "books", 4e5),
+    ("lstm", "tiny", "books", 3e5), ("gpt2", "mini", "wiki", 3e5), ("quick", "mini", "books", 4e5),
 )  # fmt: skip
 STEPS = (0.25, 0.5, 1.0, 2.0, 4.0)
 FIT = (1.0, 1.0)

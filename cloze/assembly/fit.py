@@ -5,7 +5,8 @@ at a rate meant for a million. `fit` keeps the system (network, exercise, object
 that depend on the budget, by a few laws. docs/budgets.md shows their evidence:
 
 - tokens per update grow like the square root of the budget's tokens, up to the published batch; a row whose answer is a second
-  text counts as two rows; LAMB gets half the rows; where rows are only compared with each other, a batch has at least 64 of them;
+  text counts as two rows; LAMB gets half the rows and SGD a quarter; where rows are only compared with each other, a batch has
+  at least 64 of them;
 - the peak rate depends on the kind of optimiser and of network and falls with the width (`peaks.py`); post-norm networks that
   read in one direction, without a memory of earlier rows, take twice as much;
 - a trained network that a run continues learns at a tenth of that;
@@ -31,8 +32,7 @@ from cloze.assembly.structure import reading_twins
 from cloze.registry import parameters
 
 BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million tokens, and how they grow
-FEWEST_ROWS = 4  # or half of them, where the batch is half of the usual one
-HALVED = ("lamb",)  # optimisers whose updates have a fixed size whatever the batch, so that more of them learn more
+FEWEST_ROWS = 4  # or a part of them, where the batch is a part of the usual one
 COMPARED = 64  # rows at least, where the rows of an update are all that an answer is chosen from
 LARGER = 2.0  # a batch so many times the fitted one leaves too few updates
 CONTINUED = 0.1  # of the peak of a new network: a trained one forgets at the full rate
@@ -178,9 +178,8 @@ def worth(tokens: float, updates: float) -> float:
 
 
 def _batch(recipe: Recipe, facts: Facts, length: int) -> int:
-    halved = "spans" in _exercises(recipe) or class_of("optimizer", recipe.training.optimizer.name).family in HALVED
-    share = 2 if halved else 1
-    fewest = FEWEST_ROWS // share
+    share = (2 if "spans" in _exercises(recipe) else 1) * class_of("optimizer", recipe.training.optimizer.name).updates
+    fewest = max(1, FEWEST_ROWS // share)
     rows = max(COMPARED if _compared(recipe) else fewest, per_update(facts.budget_tokens) / (share * length))
     return min(recipe.training.batch, fewest * round(rows / fewest))
 

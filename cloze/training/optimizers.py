@@ -32,13 +32,15 @@ class OptimizerSpec(ABC):
     """The value of `training.optimizer`: the base class of every optimiser.
 
     `follows_losses`: it looks at the held-out losses, so that `evaluate_every` is part of a recipe's hash. `family` names the
-    optimiser whose rates suit it (see `cloze/assembly/peaks.py`); None: no rate was measured. `averages`: runs are measured and
-    exported with a mean of the weights that it keeps.
+    optimiser whose rates suit it (see `cloze/assembly/peaks.py`); None: no rate was measured. `updates`: how many times as many
+    updates it should get from a small budget as Adam, each from a smaller batch. `averages`: runs are measured and exported with
+    a mean of the weights that it keeps.
     """
 
     follows_losses: ClassVar[bool] = False
     averages: ClassVar[bool] = False
     family: ClassVar[Family | None] = None
+    updates: ClassVar[int] = 1
 
     @abstractmethod
     def build(self, parameters: Named) -> torch.optim.Optimizer:
@@ -174,6 +176,7 @@ class Lamb(Moments):
     """
 
     family: ClassVar[Family | None] = "lamb"
+    updates: ClassVar[int] = 2
 
     epsilon: Positive = 1e-6
     bias_correction: bool = False

@@ -28,6 +28,7 @@ class Sgd(OptimizerSpec):
     """
 
     family: ClassVar[Family | None] = "sgd"
+    updates: ClassVar[int] = 4
 
     momentum: BelowOne = 0.0
     nesterov: bool = False
