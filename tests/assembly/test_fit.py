@@ -90,7 +90,7 @@ def test_post_norm_networks_that_read_in_one_direction_take_twice_the_peak() -> 
 def test_rows_with_a_second_text_and_updates_of_lamb_come_in_half_the_batch_and_those_of_sgd_in_a_quarter() -> None:
     names, budgets = ("gpt2", "mass", "nezha", "lstm"), [Facts(tokens, 10**12) for tokens in (1e5, 8e5, 1e7)]
     batches = {name: [values(name, facts).get("training.batch") for facts in budgets] for name in names}
-    assert batches == {"gpt2": [4, 8, 24], "mass": [2, 4, 12], "nezha": [2, 4, 12], "lstm": [2, 6, None]}  # at last the published 20
+    assert batches == {"gpt2": [4, 8, 24], "mass": [2, 4, 12], "nezha": [2, 4, 12], "lstm": [2, 6, None]}  # published: 20
 
 
 def test_held_out_losses_take_a_twentieth_of_a_small_budget() -> None:
