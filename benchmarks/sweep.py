@@ -130,7 +130,7 @@ def untried(losses: Mapping[Point, float]) -> list[Point]:
 
 
 def regret(ledger: Ledger) -> Iterator[Cell]:
-    """Recipes, texts and budgets that the laws were not made from: the fit, then a descent over a 5×5 grid of batch and rate.
+    """The fit of recipes, texts and budgets, then a descent over a 5×5 grid of batch and rate.
 
     From the best point so far its neighbours are run, until none is better. If the fit loses more than it may, both are run with
     the seeds `JUDGES`. The combination with the fewest runs comes first.
