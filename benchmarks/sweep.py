@@ -75,7 +75,8 @@ FIT = (1.0, 1.0)
 DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))
 WITHIN = 0.05  # nats that the fit may lose
 HOPELESS = 0.02  # nats: a diagonal next to a neighbour that is so much worse is not tried
-JUDGES = (1, 2)  # the seeds that compare the fit with the best point of seed 0: the best of many runs of one seed is partly luck
+RIVALS = 2  # points besides the fit that are run with more seeds: the lowest of the search
+JUDGES = (1, 2)  # those seeds: the best of many runs of one seed is partly luck
 MEASURED = ("training.evaluate_every=0.5",)  # only the last loss counts, and a measurement takes a twentieth of a run
 Point = tuple[float, float]
 Combination = tuple[str, str, str, float]
@@ -107,10 +108,9 @@ def best_of(losses: Mapping[Point, float]) -> Point:
     return min(losses, key=lambda point: losses[point])
 
 
-def judged(losses: Mapping[Point, float]) -> set[Point]:
-    """The fit and the best point, if the fit loses more than it may."""
-    best = best_of(losses)
-    return {FIT, best} if losses[FIT] > losses[best] + WITHIN else set()
+def finalists(losses: Mapping[Point, float]) -> list[Point]:
+    """The fit, then the lowest other points of the search."""
+    return [FIT, *sorted(losses.keys() - {FIT}, key=lambda point: losses[point])[:RIVALS]]
 
 
 def untried(losses: Mapping[Point, float]) -> list[Point]:
@@ -132,43 +132,51 @@ def untried(losses: Mapping[Point, float]) -> list[Point]:
 def regret(ledger: Ledger) -> Iterator[Cell]:
     """The fit of recipes, texts and budgets, then a descent over a 5×5 grid of batch and rate.
 
-    From the best point so far its neighbours are run, until none is better. If the fit loses more than it may, both are run with
-    the seeds `JUDGES`. The combination with the fewest runs comes first.
+    From the best point so far its neighbours are run, until none is better; the combination with the fewest runs comes first. The
+    fit and the `RIVALS` lowest other points are then run with the seeds `JUDGES`, in every combination.
     """
-    for combination in sorted(COMBINATIONS, key=lambda one: sum(len(losses_of(ledger, one, seed)) for seed in (0, *JUDGES))):
-        recipe, size, text, tokens = combination
-        losses = losses_of(ledger, combination)
-        points = [(point, 0) for point in untried(losses)]
-        for (rows, rate), seed in points or [(point, seed) for seed in JUDGES for point in judged(losses)]:
-            if (rows, rate) not in losses_of(ledger, combination, seed):
-                yield cell(recipe, size, tokens, f"rows*{rows:g}", f"rate*{rate:g}", *MEASURED, text=text, seed=seed)
+    searched = {combination: losses_of(ledger, combination) for combination in COMBINATIONS}
+    for combination, losses in sorted(searched.items(), key=lambda one: len(one[1])):
+        yield from (cell_of(combination, point, 0) for point in untried(losses))
+    for place, seed in itertools.product(range(1 + RIVALS), JUDGES):
+        for combination, losses in searched.items():
+            if not untried(losses) and (point := finalists(losses)[place]) not in losses_of(ledger, combination, seed):
+                yield cell_of(combination, point, seed)
+
+
+def cell_of(combination: Combination, point: Point, seed: int) -> Cell:
+    """The run of a point of a combination's grid."""
+    recipe, size, text, tokens = combination
+    return cell(recipe, size, tokens, f"rows*{point[0]:g}", f"rate*{point[1]:g}", *MEASURED, text=text, seed=seed)
 
 
 def regrets(ledger: Ledger) -> Iterator[str]:
-    """The table of what the fit loses against the best point of its grid."""
-    yield "| recipe | text | tokens | single tokens | fit | best | its rows and rate | regret, same seed | other seeds | runs |"
-    yield "|---|---|---|---|---|---|---|---|---|---|"
-    same, means = [], []
+    """The table of what the fit loses against the best point of its grid, by the mean of all seeds."""
+    yield "| recipe | text | tokens | single tokens | fit | best | its rows and rate | regret | by seed 0 | by the others | runs |"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    lost: list[list[float]] = [[], [], []]
     for combination in COMBINATIONS:
         recipe, size, text, tokens = combination
-        losses, others = losses_of(ledger, combination), [losses_of(ledger, combination, seed) for seed in JUDGES]
-        if not losses or untried(losses) or not all(judged(losses) <= found.keys() for found in others):
+        seeds = [losses_of(ledger, combination, seed) for seed in (0, *JUDGES)]
+        if not seeds[0] or untried(seeds[0]) or not all(set(finalists(seeds[0])) <= found.keys() for found in seeds):
             continue
-        best = best_of(losses)
-        lost = [losses[FIT] - losses[best], *(found[FIT] - found[best] for found in others if judged(losses))]
-        same.append(lost[0])
-        means.append(statistics.fmean(lost[1:] or lost))
+        means = {point: statistics.fmean(found[point] for found in seeds) for point in finalists(seeds[0])}
+        best, chosen = best_of(means), best_of(seeds[0])
+        others = statistics.fmean(found[FIT] - found[chosen] for found in seeds[1:])
+        row = (means[FIT] - means[best], seeds[0][FIT] - seeds[0][chosen], others)
+        for values, value in zip(lost, row, strict=True):
+            values.append(value)
         first = ledger.results(recipe=recipe, text=text, tokens=int(tokens), size=size)[0]
         single = first["baselines"]["token_prediction"]["single"]
-        named, runs = recipe if size == "tiny" else f"{recipe} --size {size}", len(losses) + sum(map(len, others))
+        named = recipe if size == "tiny" else f"{recipe} --size {size}"
         yield (
-            f"| {named} | {text} | {tokens:,.0f} | {single:.2f} | {losses[FIT]:.3f} | {losses[best]:.3f} | "
-            f"{best[0]:g}, {best[1]:g} | {lost[0]:.3f} | {', '.join(f'{one:.3f}' for one in lost[1:]) or '–'} | {runs} |"
+            f"| {named} | {text} | {tokens:,.0f} | {single:.2f} | {means[FIT]:.3f} | {means[best]:.3f} | "
+            f"{best[0]:g}, {best[1]:g} | {row[0]:.3f} | {row[1]:.3f} | {row[2]:.3f} | {sum(map(len, seeds))} |"
         )
-    for name, found in (("by the seed of the search", same), ("by two other seeds where that one says more than 0.05", means)):
-        if found:
-            within = sum(one <= WITHIN for one in found)
-            yield f"\nWithin 0.05 nats {name}: {within} of {len(found)}; the largest regret is {max(found):.3f}."
+    for name, values in zip(("by the mean of three seeds", "by the seed of the search", "by the others"), lost, strict=True):
+        if values:
+            within = sum(value <= WITHIN for value in values)
+            yield f"\nWithin {WITHIN} nats {name}: {within} of {len(values)}; the largest regret is {max(values):.3f}."
 
 
 FAMILY = (
