@@ -5,8 +5,8 @@ at a rate meant for a million. `fit` keeps the system (network, exercise, object
 that depend on the budget, by a few laws. docs/budgets.md shows their evidence:
 
 - tokens per update grow like the square root of the budget's tokens, up to the published batch; a row whose answer is a second
-  text counts as two rows; LAMB gets half the rows and SGD a quarter; where rows are only compared with each other, a batch has
-  at least 64 of them;
+  text counts as two rows; LAMB gets half the rows and SGD a quarter; pre-norm networks that read in one direction get at least
+  eight rows under Adam; where rows are only compared with each other, a batch has at least 64 of them;
 - the peak rate depends on the kind of optimiser and of network and falls with the width (`peaks.py`); post-norm networks that
   read in one direction, without a memory of earlier rows, take twice as much;
 - a trained network that a run continues learns at a tenth of that;
@@ -26,13 +26,13 @@ from cloze.assembly.change import Change, Facts
 from cloze.assembly.expected import kind_of
 from cloze.assembly.fit_words import fit_words, learns_words, least_counts
 from cloze.assembly.parts import builder_of, class_of
-from cloze.assembly.peaks import WORDS, network_kind, offsets_of, peak_law
+from cloze.assembly.peaks import WORDS, NetworkKind, PeakLaw, network_kind, offsets_of, peak_law
 from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.assembly.structure import reading_twins
 from cloze.registry import parameters
 
 BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million tokens, and how they grow
-FEWEST_ROWS = 4  # or a part of them, where the batch is a part of the usual one
+ROUNDED_ROWS = 4  # a batch is a multiple of them, or of a part of them where it is a part of the usual batch
 COMPARED = 64  # rows at least, where the rows of an update are all that an answer is chosen from
 LARGER = 2.0  # a batch so many times the fitted one leaves too few updates
 CONTINUED = 0.1  # of the peak of a new network: a trained one forgets at the full rate
@@ -179,9 +179,26 @@ def worth(tokens: float, updates: float) -> float:
 
 def _batch(recipe: Recipe, facts: Facts, length: int) -> int:
     share = (2 if "spans" in _exercises(recipe) else 1) * class_of("optimizer", recipe.training.optimizer.name).updates
-    fewest = max(1, FEWEST_ROWS // share)
-    rows = max(COMPARED if _compared(recipe) else fewest, per_update(facts.budget_tokens) / (share * length))
-    return min(recipe.training.batch, fewest * round(rows / fewest))
+    law = _law(recipe)[1]
+    fewest = law.causal_rows if law is not None and _causal(recipe) else ROUNDED_ROWS
+    unit = max(1, ROUNDED_ROWS // share)
+    rows = max(COMPARED if _compared(recipe) else fewest / share, per_update(facts.budget_tokens) / (share * length))
+    return min(recipe.training.batch, unit * max(1, round(rows / unit)))
+
+
+def _law(recipe: Recipe) -> tuple[NetworkKind, PeakLaw | None]:
+    """The kind of the exported network, and the law for it under the recipe's optimiser."""
+    exported = recipe.exported.part
+    assert exported is not None  # `fits` has seen to it
+    kind = network_kind(exported)
+    kind = "offsets" if kind == "post" and _offsets(recipe, exported) else kind
+    return kind, peak_law(recipe.training.optimizer.name, kind)
+
+
+def _causal(recipe: Recipe) -> bool:
+    """Whether the exported network reads in one direction, without a memory of earlier rows."""
+    exported = recipe.exported.part
+    return "causal" in _exercises(recipe) and exported is not None and not exported.arguments.get("memory")
 
 
 def _exercises(recipe: Recipe) -> set[str]:
@@ -200,13 +217,9 @@ def _compared(recipe: Recipe) -> bool:
 def _rate(recipe: Recipe, updates: float, *, continued: bool) -> Iterator[Change]:
     rate, optimizer = recipe.training.rate, recipe.training.optimizer
     path, given = f"training.rate.{rate.name}", rate.arguments
-    exported = recipe.exported.part
-    assert exported is not None  # `fits` has seen to it
-    kind = network_kind(exported)
-    kind = "offsets" if kind == "post" and _offsets(recipe, exported) else kind
-    law = peak_law(optimizer.name, kind)
+    kind, law = _law(recipe)
     widest = max(part.arguments.get("width") or 1 for part in _parts(recipe))
-    causal = "causal" in _exercises(recipe) and not exported.arguments.get("memory")
+    causal = _causal(recipe)
     peak = None if law is None else law.at(widest, causal=causal)
     if law is not None and peak is not None and "peak" in given:
         peak *= CONTINUED if continued else 1.0

@@ -26,8 +26,9 @@ WORDS: dict[NetworkKind, str] = {
 
 class PeakLaw(NamedTuple):
     """For families of optimisers and a kind of network: the `peak` at width 128, the power of the width that it is
-    proportional to (None: keep the published peak), the share of the budget for the warm-up (None: none), and the factor for
-    models that read in one direction, without a memory of earlier rows (`causal`)."""
+    proportional to (None: keep the published peak), and the share of the budget for the warm-up (None: none). For models that
+    read in one direction, without a memory of earlier rows: the factor of the peak (`causal`) and the fewest rows of an update
+    (`causal_rows`)."""
 
     families: tuple[Family, ...]
     network: NetworkKind
@@ -35,6 +36,7 @@ class PeakLaw(NamedTuple):
     power: float = 0.0
     warmup: float | None = None
     causal: float = 1.0
+    causal_rows: int = 4
 
     def at(self, width: int, *, causal: bool = False) -> float | None:
         """The peak at a width."""
@@ -42,7 +44,7 @@ class PeakLaw(NamedTuple):
 
 
 PEAKS: tuple[PeakLaw, ...] = (
-    PeakLaw(("adam",), "pre", 3e-3, -0.5, 0.05),
+    PeakLaw(("adam",), "pre", 3e-3, -0.5, 0.05, causal_rows=8),
     PeakLaw(("adam",), "post", 1.2e-3, -1.0, 0.1, causal=2.0),
     PeakLaw(("adam",), "offsets", 2e-3, -2.0, 0.1),
     PeakLaw(("adam",), "recurrent", 5e-3, -0.5, 0.05),
