@@ -62,13 +62,13 @@ def laws(ledger: Ledger) -> Iterator[Cell]:
 
 COMBINATIONS = (
     ("bert", "tiny", "books", 6e5), ("roberta", "tiny", "books", 6e5), ("gpt2", "tiny", "zh", 6e5),
-    ("gpt3", "tiny", "books", 5e5), ("gpt", "tiny", "books", 6e5), ("transformer-xl", "tiny", "zh", 5e5),
+    ("gpt3", "tiny", "zh", 4e5), ("gpt", "tiny", "books", 6e5), ("transformer-xl", "tiny", "zh", 5e5),
     ("electra-small", "tiny", "books", 6e5), ("electra-base", "tiny", "wiki", 6e5), ("t5-small", "tiny", "zh", 5e5),
     ("t5-v1.1-small", "tiny", "wiki", 6e5), ("bart-base", "tiny", "books", 5e5), ("mass", "tiny", "books", 7e5),
     ("quick", "tiny", "zh", 7e5), ("quick", "tiny", "books", 5e5), ("quick-gpt", "tiny", "zh", 5e5),
     ("modern", "tiny", "zh", 8e5), ("nezha", "tiny", "zh", 6e5), ("structbert", "tiny", "books", 7e5),
     ("bert-wwm", "tiny", "books", 8e5), ("flaubert", "tiny", "books", 6e5), ("albert-base", "tiny", "books", 1e6),
-    ("lstm", "tiny", "books", 3e5), ("gpt2", "mini", "wiki", 3e5), ("quick", "mini", "books", 4e5),
+    ("lstm", "tiny", "books", 3e5), ("gpt2", "mini", "books", 4e5), ("quick", "mini", "books", 4e5),
 )  # fmt: skip
 STEPS = (0.25, 0.5, 1.0, 2.0, 4.0)
 FIT = (1.0, 1.0)
@@ -152,7 +152,7 @@ def cell_of(combination: Combination, point: Point, seed: int) -> Cell:
 
 def regrets(ledger: Ledger) -> Iterator[str]:
     """The table of what the fit loses against the best point of its grid, by the mean of all seeds."""
-    yield "| recipe | text | tokens | single tokens | fit | best | its rows and rate | regret | by seed 0 | by the others | runs |"
+    yield "| recipe | text | tokens | single tokens | fit | best | its rows and rate | regret | by seed 0 | by others | runs |"
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
     lost: list[list[float]] = [[], [], []]
     for combination in COMBINATIONS:

@@ -5,8 +5,8 @@ at a rate meant for a million. `fit` keeps the system (network, exercise, object
 that depend on the budget, by a few laws. docs/budgets.md shows their evidence:
 
 - tokens per update grow like the square root of the budget's tokens, up to the published batch; a row whose answer is a second
-  text counts as two rows; LAMB gets half the rows and SGD a quarter; pre-norm networks that read in one direction get at least
-  eight rows under Adam; where rows are only compared with each other, a batch has at least 64 of them;
+  text counts as two rows; LAMB gets half the rows and SGD a quarter; pre-norm networks with learned positions that read in one
+  direction get at least eight rows under Adam; where rows are only compared with each other, a batch has at least 64 of them;
 - the peak rate depends on the kind of optimiser and of network and falls with the width (`peaks.py`); post-norm networks that
   read in one direction, without a memory of earlier rows, take twice as much;
 - a trained network that a run continues learns at a tenth of that;
@@ -26,7 +26,7 @@ from cloze.assembly.change import Change, Facts
 from cloze.assembly.expected import kind_of
 from cloze.assembly.fit_words import fit_words, learns_words, least_counts
 from cloze.assembly.parts import builder_of, class_of
-from cloze.assembly.peaks import WORDS, NetworkKind, PeakLaw, network_kind, offsets_of, peak_law
+from cloze.assembly.peaks import WORDS, NetworkKind, PeakLaw, learned_positions, network_kind, offsets_of, peak_law
 from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.assembly.structure import reading_twins
 from cloze.registry import parameters
@@ -179,8 +179,9 @@ def worth(tokens: float, updates: float) -> float:
 
 def _batch(recipe: Recipe, facts: Facts, length: int) -> int:
     share = (2 if "spans" in _exercises(recipe) else 1) * class_of("optimizer", recipe.training.optimizer.name).updates
-    law = _law(recipe)[1]
-    fewest = law.causal_rows if law is not None and _causal(recipe) else ROUNDED_ROWS
+    law, exported = _law(recipe)[1], recipe.exported.part
+    learned = exported is not None and learned_positions(exported)
+    fewest = law.causal_rows if law is not None and learned and _causal(recipe) else ROUNDED_ROWS
     unit = max(1, ROUNDED_ROWS // share)
     rows = max(COMPARED if _compared(recipe) else fewest / share, per_update(facts.budget_tokens) / (share * length))
     return min(recipe.training.batch, unit * max(1, round(rows / unit)))
@@ -311,8 +312,7 @@ def _first_weights(recipe: Recipe) -> Iterator[Change]:
 def _offsets(recipe: Recipe, part: PartSpec) -> list[int]:
     """The offsets that the heads of a network begin at: those of the recipe; else `OFFSETS`, if its positions are learned, every
     token sees the whole row, and what is hidden has neighbours. Others do not learn faster with offsets (docs/budgets.md)."""
-    positions, initial = part.arguments.get("positions"), part.arguments.get("initial")
-    learned = isinstance(positions, PartSpec) and positions.name == "learned"
+    learned, initial = learned_positions(part), part.arguments.get("initial")
     drawn = isinstance(initial, PartSpec) and "offsets" in parameters(builder_of("initial", initial.name))
     whole = all(entry.order == "open" for entry in recipe.entries.values())
     edits = [edit.part for entry in recipe.entries.values() for edit in entry.exercise]

@@ -27,8 +27,8 @@ WORDS: dict[NetworkKind, str] = {
 class PeakLaw(NamedTuple):
     """For families of optimisers and a kind of network: the `peak` at width 128, the power of the width that it is
     proportional to (None: keep the published peak), and the share of the budget for the warm-up (None: none). For models that
-    read in one direction, without a memory of earlier rows: the factor of the peak (`causal`) and the fewest rows of an update
-    (`causal_rows`)."""
+    read in one direction, without a memory of earlier rows: the factor of the peak (`causal`) and, if their positions are
+    learned, the fewest rows of an update (`causal_rows`)."""
 
     families: tuple[Family, ...]
     network: NetworkKind
@@ -76,6 +76,12 @@ def offsets_of(part: PartSpec) -> list[int]:
     """The offsets that the heads of a network begin at, if it states some."""
     initial = part.arguments.get("initial")
     return list(initial.arguments.get("offsets") or ()) if isinstance(initial, PartSpec) else []
+
+
+def learned_positions(part: PartSpec) -> bool:
+    """Whether a network has a table of positions."""
+    positions = part.arguments.get("positions")
+    return isinstance(positions, PartSpec) and positions.name == "learned"
 
 
 def peak_law(optimizer: str, network: NetworkKind) -> PeakLaw | None:

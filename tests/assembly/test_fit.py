@@ -88,9 +88,16 @@ def test_post_norm_networks_that_read_in_one_direction_take_twice_the_peak() -> 
 
 
 def test_rows_with_a_second_text_and_updates_of_lamb_come_in_half_the_batch_and_those_of_sgd_in_a_quarter() -> None:
-    names, budgets = ("gpt2", "mass", "nezha", "lstm"), [Facts(tokens, 10**12) for tokens in (1e5, 8e5, 1e7)]
+    names, budgets = ("modern", "mass", "nezha", "lstm"), [Facts(tokens, 10**12) for tokens in (1e5, 8e5, 1e7)]
     batches = {name: [values(name, facts).get("training.batch") for facts in budgets] for name in names}
-    assert batches == {"gpt2": [4, 8, 24], "mass": [2, 4, 12], "nezha": [2, 4, 12], "lstm": [2, 6, None]}  # published: 20
+    assert batches == {"modern": [4, 8, 24], "mass": [2, 4, 12], "nezha": [2, 4, 12], "lstm": [2, 6, None]}  # published: 20
+
+
+def test_gpt_2_gets_eight_rows_at_least_and_rotary_or_masked_or_post_norm_networks_do_not() -> None:
+    names, budgets = ("gpt2", "gpt3", "quick-gpt", "gpt", "bert"), [Facts(tokens, 10**12) for tokens in (1e5, 6e5, 2e6)]
+    batches = {name: [values(name, facts)["training.batch"] for facts in budgets] for name in names}
+    assert batches["gpt2"] == batches["gpt3"] == [8, 8, 12]
+    assert batches["quick-gpt"] == batches["gpt"] == batches["bert"] == [4, 8, 12]
 
 
 def test_held_out_losses_take_a_twentieth_of_a_small_budget() -> None:
