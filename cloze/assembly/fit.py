@@ -8,7 +8,8 @@ that depend on the budget, by a few laws. docs/budgets.md shows their evidence:
   text counts as two rows; LAMB gets half the rows and SGD a quarter; pre-norm networks with learned positions that read in one
   direction get at least eight rows under Adam; where rows are only compared with each other, a batch has at least 64 of them;
 - the peak rate depends on the kind of optimiser and of network and falls with the width (`peaks.py`); post-norm networks that
-  read in one direction, without a memory of earlier rows, take twice as much;
+  read in one direction, without a memory of earlier rows, take twice as much; from 0.6 million tokens on, the peak falls with the
+  budget to a quarter where replaced tokens are detected (ELECTRA);
 - a trained network that a run continues learns at a tenth of that;
 - rows are short for a small budget: a long row costs more and teaches nothing new;
 - the initial weights of a narrow network are larger;
@@ -36,6 +37,7 @@ ROUNDED_ROWS = 4  # a batch is a multiple of them, or of a part of them where it
 COMPARED = 64  # rows at least, where the rows of an update are all that an answer is chosen from
 LARGER = 2.0  # a batch so many times the fitted one leaves too few updates
 CONTINUED = 0.1  # of the peak of a new network: a trained one forgets at the full rate
+DETECTED_TOKENS, DETECTED_POWER, DETECTED_LEAST = 6e5, 0.6, 0.25  # how the peak falls where replaced tokens are detected
 WARMUP_UPDATES, LONGEST_WARMUP = 100, 0.3  # at least so many updates, at most this share of the budget
 SHORT, LONG_TOKENS = 128, 1e9  # tokens per row below that many tokens
 FEW_UPDATES, BETA = 10_000, 0.98  # Adam's second beta where updates are few
@@ -104,7 +106,7 @@ def _changes(recipe: Recipe, facts: Facts, kept: Collection[str]) -> Iterator[Ch
             yield Change(f"schedule[{index}].set.batch", phase.set["batch"], min(batch, phase.set["batch"]), many)
     if recipe.training.micro_batch is not None and recipe.training.micro_batch > batch:
         yield Change("training.micro_batch", recipe.training.micro_batch, batch, "no larger than the batch")
-    yield from _rate(recipe, updates, continued=facts.continued)
+    yield from _rate(recipe, updates, facts)
     yield from _optimizer(recipe, updates)
     yield from _growth_and_mean(recipe, updates)
     yield from _evaluations(recipe, facts, length)
@@ -215,7 +217,7 @@ def _compared(recipe: Recipe) -> bool:
     return bool(specs) and all(class_of("objective", spec.part.name).scope in ("batch", "step") for spec in specs)
 
 
-def _rate(recipe: Recipe, updates: float, *, continued: bool) -> Iterator[Change]:
+def _rate(recipe: Recipe, updates: float, facts: Facts) -> Iterator[Change]:
     rate, optimizer = recipe.training.rate, recipe.training.optimizer
     path, given = f"training.rate.{rate.name}", rate.arguments
     kind, law = _law(recipe)
@@ -223,9 +225,11 @@ def _rate(recipe: Recipe, updates: float, *, continued: bool) -> Iterator[Change
     causal = _causal(recipe)
     peak = None if law is None else law.at(widest, causal=causal)
     if law is not None and peak is not None and "peak" in given:
-        peak *= CONTINUED if continued else 1.0
+        detected = (max(facts.budget_tokens, DETECTED_TOKENS) / DETECTED_TOKENS) ** -DETECTED_POWER
+        peak *= max(DETECTED_LEAST, detected) if "replaced" in _exercises(recipe) else 1.0
+        peak *= CONTINUED if facts.continued else 1.0
         network = WORDS[kind] + (", read in one direction" if causal and law.causal != 1.0 else "")
-        why = f"width {widest}, {network}, {optimizer.name}" + (", a tenth for a trained network" if continued else "")
+        why = f"width {widest}, {network}, {optimizer.name}" + (", a tenth for a trained network" if facts.continued else "")
         yield Change(f"{path}.peak", given["peak"], _rounded(peak), why)
     made, share = class_of("rate", rate.name), None
     if law is not None and law.warmup is not None and "warmup" in given and made.free_warmup:

@@ -75,8 +75,14 @@ def test_dropout_that_tells_two_readings_of_a_text_apart_is_kept(tmp_path: Path)
 
 def test_networks_with_norms_before_their_layers_take_a_higher_rate_and_two_networks_that_of_the_wider_one() -> None:
     post, pre = values("bert")["training.rate.linear.peak"], values("gpt2")["training.rate.cosine.peak"]
-    both = values("electra-base")["training.rate.linear.peak"]
+    both = values("electra-base", Facts(6e5, 10**7))["training.rate.linear.peak"]
     assert (post, pre, both) == (5e-4, 2.1e-3, 5e-4)
+
+
+def test_the_peak_of_electra_falls_with_the_budget_to_a_quarter() -> None:
+    budgets = [Facts(tokens, 10**12) for tokens in (3e5, 6e5, 3e6, 2e7, 1e8)]
+    peaks = [values("electra-base", facts)["training.rate.linear.peak"] for facts in budgets]
+    assert peaks == [5e-4, 5e-4, 1.9e-4, 1.3e-4, 1.3e-4]  # of width 256
 
 
 def test_post_norm_networks_that_read_in_one_direction_take_twice_the_peak() -> None:
