@@ -9,7 +9,7 @@ that depend on the budget, by a few laws. docs/budgets.md shows their evidence:
   direction get at least eight rows under Adam; where rows are only compared with each other, a batch has at least 64 of them;
 - the peak rate depends on the kind of optimiser and of network and falls with the width (`peaks.py`); post-norm networks that
   read in one direction, without a memory of earlier rows, take twice as much; from 0.6 million tokens on, the peak falls with the
-  budget to a quarter where replaced tokens are detected (ELECTRA);
+  budget to a quarter where replaced tokens are detected (ELECTRA), but not below the published peak for such a batch;
 - a trained network that a run continues learns at a tenth of that;
 - rows are short for a small budget: a long row costs more and teaches nothing new;
 - the initial weights of a narrow network are larger;
@@ -106,7 +106,7 @@ def _changes(recipe: Recipe, facts: Facts, kept: Collection[str]) -> Iterator[Ch
             yield Change(f"schedule[{index}].set.batch", phase.set["batch"], min(batch, phase.set["batch"]), many)
     if recipe.training.micro_batch is not None and recipe.training.micro_batch > batch:
         yield Change("training.micro_batch", recipe.training.micro_batch, batch, "no larger than the batch")
-    yield from _rate(recipe, updates, facts)
+    yield from _rate(recipe, updates, batch, facts)
     yield from _optimizer(recipe, updates)
     yield from _growth_and_mean(recipe, updates)
     yield from _evaluations(recipe, facts, length)
@@ -217,7 +217,16 @@ def _compared(recipe: Recipe) -> bool:
     return bool(specs) and all(class_of("objective", spec.part.name).scope in ("batch", "step") for spec in specs)
 
 
-def _rate(recipe: Recipe, updates: float, facts: Facts) -> Iterator[Change]:
+def _fallen(budget_tokens: float) -> float:
+    """The factor of the peak for a network that detects replaced tokens.
+
+    >>> _fallen(3e5), _fallen(6e5), round(_fallen(3e6), 2), _fallen(1e8)
+    (1.0, 1.0, 0.38, 0.25)
+    """
+    return max(DETECTED_LEAST, (max(budget_tokens, DETECTED_TOKENS) / DETECTED_TOKENS) ** -DETECTED_POWER)
+
+
+def _rate(recipe: Recipe, updates: float, batch: int, facts: Facts) -> Iterator[Change]:
     rate, optimizer = recipe.training.rate, recipe.training.optimizer
     path, given = f"training.rate.{rate.name}", rate.arguments
     kind, law = _law(recipe)
@@ -225,8 +234,9 @@ def _rate(recipe: Recipe, updates: float, facts: Facts) -> Iterator[Change]:
     causal = _causal(recipe)
     peak = None if law is None else law.at(widest, causal=causal)
     if law is not None and peak is not None and "peak" in given:
-        detected = (max(facts.budget_tokens, DETECTED_TOKENS) / DETECTED_TOKENS) ** -DETECTED_POWER
-        peak *= max(DETECTED_LEAST, detected) if "replaced" in _exercises(recipe) else 1.0
+        if "replaced" in _exercises(recipe):
+            usual = given["peak"] * math.sqrt(batch / recipe.training.batch)  # the published peak for such a batch
+            peak = max(peak * _fallen(facts.budget_tokens), min(peak, usual))
         peak *= CONTINUED if facts.continued else 1.0
         network = WORDS[kind] + (", read in one direction" if causal and law.causal != 1.0 else "")
         why = f"width {widest}, {network}, {optimizer.name}" + (", a tenth for a trained network" if facts.continued else "")

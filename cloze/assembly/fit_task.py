@@ -2,9 +2,9 @@
 
 - The peak rate is `SHARE` times the peak rate of pre-training, times the root of the ratio of the batches (Malladi et al., 2022,
   for Adam), but no higher than that of pre-training. BERT's 1e-4 at 256 rows gives 2.1e-5 at 32, within the published grid of
-  fine-tuning. If the peak rate of pre-training is not known, the recipe's peak, which is for a width of 768, is multiplied by
-  768 / width. A change that adds parameters, such as adapters, has a multiple of that rate; one that continues the training of
-  the checkpoint (`fuse`) has that training's own.
+  fine-tuning. ELECTRA, which is pre-trained at a low rate, takes up to `DETECTED` times its own. If that rate is not known,
+  the recipe's peak, which is for a width of 768, is multiplied by 768 / width. A change that adds parameters, such as adapters,
+  has a multiple of that rate; one that continues the training of the checkpoint (`fuse`) has that training's own.
 - Small sets are trained for more epochs, in smaller batches (16, or an eighth of the rows): at least `UPDATES` updates, at most
   `MOST_EPOCHS` epochs. Fine-tuning on small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
 - Gradual unfreezing with lower rates for lower layers (ULMFiT) protects what a long training has learned. A network that is
@@ -27,6 +27,7 @@ from cloze.assembly.parts import class_of, names
 from cloze.assembly.recipe import PartSpec, Recipe
 
 SHARE, USUAL = 0.6, 5e-5  # share of the peak rate of pre-training; the published peak that it is for
+DETECTED = 1.4  # the share for ELECTRA, whose authors tune the base model at 1e-4 and 32 rows (pre-trained at 2e-4 and 256)
 WIDTH = 768  # the width that the peaks of task recipes are for
 UPDATES, MOST_EPOCHS = 400, 20
 UPDATES_PER_CLASS, MOST_CLASS_EPOCHS = 8, 30
@@ -38,7 +39,8 @@ class TaskFacts(NamedTuple):
     """The facts that a task recipe is fitted to.
 
     The `labels` of every source (None: not counted), the `width` of the network, and the peak rate and the batch
-    of its training. `tuned`: the checkpoint has already been fine-tuned on a task.
+    of its training. `tuned`: the checkpoint has already been fine-tuned on a task; `detects`: it was trained to detect the tokens
+    that another network replaced.
     """
 
     labels: Mapping[str, Counts] | None
@@ -46,6 +48,7 @@ class TaskFacts(NamedTuple):
     peak: float | None = None
     batch: int | None = None
     tuned: bool = False
+    detects: bool = False
 
 
 def facts_of(recipe: Mapping[str, Any] | None, *, labels: Mapping[str, Counts] | None, width: int) -> TaskFacts:
@@ -58,7 +61,16 @@ def facts_of(recipe: Mapping[str, Any] | None, *, labels: Mapping[str, Counts] |
     peak = next((given.get("peak") for given in rates.values() if isinstance(given, Mapping)), None)
     if recipe is None or not all(_family(name) == "adam" for name in optimizers) or not isinstance(peak, int | float):
         return facts
-    return facts._replace(peak=float(peak), batch=int(training["batch"]), tuned=recipe.get("task") is not None)
+    return facts._replace(
+        peak=float(peak), batch=int(training["batch"]), tuned=recipe.get("task") is not None,
+        detects=detects(recipe),
+    )
+
+
+def detects(recipe: Mapping[str, Any]) -> bool:
+    """Whether a canonical recipe trains a network on what another network wrote, to detect the tokens that it replaced."""
+    taken = [origin for run in recipe.get("passes") or () for origin in (run.get("take") or {}).values()]
+    return any(isinstance(origin, Mapping) for origin in taken)
 
 
 def _family(optimizer: str) -> str | None:
@@ -80,12 +92,16 @@ def fit_task(recipe: Recipe, facts: TaskFacts, *, kept: Collection[str] = ()) ->
     return [change for change in found if change.published != change.here and change.path not in kept]
 
 
-def laws_of_task(recipe: Recipe) -> list[str]:
-    """What the laws make of a task recipe for two sets of rows: versions of cloze that agree on it fit its runs alike."""
+def laws_of_task(recipe: Recipe, *, detecting: bool = False) -> list[str]:
+    """What the laws make of a task recipe for two sets of rows: versions of cloze that agree on it fit its runs alike.
+
+    `detecting`: for a checkpoint that detects replaced tokens.
+    """
+    facts = TaskFacts(None, WIDTH // 4, peak=1e-3, batch=32, detects=detecting)
     names = [name for _, one in _stages(recipe) for name in one.sources]
     return [
         change.override for counts in (Counts(200, 2), Counts(2000, 100))
-        for change in fit_task(recipe, TaskFacts(dict.fromkeys(names, counts), WIDTH // 4, peak=1e-3, batch=32))
+        for change in fit_task(recipe, facts._replace(labels=dict.fromkeys(names, counts)))
     ]  # fmt: skip
 
 
@@ -167,7 +183,7 @@ def _peak(recipe: Recipe, facts: TaskFacts, batch: int, at: str) -> Change:
     published = float(recipe.training.rate.arguments["peak"])
     if facts.peak is not None and facts.batch is not None:
         again = facts.tuned or any(type_of(change.name).continues for change in recipe.exported.change)
-        share = 1.0 if again else SHARE * published / USUAL
+        share = 1.0 if again else (DETECTED if facts.detects else SHARE) * published / USUAL
         scale = share * math.sqrt(batch / facts.batch)
         peak = facts.peak * (scale if again else min(scale, max(share, 1.0)))
         why = f"the checkpoint was trained at {facts.peak:g} in batches of {facts.batch}"

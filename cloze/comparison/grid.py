@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.assembly.fit import fit_vocabulary, laws_of
-from cloze.assembly.fit_task import laws_of_task
+from cloze.assembly.fit_task import detects, laws_of_task
 from cloze.assembly.fitted import holding, text_bytes
 from cloze.assembly.inputs import store_digest, weights_input
 from cloze.assembly.recipe import PartSpec, Recipe
@@ -265,10 +265,11 @@ class Grid:
         given = transfer.changes_for(task.type)
         changes = [PartSpec("change", change.partition("=")[0], {}) for change in given]
         recipe = self.design.task_recipes[task.name]
+        detecting = budget is not None and detects(self.design.recipes[candidate.name].canonical())
         identity = {
             "checkpoint": start, "seed": seed, "rate": factor, "recipe": recipe.hash, "transfer": transfer.name,
             "values": self.design.tuning_of(task), "files": {part: self._digest(Path(file)) for part, file in files.items()},
-            "fitted": laws_of_task(recipe), **self._code(recipe, changes),
+            "fitted": laws_of_task(recipe, detecting=detecting), **self._code(recipe, changes),
         }  # fmt: skip
         request = {
             "checkpoint": str(folder), "type": task.type, **files, "seed": seed, "factor": factor, "transfer": transfer.name,

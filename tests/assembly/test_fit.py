@@ -83,6 +83,7 @@ def test_the_peak_of_electra_falls_with_the_budget_to_a_quarter() -> None:
     budgets = [Facts(tokens, 10**12) for tokens in (3e5, 6e5, 3e6, 2e7, 1e8)]
     peaks = [values("electra-base", facts)["training.rate.linear.peak"] for facts in budgets]
     assert peaks == [5e-4, 5e-4, 1.9e-4, 1.3e-4, 1.3e-4]  # of width 256
+    assert values("electra-small", Facts(1e7, 10**12))["training.rate.linear.peak"] == 2.2e-4  # 5e-4 at 128 rows, here 24
 
 
 def test_post_norm_networks_that_read_in_one_direction_take_twice_the_peak() -> None:

@@ -166,6 +166,7 @@ def test_the_peak_of_a_task_is_a_share_of_the_one_that_the_checkpoint_was_traine
     assert peak({"training": {**adam, "batch": 4}}) == pytest.approx(1e-4)  # not above the checkpoint's own
     assert peak({"training": {**adam, "optimizer": {"lamb": {}}}}) == pytest.approx(2e-4)
     assert peak({"stages": {"one": {"training": {**adam, "batch": 4}}, "two": {"training": adam}}}) == pytest.approx(2.1e-5)
+    assert peak(load_recipe("electra-base").canonical()) == pytest.approx(1e-4, rel=0.02)  # the authors' for 32 rows
     staged = facts_of(load_recipe("ulmfit").canonical(), labels=None, width=192)
     assert (staged.peak, staged.batch) == (4e-3, 64)  # of the stage on the text of the task
     made = fit_task(load_recipe("token_labelling_crf"), TaskFacts(None, 192, peak=2.4e-3, batch=32))
