@@ -78,15 +78,15 @@ _LEDGERS = "sweep_*.jsonl"  # in benchmarks/results
 #: The laws by kind. Printed by `benchmarks/laws.py`; docs/budgets.md shows the runs.
 LAWS: dict[Kind, Law] = {
     Kind("causal", "post"): Law(8.01e+04, 0.268, 1.88, 0.153, 0.531, 0.278, 3e+05, 3e+06, 11, _LEDGERS),
-    Kind("causal", "pre"): Law(1.09e+05, 0.201, 1.96, 0.181, 0.515, 0.189, 3e+05, 1e+06, 7, _LEDGERS),
+    Kind("causal", "pre"): Law(1.08e+05, 0.137, 1.99, 0.179, 0.513, 0.262, 3e+05, 6e+06, 10, _LEDGERS),
     Kind("causal", "recurrent"): Law(6.9e+04, 0.212, 2.3, 0.13, 0.519, 0.56, 1e+05, 1e+06, 14, _LEDGERS),
-    Kind("causal", "local"): Law(7.53e+04, 0.195, 2, 0.219, 0.494, 0.5, 1e+06, 1e+06, 1, _LEDGERS),
-    Kind("masked", "local"): Law(9.81e+04, 0.179, 2.07, 0.154, 0.312, 0.218, 4e+05, 1.25e+07, 8, _LEDGERS),
-    Kind("masked", "offsets"): Law(2.54e+05, 8.98e-18, 1, 0.149, 0.334, 0.456, 3e+05, 3e+06, 26, _LEDGERS),
+    Kind("causal", "local"): Law(2.66e+04, 0.192, 1.98, 0.155, 0.508, 0.289, 3e+05, 1e+06, 3, _LEDGERS),
+    Kind("masked", "local"): Law(9.64e+04, 0.183, 2.07, 0.153, 0.311, 0.192, 4e+05, 1.25e+07, 9, _LEDGERS),
+    Kind("masked", "offsets"): Law(2.4e+05, 5.64e-14, 1, 0.144, 0.333, 0.53, 3e+05, 6e+06, 28, _LEDGERS),
     Kind("masked", "post"): Law(5.3e+05, 3.13e-13, 1, 0.1, 0.441, 0.348, 2.01e+05, 4e+06, 38, _LEDGERS),
     Kind("masked", "pre"): Law(5.61e+05, 1.49e-15, 1.75, 0.232, 0.305, 0.269, 2.04e+05, 1e+06, 5, _LEDGERS),
     Kind("permuted", "post"): Law(9.38e+05, 0.2, 2, 0.2, 0.4, 0.5, 1e+06, 1e+06, 1, _LEDGERS),
-    Kind("spans", "post"): Law(1.66e+05, 0.224, 1.94, 0.107, 0.366, 0.269, 4e+05, 1e+06, 6, _LEDGERS),
+    Kind("spans", "post"): Law(1.7e+05, 0.224, 1.94, 0.11, 0.365, 0.261, 4e+05, 3e+06, 7, _LEDGERS),
     Kind("spans", "pre"): Law(6.92e+04, 0.179, 1.9, 0.1, 0.455, 0.231, 3e+05, 1e+06, 9, _LEDGERS),
 }
 
