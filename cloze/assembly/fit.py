@@ -234,11 +234,12 @@ def _rate(recipe: Recipe, updates: float, batch: int, facts: Facts) -> Iterator[
     causal = _causal(recipe)
     peak = None if law is None else law.at(widest, causal=causal)
     if law is not None and peak is not None and "peak" in given:
+        network = WORDS[kind] + (", read in one direction" if causal and law.causal != 1.0 else "")
         if "replaced" in _exercises(recipe):
+            network += ", replaced tokens are detected"
             usual = given["peak"] * math.sqrt(batch / recipe.training.batch)  # the published peak for such a batch
             peak = max(peak * _fallen(facts.budget_tokens), min(peak, usual))
         peak *= CONTINUED if facts.continued else 1.0
-        network = WORDS[kind] + (", read in one direction" if causal and law.causal != 1.0 else "")
         why = f"width {widest}, {network}, {optimizer.name}" + (", a tenth for a trained network" if facts.continued else "")
         yield Change(f"{path}.peak", given["peak"], _rounded(peak), why)
     made, share = class_of("rate", rate.name), None
