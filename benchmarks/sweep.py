@@ -76,7 +76,7 @@ DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))
 WITHIN = 0.05  # nats that the fit may lose
 HOPELESS = 0.02  # nats: a diagonal next to a neighbour that is so much worse is not tried
 RIVALS = 2  # points besides the fit that are run with more seeds: the lowest of the search
-JUDGES = (1, 2)  # those seeds: the best of many runs of one seed is partly luck
+JUDGES = (1, 2)  # the seeds of those runs; seed 0, which chose the points, favours the ones that were lucky
 MEASURED = ("training.evaluate_every=0.5",)  # only the last loss counts, and a measurement takes a twentieth of a run
 Point = tuple[float, float]
 Combination = tuple[str, str, str, float]
