@@ -33,8 +33,9 @@ Say = Callable[[str], None]
 def begin_with(
     step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: Tokenizer, *, say: Say = print,
     drawn: Callable[[], Step] | None = None,
-) -> None:
-    """Load the weights of a checkpoint into the network `label`, and into those of its heads that the checkpoint has.
+) -> frozenset[str]:
+    """Load the weights of a checkpoint into the network `label`, and into those of its heads that the checkpoint has. Returns the
+    keys in the step of the new heads of a task that take over nothing.
 
     The `change`s of the network adapt the checkpoint's tensors to it. A head takes the weights of the checkpoint's head with the
     same state name and part. A head of another shape (other classes) starts at random, or is refused if nothing would train it.
@@ -70,21 +71,23 @@ def begin_with(
         changed=bool(spec.change),
     )
     network.load_state_dict(dict(theirs))
-    frozen = frozen_heads(recipe)
+    frozen, drawn_heads = frozen_heads(recipe), set[str]()
     for entry in recipe.entries.values():
         for run, objective in entry.objectives():
             if run.network == label:
-                head = step.objectives[head_key(recipe, run, objective)]
+                key = head_key(recipe, run, objective)
+                head = step.objectives[key]
                 stays = recipe.head_name(run, objective) in frozen
                 lacks = _load_head(head, objective, given, changes, transition, or_alone=stays)
-                if lacks and recipe.task is not None:
-                    start_head(head, given)
+                if lacks and recipe.task is not None and not start_head(head, given):
+                    drawn_heads.add(key)
                 if lacks and stays:
                     raise CheckpointError(_random_head(folder, recipe, label, objective, given, lacks))
                 if lacks and recipe.task is None:
                     new[f"head {objective.state}"] = sum(tensor.numel() for tensor in head.state_dict().values())
     if new:
         say(report(folder, new))
+    return frozenset(drawn_heads)
 
 
 def _inherited(specs: Sequence[PartSpec], model: Model) -> list[PartSpec]:
@@ -182,14 +185,17 @@ def borrowed_parts(recipe: Recipe) -> frozenset[str]:
 def load_origins(
     step: Step, recipe: Recipe, origins: Mapping[str, Path], tokenizer: Tokenizer, *, resumes: bool, say: Say,
     tables: Mapping[str, Any] = MappingProxyType({}), drawn: Callable[[], Step] | None = None,
-) -> None:
+) -> frozenset[str]:
     """Load every network that comes from a checkpoint; if the run resumes, only those that its own checkpoints do not hold.
 
-    `tables` are those of `make_tables`, `drawn` is as in `begin_with`.
+    Returns the keys of the new heads of a task that take over nothing. `tables` are those of `make_tables`, `drawn` is as in
+    `begin_with`.
     """
-    never = borrowed(recipe)
+    never, drawn_heads = borrowed(recipe), frozenset[str]()
     for label, folder in origins.items():
         if not resumes or label in never:
             reading = reading_of(label, tables)
             own = tokenizer if reading is None or reading.first else reading.tokenizer
-            begin_with(step, recipe, label, folder, own, say=(lambda text: None) if resumes else say, drawn=drawn)
+            heard: Say = (lambda text: None) if resumes else say
+            drawn_heads |= begin_with(step, recipe, label, folder, own, say=heard, drawn=drawn)
+    return drawn_heads

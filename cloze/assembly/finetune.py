@@ -20,7 +20,7 @@ from cloze.assembly.build import Loaded, build_part, load_checkpoint
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import SEEDS, claimed
 from cloze.assembly.each import repeat_overrides, repeat_stages, repeats
-from cloze.assembly.fit_task import facts_of, fit_lengths, fit_task
+from cloze.assembly.fit_task import facts_of, fit_changes, fit_lengths, fit_task
 from cloze.assembly.fitted import holding, table_of
 from cloze.assembly.label_counts import Counts, classes_of, count_labels, stage_recipes
 from cloze.assembly.load import load_recipe, named_recipes, own_task_recipe_names, read_tree
@@ -72,16 +72,16 @@ def recipe_onto(
     recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), changes: Sequence[str] = (),
     auxiliary: str | None = None, annotate: Given | None = None, shown: ShownItems | None = None, with_files: Sequence[Path] = (),
     checkpoints: Mapping[str, Path] | None = None, teachers: Mapping[str, Origin] | None = None,
-    labels: Mapping[str, Counts] | None = None, report: Say = lambda line: None,
+    labels: Mapping[str, Counts] | None = None, from_scratch: bool = False, report: Say = lambda line: None,
 ) -> Recipe:
     """A recipe that begins with a checkpoint, completed by the checkpoint's own description.
 
     A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the `labels` of every source where they are
     given; `report` gets the table of what was changed. `changes` are done to the checkpoint's network; `auxiliary` is the
     weight of its language model, which is trained along. `annotate` are annotators of its labelled text by layer, `shown` the
-    items of the pictures that its rows are about. `checkpoints`
-    are further ones that it asks for, and `teachers` describes them. A stage that begins with an earlier one reads text as the
-    checkpoint does, too.
+    items of the pictures that its rows are about. `checkpoints` are further ones that it asks for, and `teachers` describes them.
+    With `from_scratch` the network will start at random, so the fit makes no change of its weights. A stage that begins with an
+    earlier one reads text as the checkpoint does, too.
     """
     tree = read_tree(recipe)
     if repeats(tree):
@@ -104,18 +104,23 @@ def recipe_onto(
 
     if not isinstance(recipe, Mapping) and str(recipe) not in named_recipes():
         return load([])
-    lengths = fit_lengths(load_recipe(tree), Reader.of(loaded).max_length)
+    written = load_recipe(tree)
+    lengths = fit_lengths(written, Reader.of(loaded).max_length)
     plain = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
     facts = facts_of(loaded.recipe, labels=labels, width=width)
+    reads_so = any(value.partition("=")[0].endswith(".pool") for value in overrides)  # the user says what heads read
+    of_network = [] if from_scratch or reads_so else fit_changes(written, plain, facts)
+    if of_network:
+        add_changes(tree, [str(change.here) for change in of_network], START)
     wanted = [*lengths, *fit_task(plain, facts)]
     held, made = holding(load, wanted)
     if undone := [change.path for change in wanted if change not in held]:  # the user's values win: fit the others to them
         held, made = holding(load, [*lengths, *fit_task(plain, facts, kept=undone)])
-    if held:
+    if held or of_network:
         counted = "" if labels is None else f"{sum(one.rows for one in labels.values()):,} rows and "
         title = f"{made.name} fitted to {counted}this checkpoint (published → fitted; --set overrides):"
-        report(table_of(title, held, [change.override for change in held]))
+        report(table_of(title, held, [change.override for change in held], of_network=of_network))
     return made
 
 
@@ -205,7 +210,7 @@ def learn(
     alone = begins_alone(checkpoint)
     loaded = None if alone else load_checkpoint(checkpoint)
     bound = parse_binds([*assignment.binds, *([] if alone else [f"{START}={checkpoint}"])])
-    make_recipe = maker_of(checkpoint, assignment, loaded)
+    make_recipe = maker_of(checkpoint, assignment, loaded, from_scratch=from_scratch)
     made = make_recipe()
     shown = str(assignment.recipe or made.name)
     assignment.require_task(made, checkpoint)
@@ -325,7 +330,9 @@ def begins_alone(checkpoint: str | Path) -> bool:
     return str(checkpoint) in own_task_recipe_names() and not Path(checkpoint).is_dir()
 
 
-def maker_of(checkpoint: str | Path, assignment: Assignment, loaded: Loaded | None) -> RecipeMaker:
+def maker_of(
+    checkpoint: str | Path, assignment: Assignment, loaded: Loaded | None, *, from_scratch: bool = False
+) -> RecipeMaker:
     """`recipe_maker` for a checkpoint; of a task that begins at random, its recipe as it is written."""
     if loaded is not None:
         if assignment.init is not None:
@@ -333,7 +340,7 @@ def maker_of(checkpoint: str | Path, assignment: Assignment, loaded: Loaded | No
                 f"--init {assignment.init}: is for a recipe that starts without a checkpoint, such as fasttext-supervised; "
                 f"{checkpoint} has weights. Leave --init out."
             )
-        return recipe_maker(assignment, loaded)
+        return recipe_maker(assignment, loaded, from_scratch=from_scratch)
     name = assignment.own_recipe(str(checkpoint))
     recipe = name if assignment.init is None else with_vectors(name, assignment.init)
 
@@ -349,7 +356,7 @@ class RecipeMaker(Protocol):
     def __call__(self, *, labels: Mapping[str, Counts] | None = None, report: Say = ...) -> Recipe: ...
 
 
-def recipe_maker(assignment: Assignment, loaded: Loaded) -> RecipeMaker:
+def recipe_maker(assignment: Assignment, loaded: Loaded, *, from_scratch: bool = False) -> RecipeMaker:
     """`recipe_onto` for the recipe of an assignment. Rows that belong to documents cannot be tuned: a `TaskError`."""
     network: Any = loaded.network
     if network.of_documents:
@@ -366,7 +373,7 @@ def recipe_maker(assignment: Assignment, loaded: Loaded) -> RecipeMaker:
         recipe_onto, recipe, loaded, teachers={name: Origin.of(load_checkpoint(folder)) for name, folder in bound.items()},
         overrides=assignment.overrides, changes=assignment.changes, auxiliary=assignment.auxiliary,
         annotate=parse_annotators(assignment.annotate), shown=assignment.shown, with_files=assignment.with_files,
-        checkpoints=assignment.checkpoints,
+        checkpoints=assignment.checkpoints, from_scratch=from_scratch,
     )
     tables = bound_tables(make(), parse_binds(assignment.binds)) if assignment.binds else {}
     return partial(make, overrides=[*assignment.overrides, *tables.values()])

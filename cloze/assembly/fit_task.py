@@ -9,6 +9,8 @@
   `MOST_EPOCHS` epochs. Fine-tuning on small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
 - Gradual unfreezing with lower rates for lower layers (ULMFiT) protects what a long training has learned. A network that is
   narrower than ULMFiT's, and was therefore trained for a short time, is trained as a whole from the beginning and at one rate.
+- A new head starts scaled to the rows (`training.new_heads`). In a network that a short training has taught, the summary token
+  says little about its text, so a layer on top brings the mean of the tokens to it (`mean_layer`).
 - Many classes need more updates, `UPDATES_PER_CLASS` for each, in at most `MOST_CLASS_EPOCHS` epochs.
 
 docs/budgets.md shows the evidence for the constants.
@@ -20,11 +22,15 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from cloze.assembly.build import build_part, plain
 from cloze.assembly.change import Change
 from cloze.assembly.changes import type_of
 from cloze.assembly.label_counts import Counts
 from cloze.assembly.parts import class_of, names
 from cloze.assembly.recipe import PartSpec, Recipe
+from cloze.assembly.several import START
+from cloze.errors import CheckpointError
+from cloze.transfer import Shape
 
 SHARE, USUAL = 0.6, 5e-5  # share of the peak rate of pre-training; the published peak that it is for
 DETECTED = 1.4  # the share for ELECTRA, whose authors tune the base model at 1e-4 and 32 rows (pre-trained at 2e-4 and 256)
@@ -33,6 +39,7 @@ UPDATES, MOST_EPOCHS = 400, 20
 UPDATES_PER_CLASS, MOST_CLASS_EPOCHS = 8, 30
 FEW, SMALL_BATCH, LEAST_BATCH = 1000, 16, 4  # rows below which the batch is small: an eighth of them, within these two
 GRADUAL_WIDTH, AT_ONCE = 400, 0.001  # ULMFiT's width, below which layers are unfrozen after this share of the run
+MEAN_LAYER = PartSpec("change", "mean_layer", {})
 
 
 class TaskFacts(NamedTuple):
@@ -95,14 +102,15 @@ def fit_task(recipe: Recipe, facts: TaskFacts, *, kept: Collection[str] = ()) ->
 def laws_of_task(recipe: Recipe, *, detecting: bool = False) -> list[str]:
     """What the laws make of a task recipe for two sets of rows: versions of cloze that agree on it fit its runs alike.
 
-    `detecting`: for a checkpoint that detects replaced tokens.
+    `detecting`: for a checkpoint that detects replaced tokens. The last item names what depends on the checkpoint.
     """
     facts = TaskFacts(None, WIDTH // 4, peak=1e-3, batch=32, detects=detecting)
     names = [name for _, one in _stages(recipe) for name in one.sources]
+    starts = ["new_heads=scaled", f"change={MEAN_LAYER.name}"] if _decided(recipe) else []
     return [
         change.override for counts in (Counts(200, 2), Counts(2000, 100))
         for change in fit_task(recipe, facts._replace(labels=dict.fromkeys(names, counts)))
-    ]  # fmt: skip
+    ] + starts  # fmt: skip
 
 
 def fit_lengths(recipe: Recipe, max_length: int | None) -> list[Change]:
@@ -123,6 +131,9 @@ def _stages(recipe: Recipe) -> list[tuple[str, Recipe]]:
 
 def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -> Iterator[Change]:
     training, batch = recipe.training, recipe.training.batch
+    if recipe.exported.origin == START and _maps_first(recipe):
+        why = "a map drawn at random would hardly tell the rows apart"
+        yield Change(f"{at}training.new_heads", training.new_heads, "scaled", why)
     if "peak" not in training.rate.arguments:
         return
     if facts.labels is not None:
@@ -144,6 +155,51 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
         here = max(1.0, float(f"{times * peak.published / peak.here:.2g}"))
         path = f"{at}training.layerwise_rates.{faster.name}.{argument}"
         yield Change(path, _plain(times), _plain(here), "new layers keep their rate")
+
+
+def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[Change]:
+    """The changes of the network, as `--change` takes them, that fit a task recipe to a checkpoint.
+
+    A network that a short training has taught gets a `mean_layer` if all heads of the recipe read the summary token. `written` is
+    the recipe before the checkpoint has decided its objectives: a head whose `pool` is set there keeps reading that.
+    """
+    network, short = recipe.exported, facts.peak is not None and not facts.tuned and facts.width < GRADUAL_WIDTH
+    alone = len(recipe.networks) == 1 and not recipe.stages and not network.change and network.train == "all"
+    ahead = any(entry.order != "open" for entry in recipe.entries.values())
+    if not short or not alone or ahead or network.origin != START or not (_decided(written) and _summarised(recipe)):
+        return []
+    assert network.part is not None  # it comes from a checkpoint
+    try:
+        build_part(MEAN_LAYER).shape(Shape("", network.part.name, plain(network.part.arguments)))
+    except CheckpointError:
+        return []
+    why = f"width {facts.width}, below {GRADUAL_WIDTH}: the mean of its tokens says more than its summary token"
+    return [Change("change", "none", MEAN_LAYER.name, why)]
+
+
+def _objectives(recipe: Recipe) -> list[Mapping[str, Any]]:
+    """The arguments of every objective."""
+    return [plain(spec.part.arguments) for entry in recipe.entries.values() for _, spec in entry.objectives()]
+
+
+def _decided(written: Recipe) -> bool:
+    """Whether the checkpoint decides how every head of a recipe reads a text."""
+    return all(given.get("pool") == "auto" for given in _objectives(written))
+
+
+def _summarised(recipe: Recipe) -> bool:
+    """Whether every head of a recipe reads the summary token."""
+    return all(given.get("pool") is True or given.get("reading") == "summary" for given in _objectives(recipe))
+
+
+def _maps_first(recipe: Recipe) -> bool:
+    """Whether some head has a dense map and a nonlinearity, with no norm between these and the classes."""
+    def maps(given: Mapping[str, Any]) -> bool:
+        transform = given.get("transform")
+        normed = isinstance(transform, Mapping) and any(inner.get("norm_epsilon") for inner in transform.values())
+        return given.get("pool") is True or (transform is not None and not normed)
+
+    return any(maps(given) for given in _objectives(recipe))
 
 
 def _unfrozen(recipe: Recipe, facts: TaskFacts, at: str) -> Iterator[Change]:

@@ -57,13 +57,16 @@ class Fitted:
         return table_of(title, self.changes, self.kept, stage)
 
 
-def table_of(title: str, changes: Sequence[Change], kept: Sequence[str], stage: str | None = None) -> str:
-    """A title, the changes with their reasons, and the options that have the same effect."""
-    shown = [(change.path, f"{change.published} → {change.here}", change.why) for change in changes]
+def table_of(
+    title: str, changes: Sequence[Change], kept: Sequence[str], stage: str | None = None, *, of_network: Sequence[Change] = (),
+) -> str:
+    """A title, the changes with their reasons, and the options that have the same effect: `--change` for those `of_network`."""
+    shown = [(change.path, f"{change.published} → {change.here}", change.why) for change in [*of_network, *changes]]
     widths = [max(len(row[column]) for row in shown) for column in (0, 1)]
     rows = [f"  {path:<{widths[0]}}  {values:<{widths[1]}}  {why}" for path, values, why in shown]
     prefix = "" if stage is None else f"stages.{stage}."
-    line = " ".join(f"--set {_quoted(prefix + override)}" for override in kept)
+    options = [*(f"--change {one.here}" for one in of_network), *(f"--set {_quoted(prefix + override)}" for override in kept)]
+    line = " ".join(options)
     return "\n".join([title, *rows, f"  as options: {line}"])
 
 

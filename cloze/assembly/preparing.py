@@ -22,6 +22,7 @@ from cloze.assembly.fitted import Fitted
 from cloze.assembly.given import naming
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
 from cloze.assembly.measuring import counted, described, selection_of
+from cloze.assembly.new_heads import scale_heads
 from cloze.assembly.origins import borrowed, reference_to
 from cloze.assembly.parts import class_of, engines
 from cloze.assembly.phasing import phases_of, positions_by_phase, unfreezing, with_dropouts, with_positions
@@ -71,8 +72,9 @@ def prepare(
     ranks = processes()
     require_one_process(loaded, step, ranks, request.strategy)
     phases = with_positions(with_dropouts(phases, loaded, step, vocab_size=chosen.size, **given), loaded)
-    load_origins(
-        step, loaded, begin, chosen, resumes=bool(Checkpoints(out).steps()), say=say, tables=tables,
+    resumes = bool(Checkpoints(out).steps())
+    drawn_heads = load_origins(
+        step, loaded, begin, chosen, resumes=resumes, say=say, tables=tables,
         drawn=partial(build_step, loaded, vocab_size=chosen.size, seed=seed, **given),
     )
     data = build_data(loaded, stores, step, chosen, seed=seed, rank=rank(), ranks=ranks, compiled=compiled, tables=tables)
@@ -81,6 +83,8 @@ def prepare(
     for entry in loaded.step_entries:  # fails before anything is written if no examples can be made
         data.next(entry, Cursor())
         next(iter(data.held_out(entry)), None)
+    if loaded.training.new_heads == "scaled" and not probe:
+        scale_heads(step, data, drawn_heads)
     selection = None if (best := loaded.training.keep_best) is None else Selection(None, best, more=False)
     if description is not None and aside:
         made_by = {name: feed.exercise for name, feed in data.feeds.items() if isinstance(feed, Feed)}

@@ -198,7 +198,8 @@ class TrainingSpec:
     `batch` counts examples per update over all ranks, and `batch_warmup` is the part of it that a step has; `micro_batch` counts
     those that one device holds. `steps`, `epochs` or `tokens` is the published budget, `evaluate_every` a share of it or every
     `epoch`, `checkpoint_every` in steps or a duration. A loss is the mean over its targets, or its sum divided by rows or by
-    nothing (`divide`). `engine`: a compiled engine trains where one fits (`auto`), always or never. A store of several shards is
+    nothing (`divide`). The first map of a head that no checkpoint has starts as it is `drawn`, or `scaled` to the first rows
+    (`new_heads`). `engine`: a compiled engine trains where one fits (`auto`), always or never. A store of several shards is
     read in `lanes` at once. With an `average`, the run measures and exports an exponential mean of the weights; with `keep_best`,
     the checkpoint with the lowest held-out loss of that objective.
     """
@@ -216,6 +217,7 @@ class TrainingSpec:
     compile: Literal["auto"] | bool = "auto"
     layerwise_rates: LayerwisePart = None
     divide: Literal["targets", "rows", "nothing"] = "targets"
+    new_heads: Literal["drawn", "scaled"] = "drawn"
     engine: Literal["auto", "loop", "compiled"] = "auto"
     packing: bool = False
     lanes: Count = LANES
@@ -250,7 +252,7 @@ class TaskSpec:
 
 
 #: Keys of `training` that the canonical form leaves out at their defaults: runs that began before there were any keep their hash.
-_LATER: Mapping[str, Any] = {"lanes": LANES, "batch_warmup": None, "average": None, "keep_best": None}
+_LATER: Mapping[str, Any] = {"lanes": LANES, "batch_warmup": None, "average": None, "keep_best": None, "new_heads": "drawn"}
 
 # Not part of the hash: what changes no weight (as `evaluate_every` may: see `_identity`), or belongs to the run's record.
 RECORD_ONLY = frozenset(

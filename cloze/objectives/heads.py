@@ -60,9 +60,14 @@ class ClassHead(nn.Module):
         self.dropout = dropout
         self.output = dense(width if transform is None else transform.times * width, classes)
 
+    @property
+    def first(self) -> nn.Linear | None:
+        """The dense map, if there is one."""
+        return self.dense or self.pool
+
     def forward(self, x: Tensor) -> Tensor:
         """(M, D) to (M, classes)."""
-        first = self.dense or self.pool
+        first = self.first
         if first is not None and self.transform is not None:
             x = transformed(first(x), self.transform)
         x = x if self.norm is None else self.norm(x)

@@ -22,6 +22,7 @@ from cloze.transfer.keep_layers import KeepLayers, stacks_of
 from cloze.transfer.knowledge_adapter import KnowledgeAdapter, TuneTrunk
 from cloze.transfer.layerwise import Divide, Factors, Heads, Progressive
 from cloze.transfer.lora import LoRA
+from cloze.transfer.mean_layer import MeanLayer
 from cloze.transfer.prefix import Prefix
 from cloze.transfer.prompt import SoftPrompt
 from cloze.transfer.read_vector import ReadVector
@@ -32,7 +33,7 @@ from cloze.transfer.vocabulary import Vocabulary, matched_rows, transfer_rows
 
 __all__ = [
     "Adapters", "Alone", "Arguments", "Chain", "Change", "Divide", "DropSegments", "Factors", "Features", "Fuse", "Gradual",
-    "Heads", "JoinVocabulary", "KeepLayers", "KnowledgeAdapter", "LoRA", "PfeifferAdapters", "Prefix", "Progressive",
+    "Heads", "JoinVocabulary", "KeepLayers", "KnowledgeAdapter", "LoRA", "MeanLayer", "PfeifferAdapters", "Prefix", "Progressive",
     "ReadVector", "ReplaceLayers", "Sequential", "Shape", "SoftPrompt", "TrainLinker", "Transition", "TuneTrunk", "Vocabulary",
     "encoder_only", "expand_vocabulary", "linear_map", "matched_rows", "stacks_of", "transfer_rows",
 ]

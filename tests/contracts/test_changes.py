@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "knowledge_adapter": {"width": 4, "heads": 2, "layers": 1, "at": [0, 1]},
     "layer_dropout": {"odds": 0.2},
     "lora": {"rank": 2},
+    "mean_layer": {},
     "pfeiffer_adapters": {"width": 2},
     "read_vector": {},  # a pass gives the vector; tests/tasks/test_sentences.py has both networks
     "replace_layers": {"group": 2},
@@ -69,6 +71,12 @@ REFUSED = (
         "fuse", "bert transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow ib-bert "
         "ernie-thu knowbert uniter vilbert lxmert cbt speechbert",
         r"fuse: \w+ is not an encoder-decoder of Transformer layers",
+    ),
+    (
+        "mean_layer",
+        "t5-small transformer-xl xlnet-base lstm skip-thought nnlm elmo context2vec cove zen word2vec-cbow ernie-thu knowbert "
+        "ib-bert uniter vilbert lxmert cbt speechbert",
+        r"mean_layer: \w+ is not a plain Transformer encoder",
     ),
     (
         "knowledge_adapter",
@@ -133,7 +141,7 @@ def refusal(change: str, name: str) -> str | None:
 
 def begun(own: Any, folder: Path, change: tuple[str, Mapping[str, Any]] | None, *, resumes: bool = False) -> tuple[Recipe, Step]:
     """The system's recipe with its exported network from a folder, changed, and its step with those weights."""
-    data = own.recipe.canonical()
+    data = replace(own.recipe, stages=()).canonical()
     network = {"from": "start", **({} if change is None else {"change": [{change[0]: dict(change[1])}]})}
     kept = {key: value for key, value in data["networks"][own.recipe.export].items() if key == "architecture"}
     recipe = load_recipe(
@@ -274,7 +282,7 @@ def assert_survives(change: str, name: str, system: Callable[..., Any], start: C
 @pytest.mark.parametrize(
     ("change", "name"),
     [("arguments", "bert"), ("keep_layers", "t5-small"), ("keep_layers", "elmo"), ("adapters", "t5-small"),
-     ("pfeiffer_adapters", "elmo"), ("lora", "bert"), ("lora", "lstm"),
+     ("pfeiffer_adapters", "elmo"), ("lora", "bert"), ("lora", "lstm"), ("mean_layer", "bert"),
      ("features", "bert"), ("features", "lstm"), ("prompt", "t5-small"), ("prefix", "bert"),
      ("sparsify", "xlnet-base"), ("vocabulary", "bert"),
      ("prune_heads", "t5-small"), ("quantise", "lstm"), ("quantise_activations", "t5-small"),

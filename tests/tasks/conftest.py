@@ -72,20 +72,21 @@ def checkpoint() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """`folder("bert")`: the same system exported, a folder that `load_checkpoint` and the verbs open."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`folder("bert")`, `folder("bert", layers=2)`: the same system exported, which `load_checkpoint` and the verbs open."""
     from cloze.interop import Card, export_folder
 
     made: dict[str, Path] = {}
 
-    def export(name: str) -> Path:
-        if name not in made:
-            system = load_systems().system(name, **{"positions.max_length": 40})
-            made[name] = tmp_path_factory.mktemp("checkpoints") / name
+    def export(name: str, **changes: Any) -> Path:
+        key = f"{name} {changes}"
+        if key not in made:
+            system = load_systems().system(name, **{"positions.max_length": 40, **changes})
+            made[key] = tmp_path_factory.mktemp("checkpoints") / name
             export_folder(
-                made[name], model=system.model(), tokenizer=system.tokenizer, reading=system.reading, card=Card(name)
+                made[key], model=system.model(), tokenizer=system.tokenizer, reading=system.reading, card=Card(name)
             )
-        return made[name]
+        return made[key]
 
     return export
 

@@ -12,6 +12,8 @@ import torch
 from cloze.assembly.beginning import begin_with
 from cloze.assembly.build import build_step, load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
+from cloze.assembly.new_heads import MOST_GAIN
+from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, RecipeError, TaskError
 from cloze.tasks.evaluation import predict
 from cloze.tasks.result import check_new, load_tuned
@@ -41,6 +43,32 @@ def test_a_head_begins_with_the_layers_that_predicted_words_where_transformers_h
     assert torch.equal(put.dense.weight, words.head.dense.weight) and torch.equal(put.norm.weight, words.head.norm.weight)
     assert put.dense.bias is None and put.norm.bias is None and put.norm.eps == words.head.norm.eps
     assert not torch.equal(drawn.dense.weight, words.head.dense.weight)
+
+
+@pytest.mark.parametrize(("system", "scaled"), [("electra", True), ("roberta", True), ("bert", False), ("modern", False)])
+def test_the_first_map_of_a_drawn_head_starts_centred_and_scaled_on_the_first_rows(
+    folder: Folder, tables: Path, tmp_path: Path, system: str, scaled: bool
+) -> None:
+    heads, found = {}, {}
+    still = ["corpus.length=24", "training.epochs=1", "training.rate.peak=1e-9", "training.batch=8"]
+    for kind in ("scaled", "drawn"):
+        out = tmp_path / kind
+        finetune(
+            folder(system), train=[str(tables / "train.tsv")], dev=[str(tables / "dev.tsv")], out=out,
+            overrides=[f"training.new_heads={kind}", *still], report=lambda line: None,
+        )
+        loaded = load_checkpoint(out)
+        head = heads[kind] = loaded.heads["classification"].head
+        reader, texts = Reader.of(loaded), [line.split("\t")[0] for line in (tables / "train.tsv").read_text().splitlines()[1:]]
+        found[kind] = head.first(reader.states(reader.batch(reader.encode(texts)), {"summary"})["summary"])
+    if not scaled:  # the pooler of the checkpoint, or a map before a norm
+        assert torch.equal(heads["scaled"].first.weight, heads["drawn"].first.weight)
+        return
+    std = found["drawn"].std(0, correction=0)
+    gain = (1 / std).clamp(max=MOST_GAIN)
+    torch.testing.assert_close(heads["scaled"].first.weight, heads["drawn"].first.weight * gain[:, None], rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(found["scaled"].std(0, correction=0), std * gain, rtol=1e-3, atol=1e-5)
+    assert found["scaled"].mean(0).abs().max() < 1e-3 and found["scaled"].std(0).mean() > 4 * found["drawn"].std(0).mean()
 
 
 @pytest.mark.parametrize("path", ["objectives.0.pool", "objectives[0].text_classification.pool"])
