@@ -182,7 +182,7 @@ def test_the_peak_of_a_task_is_a_share_of_the_one_that_the_checkpoint_was_traine
 def test_a_network_of_a_short_training_gets_a_mean_layer_where_heads_read_the_summary_token(
     folder: Callable[..., Path]
 ) -> None:
-    def changes(recipe: str, system: str = "bert", *, facts: TaskFacts | None = None, layers: int = 2) -> list[str]:
+    def changes(recipe: str, system: str = "bert", *, facts: TaskFacts | None = None, layers: int = 2) -> list[Any]:
         made = recipe_onto(recipe, load_checkpoint(folder(system, layers=layers)))
         return [change.here for change in fit_changes(load_recipe(recipe), made, facts or short)]
 
@@ -194,6 +194,9 @@ def test_a_network_of_a_short_training_gets_a_mean_layer_where_heads_read_the_su
         assert changes(recipe) == []
     for system in ("gpt2", "modern"):  # the last token, the mean
         assert changes("sentence_classification", system) == []
+    loaded = load_checkpoint(folder("bert", layers=2))
+    meant = recipe_onto("sentence_classification", loaded, overrides=["objectives.0.pool=mean"])
+    assert fit_changes(load_recipe("sentence_classification"), meant, short) == []
     for facts in (TaskFacts(None, 128), short._replace(width=768), short._replace(tuned=True)):  # trained for long, or tuned
         assert changes("sentence_classification", facts=facts) == []
     assert changes("sentence_classification", layers=1) == []
