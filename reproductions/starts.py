@@ -4,7 +4,7 @@
     python reproductions/starts.py --data ../shared/data --models runs/electra-small runs/bert --work runs/starts
     python reproductions/starts.py --table
 
-Four tasks with few labels, those of recipes.py: polarity, subjectivity, 150 intents, parts of speech. The pre-trained network is
+The tasks are the four of recipes.py, with few labels. The pre-trained network is
 tuned as `cloze finetune` fits it. Two random starts of the same network are tuned at each of four peak rates with seed 1, and at
 the rate that is best on the dev rows with the other seeds: `drawn`, a network as it is drawn, with a head as it is drawn; and
 `prepared`, the run's own checkpoint of step 0, whose top layer and head `cloze finetune` prepares as those of the pre-trained

@@ -160,13 +160,15 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
 def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[Change]:
     """The changes of the network, as `--change` takes them, that fit a task recipe to a checkpoint.
 
-    A network that a short training has taught gets a `mean_layer` if all heads of the recipe read the summary token. `written` is
-    the recipe before the checkpoint has decided its objectives: a head whose `pool` is set there keeps reading that.
+    A network that a short training has taught gets a `mean_layer` if all heads of the recipe read the summary token of a single
+    text; the mean of two texts would mix what is to be compared. `written` is the recipe before the checkpoint has decided its
+    objectives: a head whose `pool` is set there keeps reading that.
     """
     network, short = recipe.exported, facts.peak is not None and not facts.tuned and facts.width < GRADUAL_WIDTH
     alone = len(recipe.networks) == 1 and not recipe.stages and not network.change and network.train == "all"
+    single = not any(plain(source.arguments).get("text_b") for source in recipe.sources.values())
     ahead = any(entry.order != "open" for entry in recipe.entries.values())
-    if not short or not alone or ahead or network.origin != START or not (_decided(written) and _summarised(recipe)):
+    if not short or not alone or not single or ahead or network.origin != START or not (_decided(written) and _summarised(recipe)):
         return []
     assert network.part is not None  # it comes from a checkpoint
     try:
