@@ -2,9 +2,10 @@
 
 - The peak rate is `SHARE` times the peak rate of pre-training, times the root of the ratio of the batches (Malladi et al., 2022,
   for Adam), but no higher than that of pre-training. BERT's 1e-4 at 256 rows gives 2.1e-5 at 32, within the published grid of
-  fine-tuning. ELECTRA, which is pre-trained at a low rate, takes up to `DETECTED` times its own. If that rate is not known,
-  the recipe's peak, which is for a width of 768, is multiplied by 768 / width. A change that adds parameters, such as adapters,
-  has a multiple of that rate; one that continues the training of the checkpoint (`fuse`) has that training's own.
+  fine-tuning. ELECTRA, which is pre-trained at a low rate, takes up to `DETECTED` times its own, a narrow one up to
+  `DETECTED_NARROW` times. If that rate is not known, the recipe's peak, which is for a width of 768, is multiplied by
+  768 / width. A change that adds parameters, such as adapters, has a multiple of that rate; one that continues the training of the
+  checkpoint (`fuse`) has that training's own.
 - Small sets are trained for more epochs, in smaller batches (16, or an eighth of the rows): at least `UPDATES` updates, at most
   `MOST_EPOCHS` epochs. Fine-tuning on small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
 - Gradual unfreezing with lower rates for lower layers (ULMFiT) protects what a long training has learned. A network that is
@@ -34,6 +35,7 @@ from cloze.transfer import Shape
 
 SHARE, USUAL = 0.6, 5e-5  # share of the peak rate of pre-training; the published peak that it is for
 DETECTED = 1.4  # the share for ELECTRA, whose authors tune the base model at 1e-4 and 32 rows (pre-trained at 2e-4 and 256)
+DETECTED_NARROW = 2.8  # the same for networks below GRADUAL_WIDTH, whose peak the fit of pre-training lowers (`peaks.py`)
 WIDTH = 768  # the width that the peaks of task recipes are for
 UPDATES, MOST_EPOCHS = 400, 20
 UPDATES_PER_CLASS, MOST_CLASS_EPOCHS = 8, 30
@@ -168,7 +170,9 @@ def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[Chang
     alone = len(recipe.networks) == 1 and not recipe.stages and not network.change and network.train == "all"
     single = not any(plain(source.arguments).get("text_b") for source in recipe.sources.values())
     ahead = any(entry.order != "open" for entry in recipe.entries.values())
-    if not short or not alone or not single or ahead or network.origin != START or not (_decided(written) and _summarised(recipe)):
+    if not short or not alone or not single or ahead or network.origin != START:
+        return []
+    if not (_decided(written) and _summarised(recipe)):
         return []
     assert network.part is not None  # it comes from a checkpoint
     try:
@@ -241,7 +245,8 @@ def _peak(recipe: Recipe, facts: TaskFacts, batch: int, at: str) -> Change:
     published = float(recipe.training.rate.arguments["peak"])
     if facts.peak is not None and facts.batch is not None:
         again = facts.tuned or any(type_of(change.name).continues for change in recipe.exported.change)
-        share = 1.0 if again else (DETECTED if facts.detects else SHARE) * published / USUAL
+        detected = DETECTED_NARROW if facts.width < GRADUAL_WIDTH else DETECTED
+        share = 1.0 if again else (detected if facts.detects else SHARE) * published / USUAL
         scale = share * math.sqrt(batch / facts.batch)
         peak = facts.peak * (scale if again else min(scale, max(share, 1.0)))
         why = f"the checkpoint was trained at {facts.peak:g} in batches of {facts.batch}"
