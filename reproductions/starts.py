@@ -4,11 +4,11 @@
     python reproductions/starts.py --data ../shared/data --models runs/electra-small runs/bert --work runs/starts
     python reproductions/starts.py --table
 
-The tasks are the four of recipes.py, with few labels. The pre-trained network is tuned as `cloze finetune` fits it. Two random
-starts of the same network are tuned at each of four peak rates with seed 1, and with the other seeds at the rate that is best on
-the dev rows. `drawn`: network and head as they are drawn. `prepared`: the run's own checkpoint of step 0, whose top layer and
-head `cloze finetune` prepares as it prepares those of the pre-trained network. A finished run is a line in results/starts.jsonl and is
-not repeated (ledger.py). Models go by the names of their folders.
+The tasks are the four of recipes.py, with few labels. The pre-trained network is tuned as `cloze finetune` fits it. Two
+random starts of the same network are tuned at each of four peak rates with seed 1, and with the other seeds at the rate that
+is best on the dev rows. `drawn`: network and head as they are drawn. `prepared`: the run's own checkpoint of step 0, whose
+top layer and head `cloze finetune` prepares as it prepares those of the pre-trained network. A finished run is a line in
+results/starts.jsonl and is not repeated (ledger.py). Models go by the names of their folders.
 """
 
 from __future__ import annotations

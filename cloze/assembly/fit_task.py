@@ -2,8 +2,8 @@
 
 - The peak rate is `SHARE` times the peak rate of pre-training, times the root of the ratio of the batches (Malladi et al., 2022,
   for Adam), but no higher than that of pre-training. BERT's 1e-4 at 256 rows gives 2.1e-5 at 32, within the published grid of
-  fine-tuning. ELECTRA, which is pre-trained at a low rate, takes up to `DETECTED` times its own, a narrow one up to
-  `DETECTED_NARROW` times. If that rate is not known, the recipe's peak, which is for a width of 768, is multiplied by
+  fine-tuning. ELECTRA, which is pre-trained at a low rate, takes up to `DETECTED` times its own, and `DETECTED_NARROW` times
+  if it is narrow. If that rate is not known, the recipe's peak, which is for a width of 768, is multiplied by
   768 / width. A change that adds parameters, such as adapters, has a multiple of that rate; one that continues the training of the
   checkpoint (`fuse`) has that training's own.
 - Small sets are trained for more epochs, in smaller batches (16, or an eighth of the rows): at least `UPDATES` updates, at most
