@@ -4,8 +4,8 @@
   for Adam), but no higher than that of pre-training. BERT's 1e-4 at 256 rows gives 2.1e-5 at 32, within the published grid of
   fine-tuning. ELECTRA, which is pre-trained at a low rate, takes up to `DETECTED` times its own, and `DETECTED_NARROW` times
   if it is narrow. If that rate is not known, the recipe's peak, which is for a width of 768, is multiplied by
-  768 / width. A change that adds parameters, such as adapters, has a multiple of that rate; one that continues the training of the
-  checkpoint (`fuse`) has that training's own.
+  768 / width. A change that adds parameters, such as adapters, has a multiple of that rate; one that continues the training of
+  the checkpoint (`fuse`) has that training's own.
 - Small sets are trained for more epochs, in smaller batches (16, or an eighth of the rows): at least `UPDATES` updates, at most
   `MOST_EPOCHS` epochs. Fine-tuning on small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
 - Gradual unfreezing with lower rates for lower layers (ULMFiT) protects what a long training has learned. A network that is
