@@ -21,8 +21,7 @@ from cloze.reading import Reading
 from cloze.registry import Part
 from cloze.training.rates import follows_losses
 
-#: As a template: the template of the checkpoint that the recipe starts from.
-OWN = "reading"
+OWN = "reading"  # as a template: the template of the checkpoint that the recipe starts from
 LANES = 64  # of a store of several shards
 Mixing = Literal["step", "row", "all"]
 
@@ -195,13 +194,13 @@ class Phase:
 class TrainingSpec:
     """How the recipe is trained. The signature is the schema of `training:`.
 
-    `batch` counts examples per update over all ranks, and `batch_warmup` is the part of it that a step has; `micro_batch` counts
-    those that one device holds. `steps`, `epochs` or `tokens` is the published budget, `evaluate_every` a share of it or every
-    `epoch`, `checkpoint_every` in steps or a duration. A loss is the mean over its targets, or its sum divided by rows or by
-    nothing (`divide`). The first map of a head that no checkpoint has starts as it is `drawn`, or `scaled` to the first rows
-    (`new_heads`). `engine`: a compiled engine trains where one fits (`auto`), always or never. A store of several shards is
-    read in `lanes` at once. With an `average`, the run measures and exports an exponential mean of the weights; with `keep_best`,
-    the checkpoint with the lowest held-out loss of that objective.
+    `batch` counts examples per update over all ranks, and `batch_warmup` is the part of it that a step has; `micro_batch`
+    counts those that one device holds. `steps`, `epochs` or `tokens` is the published budget, `evaluate_every` a share of it or
+    every `epoch`, `checkpoint_every` in steps or a duration. A loss is the mean over its targets, or its sum divided by rows or
+    by nothing (`divide`). `new_heads`: the first map of a new head stays as drawn, or is scaled to the first rows. `engine`: a
+    compiled engine trains where one fits (`auto`), always or never. A store of several shards is read in `lanes` at once. With
+    an `average`, the run measures and exports an exponential mean of the weights; with `keep_best`, the checkpoint of the
+    lowest held-out loss.
     """
 
     optimizer: OptimizerPart
