@@ -11,7 +11,7 @@
 - Gradual unfreezing with lower rates for lower layers (ULMFiT) protects what a long training has learned. A network that is
   narrower than ULMFiT's, and was therefore trained for a short time, is trained as a whole from the beginning and at one rate.
 - A new head starts scaled to the rows (`training.new_heads`). In a network that a short training has taught, the summary token
-  says little about its text, so a layer on top brings the mean of the tokens to it (`mean_layer`).
+  says little about its text, so the top layer starts again as the mean of the tokens (`mean_layer`).
 - Many classes need more updates, `UPDATES_PER_CLASS` for each, in at most `MOST_CLASS_EPOCHS` epochs.
 
 docs/budgets.md shows the evidence for the constants.
@@ -134,7 +134,7 @@ def _stages(recipe: Recipe) -> list[tuple[str, Recipe]]:
 def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -> Iterator[Change]:
     training, batch = recipe.training, recipe.training.batch
     if recipe.exported.origin == START and _maps_first(recipe):
-        why = "a map drawn at random would hardly tell the rows apart"
+        why = "a first map that takes over nothing would hardly tell the rows apart"
         yield Change(f"{at}training.new_heads", training.new_heads, "scaled", why)
     if "peak" not in training.rate.arguments:
         return

@@ -16,7 +16,7 @@ from cloze.objectives.heads import ClassHead, VocabularyHead
 from cloze.training.step import Step
 
 ROWS = 256  # that the first map of a new head is scaled to
-MOST_GAIN = 50.0  # of a unit that hardly varies, which would be noise above all
+MOST_GAIN = 50.0  # for one output; one that needs more is mostly noise
 
 
 def plain_head(loaded: Loaded) -> Any:
