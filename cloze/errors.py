@@ -75,7 +75,7 @@ class MissingExtra(UserError):
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
             f"{purpose} needs the package {package}, which is not installed.\n"
-            f'  Install it with: pip install "cloze[{extra}]"'
+            f'  Install it with: pip install "cloze-lm[{extra}]"'
         )
 
 

@@ -115,7 +115,7 @@ def explain(error: BaseException, verb: str = "") -> tuple[str, int]:
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] != "cloze":
         return (
             f"the package {error.name.partition('.')[0]} is not installed in this Python ({sys.executable}).\n"
-            "  Run cloze from the environment in which it was installed, or reinstall it here: pip install cloze"
+            "  Run cloze from the environment in which it was installed, or reinstall it here: pip install cloze-lm"
         ), 2
     return (
         f"unexpected {type(error).__name__}: {error}\n"

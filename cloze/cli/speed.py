@@ -28,7 +28,7 @@ def command(
 
     They are timed in turn on random tokens, without padding and without heads; the table shows the median and the quartiles.
     bf16 is autocast; int8 is torch's dynamic quantisation of linear maps on a CPU. onnx and onnx-int8 run the files of
-    cloze export --to onnx in onnxruntime (pip install "cloze[onnx]"). OMP_NUM_THREADS sets the number of threads.
+    cloze export --to onnx in onnxruntime (pip install "cloze-lm[onnx]"). OMP_NUM_THREADS sets the number of threads.
     """
     import json
     import os

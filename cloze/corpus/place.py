@@ -54,7 +54,7 @@ class Place:
             files, path = fsspec.core.url_to_fs(address)
         except ImportError as error:
             raise CorpusError(
-                f'{address}: {error}.\n  The clients of s3 and https come with: pip install "cloze[cloud]"'
+                f'{address}: {error}.\n  The clients of s3 and https come with: pip install "cloze-lm[cloud]"'
             ) from None
         except ValueError as error:
             raise CorpusError(f"{address}: {error}. Known are s3, gs, az, hf, https, file and memory.") from None

@@ -1,4 +1,4 @@
-"""BLEU as the package sacrebleu computes it, which is installed with `cloze[bleu]`."""
+"""BLEU as the package sacrebleu computes it, which is installed with `cloze-lm[bleu]`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def bleu_metric(tokenization: str) -> Any:
     try:
         from sacrebleu.metrics import BLEU
     except ImportError:
-        raise TaskError("--bleu needs the package sacrebleu, which is not installed: pip install 'cloze[bleu]'") from None
+        raise TaskError("--bleu needs the package sacrebleu, which is not installed: pip install 'cloze-lm[bleu]'") from None
     return BLEU(tokenize=tokenization)
 
 

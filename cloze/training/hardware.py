@@ -14,9 +14,11 @@ from typing import Any, Literal
 
 import torch
 
+from cloze import __version__
+
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # glibc's malloc.h
 _GIVE_BACK_ABOVE = 2**31 - 1
-_PACKAGES = ("cloze", "torch", "numpy", "tokenizers", "safetensors")
+_PACKAGES = ("torch", "numpy", "tokenizers", "safetensors")
 
 
 @cache
@@ -83,7 +85,7 @@ def environment(device: torch.device, precision: str) -> dict[str, Any]:
         "device": str(device),
         "precision": precision,
         "allocator": allocator(),
-        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+        "packages": {"cloze": __version__} | {name: found for name in _PACKAGES if (found := _version(name))},
     }
     if device.type == "cuda":
         described["gpu"] = torch.cuda.get_device_name(device)

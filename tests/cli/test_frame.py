@@ -82,7 +82,7 @@ def test_a_wrong_option_is_wrong_input(monkeypatch: pytest.MonkeyPatch, capsys: 
     [
         (CorpusError("a.txt: empty."), 2, "cloze check: a.txt: empty.\n"),
         (RunError("the loss is not finite."), 1, "cloze check: the loss is not finite.\n"),
-        (MissingExtra("pyarrow", "parquet", "reading Parquet"), 2, "pip install \"cloze[parquet]\""),
+        (MissingExtra("pyarrow", "parquet", "reading Parquet"), 2, "pip install \"cloze-lm[parquet]\""),
         (OSError(errno.ENOSPC, "No space left on device", "runs/a"), 1, "disk full while writing runs/a."),
         (ValueError("I/O error: No space left on device (os error 28)"), 1, "cloze check: disk full."),
         (FileNotFoundError(errno.ENOENT, "No such file", "nowhere.tsv"), 2, "cloze check: nowhere.tsv: no such file."),

@@ -115,10 +115,10 @@ def test_places_that_are_not_known_and_an_extra_that_is_missing_are_refused(monk
     with pytest.raises(UserError, match="--jobs 0: expected 1 or more"):
         workers_on("local", 0)
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtra, match=r'pip install "cloze\[ray\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install "cloze-lm\[ray\]"'):
         workers_on("ray", 1)
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(MissingExtra, match=r'pip install "cloze\[dask\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install "cloze-lm\[dask\]"'):
         workers_on("dask://here:8786", 1)
 
 

@@ -91,7 +91,7 @@ def test_without_the_packages_the_extra_is_named(
     refused = cloze("export", folder("bert"), tmp_path / "m.onnx", "--to", "onnx")
     assert refused.code == 2
     assert "--to onnx needs the package onnx, which is not installed." in refused.err
-    assert 'Install it with: pip install "cloze[onnx]"' in refused.err
+    assert 'Install it with: pip install "cloze-lm[onnx]"' in refused.err
 
 
 def test_a_network_that_the_format_cannot_hold_is_refused_in_words(

@@ -164,7 +164,7 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
         return usual(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtra, match=r'needs the package pyarrow.*\n.*pip install "cloze\[parquet\]"'):
+    with pytest.raises(MissingExtra, match=r'needs the package pyarrow.*\n.*pip install "cloze-lm\[parquet\]"'):
         list(read_rows(file, WANTED))
 
 

@@ -143,7 +143,7 @@ def test_a_missing_package_names_its_extra(
     name: str, module: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtra, match=rf"cloze\[{extra}\]"):
+    with pytest.raises(MissingExtra, match=rf"cloze-lm\[{extra}\]"):
         sentences(write(tmp_path / name, b"PAR1"))
 
 

@@ -195,9 +195,23 @@ def test_constraints_pin_every_dependency_exactly() -> None:
         *project["dependencies"],
         *(name for extra in project["optional-dependencies"].values() for name in extra),
     ]
-    names = {re.split(r"[\[<>=]", name)[0].lower() for name in wanted} - {"cloze"}
+    names = {re.split(r"[\[<>=]", name)[0].lower() for name in wanted} - {"cloze-lm"}
     assert names <= pinned
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().splitlines()
+
+
+def test_what_users_install_is_called_cloze_lm() -> None:
+    """On PyPI, `cloze` is a program of other people: the distribution is `cloze-lm`; the import and the command are `cloze`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["name"] == "cloze-lm" and project["scripts"] == {"cloze": "cloze.cli.main:main"}
+    foreign = re.compile(r"""install (?:-\S+ )*["']?cloze(?!-lm)\b|\bcloze\\?\[[a-z{]|version\(["']cloze["']\)""")
+    texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in tracked_texts()}
+    named = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path, text in texts.items() if path != Path(__file__) and path.name != "CHANGELOG.md"
+        for match in foreign.finditer(text)
+    ]  # fmt: skip
+    assert named == []
 
 
 def test_the_version_is_the_same_everywhere() -> None:

@@ -382,7 +382,7 @@ def test_lists_in_json_lines_are_references_and_sentences(tmp_path: Path) -> Non
 
 def test_bleu_without_its_package_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
-    with pytest.raises(TaskError, match=r"--bleu needs the package sacrebleu, .* pip install 'cloze\[bleu\]'"):
+    with pytest.raises(TaskError, match=r"--bleu needs the package sacrebleu, .* pip install 'cloze-lm\[bleu\]'"):
         task("text_to_text", bleu="13a")
     with pytest.raises(TaskError, match="--bleu zhh: no such tokenization. Did you mean 'zh'"):
         task("text_to_text", bleu="zhh")

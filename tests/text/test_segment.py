@@ -82,7 +82,7 @@ def test_jieba_takes_a_user_dictionary(tmp_path: Path) -> None:
 
 def test_without_jieba_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jieba", None)
-    with pytest.raises(MissingExtra, match=r"cloze\[chinese\]"):
+    with pytest.raises(MissingExtra, match=r"cloze-lm\[chinese\]"):
         Jieba().segment("中国")
 
 

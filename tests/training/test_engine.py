@@ -48,7 +48,7 @@ def without_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_without_numba_a_compiled_run_is_refused_and_leaves_no_folder(
     pretrain: Pretrain, without_numba: None, tmp_path: Path
 ) -> None:
-    with pytest.raises(MissingExtra, match=r"cloze\[fast\]"):
+    with pytest.raises(MissingExtra, match=r"cloze-lm\[fast\]"):
         pretrain(COMPILED)
     assert not (tmp_path / "run").exists()
 

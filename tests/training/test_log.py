@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import cloze
 from cloze.training import log as module
 from cloze.training.baselines import Baseline
 from cloze.training.hardware import allocator, environment, matrix_rate
@@ -96,7 +97,8 @@ def test_the_machine_is_described_in_plain_values() -> None:
     device = choose_device("cpu")
     described = environment(device, choose_precision("auto", device))
     assert json.loads(json.dumps(described)) == described
-    assert described["device"] == "cpu" and described["packages"]["torch"] and described["allocator"] == allocator()
+    assert described["packages"]["cloze"] == cloze.__version__ and described["packages"]["torch"]
+    assert described["device"] == "cpu" and described["allocator"] == allocator()
     assert matrix_rate(device, "fp32") > 1e8
 
 
