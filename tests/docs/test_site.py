@@ -63,6 +63,12 @@ def test_every_link_and_anchor_of_the_documents_leads_somewhere() -> None:
     assert [link for name in PAGES for link in broken(name)] == []
 
 
+def test_no_two_brackets_in_a_row_are_read_as_a_link_to_a_reference() -> None:
+    """`[a] [b]` outside code is a link to the reference b; `mkdocs build --strict` fails where there is none."""
+    pairs = {name: re.findall(r"\[[^\[\]]+\] ?\[[^\[\]]*\](?!\()", prose(name)) for name in PAGES}
+    assert {name: brackets for name, brackets in pairs.items() if brackets} == {}
+
+
 def test_a_link_without_a_page_and_one_without_a_heading_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.md").write_text(
         "# A `b`\n[c](#a-b) [d](#x) [e](f.md) [g](https://h.example/i) `[j](k.md)`\n\n```\n[l](m.md)\n```\n", encoding="utf-8"
