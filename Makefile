@@ -15,7 +15,7 @@ SIMD   := tests/networks/test_simd.py tests/networks/test_fast_layer.py tests/ob
 PLAIN  := tests/training/test_engine.py tests/networks/test_fast_layer.py tests/networks/test_blocks_dropout.py \
 	tests/objectives/test_cross_entropy.py tests/corpus/test_cooccurrences.py tests/text/test_words.py tests/text/test_apart.py
 
-.PHONY: demo test old slow mutants fuzz gpu lint format bench docs clean
+.PHONY: demo test old slow mutants fuzz gpu lint format bench docs release-check clean
 demo: $(VENV)/.core
 	$(BIN)/cloze demo
 
@@ -69,6 +69,12 @@ docs: $(VENV)/.docs
 	$(BIN)/python docs/site/stage.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
+
+# Builds the wheel and the source distribution into dist/, checks them, and runs the installed command and the demo, once for
+# each interpreter: make release-check PYTHONS="python3.11 python3.13"
+PYTHONS ?= python3.11 python3.13
+release-check:
+	$(PYTHON) tests/release/check.py $(PYTHONS)
 
 clean:
 	rm -rf $(VENV) $(OLD) build dist site *.egg-info
