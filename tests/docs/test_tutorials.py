@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from cloze.assembly.build import load_checkpoint
+from cloze.assembly.load import load_recipe, pretraining_recipe_names, text_of_named
+from cloze.assembly.recipe import Recipe
 
 from . import test_tour
 from .test_tour import blocks, run_commands, run_session
@@ -82,6 +84,32 @@ def test_the_tutorial_on_pictures_runs(
     monkeypatch.chdir(tmp_path)
     run_page(FOLDER / "pictures.md", capsys, monkeypatch, {"range(800)": "range(12)", "number < 700": "number < 9"})
     assert Path("page.html").stat().st_size
+
+
+def item_arrays(recipe: Recipe) -> dict[str, list[str]]:
+    """The sets of items that a recipe reads with the rows of a picture, and the arrays that it needs of each."""
+    sources = [part.arguments for part in recipe.sources.values() if part.name == "records"]
+    return {name: arrays for arguments in sources for name, arrays in (arguments["items"] or {}).items()}
+
+
+def test_the_tutorial_on_pictures_says_what_each_recipe_needs_from_a_detector() -> None:
+    page = (FOLDER / "pictures.md").read_text(encoding="utf-8")
+    table: dict[str, tuple[dict[str, list[str]], str]] = {}
+    for line in re.findall(r"^\| (`.*) \|$", page[page.index("needs what from a detector") :], re.MULTILINE):
+        recipes, items, arrays, further = (cell.strip() for cell in line.split("|"))
+        for name in re.findall(r"`(.+?)`", recipes):
+            table[name] = ({items.strip("`"): re.findall(r"`(.+?)`", arrays)}, further)
+    loaded = {name: load_recipe(name) for name in pretraining_recipe_names() if "items: {" in text_of_named(name)}
+    read = {name: item_arrays(recipe) for name, recipe in loaded.items()}
+    sounds = {"speechbert"}  # reads recordings
+    assert {name: cells[0] for name, cells in table.items()} == {
+        name: sets for name, sets in read.items() if sets and name not in sounds
+    }
+    for name, (_, further) in table.items():
+        answers = {str(part.arguments["answer"].name) for part in loaded[name].sources.values() if part.name == "records"}
+        assert ("`label`" in further) == (answers != {"none"}), name
+        others = [source for source, part in loaded[name].sources.items() if part.name != "records"]
+        assert [f"--bind {source}=" in further for source in others] == [True] * len(others), name
 
 
 def test_every_tutorial_is_run() -> None:

@@ -1,4 +1,4 @@
-"""What a release holds: the rules of `make release-check`, and that the patterns of pyproject.toml fit the files of the package."""
+"""What a release holds: the rules of `make release-check`; the patterns of pyproject.toml fit the files of the package."""
 
 from __future__ import annotations
 
