@@ -15,6 +15,7 @@ ClozeError                 anything cloze reports to a person; never shown as a 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -77,6 +78,21 @@ class MissingExtra(UserError):
             f"{purpose} needs the package {package}, which is not installed.\n"
             f'  Install it with: pip install "cloze-lm[{extra}]"'
         )
+
+
+def hidden_error(error: AttributeError) -> AttributeError:
+    """The error of a property's own code, where torch reports that the property is missing.
+
+    Python looks an attribute up a second time if a property raises AttributeError, and `nn.Module.__getattr__` then says that
+    the module has no attribute of the property's name.
+    """
+    getter = inspect.getattr_static(type(error.obj), error.name, None) if error.name else None
+    if isinstance(getter, property) and getter.fget is not None:
+        try:
+            getter.fget(error.obj)
+        except AttributeError as inner:
+            return hidden_error(inner)
+    return error
 
 
 def nearest_path(missing: Path) -> str:

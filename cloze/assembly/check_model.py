@@ -13,13 +13,14 @@ from cloze.assembly import parts
 from cloze.assembly.checked import Checked, made_of
 from cloze.assembly.faults import Faults
 from cloze.assembly.given import build, stand_ins, tables_for
-from cloze.assembly.recipe import EntrySpec, NetworkSpec, ObjectiveSpec, PassSpec, Recipe, RewriterSpec
+from cloze.assembly.recipe import EntrySpec, NetworkSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.schema import arguments_of_part
 from cloze.assembly.structure import reading_twins
 from cloze.document import Where
 from cloze.errors import ClozeError, counted, nearest
 
-#: Fields that batching makes for every view, so that no edit has to give them.
+#: Fields that batching makes for a view where its rows need them, so that no edit has to give them. A part may use one that is
+#: there, but not require it.
 BATCHING = frozenset({"position_ids", "order", "block", "summaries"})
 
 
@@ -42,7 +43,7 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
             networks[name] = None
             if spec.part is not None:
                 own = {**given, "tables": tables_for(spec.part.arguments, spec.origin, given["tables"])}
-                networks[name] = made_of(spec.part, own, faults)
+                networks[name] = _sound(made_of(spec.part, own, faults), spec.part, faults)
             for change in spec.change if networks[name] is not None else ():
                 with faults.catching(change.where, change.path):
                     build(parts.builder_of(change.kind, change.name), change.arguments, {}).apply(networks[name])
@@ -64,6 +65,16 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
                            "it reads each text and an unchanged copy of it, and has no dropout: both readings are the same, so "
                            "nothing would be learned.", _way_to_dropout(spec))
     _check_architectures(recipe, networks, faults)
+
+
+def _sound(network: Any, part: PartSpec, faults: Faults) -> Any:
+    """The network if its members are what they must be, else None and a fault for each that is not."""
+    from cloze.assembly.members import network_faults
+
+    wrong = [] if network is None else list(network_faults(network))
+    for fault in wrong:
+        faults.add(part.where, part.path, fault, "See `A network of your own` in docs/language.md.")
+    return None if wrong else network
 
 
 def _way_to_dropout(spec: NetworkSpec) -> str:
@@ -115,6 +126,10 @@ def _check_entry(
         sound = "?" not in available
         for name in sorted(network.needs - present if sound else ()):
             faults.add(where, f"passes.{run.name}", f'network "{run.network}" takes "{name}", which no edit gives.')
+        made_by_edits = _fields_of(run.view, available)
+        for name in sorted(network.needs & BATCHING - made_by_edits if sound else ()):
+            faults.add(where, f"passes.{run.name}", f'network "{run.network}" needs "{name}", {_sometimes(name)}',
+                       f"Take it out of `needs`, and give `forward` a default for it: {name}=None.")
         heads = set()
         for objective in run.objectives:
             built = _objective(recipe, run, objective, network, given, checked, seen, faults)
@@ -124,10 +139,19 @@ def _check_entry(
             _check_scope(recipe, objective, built, faults)
             if sound:
                 _check_targets(objective, built, present, available, faults)
+                for name in sorted(built.takes & BATCHING - made_by_edits):
+                    faults.add(objective.part.where, objective.part.path,
+                               f'{objective.part.name} takes "{name}", {_sometimes(name)}',
+                               "Declare it in `optional` in place of `takes`, and use it only if the batch has it.")
             known = {**states, run.name: frozenset({*network.gives, PARAMETERS, *heads})}
             _check_readings(recipe, run, objective, built.reads, known, faults)
             heads.add(objective.state)
         states[run.name] = frozenset({*network.gives, PARAMETERS, *heads})
+
+
+def _sometimes(name: str) -> str:
+    """The end of a sentence about a field of `BATCHING`, in the words of docs/fields.md."""
+    return f"which not every batch has (docs/fields.md: {fields.find(name).meaning})."
 
 
 def _present(

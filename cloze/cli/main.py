@@ -79,8 +79,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def fault_of_user_code(error: BaseException) -> str | None:
     """What is wrong in a part that the user wrote (`--with FILE`), with file and line; None if the fault is not there."""
+    from cloze.errors import hidden_error
     from cloze.registry import USER_MODULE
 
+    if isinstance(error, AttributeError):
+        error = hidden_error(error)
     message = f"{type(error).__name__}: {error}"
     frames = [frame for frame in traceback.walk_tb(error.__traceback__)
               if str(frame[0].f_globals.get("__name__", "")).startswith(USER_MODULE)]

@@ -67,11 +67,6 @@ class Window(Network):
         name_dropouts(self)
 
     @property
-    def tables(self) -> dict[str, nn.Embedding]:
-        """The token table."""
-        return {"tokens": self.embeddings}
-
-    @property
     def layer_count(self) -> int:
         """The hidden layer."""
         return 1

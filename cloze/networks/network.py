@@ -72,8 +72,9 @@ class Network(nn.Module, ABC):
     `takes` are all fields it can use, `needs` the ones it cannot do without; those of a further sequence have full names
     (`decoder.tokens`) and reach `forward` as one `TokenSequence` under the name of their view. `gives` are its states, `width` is
     that of `hidden`, and `widths` are those of states of another width. One that reads texts gives `layers` (N, B, L, D): the
-    embeddings and every layer, as far as they are as wide as the top one, which is the last of them. All other members have
-    defaults.
+    embeddings and every layer, as far as they are as wide as the top one, which is the last of them. `embeddings` is the table
+    of tokens, or a module that has it as `tokens` (None if words are read by their characters), and `layers` are the layers in
+    order. All other members have defaults. `cloze/assembly/members.py` checks them.
 
     `pooled`: the state of one token is a poor summary, as in an LSTM; texts are then classified by all of their tokens. `sees`
     says in words what a token sees if the order does not, by the state that is read; `hidden` stands for states not listed.
@@ -128,7 +129,8 @@ class Network(nn.Module, ABC):
     @property
     def tables(self) -> Mapping[str, Any]:
         """Embeddings that heads may tie to: by default the table of tokens, unless words are read by their characters."""
-        return {} if self.embeddings.tokens is None else {"tokens": self.embeddings.tokens}
+        table = self.embeddings if isinstance(self.embeddings, nn.Embedding) else self.embeddings.tokens
+        return {} if table is None else {"tokens": table}
 
     @property
     def vector_tables(self) -> Mapping[str, Any]:

@@ -66,9 +66,15 @@ def tracked_package() -> list[str]:
     return listed.stdout.splitlines()
 
 
-def run(*command: str | Path, folder: Path | None = None, environment: dict[str, str] | None = None) -> None:
+def clean(programs: Path | None = None) -> dict[str, str]:
+    """The environment variables without those that lead Python to another cloze; with `programs` before the others of PATH."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CLOZE_", "VIRTUAL_ENV"))}
+    return variables if programs is None else variables | {"PATH": f"{programs}{os.pathsep}{variables['PATH']}"}
+
+
+def run(*command: str | Path, folder: Path | None = None, programs: Path | None = None) -> None:
     """Run a command; if it fails, print what it printed and end."""
-    done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(command, cwd=folder, env=clean(programs), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         print(done.stdout)
         raise SystemExit(f"exit code {done.returncode}: {' '.join(map(str, command))}")
@@ -127,11 +133,9 @@ def use(wheel: Path, python: str, scratch: Path, *, demo: bool) -> None:
     programs = new_environment(python, scratch / f"with-{Path(python).name}", *torch_options(), wheel)
     folder = scratch / f"empty-{Path(python).name}"
     folder.mkdir()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CLOZE_"))}
-    environment["PATH"] = f"{programs}{os.pathsep}{environment['PATH']}"
     for command in (*COMMANDS, *(DEMO if demo else ())):
         started = time.monotonic()
-        run("sh", "-c", command, folder=folder, environment=environment)
+        run("sh", "-c", command, folder=folder, programs=programs)
         print(f"{Path(python).name}: {command}   ({time.monotonic() - started:.1f} s)", flush=True)
 
 
