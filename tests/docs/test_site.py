@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 import cloze
+from cloze.assembly.load import pretraining_recipe_names
+from cloze.assembly.pages import system_groups
 from cloze.document import read_yaml
+from tests.pages import needs_browser, title_in_browser
 
 ROOT = Path(__file__).resolve().parents[2]
 _spec = importlib.util.spec_from_file_location("stage", ROOT / "docs" / "site" / "stage.py")
@@ -92,6 +95,38 @@ def test_the_navigation_names_every_page_once() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     nav = read_yaml(text[text.index("\nnav:") :], "mkdocs.yml").plain()["nav"]  # other sections have tags
     assert sorted(navigation(nav)) == sorted([*PAGES, *stage.api_pages()])
+
+
+def test_the_page_of_the_family_has_every_recipe_in_one_group_of_the_navigation() -> None:
+    text = (ROOT / "docs" / "family.md").read_text(encoding="utf-8").partition("\n## How each was trained")[0]
+    named = {part.partition("\n")[0]: re.findall(r"^\| \[(\S+)\]", part, re.M) for part in text.split("\n## ")[1:]}
+    recipes = [recipe for members in named.values() for recipe in members]
+    assert sorted(recipes) == sorted(pretraining_recipe_names()) and list(named) == list(system_groups())
+    assert "Knowledge" in named and not {group for group in named if group != "Knowledge" and "nowledge" in group}
+    assert {"kepler", "transe", "sensebert", "k-bert"} <= set(named["Knowledge"])
+
+
+@needs_browser
+def test_the_filter_of_the_family_shows_the_rows_that_have_all_words(tmp_path: Path) -> None:
+    script = (ROOT / "docs" / "site" / "filter.js").read_text(encoding="utf-8")
+    tables = "".join(
+        f"<h2>{group}</h2><table><thead><tr><th>recipe</th></tr></thead><tbody>"
+        + "".join(f"<tr><td>{name} 12x768</td></tr>" for name in names) + "</tbody></table>"
+        for group, names in {"Encoders": ["bert", "albert"], "Knowledge": ["k-bert", "kepler"]}.items()
+    )  # fmt: skip
+    page = tmp_path / "page.html"
+    page.write_text(f'<html><head></head><body><article><div id="filter"></div>{tables}</article></body></html>', encoding="utf-8")
+    look = """
+        const field = document.querySelector("input"), seen = [];
+        for (const words of ["", "BERT 12x", "knowledge bert", "nothing"]) {
+            field.value = words; field.dispatchEvent(new Event("input"));
+            const shown = [...document.querySelectorAll("h2, td")].filter(e => !e.closest("[hidden]"));
+            seen.push(shown.map(e => e.textContent.split(" ")[0]).join(" "));
+        }
+        document.title = window.failed || seen.join(" | ");"""
+    assert title_in_browser(page, f"{script}\n{look}") == (
+        "Encoders bert albert Knowledge k-bert kepler | Encoders bert albert Knowledge k-bert | Knowledge k-bert | "
+    )
 
 
 def test_the_pages_of_the_python_api_show_every_public_name() -> None:
