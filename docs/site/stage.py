@@ -17,7 +17,7 @@ STAGED = ROOT / "build" / "docs"
 #: The pages and figures of the site and the files that pages link to, as patterns from the root.
 PATTERNS = (
     "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/figures/*", "docs/site/*.css", "docs/site/*.js",
-    "benchmarks/README.md", "reproductions/*.md", "reproductions/results/*.jsonl",
+    "benchmarks/README.md", "reproductions/*.md", "reproductions/results/*.jsonl", "reproductions/demo_baseline.py",
 )  # fmt: skip
 
 #: The pages of the Python API: title, opening, and the full names of what is shown.

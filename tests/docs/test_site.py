@@ -82,6 +82,15 @@ def test_a_link_without_a_page_and_one_without_a_heading_are_noticed(tmp_path: P
     assert broken("a.md") == ["a.md: a.md#x", "a.md: f.md"]
 
 
+@pytest.mark.parametrize(("words", "page"), [
+    ("confusion matrix", "docs/tasks.md"), ("classification report", "docs/tasks.md"), ("from_pretrained", "docs/python.md"),
+    ("hub", "docs/python.md"), ("baseline", "docs/tasks.md"), ("network of your own", "docs/language.md"),
+])  # fmt: skip
+def test_what_newcomers_search_for_is_in_a_heading_of_the_page_that_answers(words: str, page: str) -> None:
+    headings = re.findall(r"^#+ +(.+)$", prose(page), flags=re.M)
+    assert [heading for heading in headings if words in heading.lower()] != []
+
+
 def navigation(entry: Any) -> Iterator[str]:
     """The pages that `nav` of mkdocs.yml names, in its order."""
     if isinstance(entry, str):
@@ -115,7 +124,8 @@ def test_the_filter_of_the_family_shows_the_rows_that_have_all_words(tmp_path: P
         for group, names in {"Encoders": ["bert", "albert"], "Knowledge": ["k-bert", "kepler"]}.items()
     )  # fmt: skip
     page = tmp_path / "page.html"
-    page.write_text(f'<html><head></head><body><article><div id="filter"></div>{tables}</article></body></html>', encoding="utf-8")
+    body = f"<article><div id=\"filter\"></div>{tables}</article>"
+    page.write_text(f"<html><head></head><body>{body}</body></html>", encoding="utf-8")
     look = """
         const field = document.querySelector("input"), seen = [];
         for (const words of ["", "BERT 12x", "knowledge bert", "nothing"]) {
