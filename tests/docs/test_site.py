@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import cloze
+from cloze.assembly import pages
 from cloze.assembly.load import pretraining_recipe_names
-from cloze.assembly.pages import system_groups
 from cloze.document import read_yaml
 from tests.pages import needs_browser, title_in_browser
 
@@ -110,7 +110,7 @@ def test_the_page_of_the_family_has_every_recipe_in_one_group_of_the_navigation(
     text = (ROOT / "docs" / "family.md").read_text(encoding="utf-8").partition("\n## How each was trained")[0]
     named = {part.partition("\n")[0]: re.findall(r"^\| \[(\S+)\]", part, re.M) for part in text.split("\n## ")[1:]}
     recipes = [recipe for members in named.values() for recipe in members]
-    assert sorted(recipes) == sorted(pretraining_recipe_names()) and list(named) == list(system_groups())
+    assert sorted(recipes) == sorted(pretraining_recipe_names()) and list(named) == list(pages.system_groups())
     assert "Knowledge" in named and not {group for group in named if group != "Knowledge" and "nowledge" in group}
     assert {"kepler", "transe", "sensebert", "k-bert"} <= set(named["Knowledge"])
 
