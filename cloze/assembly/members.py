@@ -46,10 +46,11 @@ def network_faults(network: Network) -> Iterator[str]:
     wrong = [name for name, (_, fits) in _MEMBERS.items() if name not in lacking and not fits(getattr(network, name))]
     for name in wrong:
         yield f"`{name}` of {kind} is {getattr(network, name)!r}; expected {_MEMBERS[name][0]}."
-    computed = dict.fromkeys(fault for name in _READ if (fault := _computed_fault(network, name)) is not None)
-    yield from computed
-    if not lacking and not wrong:
-        yield from _forward_faults(network)
+    if lacking or wrong:
+        return
+    read = [name for name in _READ if name != "layer_count" or "layers" in network.gives]
+    yield from dict.fromkeys(fault for name in read if (fault := _computed_fault(network, name)) is not None)
+    yield from _forward_faults(network)
 
 
 def _computed_fault(network: Network, name: str) -> str | None:

@@ -80,9 +80,11 @@ def test_its_objective_can_be_used_and_its_loss_is_a_sum(mine: Path) -> None:
     objective = lookup("objective", "row_length")(width=4, scale=0.5)
     torch.nn.init.zeros_(objective.head.weight)
     torch.nn.init.zeros_(objective.head.bias)
-    batch = {"block": torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]])}
+    batch = {"tokens": torch.ones(2, 4, dtype=torch.long), "block": torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]])}
     loss = objective.loss(objective.scores({"hidden": torch.ones(2, 4, 4)}, batch), batch)
     assert objective.count(batch) == 2
     assert loss.total == 0.5 * (0.75**2 + 0.25**2)
+    del batch["block"]  # no row has padding
+    assert objective.loss(objective.scores({"hidden": torch.ones(2, 4, 4)}, batch), batch).total == 0.5 * 2
     mine.write_text(mine.read_text().replace("scale: 0.5", "scale: -1"))
     assert "row_length.scale: got -1, expected a number above 0." in message_of(lambda: load_recipe(mine))

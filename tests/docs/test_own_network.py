@@ -1,4 +1,4 @@
-"""The recipes of the pages are read, those of docs/language.md with its own parts are checked, and its network is trained."""
+"""Every recipe on the pages is read; the network of docs/language.md is checked, member by member, and trained."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from cloze.assembly.given import build
 from cloze.assembly.load import load_recipe
 from cloze.assembly.parts import builder_of
 from cloze.assembly.user_files import import_files
-from cloze.batch import Batch
 from cloze.cli.main import explain, main
 from cloze.document import read_yaml
 from cloze.errors import RecipeError
@@ -106,17 +105,6 @@ def test_padding_changes_no_state_of_the_network_of_the_page(network: Any) -> No
     torch.testing.assert_close(padded["hidden"][:, :4], states["hidden"])
     with pytest.raises(RecipeError, match="order: convolutions reads in the order open alone"):
         network(want=want, tokens=tokens, order="left_to_right")
-
-
-def test_the_objective_of_the_page_scores_rows_with_and_without_padding(tmp_path: Path, only_own_parts: None) -> None:
-    parts, recipe = with_parts(tmp_path)
-    import_files([parts])
-    check_recipe(load_recipe(recipe))
-    objective = build(builder_of("objective", "row_length"), {"scale": 0.5}, {"width": 8})
-    for filled, fields in ((1.0, {}), (0.5, {"block": torch.tensor([[1, 1, 0, 0]])})):
-        batch = Batch({"tokens": torch.tensor([[5, 6, 7, 8]]), **fields})
-        assert objective.count(batch) == 1
-        assert objective.loss(torch.tensor([0.0]), batch).total == 0.5 * filled**2
 
 
 def test_an_objective_that_requires_a_field_which_a_batch_may_lack_is_refused(tmp_path: Path, only_own_parts: None) -> None:
