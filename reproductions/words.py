@@ -3,7 +3,8 @@
     python reproductions/words.py --treebanks FOLDER [--save after.json] [--before before.json]
 
 A tagger or parser cuts a text that a user types into words by a rule (cloze/text/running.py), while it was trained on the words
-of a treebank. FOLDER holds treebanks, each a folder with a `*-test.conllu` or `.conllu.xz` file (github.com/UniversalDependencies/UD_…). Every
+of a treebank. FOLDER holds treebanks, each a folder with a `*-test.conllu` or `.conllu.xz` file
+(github.com/UniversalDependencies/UD_…). Every
 sentence of the test part is cut as `# text` has it, and compared with the surface tokens of the treebank: of a multiword token,
 the token that is written. `--save` keeps the figures, and `--before` shows those of an earlier version next to the new ones. Only
 treebanks of languages that put spaces between words are worth measuring: in others the tokenizer cuts. Any CPU gives the same

@@ -27,17 +27,21 @@ _JOINS = "(?:" + "|".join([
     r"(?<=[^\W\d_]):(?=[^\W\d_])",  # Finnish and Swedish endings of abbreviations: EU:n
 ]) + ")"  # fmt: skip
 _WORDS = word_pattern(alone=IDEOGRAPHS, first=_FIRST, joins=_JOINS)
+_SEGMENTED = word_pattern(first=_FIRST, joins=_JOINS)
+_APART = re.compile(rf"[{IDEOGRAPHS}]\s+[{IDEOGRAPHS}]")
+_RUN = re.compile(f"[{IDEOGRAPHS}]+")
+_LONGEST = 3  # ideographs between two spaces, on average: words have fewer, clauses more
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def word_spans(text: str, tokenizer: Tokenizer) -> list[Span]:
     """Begin and end of each word of a text in characters.
 
-    Words are cut at spaces and symbols. An ideograph is a word of its own; runs of other scripts without spaces are cut where the
-    tokenizer cuts them, but never before a combining mark.
+    Words are cut at spaces and symbols. An ideograph is a word of its own, unless the text is segmented (`is_segmented`). Runs of
+    other scripts without spaces are cut where the tokenizer cuts them, but never before a combining mark.
     """
     spans: list[Span] = []
-    for match in _WORDS.finditer(text):
+    for match in (_SEGMENTED if is_segmented(text) else _WORDS).finditer(text):
         begin, end = match.span()
         word = match.group()
         if word.isascii() or not _UNSPACED.search(word):
@@ -47,6 +51,18 @@ def word_spans(text: str, tokenizer: Tokenizer) -> list[Span]:
         ordered = sorted({begin, end} | {cut for cut in cuts if begin < cut < end and not extends(text[cut])})
         spans += zip(ordered, ordered[1:], strict=False)
     return spans
+
+
+def is_segmented(text: str) -> bool:
+    """Whether the spaces of a Chinese text are the boundaries of its words: they stand between ideographs, in short runs.
+
+    >>> is_segmented("我 爱 北京 。"), is_segmented("今天天气很好 我们出去玩")
+    (True, False)
+    """
+    if not _APART.search(text):
+        return False
+    runs = _RUN.findall(text)
+    return sum(map(len, runs)) <= _LONGEST * len(runs)
 
 
 def as_text(words: Sequence[str]) -> tuple[str, list[Span]]:
