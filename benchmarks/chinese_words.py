@@ -29,7 +29,7 @@ from cloze.exercises.mask import Mask
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 from cloze.text import Annotations, Dictionary, Jieba, Normalise, Segmenter, TextSpec, Tokenizer, WordPiece, train
-from cloze.text.matching import ideograph
+from cloze.text.characters import ideograph
 
 Spans = list[tuple[int, int]]  # masked units of one line, in characters
 # Frequent characters that only the traditional script has.

@@ -33,4 +33,6 @@ class Change:
 def _written(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(_written(item) for item in value) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
     return str(value)

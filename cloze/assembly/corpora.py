@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cloze.assembly.fit_text import advise_on_unknown
 from cloze.assembly.given import build
 from cloze.assembly.inputs import TextRecord, difference, marks_of, require_text_unchanged, store_digest
 from cloze.assembly.parts import builder_of, class_of
@@ -85,6 +86,8 @@ def open_corpus(
         progress=progress,
     )
     text.record(store)
+    for line in advise_on_unknown(store, chosen):
+        report(line)
     return store, chosen
 
 

@@ -14,7 +14,7 @@ that depend on the budget, by a few laws. docs/budgets.md shows their evidence:
 - rows are short for a small budget: a long row costs more and teaches nothing new;
 - the initial weights of a narrow network are larger;
 - dropout is off if the text is read fewer than four times, unless dropout alone tells two readings of a text apart;
-- a vocabulary grows with the square root of the text;
+- a vocabulary grows with the square root of the text, and has an id for nearly every character of it (`fit_text.py`);
 - the held-out loss is measured three to twenty times, in at most a twentieth of the budget.
 """
 
@@ -25,6 +25,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from cloze.assembly.change import Change, Facts
 from cloze.assembly.expected import kind_of
+from cloze.assembly.fit_text import least_vocabulary
 from cloze.assembly.fit_words import fit_words, learns_words, least_counts
 from cloze.assembly.parts import builder_of, class_of
 from cloze.assembly.peaks import WORDS, NetworkKind, PeakLaw, learned_positions, network_kind, offsets_of, peak_law
@@ -62,15 +63,18 @@ def fits(recipe: Recipe) -> bool:
     return learns_words(recipe) or (layered and None not in parts)
 
 
-def fit_vocabulary(recipe: Recipe, text_bytes: int) -> list[Change]:
-    """The tokenizer's vocabulary for a text of that many bytes, before there is a tokenizer."""
+def fit_vocabulary(recipe: Recipe, text_bytes: int, sample: str = "") -> list[Change]:
+    """The tokenizer's vocabulary for a text of that many bytes, before there is a tokenizer; with ids for nearly all characters
+    of a `sample` of the text."""
     changes = list(least_counts(recipe, text_bytes)) if learns_words(recipe) else []
     for name, text in recipe.texts.items():
         published = text.tokenizer.arguments.get("size")
         here = max(1000, round(VOCABULARY * math.sqrt(text_bytes) / 1000) * 1000)
-        if isinstance(published, int) and here < published:
-            path = f"texts.{name}.tokenizer.size"
-            changes.append(Change(path, published, here, f"{text_bytes / 1e6:,.1f} MB of text support about this many pieces"))
+        least = least_vocabulary(text, sample)
+        if isinstance(published, int) and max(here, least) < published:
+            why = f"{text_bytes / 1e6:,.1f} MB of text support about this many pieces"
+            why = why if here >= least else "fewer have no id for some characters of the text"
+            changes.append(Change(f"texts.{name}.tokenizer.size", published, max(here, least), why))
     return changes
 
 

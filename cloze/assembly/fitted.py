@@ -12,6 +12,7 @@ from cloze.assembly.change import Change, Facts
 from cloze.assembly.expand import expand
 from cloze.assembly.faults import Faults
 from cloze.assembly.fit import fit, fit_vocabulary, fits, short
+from cloze.assembly.fit_text import fit_normalisation, sample_for
 from cloze.assembly.fit_words import learns_words
 from cloze.assembly.parts import engines
 from cloze.assembly.recipe import Recipe
@@ -72,7 +73,7 @@ def table_of(
 
 def fitted(
     recipe: Recipe, load: Load, *, budget: Budget, corpus: Sequence[str], tokenizer: Path | None, prepare: Prepare,
-    trials: Trials | None = None, continued: bool = False,
+    trials: Trials | None = None, continued: bool = False, text_format: str = "auto",
 ) -> Fitted:
     """Fit `recipe` to a budget. `load(overrides)` returns it with further values set; the user's own values win.
 
@@ -84,7 +85,8 @@ def fitted(
     size = None if tokenizer is not None else text_bytes(corpus)
     known: list[Change] = []
     if size is not None:
-        known = holding(load, fit_vocabulary(recipe, size))[0]
+        sample = sample_for(recipe, corpus, text_format)
+        known = holding(load, [*fit_vocabulary(recipe, size, sample), *fit_normalisation(recipe, sample)])[0]
     base = _with(load, known) if known else recipe
     words = learns_words(recipe)
     guess = Facts(_GUESS.budget_tokens, size // _BYTES) if words and size is not None else _GUESS

@@ -10,6 +10,7 @@ from cloze.assembly.baselines import label_of
 from cloze.assembly.build import build_step
 from cloze.assembly.expected import Expected, Kind, exercise_of, expected_of, fresh, kind_of
 from cloze.assembly.fit import SHORT, fit_vocabulary, fits, per_update, short, worth
+from cloze.assembly.fit_text import sample_for
 from cloze.assembly.fitted import Fitted
 from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import Recipe
@@ -204,7 +205,8 @@ def ways_out(plan: Plan, command_line: CommandLine, *, vocab_size: int, text_byt
     if size is not None:
         found.append(size)
     own = text_bytes is not None and TOKENIZER not in command_line.options  # a tokenizer that the user gave stays
-    for change in fit_vocabulary(plan.recipe, int(text_bytes or 0)) if own else []:
+    sample = sample_for(plan.recipe, command_line.corpus) if own else ""
+    for change in fit_vocabulary(plan.recipe, int(text_bytes or 0), sample) if own else []:
         if vocab_size > 1.3 * change.here:
             command = command_line.command(overrides=[*command_line.overrides, f"text.tokenizer.size={change.here}"])
             if any(Store.is_store(path) for path in command_line.corpus):  # its text is encoded already

@@ -15,6 +15,7 @@ from typing import Unpack
 from cloze.assembly.binding import bound_paths, require_text
 from cloze.assembly.claim import claimed
 from cloze.assembly.fit import fits
+from cloze.assembly.fit_text import advise_on_text, sample_for
 from cloze.assembly.fit_words import learns_words
 from cloze.assembly.fitted import Fitted, fitted
 from cloze.assembly.held_texts import HeldTexts, record
@@ -24,7 +25,8 @@ from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Options, Request, begin_of, bound_to, requested, the_budget
 from cloze.corpus.readers.not_text import require_apart
 from cloze.errors import RecipeError
-from cloze.processes import processes
+from cloze.processes import processes, rank
+from cloze.text import Tokenizer
 from cloze.training.budget import Budget
 from cloze.training.distribution import check_launch
 from cloze.training.forecast import Trials
@@ -126,6 +128,8 @@ def run_stage(
         loaded = made.recipe
         if made.changes:
             request.say(made.table(spend.typed, request.command_line.stage))
+        if read_run_record(out) is None and rank() == 0:
+            _advise(loaded, request, begin)
         texts = HeldTexts.due(request.measure, out, text_format=request.text_format, extend=request.extend)
         run, _ = prepare(loaded, request, out, within(made, request, spend), begin, made=made, trials=trials)
         before = texts.figures(begin.get(loaded.export), device=request.device)
@@ -140,6 +144,14 @@ def run_stage(
     if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and loaded.training.batch > 32 and not made.kept:
         request.say(few_updates(loaded, outcome))
     return outcome
+
+
+def _advise(recipe: Recipe, request: Request, begin: Mapping[str, Path]) -> None:
+    """What the normalisation costs the text of a new run."""
+    folder = request.tokenizer or next(iter(begin.values()), None)
+    sample = sample_for(recipe, next(iter(bound_paths(recipe, request.corpus, request.binds).values())), request.text_format)
+    for line in advise_on_text(recipe, sample, None if folder is None else Tokenizer.load(folder)) if sample else ():
+        request.say(line)
 
 
 def within(made: Fitted, request: Request, spend: Budget) -> Budget:
@@ -172,7 +184,7 @@ def to_budget(
         loaded, request.command_line.load, budget=spend, corpus=first,
         tokenizer=request.tokenizer or next(iter(begin.values()), None),
         prepare=lambda recipe: prepare(recipe, request, out, spend, begin, probe=True)[0], trials=trials,
-        continued=request.continues(loaded),
+        continued=request.continues(loaded), text_format=request.text_format,
     )
 
 

@@ -17,6 +17,7 @@ from cloze.decoding.generation import generate
 from cloze.decoding.reader import Reader, bound
 from cloze.rng import permutation
 from cloze.text import Tokenizer
+from cloze.text.characters import alphabetic
 from cloze.training.step import Step
 
 _SENTENCES = 4
@@ -104,7 +105,7 @@ def _masked(ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer) -> str | 
         return tokenizer.decode(ids)
     whole = np.flatnonzero(starts & np.append(starts[1:], True))
     words = {place: tokenizer.decode(ids[place : place + 1]).strip() for place in whole.tolist() if 0 < place < len(ids) - 1}
-    words = {place: word for place, word in words.items() if word.isalpha()}
+    words = {place: word for place, word in words.items() if alphabetic(word)}
     if not words:
         return None
     place = max(words, key=lambda i: len(words[i]))

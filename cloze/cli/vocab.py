@@ -34,7 +34,9 @@ def fit(
 
     Example: cloze vocab fit BERT RUN --corpus papers.txt
     """
+    from cloze.assembly.fit_text import sample_text
     from cloze.text import Tokenizer
+    from cloze.text.costs import costs_of
     from cloze.text.vocabulary import fit_of
 
     rows = {str(f): fit_of(Tokenizer.load(f), _texts(corpus, text_format), counts_words=False) for f in tokenizers}
@@ -46,6 +48,11 @@ def fit(
     for name, one in rows.items():
         unknown = one.unknown / max(one.tokens, 1)
         typer.echo(f"{name:<{wide}}  {one.fertility:<15.4f}  {one.bytes_per_token:<15.3f}  {unknown:.4%}")
+    sample = sample_text(corpus, text_format)
+    for folder in tokenizers:
+        costs = costs_of(sample, Tokenizer.load(folder).normalised)
+        if costs.sizeable:
+            typer.echo(f"{folder}: {costs}")
 
 
 @app.command()

@@ -17,6 +17,7 @@ from typing import Any
 
 from cloze.assembly.fit import fit_vocabulary, laws_of
 from cloze.assembly.fit_task import detects, laws_of_task
+from cloze.assembly.fit_text import fit_normalisation, sample_for
 from cloze.assembly.fitted import holding, text_bytes
 from cloze.assembly.inputs import store_digest, weights_input
 from cloze.assembly.recipe import PartSpec, Recipe
@@ -136,7 +137,8 @@ class Grid:
         command = self.design.command(candidate, self.design.budgets[-1])
         if self.design.tokenizer is not None or size is None or recipe.stages or not to_be_fitted(command, recipe):
             return recipe
-        return holding(command.load, fit_vocabulary(recipe, size))[1]
+        sample = sample_for(recipe, self.design.corpus, self.design.text_format)
+        return holding(command.load, [*fit_vocabulary(recipe, size, sample), *fit_normalisation(recipe, sample)])[1]
 
     @cached_property
     def corpus(self) -> str:

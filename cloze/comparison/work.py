@@ -24,6 +24,7 @@ from cloze.assembly.build import load_checkpoint
 from cloze.assembly.corpora import open_corpus
 from cloze.assembly.finetune import labels_of, learn, recipe_maker
 from cloze.assembly.fit import fit_vocabulary
+from cloze.assembly.fit_text import fit_normalisation, sample_for
 from cloze.assembly.fitted import holding, text_bytes
 from cloze.assembly.planning import fitted_recipe
 from cloze.assembly.recipe import Recipe
@@ -61,7 +62,8 @@ def store(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     recipe = command_line.load()
     size = text_bytes(request["corpus"])
     if request["tokenizer"] is None and size is not None and to_be_fitted(command_line, recipe):
-        recipe = holding(command_line.load, fit_vocabulary(recipe, size))[1]
+        sample = sample_for(recipe, request["corpus"], request["format"])
+        recipe = holding(command_line.load, [*fit_vocabulary(recipe, size, sample), *fit_normalisation(recipe, sample)])[1]
     made, tokenizer = open_corpus(
         recipe, request["corpus"], folder / "run", tokenizer=request["tokenizer"], text_format=request["format"], report=print
     )

@@ -17,6 +17,8 @@ from cloze.corpus.readers.documents import Document, read_documents
 from cloze.corpus.report import Report
 from cloze.corpus.shards import ShardedStore
 from cloze.corpus.store import COUNTS, Store
+from cloze.text import Normalise
+from cloze.text.costs import SAMPLE, Costs, costs_of
 from cloze.text.roles import literals_in
 
 PLACES = 5  # examples shown per kind of anomaly
@@ -49,6 +51,7 @@ class Findings:
     chinese: dict[str, int] = field(default_factory=dict)
     single_sentence_documents: int = 0
     special: Counter[str] = field(default_factory=Counter)
+    costs: Costs | None = None
     advice: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -57,7 +60,8 @@ class Findings:
             **self.report.as_dict(), "characters": self.characters, "lengths": self.lengths,
             "duplicates": {"count": self.duplicates, "places": self.duplicate_places}, "scripts": self.scripts,
             "chinese": self.chinese, "single_sentence_documents": self.single_sentence_documents,
-            "special": dict(self.special), "advice": self.advice,
+            "special": dict(self.special), "letters_losing_marks": self.costs.stripped if self.costs else 0.0,
+            "advice": self.advice,
         }
 
     def lines(self) -> list[str]:
@@ -88,12 +92,15 @@ def check_corpus(paths: Sequence[str | Path], *, format: str = "auto") -> Findin
     seen: dict[int, str] = {}
     per_document, per_sentence = Lengths(), Lengths()
     scripts = np.zeros(len(_NAMES), dtype=np.int64)
+    sample: list[str] = []
     for parts in _documents(read_documents(paths, format=format, report=report)):
         sentences, digest = 0, blake2b(digest_size=8)
         for document in parts:
             text = "\n" * document.goes_on + document.text
             sentences += len(document.sentences)
             per_sentence.add([len(sentence.strip()) for sentence in document.sentences])
+            if findings.characters < SAMPLE:
+                sample.append(text[:SAMPLE])
             findings.characters += len(text)
             findings.special.update(literals_in(text))
             digest.update(text.encode("utf-8", "replace"))
@@ -105,6 +112,7 @@ def check_corpus(paths: Sequence[str | Path], *, format: str = "auto") -> Findin
         _find_duplicate(digest.digest(), document, seen, findings)
     findings.lengths = {**per_document.summary("document"), **per_sentence.summary("sentence")}
     findings.scripts = script_shares(scripts)
+    findings.costs = costs_of("\n".join(sample), Normalise(lower=True).build("wordpiece").normalize_str)
     findings.advice = _advice(findings)
     return findings
 
@@ -223,6 +231,11 @@ def _advice(findings: Findings) -> list[str]:
         advice.append(
             f"the text contains the spelling of special tokens: {found}. cloze reads them as plain text, "
             "AutoTokenizer of transformers as special tokens: remove them, unless the text is about them."
+        )
+    if findings.costs is not None and findings.costs.sizeable:
+        advice.append(
+            f"with the normalisation of bert and other recipes, {findings.costs}. quick keeps the marks; other recipes do with "
+            "--set text.normalise.strip_accents=false."
         )
     if "undecodable" in report.odd.counts:
         advice.append("some bytes are not UTF-8 and become U+FFFD: see the places above.")

@@ -42,7 +42,7 @@ class Filled:
 def fill(
     reader: Reader, head: Any, texts: Sequence[str], *, top: int = 5, rows: int = 32, links: Links | None = None
 ) -> list[Filled]:
-    """The `top` most probable tokens for every mask of every text, with their probabilities.
+    """The `top` most probable tokens for every mask of every text, with their probabilities; [UNK] is no answer.
 
     Probabilities are over the whole vocabulary. Masks of one text are filled independently of each other, all others
     staying masked, as in pre-training; `best` puts the most probable token at each. `links` say which words of the texts mean
@@ -88,7 +88,11 @@ def _fill_batch(
     positions = torch.nonzero((batch["tokens"] == mask).flatten()).flatten()
     shown, at = reader.prediction_inputs(head, batch, positions)
     scores = reader.token_scores(head, reader.states(shown, head.reads, positions=at), shown, at)
-    best = scores.softmax(-1).topk(min(top, scores.shape[-1]), dim=-1)
+    shares = scores.softmax(-1)
+    unknown = reader.tokenizer.roles.get("[UNK]")
+    if unknown is not None:
+        shares[..., unknown] = -1.0
+    best = shares.topk(min(top, scores.shape[-1] - (unknown is not None)), dim=-1)
     owner = (positions // batch["tokens"].shape[1]).tolist()
     answers: list[list[tuple[list[int], list[float]]]] = [[] for _ in framed]
     for row, ids, probabilities in zip(owner, best.indices.tolist(), best.values.tolist(), strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -13,11 +12,12 @@ from numpy.typing import NDArray
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
+from cloze.text.characters import IDEOGRAPHS, word_pattern
 
 Vectors = NDArray[np.float32]
 Places = NDArray[np.int64]
 #: A word: an ideograph, or letters and digits; punctuation is no word.
-_WORD = re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+")
+_WORD = word_pattern(alone=IDEOGRAPHS, joins="_", symbols=False)
 
 
 class WordRow(NamedTuple):

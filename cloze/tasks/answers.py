@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from cloze.errors import TaskError
+from cloze.text.characters import word_pattern
 
 Scoring = Literal["squad", "cmrc"]
 Score = Callable[[str, str], float]
@@ -22,7 +23,7 @@ _ASCII = str.maketrans("", "", string.punctuation)
 #: What CMRC's script leaves out, and what it cuts at. Its `……` is two characters and so never met by one.
 _MARKS = "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』"
 _MARKS_OUT = str.maketrans("", "", _MARKS)
-_PIECE = re.compile("[\u4e00-\u9fa5]|[^\\W_\u4e00-\u9fa5]+|[^\\w\\s]|_")
+_PIECE = word_pattern(alone="\u4e00-\u9fa5")
 
 
 def squad_words(text: str) -> list[str]:

@@ -25,6 +25,7 @@ from cloze.decoding.neighbours import neighbours
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
 from cloze.interop.vectors import Vectors
+from cloze.text.characters import IDEOGRAPHS, alphabetic, word_pattern
 
 COPIES, RATE, CANDIDATES = 20, 0.4, 15
 FREQUENT = 100_000  # the words of a file of vectors among which neighbours are looked for: its first ones
@@ -40,7 +41,7 @@ _FUNCTION_WORDS = """
 #: English words that say little about the content of a text: articles, pronouns, prepositions, conjunctions, auxiliaries.
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 #: A word: an ideograph, or a run of other letters and digits with apostrophes inside.
-_WORD = re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff](?:[^\W\u3400-\u9fff]|['’](?=\w))*")
+_WORD = word_pattern(alone=IDEOGRAPHS, joins="['’_]", symbols=False)
 
 
 class Slot(NamedTuple):
@@ -78,7 +79,7 @@ class Augmenter:
             part = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
             begin, end = np.asarray(spelled.begin[part]), np.asarray(spelled.end[part])
             for word in _WORD.finditer(text):
-                if not word[0].isalpha() or word[0].lower() in self.keep:
+                if not alphabetic(word[0]) or word[0].lower() in self.keep:
                     continue
                 first, last = (int(np.searchsorted(end, word.start(), "right")), int(np.searchsorted(begin, word.end(), "left")))
                 if last - first == 1:
@@ -142,7 +143,7 @@ class Augmenter:
         """The word that a token is by itself; None for a piece of a word, punctuation and roles."""
         if token not in self._words:
             word = str(self.reader.tokenizer.decode([token], skip_special=True)).strip()
-            alone = [self.reader.tokenizer.encode_template(text).ids for text in (word, f"a {word}")] if word.isalpha() else []
+            alone = [self.reader.tokenizer.encode_template(text).ids for text in (word, f"a {word}")] if alphabetic(word) else []
             self._words[token] = word if any(len(own) in (1, 2) and own[-1] == token for own in alone) else None
         return self._words[token]
 

@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cloze.errors import TaskError
+from cloze.text.characters import EXTENDING, IDEOGRAPHS, UNSPACED, word_pattern
 
-#: Ideographs, kana and Thai letters: their words are not written apart, so each counts alone.
-_ALONE = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_WORD = re.compile(f"[{_ALONE}]|[^\\W{_ALONE}]+")
+#: Letters whose words are not written apart, so that each counts alone, with its marks.
+_ALONE = IDEOGRAPHS + UNSPACED
+_WORD = word_pattern(alone=_ALONE, symbols=False)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
-_APART = re.compile(f"([{_ALONE}])")
+_APART = re.compile(f"([{_ALONE}][{EXTENDING}]*)")
 #: What an answer loses: the punctuation of ASCII, as in the published script, and that of ideographic writing.
 _PUNCTUATION = re.compile(
     f"[{re.escape(string.punctuation)}\\u3001-\\u3003\\u3008-\\u3011\\u3014-\\u301f"
@@ -83,7 +84,7 @@ def _f1(common: int, ours: int, theirs: int) -> float:
 
 
 #: What ROUGE and F1 compare, in words.
-TOKENIZATION = "lower-case words, punctuation left out, ideographs, kana and Thai letters one by one, no stemming"
+TOKENIZATION = "lower-case words, no punctuation, letters of scripts without spaces (Chinese, Thai, …) one by one, no stemming"
 #: The names of `overlap`'s figures.
 NAMES = ("exact_match", "f1", "rouge1", "rouge2", "rougeL")
 

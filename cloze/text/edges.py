@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.text.matching import ideograph
+from cloze.text.characters import extends, ideograph
 from cloze.text.tokenizer import Tokenizer
 
 _SPACES = ("\u0120", "\u2581", " ")  # how byte-level BPE and Unigram spell the space before a word
@@ -48,4 +48,4 @@ def word_edges(tokenizer: Tokenizer) -> Edges:
 
 
 def _of_word(character: str) -> bool:
-    return character not in _SPACES and character.isalnum() and not ideograph(character)
+    return character not in _SPACES and (character.isalnum() or extends(character)) and not ideograph(character)

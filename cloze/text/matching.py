@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from cloze.errors import RecipeError, nearest
+from cloze.text.characters import inside_run, word_pattern
 
 Span = tuple[int, int]
 
-#: A run of letters, digits and ideographs, or a single punctuation mark.
-RUNS = re.compile(r"[^\W_]+|[^\w\s]|_")
-
-
-def ideograph(character: str) -> bool:
-    """Whether a character is a CJK ideograph, which may form words without spaces around them."""
-    return "\u3400" <= character <= "\u9fff" or "\uf900" <= character <= "\ufaff" or character >= "\U00020000"
+#: A run of letters, digits and ideographs with their marks, or a single symbol.
+RUNS = word_pattern()
 
 
 class WordList:
@@ -127,14 +122,6 @@ def _entry(line: str) -> str:
     first = line.split("\t", 1)[0].strip()
     head, _, rest = first.partition(" ")
     return head if rest and rest.split()[0].replace(".", "", 1).isdigit() else first
-
-
-def inside_run(text: str, place: int) -> bool:
-    """Whether a boundary at `place` would cut a run of letters or digits other than ideographs."""
-    if not 0 < place < len(text):
-        return False
-    before, after = text[place - 1], text[place]
-    return before.isalnum() and after.isalnum() and not ideograph(before) and not ideograph(after)
 
 
 def _atom_after(run: str, place: int) -> int:

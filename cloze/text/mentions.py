@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import unicodedata
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,13 +17,13 @@ from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
 from cloze.text.annotator import Annotator, Unit
 from cloze.text.annotators import Labels, Naming
-from cloze.text.matching import inside_run, read_bytes, read_text
+from cloze.text.characters import extends, inside_run
+from cloze.text.matching import read_bytes, read_text
 from cloze.text.sentences import split_sentences
 from cloze.text.tokenizer import readable
 from cloze.untrusted import parse_json
 
 _SHOWN = 5  # faults named in one message
-_GLUED = frozenset("\u200d\ufe0e\ufe0f")  # joins or modifies the character before it
 
 
 class Given(NamedTuple):
@@ -309,7 +308,7 @@ def fault_of(text: str, start: Any, end: Any, name: Any) -> str | None:
     if not 0 <= start < end <= len(text):
         return f"the mention {start}–{end} of {name} is outside the text, which has {len(text)} characters, or empty"
     for place in (start, end):
-        if place < len(text) and (unicodedata.combining(text[place]) or text[place] in _GLUED):
+        if place < len(text) and extends(text[place]):
             return f"the mention {start}–{end} of {name} cuts a character: {text[max(place - 1, 0) : place + 1]!r}"
     if text[start:end].isspace():
         return f"the mention {start}–{end} of {name} is white space"

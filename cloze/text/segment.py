@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from cloze.errors import MissingExtra
 from cloze.registry import lookup, register
-from cloze.text.matching import RUNS, WordList, ideograph, listing, read_list
+from cloze.text.characters import ideograph
+from cloze.text.matching import RUNS, WordList, listing, read_list
 
 #: Stands for the path of the saved list in the arguments of a saved segmenter.
 LISTED = "<list>"

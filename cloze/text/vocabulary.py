@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cloze.errors import CorpusError
+from cloze.text.characters import extends
 from cloze.text.merges import add_merges
 from cloze.text.tokenizer import Tokenizer
 
@@ -64,9 +65,13 @@ class Fit:
         """Words of letters that are not one piece, those that save most first; equal ones in the order of their letters."""
         found = [
             Candidate(word, count, self.pieces[word]) for word, count in self.cut.items()
-            if count >= min_count and any(map(str.isalpha, word)) and word.replace("-", "").replace("'", "").isalnum()
+            if count >= min_count and any(map(str.isalpha, word)) and _is_word(word)
         ]
         return sorted(found, key=lambda one: (-one.saved, one.word))
+
+
+def _is_word(word: str) -> bool:
+    return all(character.isalnum() or character in "-'" or extends(character) for character in word)
 
 
 def fit_of(tokenizer: Tokenizer, texts: Iterable[str], *, counts_words: bool = True) -> Fit:

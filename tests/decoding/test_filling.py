@@ -33,6 +33,17 @@ def test_probabilities_are_those_of_a_plain_forward_pass(checkpoint: Make) -> No
         assert candidates[0].piece == t.piece(candidates[0].id)
 
 
+def test_unknown_is_no_answer(checkpoint: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = checkpoint("bert")
+    reader, head = Reader.of(loaded), head_for(loaded, "token_prediction")
+    unknown, scores = loaded.tokenizer.role("[UNK]"), Reader.token_scores
+    monkeypatch.setattr(Reader, "token_scores", lambda *given: scores(*given).index_fill(-1, torch.tensor([unknown]), 9.0))
+    for top in (3, 100_000):
+        (candidates,) = fill(reader, head, ["the [MASK]"], top=top)[0].masks
+        assert unknown not in [candidate.id for candidate in candidates]
+    assert len(candidates) == loaded.tokenizer.size - 1 and candidates[0].probability < 0.1
+
+
 def test_batching_changes_nothing(checkpoint: Make) -> None:
     loaded = checkpoint("roberta")
     reader, head = Reader.of(loaded), prediction_head(loaded, verb="fill")

@@ -16,11 +16,14 @@ IN_TWOS: Any = SimpleNamespace(encode_spelled=lambda texts: SimpleNamespace(begi
 
 @pytest.mark.parametrize(("text", "words"), [
     ("Rain, in New York.", "Rain|,|in|New|York|."),
-    ("  don't pay 3.5 % (U.S. e-mail)!? ", "don't|pay|3.5|%|(|U.S|.|e-mail|)|!|?"),
+    ("  don't pay 3.5 % (U.S. e-mail)!? ", "don't|pay|3.5|%|(|U.S.|e-mail|)|!|?"),
     ("我爱北京天安门。", "我|爱|北|京|天|安|门|。"),
     ("在iPhone上用1998年的", "在|iPhone|上|用|1998|年|的"),
     ("naïve_café\tрека", "naïve|_|café|река"),
     ("𠀀𠀁 ok", "𠀀|𠀁|ok"),
+    ("我 爱 北京 。", "我|爱|北京|。"),
+    ("他 在 iPhone手机 上 看，好的", "他|在|iPhone手机|上|看|，|好的"),
+    ("今天天气很好 出去玩", "今|天|天|气|很|好|出|去|玩"),
     ("", ""),
 ])  # fmt: skip
 def test_words_are_cut_at_spaces_marks_and_ideographs(text: str, words: str) -> None:

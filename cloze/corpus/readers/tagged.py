@@ -13,7 +13,7 @@ from cloze.corpus.readers.objects import OBJECTS, holds_objects, objects
 from cloze.corpus.readers.text_files import Line, lines
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.errors import TaskError, counted, nearest
-from cloze.text.matching import ideograph
+from cloze.text.characters import ideograph
 
 #: The columns of CoNLL-U (universaldependencies.org/format.html).
 CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
