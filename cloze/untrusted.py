@@ -28,10 +28,15 @@ def parse_json(text: str | bytes) -> Any:
         raise json.JSONDecodeError("a number of too many digits", "", 0) from None
 
 
-def read_small(path: Path) -> str:
-    """The text of an ordinary file in UTF-8. `OSError` for pipes and devices, on which reading would wait or never end."""
+def require_ordinary(path: Path) -> None:
+    """An `OSError` for pipes, devices and folders: reading would wait, or never end. A file that is not there is left to `open`."""
     if path.exists() and not path.is_file():
         raise OSError(0, "not an ordinary file", str(path))
+
+
+def read_small(path: Path) -> str:
+    """The text of an ordinary file in UTF-8; otherwise see `require_ordinary`."""
+    require_ordinary(path)
     return path.read_text(encoding="utf-8")
 
 
