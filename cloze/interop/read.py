@@ -191,8 +191,8 @@ def _check_own_arguments(found: Mapping[str, Any], architecture: Architecture, p
         if "." not in setting.ours and setting.ours not in found:
             missing = f"{place}: says nothing of {setting.ours}; expected all settings of the network."
             raise CheckpointError(f"{missing} Copy the file again.")
-        if isinstance(value, Mapping):
-            raise CheckpointError(f"{place}: {setting.ours} is {dict(value)!r}; expected a number. Copy the file again.")
+        if isinstance(value, Mapping) or (setting.is_number and not isinstance(value, int | float | None)):
+            raise CheckpointError(f"{place}: {setting.ours} is {value!r}; expected a number. Copy the file again.")
 
 
 def _order(config: Mapping[str, Any], architecture: Architecture) -> str:

@@ -22,6 +22,8 @@ _MARK = object()
 
 def read_words(path: Path) -> list[str]:
     """The list of strings that a pickle holds (fastai's `itos.pkl`). Anything else in it is a `CheckpointError`."""
+    if not path.is_file():
+        raise CheckpointError(f"{path}: not an ordinary file; expected a pickled list of words.")
     size = path.stat().st_size
     if size > _MOST_BYTES:
         raise _refused(path, f"{size:,} bytes")
