@@ -91,7 +91,7 @@ def task_of_config(folder: Path) -> dict[str, Any] | None:
 
 
 def unread_head(folder: Path) -> str:
-    """Why the class in the config of a folder of others names no task; empty if it is one of pre-training, or the folder cloze's."""
+    """Why the config of a folder of others names no task; empty for a class of pre-training, and for a folder of cloze."""
     if not has_config(folder) or (folder / "cloze").is_dir():
         return ""
     config = read_config(folder)

@@ -22,6 +22,7 @@ def label_ids(
     a file may have the numbers of the labels in their place."""
     if examples.answers is None:
         raise TaskError(f"{examples.path}: has no labels; expected a label in every row.")
+    among = "in config.json" if numbered else among
     place = {label: number for number, label in enumerate(known)}
     place |= {number: place[label] for number, label in names_of_numbers(examples.answers, known, numbered=numbered).items()}
     found = np.empty(len(examples), np.int64)

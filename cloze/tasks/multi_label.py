@@ -74,8 +74,9 @@ def label_sets(
     for row, (labels, line) in enumerate(zip(examples.known(), examples.lines, strict=True)):
         for label in labels:
             if label not in place:
+                among = "in config.json" if numbered else "in the training examples"
                 raise TaskError(
-                    f"{examples.path}:{line}: the label {label!r} does not occur in the training examples. "
+                    f"{examples.path}:{line}: the label {label!r} does not occur {among}. "
                     f"{nearest(label, known)}"
                 )
             found[row, place[label]] = 1.0
