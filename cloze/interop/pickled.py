@@ -31,7 +31,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(
             f"{path}: torch does not read it as tensors alone: it is damaged, or holds code. Expected a state dictionary.\n"
             "  If you trust the file, save its tensors again: "
-            "torch.save({name: t for name, t in torch.load(PATH, weights_only=False).items()}, NEW)"
+            "torch.save({name: t for name, t in torch.load(PATH, weights_only=False).items() if torch.is_tensor(t)}, NEW)"
         ) from None
     if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
         found = found["model"]
