@@ -131,8 +131,16 @@ def _parsed(text: str, file: str, numbered: bool) -> Node:
 
 
 def read_plain(path: Path) -> Any:
-    """The plain data of a YAML file."""
-    return read_yaml(path.read_text(encoding="utf-8"), str(path)).plain()
+    """The plain data of a YAML file; anything else is a `RecipeError`."""
+    return read_yaml(text_of(path), str(path)).plain()
+
+
+def text_of(path: Path) -> str:
+    """The text of a YAML file; a `RecipeError` if it is not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{path}: not UTF-8 text (byte {error.start}). A recipe is a YAML file.") from None
 
 
 class _Composer:

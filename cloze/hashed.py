@@ -45,9 +45,9 @@ def ngrams_of(word: str, lengths: tuple[int, int]) -> list[str]:
     shortest, longest = lengths
     found = []
     for start in range(len(bounded)):
-        for size in range(shortest, longest + 1):
+        for size in range(shortest, min(longest, len(bounded) - start) + 1):
             stop = start + size
-            if stop <= len(bounded) and not (size == 1 and (start == 0 or stop == len(bounded))):
+            if not (size == 1 and (start == 0 or stop == len(bounded))):
                 found.append(bounded[start:stop])
     return found
 

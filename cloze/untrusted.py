@@ -28,10 +28,15 @@ def parse_json(text: str | bytes) -> Any:
         raise json.JSONDecodeError("a number of too many digits", "", 0) from None
 
 
-def read_small(path: Path) -> str:
-    """The text of an ordinary file in UTF-8. `OSError` for pipes and devices, on which reading would wait or never end."""
+def require_ordinary(path: Path) -> None:
+    """An `OSError` for pipes, devices and folders, on which reading would wait or never end; none if nothing is there."""
     if path.exists() and not path.is_file():
         raise OSError(0, "not an ordinary file", str(path))
+
+
+def read_small(path: Path) -> str:
+    """The text of an ordinary file in UTF-8; otherwise see `require_ordinary`."""
+    require_ordinary(path)
     return path.read_text(encoding="utf-8")
 
 
@@ -58,9 +63,14 @@ class Terminal(io.TextIOWrapper):
 
 
 def guard_terminal() -> None:
-    """Put a `Terminal` in front of standard output and standard error where these are terminals."""
+    """Put a `Terminal` in front of standard output and standard error where these are terminals. Anywhere else, characters that
+    the encoding of the stream lacks are written as `\\u65e5`."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if isinstance(stream, io.TextIOWrapper) and not isinstance(stream, Terminal) and stream.isatty():
+        if not isinstance(stream, io.TextIOWrapper) or isinstance(stream, Terminal):
+            continue
+        if not stream.isatty():
+            stream.reconfigure(errors="backslashreplace")
+        else:
             guarded = Terminal(stream.buffer, encoding=stream.encoding, errors="backslashreplace", line_buffering=True)
             setattr(sys, name, guarded)

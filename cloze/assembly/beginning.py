@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from cloze.assembly.build import Loaded, build_part, load_checkpoint, plain
@@ -32,7 +33,7 @@ Say = Callable[[str], None]
 
 def begin_with(
     step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: Tokenizer, *, say: Say = print,
-    drawn: Callable[[], Step] | None = None,
+    drawn: Callable[[], Step] | None = None, labels: Sequence[str] = (),
 ) -> frozenset[str]:
     """Load the weights of a checkpoint into the network `label`, and into those of its heads that the checkpoint has. Returns the
     keys in the step of the new heads of a task that take over nothing.
@@ -40,7 +41,8 @@ def begin_with(
     The `change`s of the network adapt the checkpoint's tensors to it. A head takes the weights of the checkpoint's head with the
     same state name and part. A head of another shape (other classes) starts at random, or is refused if nothing would train it.
     So do modules that the network has in addition (`Network.fresh`); one line says what starts at random. `drawn` builds the step
-    with random weights, for a network that was built without (`filled` of `build_step`).
+    with random weights, for a network that was built without (`filled` of `build_step`). `labels` are the classes of the
+    task: the outputs of a checkpoint's head for the same classes in another order are put in theirs.
 
     Raises:
         CheckpointError: the network, the tokenizer, or a head that is never trained does not fit.
@@ -78,7 +80,7 @@ def begin_with(
                 key = head_key(recipe, run, objective)
                 head = step.objectives[key]
                 stays = recipe.head_name(run, objective) in frozen
-                lacks = _load_head(head, objective, given, changes, transition, or_alone=stays)
+                lacks = _load_head(head, objective, given, changes, transition, or_alone=stays, labels=labels)
                 if lacks and recipe.task is not None and not start_head(head, given):
                     drawn_heads.add(key)
                 if lacks and stays:
@@ -101,7 +103,8 @@ def _inherited(specs: Sequence[PartSpec], model: Model) -> list[PartSpec]:
 
 
 def _load_head(
-    head: nn.Module, spec: ObjectiveSpec, given: Loaded, changes: Sequence[Change], transition: Transition, *, or_alone: bool
+    head: nn.Module, spec: ObjectiveSpec, given: Loaded, changes: Sequence[Change], transition: Transition, *, or_alone: bool,
+    labels: Sequence[str] = (),
 ) -> str:
     """Load the head of the same name and part, `or_alone` the only one of that part that predicts the same set; returns what does
     not fit, or an empty string."""
@@ -117,8 +120,16 @@ def _load_head(
     wrong = [key for key in {**here, **there} if shape(key, here) != shape(key, there)]
     if wrong:
         return f"{wrong[0]} is {shape(wrong[0], there)} in the checkpoint and {shape(wrong[0], here)} in the recipe"
-    head.load_state_dict(dict(there))
+    head.load_state_dict(_ordered(there, given.imported.labels, labels))
     return ""
+
+
+def _ordered(state: Mapping[str, Tensor], theirs: Sequence[str], ours: Sequence[str]) -> dict[str, Tensor]:
+    """A head with its outputs in the order of our classes, if they are the same as theirs."""
+    if sorted(theirs) != sorted(ours) or list(theirs) == list(ours):
+        return dict(state)
+    order = torch.tensor([theirs.index(label) for label in ours])
+    return {name: tensor[order] if name.startswith("head.output.") else tensor for name, tensor in state.items()}
 
 
 def _alike(spec: ObjectiveSpec, given: Loaded) -> tuple[list[str], list[str]]:
@@ -184,12 +195,12 @@ def borrowed_parts(recipe: Recipe) -> frozenset[str]:
 
 def load_origins(
     step: Step, recipe: Recipe, origins: Mapping[str, Path], tokenizer: Tokenizer, *, resumes: bool, say: Say,
-    tables: Mapping[str, Any] = MappingProxyType({}), drawn: Callable[[], Step] | None = None,
+    tables: Mapping[str, Any] = MappingProxyType({}), drawn: Callable[[], Step] | None = None, labels: Sequence[str] = (),
 ) -> frozenset[str]:
     """Load every network that comes from a checkpoint; if the run resumes, only those that its own checkpoints do not hold.
 
-    Returns the keys of the new heads of a task that take over nothing. `tables` are those of `make_tables`, `drawn` is as in
-    `begin_with`.
+    Returns the keys of the new heads of a task that take over nothing. `tables` are those of `make_tables`, `drawn` and
+    `labels` are as in `begin_with`.
     """
     never, drawn_heads = borrowed(recipe), frozenset[str]()
     for label, folder in origins.items():
@@ -197,5 +208,5 @@ def load_origins(
             reading = reading_of(label, tables)
             own = tokenizer if reading is None or reading.first else reading.tokenizer
             heard: Say = (lambda text: None) if resumes else say
-            drawn_heads |= begin_with(step, recipe, label, folder, own, say=heard, drawn=drawn)
+            drawn_heads |= begin_with(step, recipe, label, folder, own, say=heard, drawn=drawn, labels=labels)
     return drawn_heads

@@ -393,7 +393,7 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
     """The objects of what a folder holds, on a device."""
     from cloze.assembly.annotating import annotations_of
     from cloze.assembly.inference import add_inference
-    from cloze.document import read_yaml
+    from cloze.document import read_plain
 
     model, clock = imported.model, Clock()
     if plain and model.no_plain_form:
@@ -424,7 +424,7 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
     network.to(place).eval()
     clock.to(place)
     file = imported.folder / "cloze" / "recipe.yaml"
-    recipe = read_yaml(file.read_text(encoding="utf-8"), str(file)).plain() if file.is_file() else None
+    recipe = read_plain(file) if file.is_file() else None
     add_inference(network, heads, imported.tokenizer, recipe)
     return Loaded(
         recipe=recipe,

@@ -24,7 +24,7 @@ from cloze.assembly.schema import arguments_of_part, expand_part
 from cloze.assembly.stages import assemble_stages
 from cloze.assembly.structure import check_length, check_structure
 from cloze.assembly.user_files import import_files
-from cloze.document import Node, Where, from_data, read_yaml
+from cloze.document import Node, Where, from_data, read_yaml, text_of
 from cloze.errors import RecipeError, nearest
 from cloze.training.phases import MAY_SET, may_set
 
@@ -194,10 +194,7 @@ def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
     if path.is_dir() and (path / IN_RUN).is_file():
         path = path / IN_RUN
     if path.is_file():
-        try:
-            return path.read_text(encoding="utf-8-sig"), str(path), True
-        except UnicodeDecodeError as error:
-            raise RecipeError(f"{path}: not UTF-8 text (byte {error.start}). A recipe is a YAML file.") from None
+        return text_of(path), str(path), True
     if given in named_recipes():
         return text_of_named(given), given, False
     if path.is_dir():

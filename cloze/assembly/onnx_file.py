@@ -21,7 +21,7 @@ from cloze.compression.speed import FILES
 from cloze.errors import CheckpointError, MissingExtra
 from cloze.networks.fast.switch import switched
 from cloze.networks.transformer import Transformer
-from cloze.tasks.result import TASK_FILE, read_task
+from cloze.tasks.result import described_in, head_of, read_task
 from cloze.whole import whole_file
 
 MOST = 1e-4  # the largest difference from the network that a file may have
@@ -154,12 +154,9 @@ def _require(loaded: Loaded) -> None:
 def _head(loaded: Loaded, source: Path, task: str | None) -> tuple[Any | None, list[str], Sequence[str]]:
     """The head of the task, if the folder has one that the file can hold; remarks; the names of its classes."""
     name, labels = None, loaded.imported.labels
-    if (source / TASK_FILE).is_file():
+    if described_in(source) is not None:
         described = read_task(source, task)
-        name, labels = described["head"], described.get("labels") or labels
-    else:
-        parts = {one: head.part for one, head in loaded.imported.model.heads.items()}
-        name = next((one for one, part in parts.items() if part in ("classify", "sequence_labelling")), None)
+        name, labels = head_of(loaded, described), described.get("labels") or labels
     if name is None:
         left = ", ".join(loaded.heads)
         return None, [f"heads that are not in the file: {left}"] if left else [], ()

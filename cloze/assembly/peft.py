@@ -17,12 +17,23 @@ import torch
 from torch import Tensor
 
 from cloze.assembly.given import build
-from cloze.assembly.peft_prompt import METHODS, Method
+from cloze.assembly.peft_card import write_adapter_card
+from cloze.assembly.peft_prompt import METHODS
 from cloze.assembly.plain_form import in_plain_form
 from cloze.errors import CheckpointError
 from cloze.interop import ARCHITECTURES, Head, Imported, Model, complete, import_folder
 from cloze.interop.choice import Choice, choose
-from cloze.interop.export import is_tied
+from cloze.interop.config import (
+    ADAPTER_CONFIG,
+    ADAPTER_LEAD,
+    ADAPTER_TASKS,
+    ADAPTER_WEIGHTS,
+    adapter_class,
+    architecture_of,
+    base_of_adapter,
+    read_config,
+)
+from cloze.interop.export import is_tied, problem_of, write_tokenizer
 from cloze.interop.files import read_json, read_tensors, write_json, write_tensors
 from cloze.interop.mapping import SAME, STACKED, TURNED, entries, to_theirs
 from cloze.interop.model import as_classifier
@@ -30,19 +41,11 @@ from cloze.interop.read import import_heads
 from cloze.networks.blocks.projections import STACKED as PARTS
 from cloze.transfer import LoRA
 
-CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
-_LEAD = "base_model.model."
+CONFIG, TENSORS, _LEAD = ADAPTER_CONFIG, ADAPTER_WEIGHTS, ADAPTER_LEAD
 #: Settings of peft with the only values that cloze computes.
 _LEGAL: Mapping[str, tuple[Any, ...]] = {
     "peft_type": ("LORA", *METHODS), "use_dora": (False, None), "bias": ("none", None), "lora_bias": (False, None),
     "layer_replication": (None,), "trainable_token_indices": (None,),
-}  # fmt: skip
-
-
-#: The classes of transformers that peft's types of tasks are for.
-_AUTO: Mapping[str, str] = {
-    "SEQ_CLS": "AutoModelForSequenceClassification", "TOKEN_CLS": "AutoModelForTokenClassification",
-    "QUESTION_ANS": "AutoModelForQuestionAnswering",
 }  # fmt: skip
 
 
@@ -58,53 +61,60 @@ class Place(NamedTuple):
     turned: bool
 
 
-def write_peft(stage: Path, imported: Imported, base: Path) -> list[str]:
-    """Write peft's two files into a folder; returns remarks. Heads of classes are written, those over the vocabulary are not."""
+def write_peft(stage: Path, imported: Imported, base: Path, *, folder: str) -> list[str]:
+    """Write the files of peft: what was trained, its tokenizer and a card; returns remarks.
+
+    `folder` is what the card calls the model. Heads of classes are written, those over the vocabulary are not.
+    """
     model = replace(imported.model, arguments=complete(imported.model.arguments, imported.model.part))
     names = [name for name, _ in model.changes]
     method = next((method for method in METHODS.values() if names == [method.change]), None)
-    if method is not None:
-        return _write_rows(method, stage, model, base)
-    if names != ["lora"]:
+    if method is None and names != ["lora"]:
         raise CheckpointError(
             f"{imported.folder}: peft's layout holds low-rank updates, a prompt or a prefix, and this network has "
             f"{', '.join(names)}.\n"
             "  For cloze: --to change."
         )
-    left = [name for name, head in model.heads.items() if head.kind == "token_prediction"]
+    left = [name for name, head in model.heads.items() if method is not None or head.kind == "token_prediction"]
     heads = {name: as_classifier(head) for name, head in model.heads.items() if name not in left}
     plain = replace(model.plain, heads=heads)
     pad = imported.tokenizer.roles.get("[PAD]")
     choice = choose(plain, tokenizer_kind=imported.tokenizer.kind, pad=pad, hint=imported.architecture)
-    if not isinstance(choice, Choice):
-        raise CheckpointError(f"{imported.folder}: peft works on models of transformers, which has none here: {choice[0]}.")
+    if not isinstance(choice, Choice) or import_folder(base).architecture is None:
+        why = "" if isinstance(choice, Choice) else f": {choice[0]}"
+        raise CheckpointError(f"{imported.folder}: peft works on models of transformers, which has none here{why}.")
+    tensors, said = _lora(choice, plain, model, imported, pad) if method is None else method.write(model)
+    write_tensors(stage / TENSORS, tensors)
+    task = next((task for task, auto in ADAPTER_TASKS.items() if auto == choice.cls.auto), None)
+    write_json(stage / CONFIG, {
+        "task_type": task, "auto_mapping": {"base_model_class": choice.cls.name, "parent_library": "transformers"}, **said,
+        "base_model_name_or_path": str(base.resolve()), "inference_mode": True,
+    })  # fmt: skip
+    write_tokenizer(stage, imported.tokenizer, imported.reading, model, choice)
+    write_adapter_card(
+        stage / "README.md", choice, base, folder=folder, task=task, labels=imported.labels,
+        problem=problem_of(imported.model, choice), changes=" and ".join(names),
+    )
+    opens = f"peft opens it on {choice.cls.name} ({choice.cls.auto}) from {base}."
+    return [opens, *(f"{name}: this head is for cloze alone; peft's files do not hold it." for name in [*left, *choice.left])]
+
+
+def _lora(
+    choice: Choice, plain: Model, model: Model, imported: Imported, pad: int | None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """peft's tensors of low-rank updates and of the heads of a class, and what its configuration says of them."""
     lora: LoRA = build(LoRA, model.changes[0][1], {})
     tensors, ranks, turned = _updates(lora, {**model.network, **model.changed}, list(_places(choice, plain, imported, pad)))
     saved = _heads(choice, plain, imported, pad)
-    write_tensors(stage / TENSORS, {**tensors, **{_LEAD + name: tensor for name, tensor in saved.items()}})
     usual = Counter(ranks.values()).most_common(1)[0][0]
-    write_json(stage / CONFIG, {
-        "peft_type": "LORA", "task_type": None, "base_model_name_or_path": str(base.resolve()), "inference_mode": True,
-        "r": usual, "lora_alpha": lora.scale * usual, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": turned,
-        "target_modules": sorted(ranks), "modules_to_save": sorted({name.rpartition(".")[0] for name in saved}) or None,
+    base = choice.architecture.base
+    modules = {name.rpartition(".")[0] if name.startswith(base) else name.partition(".")[0] for name in saved}
+    return {**tensors, **{_LEAD + name: tensor for name, tensor in saved.items()}}, {
+        "peft_type": "LORA", "r": usual, "lora_alpha": lora.scale * usual, "lora_dropout": 0.0, "bias": "none",
+        "fan_in_fan_out": turned, "target_modules": sorted(ranks), "modules_to_save": sorted(modules) or None,
         "rank_pattern": {name: rank for name, rank in ranks.items() if rank != usual},
         "alpha_pattern": {name: lora.scale * rank for name, rank in ranks.items() if rank != usual},
-    })
-    others = [*left, *choice.left]
-    opens = f"peft opens it on {choice.cls.name} ({choice.cls.auto}) from {base}."
-    return [opens, *(f"{name}: this head is for cloze alone; peft's files do not hold it." for name in others)]
-
-
-def _write_rows(method: Method, stage: Path, model: Model, base: Path) -> list[str]:
-    """peft's files of rows in front of a text; heads are left out, because peft's classifiers read the first token, which is not
-    the text's."""
-    if import_folder(base).architecture is None:
-        raise CheckpointError(f"{base}: is no model of transformers; peft's {method.change} needs one.")
-    tensors, said = method.write(model)
-    write_tensors(stage / TENSORS, tensors)
-    write_json(stage / CONFIG, {**said, "base_model_name_or_path": str(base.resolve()), "inference_mode": True})
-    opens = f"peft opens it on the model in {base}."
-    return [opens, *(f"{name}: this head is for cloze alone; peft's files do not hold it." for name in model.heads)]
+    }
 
 
 def read_peft(folder: Path) -> Imported:
@@ -119,12 +129,7 @@ def read_peft(folder: Path) -> Imported:
         if config.get(key, values[0]) not in values:
             known = " or ".join(map(repr, values))
             raise CheckpointError(f"{place}: {key} is {config[key]!r}; cloze reads folders of peft with {key} {known}.")
-    base = Path(str(config.get("base_model_name_or_path") or ""))
-    if not base.is_dir() or not str(config.get("base_model_name_or_path") or ""):
-        raise CheckpointError(
-            f"{place}: base_model_name_or_path is {str(base)!r}, which is no folder here.\n"
-            "  Write the folder that holds the network there."
-        )
+    base = base_of_adapter(folder)
     given = import_folder(base)
     if given.architecture is None:
         raise CheckpointError(f"{base}: is no model of transformers; peft's updates need one.")
@@ -132,22 +137,23 @@ def read_peft(folder: Path) -> Imported:
     method = METHODS.get(str(config.get("peft_type")))
     change, state = (_read_updates if method is None else method.read)(place, given, tensors, config)
     model = replace(given.model, network={**given.model.network, **state}, changes=(change,))
-    heads, others = _saved_heads(base, given.architecture, config, {n.removeprefix(_LEAD): t for n, t in tensors.items()})
+    heads, labels, others = _saved_heads(folder, base, config, {n.removeprefix(_LEAD): t for n, t in tensors.items()})
     remarks = [f"left out, because no head of cloze has them: {', '.join(sorted(others))}."] if others else []
     model = replace(model, heads={**model.heads, **heads})
     return replace(
-        given, folder=folder, model=in_plain_form(model, given.tokenizer, {}), remarks=(*given.remarks, *remarks)
+        given, folder=folder, model=in_plain_form(model, given.tokenizer, {}), remarks=(*given.remarks, *remarks),
+        labels=labels or given.labels,
     )
 
 
 def _saved_heads(
-    base: Path, architecture: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
-) -> tuple[dict[str, Head], list[str]]:
-    """The heads that peft saved with what it trained, and the names of tensors that belong to no head."""
-    auto = _AUTO.get(str(config.get("task_type")))
-    named = (config.get("auto_mapping") or {}).get("base_model_class")
-    cls = next((one.name for one in ARCHITECTURES[architecture].classes if one.name == named or one.auto == auto), None)
-    return import_heads(base, cls, tensors) if tensors and cls is not None else ({}, list(tensors))
+    folder: Path, base: Path, adapter: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, Head], tuple[str, ...], list[str]]:
+    """The heads that peft saved with what it trained, the names of their classes, and those of tensors that belong to no head."""
+    config = read_config(folder)
+    if not tensors or adapter_class(architecture_of(base, config), adapter) is None:
+        return {}, (), list(tensors)
+    return import_heads(base, config, tensors)
 
 
 def _places(choice: Choice, model: Model, imported: Imported, pad: int | None, base: str | None = None) -> Iterator[Place]:

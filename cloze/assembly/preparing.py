@@ -76,6 +76,7 @@ def prepare(
     drawn_heads = load_origins(
         step, loaded, begin, chosen, resumes=resumes, say=say, tables=tables,
         drawn=partial(build_step, loaded, vocab_size=chosen.size, seed=seed, **given),
+        labels=(description or {}).get("labels") or (),
     )
     data = build_data(loaded, stores, step, chosen, seed=seed, rank=rank(), ranks=ranks, compiled=compiled, tables=tables)
     if aside:

@@ -17,10 +17,11 @@ import torch
 
 from cloze.assembly.changes import read_by
 from cloze.assembly.inputs import digests
-from cloze.assembly.peft import CONFIG, read_peft, write_peft
+from cloze.assembly.peft import read_peft, write_peft
 from cloze.assembly.plain_form import in_plain_form
 from cloze.errors import CheckpointError
 from cloze.interop import Head, Imported, Model, import_folder
+from cloze.interop.config import is_adapter
 from cloze.interop.export import DESCRIPTION, OWN_CHANGED, OWN_HEADS
 from cloze.interop.files import read_json, read_tensors, staged, write_json, write_tensors
 from cloze.interop.own import own_description
@@ -35,7 +36,7 @@ def open_folder(folder: Path) -> Imported:
     """Read a folder: any that `import_folder` reads, or a change that cloze or peft saved alone."""
     if (folder / BASE).is_file():
         return _read_change(folder)
-    if (folder / CONFIG).is_file() and not (folder / "config.json").is_file():
+    if is_adapter(folder):
         return read_peft(folder)
     return import_folder(folder)
 
@@ -65,7 +66,7 @@ def write_change(source: Path, out: Path, *, base: Path | None = None, peft: boo
     with staged(out) as stage:
         (stage / "cloze").mkdir()
         if peft:
-            remarks = write_peft(stage, imported, base)
+            remarks = write_peft(stage, imported, base, folder=out.name)
         else:
             remarks = [f"cloze opens it with the network in {base}; transformers does not."]
         write_json(stage / BASE, {"folder": str(base.resolve()), "files": digests(base)})

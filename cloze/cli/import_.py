@@ -76,6 +76,7 @@ def command(
             imported = import_folder(source)
     if split != "punctuation" and not imported.trained_by:
         raise UserError(f"--split {split}: only for released weights of recurrent systems; {source} brings its own tokenizer.")
+    as_it_is = source.is_dir() and not imported.trained_by and words is None
     found = [] if encoder or words is not None else _copied(source)
     if encoder:
         from cloze.transfer import encoder_only
@@ -87,7 +88,8 @@ def command(
 
         imported, details = expand_vocabulary(imported, open_vectors(words, repeated=repeated))
         found += details
-    remarks = [*imported.remarks, *found, *write(imported, out, name or source.resolve().name)]
+    written = write(imported, out, name or source.resolve().name, as_it_is=as_it_is and not encoder)
+    remarks = [*imported.remarks, *found, *written]
     typer.echo(describe(imported))
     for remark in dict.fromkeys(remarks):
         typer.echo(f"  {remark}")
@@ -134,16 +136,30 @@ def _copied(source: Path) -> list[str]:
     return [f"{source} is already a checkpoint of cloze, which every command opens; this is a copy without the log"]
 
 
-def write(imported: Imported, out: Path, name: str) -> list[str]:
-    """Write a checkpoint folder, whole or not at all; returns remarks on what could not be expressed."""
+def write(imported: Imported, out: Path, name: str, *, as_it_is: bool) -> list[str]:
+    """Write a checkpoint folder, whole or not at all; returns remarks on what could not be expressed.
+
+    `as_it_is`: the model is that of a folder without any change, so that it keeps its task.
+    """
+    from dataclasses import replace
+
     from cloze.assembly.canonical import to_yaml
     from cloze.assembly.load import load_recipe, read_tree, recipe_from_data
     from cloze.interop import Card, export_folder
+    from cloze.interop.files import write_json
     from cloze.interop.recipe import adapted_recipe, base_recipe
     from cloze.interop.released import released_recipe
     from cloze.interop.vectors.importing import base_of_vectors, recipe_of_vectors
+    from cloze.tasks.result import described_in
     from cloze.whole import whole_folder
 
+    own = (imported.folder / "cloze" / "recipe.yaml").is_file()
+    if as_it_is and own:
+        from cloze.assembly.share import card_of, write_copy
+
+        card = card_of(imported.folder, imported, languages=(), licence=None, data=None, folder=out.name)
+        return write_copy(imported.folder, out, imported, replace(card, name=name))
+    task = described_in(imported.folder) if as_it_is else None
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(out) as stage:
         words, released = imported.model.network_type.of_words, imported.trained_by
@@ -151,7 +167,7 @@ def write(imported: Imported, out: Path, name: str) -> list[str]:
             recipe = recipe_from_data(
                 released_recipe(imported, read_tree(released).plain(), name), origin=str(imported.folder)
             )
-        elif not words and (imported.folder / "cloze" / "recipe.yaml").is_file():
+        elif not words and own:
             recipe = load_recipe(imported.folder)
         else:
             base = read_tree(base_of_vectors(imported) if words else base_recipe(imported)).plain()
@@ -164,6 +180,8 @@ def write(imported: Imported, out: Path, name: str) -> list[str]:
             architecture=imported.architecture, labels=imported.labels or None,
         )  # fmt: skip
         (stage / "cloze" / "recipe.yaml").write_text(to_yaml(recipe.canonical()), encoding="utf-8")
+        if task is not None:
+            write_json(stage / "cloze" / "task.json", task)
     return remarks
 
 

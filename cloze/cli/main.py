@@ -10,12 +10,15 @@ import errno
 import os
 import sys
 import traceback
+import warnings
 from importlib import import_module
+from pathlib import Path
 
 from cloze.cli.verbs import VERBS, load_verb, overview
 from cloze.errors import ClozeError, UserError
 from cloze.untrusted import guard_terminal, visible
 
+_as_python_does = warnings.formatwarning
 _FEWER = "Read fewer rows at once: --set training.micro_batch=N"
 _BATCH = "Read fewer texts at once: --batch N"
 #: What takes less memory, for the verbs that have an option for it.
@@ -126,10 +129,17 @@ def explain(error: BaseException, verb: str = "") -> tuple[str, int]:
     ), 1
 
 
+def as_note(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
+    """A warning of cloze as one line; that of another package as Python prints it."""
+    own = Path(__file__).parents[1] in Path(filename).parents
+    return f"note: {message}\n" if own else _as_python_does(message, category, filename, lineno, line)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Entry point of the executable: returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     guard_terminal()
+    warnings.formatwarning = as_note
     try:
         run(arguments)
     except SystemExit as leave:

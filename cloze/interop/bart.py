@@ -43,6 +43,8 @@ def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
         "is_encoder_decoder": True,
         "decoder_attention_heads": arguments["heads"],
         "decoder_ffn_dim": arguments["feed_forward.inner"],
+        "normalize_before": False,  # transformers ignores the two, but they are in the authors' files, and CTranslate2 reads them
+        "normalize_embedding": True,
     }
 
 

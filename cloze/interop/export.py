@@ -78,7 +78,7 @@ def export_folder(
         if isinstance(choice, Choice):
             write_tensors(stage / WEIGHTS, tensors_there(model, choice, vocab_size=vocab_size, pad=pad))
             config = config_of(model, choice, vocab_size, tokenizer.roles, labels)
-            write_json(stage / "config.json", {**config, **_problem(given, choice)})
+            write_json(stage / "config.json", {**config, **problem_of(given, choice)})
             if choice.architecture.generates:
                 write_json(stage / "generation_config.json", _ids(choice.architecture, tokenizer.roles))
         else:
@@ -97,7 +97,7 @@ def export_folder(
         for name, tensors in own.items():
             if tensors:
                 write_tensors(stage / name, tensors)
-        _write_tokenizer(stage, tokenizer, reading, model, choice)
+        write_tokenizer(stage, tokenizer, reading, model, choice)
         pooled = gives_sentences(model, choice)
         if pooled:
             write_sentences(stage, model, reading)
@@ -249,7 +249,7 @@ def _with_classifiers(model: Model) -> Model:
     return replace(model, heads={name: as_classifier(head) for name, head in model.heads.items()})
 
 
-def _problem(model: Model, choice: Choice) -> dict[str, str]:
+def problem_of(model: Model, choice: Choice) -> dict[str, str]:
     """transformers' `problem_type` of a classifier that does not predict a single class."""
     problem = next((PROBLEMS[model.heads[name].part] for name in choice.placed if is_of_texts(model.heads[name])), None)
     return {} if problem is None else {"problem_type": problem}
@@ -284,9 +284,10 @@ def _own_heads(model: Model, choice: Choice | list[str]) -> dict[str, Tensor]:
     return {f"{name}/{key}": tensor for name in names for key, tensor in model.heads[name].state.items()}
 
 
-def _write_tokenizer(
+def write_tokenizer(
     stage: Path, tokenizer: Tokenizer, reading: Reading, model: Model, choice: Choice | list[str]
 ) -> None:
+    """Write the files that `AutoTokenizer` reads."""
     segments = bool(model.arguments.get("segments"))
     usual = "BertTokenizer" if segments else None
     tokenizer.save(

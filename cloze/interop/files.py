@@ -1,6 +1,7 @@
 """Reading and writing the files of a Hugging Face folder: safetensors (sharded ones too), JSON, atomic publishing.
 
-Nothing is ever unpickled. A file appears under its final name only when it is complete and on disk.
+No code of a file runs: a pickle is read as tensors alone (`pickled.py`). A file appears under its final name only when it is
+complete and on disk.
 """
 
 from __future__ import annotations
@@ -10,23 +11,28 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cloze.errors import CheckpointError
-from cloze.untrusted import parse_json, read_small
+from cloze.interop.pickled import read_state
+from cloze.untrusted import parse_json, read_small, require_ordinary
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-_OTHERS = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index")
+PICKLE = "pytorch_model.bin"
+#: The files that may hold a folder's weights: the first that is there counts. An index names its shards.
+_WEIGHT_FILES = (WEIGHTS, INDEX, PICKLE, f"{PICKLE}.index.json")
+_OTHERS = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "bert_model.ckpt.index")
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -117,50 +123,77 @@ def parse_modules(path: Path) -> list[tuple[str, str]]:
     return listed
 
 
+def weights_file(folder: Path) -> Path:
+    """The file that holds a folder's weights, or the index that names its shards; a `CheckpointError` if there is none."""
+    found = next((folder / name for name in _WEIGHT_FILES if (folder / name).exists()), None)
+    if found is None:
+        raise CheckpointError(_no_weights(folder))
+    return found
+
+
 def read_weights(folder: Path) -> dict[str, Tensor]:
     """All tensors of a folder as fp32, from one file or from the files that the index names."""
-    if (folder / WEIGHTS).exists():
-        return read_tensors(folder / WEIGHTS)
-    if (folder / INDEX).exists():
-        return _read_shards(folder)
-    raise CheckpointError(_no_weights(folder))
+    path = weights_file(folder)
+    return _read_shards(path) if path.suffix == ".json" else read_tensors(path)
+
+
+def names_of_weights(folder: Path) -> list[str]:
+    """The names of all tensors of a folder; of files that are not pickles, only the beginning is read."""
+    path = weights_file(folder)
+    if path.name == WEIGHTS:
+        return _opened(path, lambda: list(safe_open(path, "pt").keys()))
+    return list(_places(path)) if path.suffix == ".json" else list(read_tensors(path))
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """One safetensors file, floating-point tensors as fp32."""
-    try:
-        loaded = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path}: {_damage(path, error)}") from None
+    """One file of safetensors, or of a pickle by its ending, floating-point tensors as fp32."""
+    if path.suffix == ".bin":
+        return read_state(path)
+    loaded = _opened(path, lambda: load_file(path))
     return {name: t.to(torch.float32) if t.is_floating_point() else t for name, t in loaded.items()}
 
 
-def _read_shards(folder: Path) -> dict[str, Tensor]:
-    index = read_json(folder / INDEX, "the index of a checkpoint in several files")
-    places = index.get("weight_map")
+def _opened(path: Path, read: Callable[[], T]) -> T:
+    try:
+        require_ordinary(path)
+        return read()
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path}: {_damage(path, error)}") from None
+
+
+def _places(path: Path) -> dict[str, str]:
+    """The file of each tensor that an index names."""
+    places = read_json(path, "the index of a checkpoint in several files").get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise CheckpointError(f"{folder / INDEX}: no weight_map from tensor names to file names. Copy the file again.")
+        raise CheckpointError(f"{path}: no weight_map from tensor names to file names. Copy the file again.")
+    return places
+
+
+def _read_shards(path: Path) -> dict[str, Tensor]:
+    places, folder = _places(path), path.parent
     result: dict[str, Tensor] = {}
     for name in sorted(set(places.values())):
         if Path(name).name != name:
-            raise CheckpointError(f"{folder / INDEX}: names the file {name!r}; expected files of the same folder.")
+            raise CheckpointError(f"{path}: names the file {name!r}; expected files of the same folder.")
         if not (folder / name).exists():
             count = sum(place == name for place in places.values())
             raise CheckpointError(
-                f"{folder / name}: there is no such file; {INDEX} places {count} tensors in it.\n"
+                f"{folder / name}: there is no such file; {path.name} places {count} tensors in it.\n"
                 "  Copy the whole folder again."
             )
         result.update(read_tensors(folder / name))
     absent = sorted(set(places) - set(result))
     if absent:
         raise CheckpointError(
-            f"{folder}: {INDEX} promises {len(absent)} tensors that its files do not hold: {', '.join(absent[:4])}.\n"
+            f"{folder}: {path.name} promises {len(absent)} tensors that its files do not hold: {', '.join(absent[:4])}.\n"
             "  The copy is incomplete: copy the whole folder again."
         )
     return result
 
 
 def _damage(path: Path, error: Exception) -> str:
+    if not path.is_file():
+        return f"{'not an ordinary file' if path.exists() else 'there is no such file'}; expected a file of safetensors."
     with path.open("rb") as file:
         start = file.read(64)
     if start.startswith(b"version https://git-lfs"):
@@ -173,20 +206,9 @@ def _damage(path: Path, error: Exception) -> str:
 
 
 def _no_weights(folder: Path) -> str:
-    pickles = [name for name in _PICKLES if (folder / name).exists()]
-    if pickles:
-        return (
-            f"{folder}: the weights are in {pickles[0]}, a pickle, which can run any code when it is opened; "
-            f"expected {WEIGHTS}.\n  If you trust it, convert it once with transformers: "
-            "AutoModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)\n"
-            "  (with the class named in config.json's architectures, so that the heads come along)."
-        )
     others = [name for name in _OTHERS if (folder / name).exists()]
     found = f"only {others[0]}" if others else "no weights"
-    return (
-        f"{folder}: {found}; expected {WEIGHTS}, or {INDEX} with its shards.\n"
-        "  Save the model with transformers' save_pretrained, or copy the missing file."
-    )
+    return f"{folder}: {found}; expected {WEIGHTS} or {PICKLE}, or an index with its shards.\n  Copy the missing file."
 
 
 def _sync(path: Path) -> None:

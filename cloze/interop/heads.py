@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -12,10 +13,12 @@ from torch import Tensor
 
 from cloze.errors import CheckpointError
 from cloze.interop.architecture import Architecture, HeadTable
+from cloze.interop.config import classes_of
 from cloze.interop.export import DESCRIPTION, OWN_HEADS
 from cloze.interop.files import WEIGHTS, read_tensors
 from cloze.interop.mapping import Facts, to_ours
 from cloze.interop.model import Head, defaults
+from cloze.interop.purpose import as_meant, purpose_of
 from cloze.renamed import current_head
 
 
@@ -62,8 +65,7 @@ def read_heads(
 
 def _absent(architecture: Architecture, config: Mapping[str, Any], heads: Mapping[str, Any]) -> list[str]:
     """A remark on a class whose head the file does not hold."""
-    names = config.get("architectures") or ()
-    named = [cls for cls in architecture.classes if cls.name in names and cls.roles - heads.keys()]
+    named = [cls for cls in classes_of(architecture, config) if cls.roles - heads.keys()]
     return [f"config.json names {cls.name}, and the file lacks its head ({', '.join(sorted(cls.roles))})." for cls in named[:1]]
 
 
@@ -84,7 +86,7 @@ def _present(
 
 def _class_allows(table: HeadTable, architecture: Architecture, config: Mapping[str, Any]) -> bool:
     """Whether the class in config.json allows this head, if several heads have tensors of the same names."""
-    named = [cls for cls in architecture.classes if cls.name in (config.get("architectures") or ())]
+    named = classes_of(architecture, config)
     if table.by_class:
         return any(table.role in cls.roles for cls in named)
     others = {other.role for other in architecture.heads if other.by_class and set(other.sign) & set(table.sign)}
@@ -150,20 +152,28 @@ def _drop_repeats(
     return True, []
 
 
-def names_of(heads: Mapping[str, tuple[HeadTable, Head]]) -> dict[str, str]:
-    """The names of heads in a folder that gives them none, with their roles: the part, or the role where a part repeats."""
+def names_of(heads: Mapping[str, tuple[HeadTable, Head]], config: Mapping[str, Any]) -> dict[str, str]:
+    """The names of heads in a folder that gives them none, with their roles: the one that the recipe of their task uses, else the
+    part, or the role where a name repeats."""
     found: dict[str, str] = {}
     for role, (table, _) in heads.items():
-        found[role if table.part in found else table.part] = role
+        purpose = purpose_of(role, config)
+        name = table.part if purpose is None else purpose.head
+        found[role if name in found else name] = role
     return found
 
 
 def own_names(
-    heads: Mapping[str, tuple[HeadTable, Head]], own: Mapping[str, Any] | None, folder: Path
+    heads: Mapping[str, tuple[HeadTable, Head]], own: Mapping[str, Any] | None, folder: Path,
+    config: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Head]:
-    """The heads under the names and arguments in cloze/network.json, including those that transformers lacks."""
+    """The heads under the names and arguments in cloze/network.json, including those that transformers lacks; without that file,
+    under the names of `names_of` and as config.json means them."""
     if own is None:
-        return {name: replace(heads[role][1], read=heads[role][0].read) for name, role in names_of(heads).items()}
+        return {
+            name: as_meant(replace(heads[role][1], read=heads[role][0].read), purpose_of(role, config))
+            for name, role in names_of(heads, config).items()
+        }
     stored = read_tensors(folder / OWN_HEADS) if (folder / OWN_HEADS).exists() else {}
     result: dict[str, Head] = {}
     for name, entry in own["heads"].items():

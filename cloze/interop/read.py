@@ -20,16 +20,18 @@ from torch import Tensor
 
 from cloze.bounds import DEEPEST
 from cloze.corpus.readers.not_text import what_is
-from cloze.errors import CheckpointError, nearest
-from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, NAMED_ROLES, Architecture, HeadTable, Setting
+from cloze.errors import CheckpointError
+from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable, Setting
 from cloze.interop.arguments import derived, flat, nested
+from cloze.interop.config import architecture_of, classes_of, config_file, read_config
 from cloze.interop.embeddings import own_embeddings
 from cloze.interop.export import DESCRIPTION, OWN_ANNOTATORS, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
-from cloze.interop.files import WEIGHTS, read_json, read_tensors, read_weights
+from cloze.interop.files import WEIGHTS, read_tensors, read_weights
 from cloze.interop.heads import names_of, own_names, read_heads
 from cloze.interop.mapping import to_ours
 from cloze.interop.model import Annotating, Head, Model, Table, defaults
 from cloze.interop.own import own_description
+from cloze.interop.purpose import labels_of
 from cloze.interop.sentences import NAME as SENTENCES
 from cloze.interop.sentences import read_sentences
 from cloze.interop.tower import has_tower, tower_arguments, whole_of
@@ -70,16 +72,15 @@ def import_folder(folder: Path | str) -> Imported:
     misshapen tensors, damaged files, pickled weights, a tokenizer with another vocabulary.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise CheckpointError(_no_folder(folder))
+    require_folder(folder)
     own = own_description(folder)
     if own is not None and own["architecture"] is None:
         return _read_own(folder, own)
     if what_is(folder) in ("a token store", "a knowledge graph"):
         way_out = f"Train one on it: cloze pretrain RECIPE --corpus {folder} --out RUN"
         raise CheckpointError(f"{folder}: is {what_is(folder)}, not a checkpoint.\n  {way_out}")
-    config = read_json(folder / "config.json", "a checkpoint: a run folder, or a folder that transformers wrote")
-    architecture = _architecture(folder, config)
+    config = read_config(folder)
+    architecture = architecture_of(folder, config)
     model, labels, remarks = _model(folder, config, architecture, own)
     tokenizer = Tokenizer.load(folder)
     _check_vocabulary(folder, tokenizer, model)
@@ -95,13 +96,15 @@ def import_folder(folder: Path | str) -> Imported:
     )
 
 
-def import_heads(folder: Path, cls: str, further: Mapping[str, Tensor]) -> tuple[dict[str, Head], list[str]]:
-    """The heads that a class of transformers has on the network of a folder, and the names of tensors that belong to none.
+def import_heads(
+    folder: Path, config: Mapping[str, Any], further: Mapping[str, Tensor]
+) -> tuple[dict[str, Head], tuple[str, ...], list[str]]:
+    """The heads that the class in `config` has on the network of a folder, the names of its classes, and those of tensors that
+    belong to no head.
 
     `further` are tensors of the heads under transformers' names, which come before those of the folder.
     """
-    config = read_json(folder / "config.json", "a checkpoint")
-    architecture = _architecture(folder, config)
+    architecture = architecture_of(folder, config)
     arguments, tensors = _arguments(folder, config, architecture), {_modern(n): t for n, t in read_weights(folder).items()}
     base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
     lead = architecture.base
@@ -112,40 +115,12 @@ def import_heads(folder: Path, cls: str, further: Mapping[str, Tensor]) -> tuple
     _fold_segments(tensors, architecture, arguments, base, place)
     _drop_copies(architecture, tensors, base, place)
     network = to_ours(architecture.rows(arguments), tensors, facts, place)
-    roles = next((one.roles for one in architecture.classes if one.name == cls), frozenset())
+    roles = {role for cls in classes_of(architecture, config) for role in cls.roles}
     own = replace(architecture, heads=tuple(table for table in architecture.heads if table.role in roles))
-    found, _ = read_heads(own, {**config, "architectures": [cls]}, tensors, network, arguments, facts, place)
-    heads = {table.part: replace(head, read=table.read) for table, head in found.values()}
-    return heads, [theirs for name, theirs in named.items() if name in tensors]
-
-
-def _architecture(folder: Path, config: Mapping[str, Any]) -> Architecture:
-    place = folder / "config.json"
-    kind = str(config.get("model_type") or "")
-    if kind not in ARCHITECTURES:
-        given = f"model_type {kind!r}" if kind else "no model_type"
-        raise CheckpointError(f"{place}: {given}; cloze reads {', '.join(sorted(ARCHITECTURES))}. {_close(kind)}".rstrip())
-    architecture = ARCHITECTURES[kind]
-    if "quantization_config" in config:
-        raise CheckpointError(f"{place}: the weights are quantised; expected fp32, fp16 or bf16. Take the original folder.")
-    for key, values in architecture.legal.items():
-        if config.get(key, values[0]) not in values:
-            raise CheckpointError(
-                f"{place}: {key} is {config[key]!r}; cloze's network has {' or '.join(map(repr, values))} there, "
-                "so this model cannot be imported."
-            )
-    activation = architecture.setting("feed_forward.activation")
-    if activation is not None and config.get(activation.theirs, activation.default) not in list(ACTIVATIONS_BACK):
-        raise CheckpointError(
-            f"{place}: {activation.theirs} is {config[activation.theirs]!r}. "
-            f"{nearest(str(config[activation.theirs]), ACTIVATIONS_BACK)}"
-        )
-    return architecture
-
-
-def _close(kind: str) -> str:
-    hint = nearest(kind, ARCHITECTURES)
-    return hint if hint.startswith("Did") else ""
+    found, _ = read_heads(own, config, tensors, network, arguments, facts, place)
+    heads = own_names(found, None, folder, config)
+    labels = _labels(folder, config, heads, dict(names_of(found, config)))
+    return heads, labels, [theirs for name, theirs in named.items() if name in tensors]
 
 
 def _model(
@@ -170,7 +145,7 @@ def _model(
     network = to_ours(architecture.rows(arguments), tensors, facts, place)
     found, about_heads = read_heads(architecture, config, tensors, network, arguments, facts, place)
     remarks += about_heads
-    heads = own_names(found, own, folder)
+    heads = own_names(found, own, folder, config)
     if own is None:
         sentences = read_sentences(folder, arguments, architecture.reading)
         heads |= {} if sentences is None else {SENTENCES: sentences}
@@ -194,8 +169,8 @@ def _model(
     if own is not None and tower:
         model = whole_of(model, folder, own["part"], own["arguments"])
     model = own_embeddings(model, folder)
-    roles = _roles(found, own)
-    return model, _labels(config, heads, roles), remarks
+    roles = _roles(found, own, config)
+    return model, _labels(folder, config, heads, roles), remarks
 
 
 def _own_arguments(own: Mapping[str, Any], architecture: Architecture, place: Path) -> dict[str, Any]:
@@ -216,8 +191,8 @@ def _check_own_arguments(found: Mapping[str, Any], architecture: Architecture, p
         if "." not in setting.ours and setting.ours not in found:
             missing = f"{place}: says nothing of {setting.ours}; expected all settings of the network."
             raise CheckpointError(f"{missing} Copy the file again.")
-        if isinstance(value, Mapping):
-            raise CheckpointError(f"{place}: {setting.ours} is {dict(value)!r}; expected a number. Copy the file again.")
+        if isinstance(value, Mapping) or (setting.is_number and not isinstance(value, int | float | None)):
+            raise CheckpointError(f"{place}: {setting.ours} is {value!r}; expected a number. Copy the file again.")
 
 
 def _order(config: Mapping[str, Any], architecture: Architecture) -> str:
@@ -427,20 +402,36 @@ def _check_vocabulary(folder: Path, tokenizer: Tokenizer, model: Model) -> None:
         )
 
 
-def _roles(found: Mapping[str, tuple[HeadTable, Head]], own: Mapping[str, Any] | None) -> dict[str, str | None]:
+def _roles(
+    found: Mapping[str, tuple[HeadTable, Head]], own: Mapping[str, Any] | None, config: Mapping[str, Any]
+) -> dict[str, str | None]:
     """The roles of the heads in transformers by their names here."""
     if own is None:
-        return dict(names_of(found))
+        return dict(names_of(found, config))
     return {name: entry["role"] for name, entry in own["heads"].items()}
 
 
-def _labels(config: Mapping[str, Any], heads: Mapping[str, Head], roles: Mapping[str, str | None]) -> tuple[str, ...]:
-    """The names of the classes if a head of a role with names has classes."""
-    names = config.get("id2label")
-    classifies = any(roles.get(name) in NAMED_ROLES and head.argument("classes") is not None for name, head in heads.items())
-    if not isinstance(names, dict) or not classifies:
+def _labels(
+    folder: Path, config: Mapping[str, Any], heads: Mapping[str, Head], roles: Mapping[str, str | None]
+) -> tuple[str, ...]:
+    """The names of the classes if a head of a role with names has classes; a `CheckpointError` if it has more or fewer."""
+    classes = [head.argument("classes") for name, head in heads.items() if roles.get(name) in NAMED_ROLES]
+    classes = [number for number in classes if number is not None]
+    if not classes:
         return ()
-    return tuple(str(name) for _, name in sorted(names.items(), key=lambda item: int(item[0]) if item[0].isdigit() else 0))
+    labels = labels_of(folder, config)
+    if classes[0] != len(labels):
+        raise CheckpointError(
+            f"{config_file(folder)}: names {len(labels)} labels (id2label), and the head in {WEIGHTS} has {classes[0]} outputs.\n"
+            "  The two files belong to different models: copy both again from one source."
+        )
+    return labels
+
+
+def require_folder(folder: Path) -> None:
+    """A `CheckpointError` if there is no such folder."""
+    if not folder.is_dir():
+        raise CheckpointError(_no_folder(folder))
 
 
 def _no_folder(folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""RoBERTa ↔ transformers' `Roberta*`.
+"""RoBERTa ↔ transformers' `Roberta*`, and its network under the names `XLMRoberta*` and `Camembert*`.
 
 Source: RoBERTa (Liu et al., 2019). In fairseq and transformers, the positions of real tokens begin at `pad + 1`, so their table
 begins with `pad + 1` rows for padding; ours begins with the first real position. The single segment row is a constant: it is
@@ -8,6 +8,7 @@ added to the positions when read, and written as zeros.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from cloze.interop import encoder
@@ -48,6 +49,23 @@ def _masked_lm_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"transform": "gelu", "bias": True, "norm_epsilon": config.get("layer_norm_eps", 1e-12)}
 
 
+def _classes(prefix: str) -> tuple[ModelClass, ...]:
+    """The classes of transformers whose names begin so."""
+    return (
+        ModelClass(f"{prefix}ForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
+        ModelClass(
+            f"{prefix}ForSequenceClassification",
+            frozenset({"classifier"}),
+            "AutoModelForSequenceClassification",
+            "text-classification",
+        ),
+        tagger_class(prefix),
+        answers_questions(f"{prefix}ForQuestionAnswering"),
+        chooser_class(prefix),
+        ModelClass(f"{prefix}Model", frozenset(), "AutoModel", "feature-extraction"),
+    )
+
+
 ROBERTA = add(Architecture(
     name="roberta",
     title="RoBERTa",
@@ -59,19 +77,7 @@ ROBERTA = add(Architecture(
     body=encoder.body(SHIFTED),
     segments=encoder.SEGMENTS,
     heads=(MASKED_LM, CLASSIFIER, TAGGER, ANSWER, CHOOSER),
-    classes=(
-        ModelClass("RobertaForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
-        ModelClass(
-            "RobertaForSequenceClassification",
-            frozenset({"classifier"}),
-            "AutoModelForSequenceClassification",
-            "text-classification",
-        ),
-        tagger_class("Roberta"),
-        answers_questions("RobertaForQuestionAnswering"),
-        chooser_class("Roberta"),
-        ModelClass("RobertaModel", frozenset(), "AutoModel", "feature-extraction"),
-    ),
+    classes=_classes("Roberta"),
     tokenizer_class="RobertaTokenizer",
     reading=Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] [SEP] {B} [SEP]", "first"),
     recipe=lambda model: "roberta",
@@ -81,3 +87,15 @@ ROBERTA = add(Architecture(
     shifted=True,
     pooled=True,
 ))
+
+
+def _alias(name: str, title: str, prefix: str, recipe: str) -> Architecture:
+    """A system with RoBERTa's network, for which transformers has classes of its own; its tokenizer is sentencepiece's."""
+    return add(replace(
+        ROBERTA, name=name, title=title, classes=_classes(prefix), tokenizer_class=f"{prefix}Tokenizer",
+        recipe=lambda model: recipe, usual=lambda model, kind: 0,
+    ))  # fmt: skip
+
+
+XLM_ROBERTA = _alias("xlm-roberta", "XLM-RoBERTa", "XLMRoberta", "roberta")
+CAMEMBERT = _alias("camembert", "CamemBERT", "Camembert", "camembert")

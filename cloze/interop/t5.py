@@ -1,4 +1,4 @@
-"""T5 ↔ transformers' `T5*`, both v1.0 and v1.1.
+"""T5 ↔ transformers' `T5*`, both v1.0 and v1.1, and mT5 ↔ `MT5*`.
 
 Source: Exploring the Limits of Transfer Learning (Raffel et al., 2020); google-research/text-to-text-transfer-transformer. v1.0
 scales states by width^-1/2 and projects with the token table; v1.1 projects with a table of its own, without scaling.
@@ -9,6 +9,7 @@ tells. `gated-gelu` is the tanh form. There is one dropout rate for all places.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from cloze.interop import seq2seq
@@ -143,3 +144,29 @@ T5 = add(Architecture(
     tokens={"eos_token_id": ("[EOS]", "[SEP]"), "decoder_start_token_id": ("[PAD]",)},
     generates=True,
 ))
+
+_MT5_SIZES = {"num_layers": 8, "num_heads": 6, "d_ff": 1024}  # transformers' own, where they differ from T5's
+
+#: mT5 is T5 v1.1 with classes of its own: its scores are never scaled, whether its rows are tied or not.
+MT5 = add(replace(
+    T5,
+    name="mt5",
+    title="mT5",
+    classes=(
+        ModelClass("MT5ForConditionalGeneration", frozenset({"seq2seq_lm"}), "AutoModelForSeq2SeqLM"),
+        ModelClass("MT5Model", frozenset(), "AutoModel", "feature-extraction"),
+    ),
+    heads=(replace(
+        PREDICTION,
+        objections=lambda head, arguments: seq2seq.prediction_objections(head, "mT5", scaled=False),
+        arguments=lambda config, tensors: {"transform": None, "bias": False, "scale": False},
+    ),),
+    settings=tuple(
+        replace(setting, default=_MT5_SIZES.get(setting.theirs, setting.default)) for setting in T5.settings
+    ),
+    read=lambda config: _read({"feed_forward_proj": "gated-gelu", **config}),
+    ties=lambda config: bool(config.get("tie_word_embeddings", True)),
+    tokenizer_class="PreTrainedTokenizerFast",
+    recipe=lambda model: "t5-v1.1-base",
+    usual=lambda model, kind: 0,
+))  # fmt: skip

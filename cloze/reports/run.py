@@ -113,9 +113,13 @@ def number(record: Record, path: str) -> float | None:
         value = value.get(step) if isinstance(value, dict) else None
     if isinstance(value, dict):
         value = value.get("loss")
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(value)
+    try:
+        found = float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
+    return found if math.isfinite(found) else None
 
 
 def _is_run(folder: Path) -> bool:

@@ -13,7 +13,7 @@ from torch import nn
 
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
-from cloze.tasks.labels import Examples, label_ids
+from cloze.tasks.labels import Examples, label_ids, names_of_numbers, remark_on_numbers
 from cloze.tasks.metrics import at_most, measure, ranks_of
 from cloze.tasks.task import Evaluation, FramedRow, Report, cut_remark
 from cloze.tasks.texts import SummaryLearner, TableTask, head_named
@@ -59,16 +59,19 @@ class Choice:
 
 
 class Classifier(SummaryLearner):
-    """A reader with a head over `labels`."""
+    """A reader with a head over `labels`; `numbered`: files may give them by their numbers."""
 
-    def __init__(self, reader: Reader, head: nn.Module, labels: Sequence[str], task: Any, *, length: int | None) -> None:
+    def __init__(
+        self, reader: Reader, head: nn.Module, labels: Sequence[str], task: Any, *, length: int | None, numbered: bool = False
+    ) -> None:
         super().__init__(reader, head, task, length=length)
+        self.numbered = numbered
         self.names = tuple(labels)
         self.labels = self.names
 
     def answered(self, examples: Examples) -> list[Labelled]:
         """The examples with the numbers of their labels."""
-        labels = label_ids(examples, self.names).tolist()
+        labels = label_ids(examples, self.names, numbered=self.numbered).tolist()
         return [Labelled(framed, label) for framed, label in zip(self.encode(examples), labels, strict=True)]
 
     def probabilities(
@@ -104,8 +107,10 @@ class Classifier(SummaryLearner):
             truth, place = judged[:, 0], self.names.index(always)
             alone = measure(truth, np.full_like(truth, place), len(self.names))
             baseline = {"always": always, **alone, **self.task.constant_at(truth, place)}
-        remark = cut_remark([row.framed.cut for row in rows], self.length)
-        return Evaluation(len(rows), self.metrics(judged), baseline, () if remark is None else (remark,), judged=judged)
+        cut = cut_remark([row.framed.cut for row in rows], self.length)
+        numbers = remark_on_numbers(names_of_numbers(examples.known(), self.names, numbered=self.numbered))
+        remarks = (*numbers, *([] if cut is None else [cut]))
+        return Evaluation(len(rows), self.metrics(judged), baseline, remarks, judged=judged)
 
     def predict(
         self, examples: Examples, *, size: int = 64, report: Report = lambda done: None
@@ -151,4 +156,6 @@ def load(loaded: Checkpoint, task: Any, described: Mapping[str, Any], precision:
     """The classifier of a fine-tuned checkpoint; a sequence-classification folder that transformers wrote works too."""
     reader = Reader.of(loaded, precision=precision)
     head = head_named(loaded, described, "relation_prediction")
-    return Classifier(reader, head, described["labels"], task, length=described.get("length"))
+    return Classifier(
+        reader, head, described["labels"], task, length=described.get("length"), numbered=bool(described.get("numbered"))
+    )

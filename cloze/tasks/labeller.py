@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader, evaluating
 from cloze.schemes import Repair, breaks, closes
 from cloze.tasks.entities import LabelsOfWords, entities_of
+from cloze.tasks.labels import names_of_numbers, remark_on_numbers
 from cloze.tasks.metrics import METRICS, confusion
 from cloze.tasks.pictures import numbers_of
 from cloze.tasks.spans import Counts, f1_of, span_counts
@@ -55,13 +56,15 @@ class WordLabeller(Learner):
     """A reader with a head over `labels`, which reads a text in windows.
 
     A word of which the tokenizer leaves no token gets `usual`, the most frequent label of the training texts, unless the head
-    labels a text as a whole.
+    labels a text as a whole. `numbered`: files may give the labels by their numbers.
     """
 
     def __init__(
-        self, reader: Reader, head: nn.Module, labels: Sequence[str], usual: str, task: Any, *, length: int | None
+        self, reader: Reader, head: nn.Module, labels: Sequence[str], usual: str, task: Any, *, length: int | None,
+        numbered: bool = False,
     ) -> None:
         super().__init__(reader, head, task, length=length)
+        self.numbered = numbered
         self.usual = usual
         self.names = tuple(labels)
         self.labels = self.names
@@ -69,8 +72,14 @@ class WordLabeller(Learner):
     def answered(self, examples: Tagged) -> list[LabelledWords]:
         """The texts with their labels; one that is not known can be measured, but not learned."""
         assert examples.labels is not None  # read with labels
+        names = self._named_by_number(examples)
         windows = word_windows(self.reader, examples.words, self.length, numbers_of(self.reader, examples))
-        return [LabelledWords(*row) for row in zip(examples.labels, windows, strict=True)]
+        named = [tuple(names.get(label, label) for label in own) for own in examples.labels]
+        return [LabelledWords(*row) for row in zip(named, windows, strict=True)]
+
+    def _named_by_number(self, examples: Tagged) -> dict[str, str]:
+        """The labels that a file gives by their numbers."""
+        return names_of_numbers(chain.from_iterable(examples.labels or ()), self.names, numbered=self.numbered)
 
     @torch.inference_mode()
     def decode(
@@ -132,7 +141,7 @@ class WordLabeller(Learner):
         found = judged(truth, guess, **rule)
         unread = sum(len(row.labels) - sum(len(window.words) for window in row.windows) for row in rows)
         unknown = Counter(label for row in rows for label in row.labels if label not in self.names)
-        remarks = []
+        remarks = remark_on_numbers(self._named_by_number(examples))
         if unread:
             how = "by their neighbours" if self.head.chained else repr(self.usual)
             remarks.append(f"{unread} words of which the tokenizer leaves nothing were labelled {how}")

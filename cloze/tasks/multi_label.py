@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError, nearest
 from cloze.registry import register
 from cloze.tasks.label_sets import SET_METRICS, set_metrics, sets_at_most
+from cloze.tasks.labels import names_of_numbers, remark_on_numbers
 from cloze.tasks.metrics import ks_of
 from cloze.tasks.task import Evaluation, Report, cut_remark
 from cloze.tasks.texts import Answered, AnsweredTexts, CellTask, SummaryLearner, each_text, head_named
@@ -44,7 +46,10 @@ class MultiLabel(CellTask):
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> MultiLabeller:
         """The labeller of a fine-tuned folder."""
         reader = Reader.of(loaded, precision=precision)
-        return MultiLabeller(reader, head_named(loaded, described), self, described["labels"], length=described.get("length"))
+        return MultiLabeller(
+            reader, head_named(loaded, described), self, described["labels"], length=described.get("length"),
+            numbered=bool(described.get("numbered")),
+        )
 
     def constant(self, always: str, examples: AnsweredTexts[list[str]], labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one set, a JSON list."""
@@ -57,15 +62,21 @@ class MultiLabel(CellTask):
         return {**super().description(), "separator": self.separator, "threshold": self.threshold}
 
 
-def label_sets(examples: AnsweredTexts[list[str]], known: Sequence[str]) -> NDArray[np.float64]:
-    """The sets of the examples as (N, C) of 0 and 1; a class that is not known is a `TaskError` with file and line."""
+def label_sets(
+    examples: AnsweredTexts[list[str]], known: Sequence[str], *, numbered: bool = False
+) -> NDArray[np.float64]:
+    """The sets of the examples as (N, C) of 0 and 1; a class that is not known is a `TaskError` with file and line. `numbered`: a
+    file may have the numbers of the classes in their place."""
     place = {label: number for number, label in enumerate(known)}
+    names = names_of_numbers(chain.from_iterable(examples.known()), known, numbered=numbered)
+    place |= {number: place[label] for number, label in names.items()}
     found = np.zeros((len(examples), len(known)))
     for row, (labels, line) in enumerate(zip(examples.known(), examples.lines, strict=True)):
         for label in labels:
             if label not in place:
+                among = "in config.json" if numbered else "in the training examples"
                 raise TaskError(
-                    f"{examples.path}:{line}: the label {label!r} does not occur in the training examples. "
+                    f"{examples.path}:{line}: the label {label!r} does not occur {among}. "
                     f"{nearest(label, known)}"
                 )
             found[row, place[label]] = 1.0
@@ -89,15 +100,19 @@ class LabelSet:
 
 
 class MultiLabeller(SummaryLearner):
-    """A network with a head that has an output for each of `labels`."""
+    """A network with a head that has an output for each of `labels`; `numbered`: files may give them by their numbers."""
 
-    def __init__(self, reader: Reader, head: Any, task: MultiLabel, labels: Sequence[str], *, length: int | None) -> None:
+    def __init__(
+        self, reader: Reader, head: Any, task: MultiLabel, labels: Sequence[str], *, length: int | None, numbered: bool = False
+    ) -> None:
         super().__init__(reader, head, task, length=length)
+        self.numbered = numbered
         self.names = self.labels = tuple(labels)
 
     def answered(self, examples: AnsweredTexts[list[str]]) -> list[Answered[NDArray[np.float64]]]:
         """The examples with their sets (C,) of 0 and 1."""
-        return [Answered(*one) for one in zip(self.encode(examples), label_sets(examples, self.names), strict=True)]
+        sets = label_sets(examples, self.names, numbered=self.numbered)
+        return [Answered(*one) for one in zip(self.encode(examples), sets, strict=True)]
 
     def probabilities(
         self, rows: Sequence[Any], *, size: int = 64, report: Report = lambda done: None
@@ -129,7 +144,10 @@ class MultiLabeller(SummaryLearner):
         judged = self.judge(rows, size=size, report=report)
         constant = None if always is None else {"always": always, **self.task.constant(always, examples, self.names)}
         cut = cut_remark([row.framed.cut for row in rows], self.length)
-        return Evaluation(len(rows), self.metrics(judged), constant, () if cut is None else (cut,), judged=judged)
+        given = chain.from_iterable(examples.known())
+        numbers = remark_on_numbers(names_of_numbers(given, self.names, numbered=self.numbered))
+        remarks = (*numbers, *([] if cut is None else [cut]))
+        return Evaluation(len(rows), self.metrics(judged), constant, remarks, judged=judged)
 
     def predict(
         self, examples: AnsweredTexts[Any], *, size: int = 64, report: Report = lambda done: None

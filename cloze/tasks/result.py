@@ -1,7 +1,7 @@
 """The folder of a fine-tuned model: a Hugging Face folder with `cloze/task.json`, which records task, columns, labels and head.
 
 `task_of` reads the task without opening the network. `load_tuned` combines it with an opened checkpoint into a `Learner`, which
-predicts. A classifier that transformers wrote has no task.json; config.json then serves.
+predicts. For a folder that transformers or peft wrote, config.json says what its head is for (`cloze/interop/purpose.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from typing import Any
 
 from cloze.decoding.reader import Checkpoint
 from cloze.errors import CheckpointError, TaskError, nearest
+from cloze.interop.config import has_config
+from cloze.interop.purpose import task_of_config, unread_head
+from cloze.interop.read import require_folder
 from cloze.registry import lookup, names, parameters
 from cloze.tasks.task import Learner, Task
 from cloze.tasks.task import task as make_task
@@ -45,7 +48,7 @@ def check_new(folder: Path, *, overwrite: bool) -> None:
 
 def is_tuned(folder: Path) -> bool:
     """Whether a path is a fine-tuned folder."""
-    return (folder / TASK_FILE).is_file() or (folder / "config.json").is_file()
+    return (folder / TASK_FILE).is_file() or has_config(folder)
 
 
 def read_task(folder: Path, name: str | None = None) -> dict[str, Any]:
@@ -76,35 +79,34 @@ def _measured(found: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def contents_of(folder: Path) -> dict[str, Any]:
     """Like `read_task`, but with all `tasks` if there are several."""
-    path = folder / TASK_FILE
-    if path.exists():
-        try:
-            found: dict[str, Any] = parse_json(read_small(path))
-        except json.JSONDecodeError as error:
-            raise CheckpointError(f"{path}: damaged (line {error.lineno}: {error.msg}). Fine-tune again.") from None
+    require_folder(folder)
+    found = described_in(folder)
+    if found is not None:
         return found
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8")) if (folder / "config.json").exists() else {}
-    classes = config.get("architectures") or ()
-    tagger = any(name.endswith("ForTokenClassification") for name in classes)
-    chooser = any(name.endswith("ForMultipleChoice") for name in classes)
-    if not (tagger or chooser) and not any(name.endswith("ForSequenceClassification") for name in classes):
-        if _network_of(folder) == "graph_vectors":
-            raise CheckpointError(
-                f"{folder}: not fine-tuned: it holds the vectors of a knowledge graph.\n"
-                f"  To rank entities: cloze evaluate {folder} TEST.tsv --task link_prediction"
-            )
-        vectors = f"  To measure its word vectors: cloze evaluate {folder} --similarity FILE\n"
+    if _network_of(folder) == "graph_vectors":
         raise CheckpointError(
-            f"{folder}: not fine-tuned: it has no {TASK_FILE}.\n{vectors if _network_of(folder) == 'word_vectors' else ''}"
-            f"  Fine-tune it: cloze finetune {folder} --task TASK --train FILE --dev FILE --out DIR, where TASK is "
-            f"{', '.join(names('task')[:-1])} or {names('task')[-1]}."
+            f"{folder}: not fine-tuned: it holds the vectors of a knowledge graph.\n"
+            f"  To rank entities: cloze evaluate {folder} TEST.tsv --task link_prediction"
         )
-    named = config.get("id2label") or {}
-    labels = [named[key] for key in sorted(named, key=int)]
-    found = {"task": None, "columns": {}, "labels": labels, "head": None, "length": None}
-    if chooser:
-        return {**found, "task": "multiple_choice", "labels": None}
-    return {**found, "task": "token_labelling", "usual": "O" if "O" in labels else labels[0]} if tagger else found
+    vectors = f"  To measure its word vectors: cloze evaluate {folder} --similarity FILE\n"
+    raise CheckpointError(
+        f"{folder}: not fine-tuned: {unread_head(folder) or f'it has no {TASK_FILE}'}.\n"
+        f"{vectors if _network_of(folder) == 'word_vectors' else ''}"
+        f"  Fine-tune it: cloze finetune {folder} --task TASK --train FILE --dev FILE --out DIR, where TASK is "
+        f"{', '.join(names('task')[:-1])} or {names('task')[-1]}."
+    )
+
+
+def described_in(folder: Path) -> dict[str, Any] | None:
+    """The contents of task.json, or what config.json says of a head that transformers or peft wrote; None if there is no task."""
+    path = folder / TASK_FILE
+    if not path.exists():
+        return task_of_config(folder) if has_config(folder) else None
+    try:
+        found: dict[str, Any] = parse_json(read_small(path))
+    except json.JSONDecodeError as error:
+        raise CheckpointError(f"{path}: damaged (line {error.lineno}: {error.msg}). Fine-tune again.") from None
+    return found
 
 
 def _network_of(folder: Path) -> str | None:
@@ -131,6 +133,12 @@ def task_of(folder: Path, task: str | None = None, **given: Any) -> Task:
     return make_task(name, **{**options, **{key: value for key, value in given.items() if value is not None}})
 
 
+def head_of(loaded: Checkpoint, described: Mapping[str, Any]) -> str | None:
+    """The name of the head for a task; None if it is to be found by its part, in a folder that an older cloze imported."""
+    named: str | None = described["head"]
+    return named if named in loaded.heads or (Path(loaded.folder) / TASK_FILE).is_file() else None
+
+
 def load_tuned(
     loaded: Checkpoint, task: Task | None = None, *, precision: Any = None, name: str | None = None
 ) -> tuple[Learner, dict[str, Any]]:
@@ -138,5 +146,6 @@ def load_tuned(
     `name` selects one of several."""
     folder = Path(loaded.folder)
     described = read_task(folder, name)
+    described["head"] = head_of(loaded, described)
     learner = (task or task_of(folder, name)).load(loaded, described, precision)
     return learner.eval(), described

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cloze.errors import CheckpointError, ClozeError, RecipeError
 from cloze.registry import lookup, names
 from cloze.text.segment import LISTED, Segmenter
+from cloze.untrusted import require_ordinary
 
 _SAID, _LIST = "segmenter.json", "segmenter.txt"
 
@@ -60,6 +61,7 @@ def read_segmenter(folder: Path) -> Segmenter | None:
         described = json.loads((folder / _SAID).read_text(encoding="utf-8"))
         name, arguments, listed, expected = described["name"], dict(described["arguments"]), described["list"], described["hash"]
         if listed is not None:
+            require_ordinary(folder / listed)
             arguments = {key: str(folder / listed) if value == LISTED else value for key, value in arguments.items()}
         segmenter: Segmenter = lookup("segmenter", name)(**arguments)
     except (ValueError, KeyError, TypeError, OSError) as problem:

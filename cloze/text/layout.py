@@ -9,6 +9,7 @@ PreTrainedTokenizerFast, which uses the file unchanged.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -104,6 +105,8 @@ _FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt",
     "segmenter.json", "segmenter.txt", PHRASES,
 )  # fmt: skip
+#: Files of sentencepiece, from which transformers makes tokenizer.json.
+_OTHERS = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model")
 _in_use: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 
 
@@ -127,12 +130,14 @@ def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None
     if (folder / "tokenizer.json").is_file():
         data = _read_json(folder / "tokenizer.json")
     elif (folder / "vocab.txt").is_file():
-        data = _from_vocabulary(folder / "vocab.txt", config)
+        data = _built(folder / "vocab.txt", lambda: _from_vocabulary(folder / "vocab.txt", config))
     elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        data = _from_merges(folder, config)
+        data = _built(folder / "vocab.json", lambda: _from_merges(folder, config))
     else:
+        others = [name for name in _OTHERS if (folder / name).exists()]
+        only = f", only {others[0]}" if others else ""
         raise CheckpointError(
-            f"{folder}: no tokenizer here; expected tokenizer.json, vocab.txt, or vocab.json and merges.txt."
+            f"{folder}: no tokenizer here{only}; expected tokenizer.json, vocab.txt, or vocab.json and merges.txt."
         )
     try:
         literals = _literals(data, {**_read_json(folder / "special_tokens_map.json"), **config})
@@ -140,9 +145,19 @@ def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None
     except ClozeError:
         raise
     except Exception as problem:  # `tokenizers` raises bare Exception for a damaged file
-        raise CheckpointError(
-            f"{folder}/tokenizer.json: cannot be read as a tokenizer ({problem}); copy it again."
-        ) from None
+        raise _unreadable(folder / "tokenizer.json", problem) from None
+
+
+def _built(path: Path, build: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The description of a tokenizer that is built from the file of its vocabulary."""
+    try:
+        return build()
+    except Exception as problem:  # as above
+        raise _unreadable(path, problem) from None
+
+
+def _unreadable(path: Path, problem: Exception) -> CheckpointError:
+    return CheckpointError(f"{path}: cannot be read as a tokenizer ({problem}); copy it again.")
 
 
 def frame_parts(tokenizer: Described, frame: str) -> list[str]:
@@ -255,6 +270,12 @@ def _from_vocabulary(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """BERT's first layout: one piece per line, the line number is the id; lower-casing by default."""
     lines = path.read_text(encoding="utf-8").splitlines()
     pieces = {line.rstrip("\n"): number for number, line in enumerate(lines)}
+    if "do_lower_case" not in config and (cased := [piece for piece in pieces if _is_cased(piece)]):
+        warnings.warn(
+            f"{path}: pieces have capitals ({', '.join(cased[:3])}), but texts are lower-cased, because tokenizer_config.json "
+            'does not say otherwise. For a cased model, write {"do_lower_case": false} into that file.',
+            stacklevel=1,
+        )
     unknown = config.get("unk_token", "[UNK]")
     built = tokenizers.Tokenizer(models.WordPiece(pieces, unk_token=unknown))
     built.normalizer = normalizers.BertNormalizer(
@@ -267,6 +288,11 @@ def _from_vocabulary(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     built.decoder = decoders.WordPiece(prefix="##")
     built.add_special_tokens(list(guess_literals(pieces).values()))
     return dict(json.loads(built.to_str()))
+
+
+def _is_cased(piece: str) -> bool:
+    """Whether a piece has a capital, and is not a special token such as `[CLS]`."""
+    return piece != piece.lower() and piece.isalpha()
 
 
 def _from_merges(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from cloze.cli.main import main
-from cloze.errors import CheckpointError
-from cloze.untrusted import Terminal, parse_json, visible, without_surrogates
+from cloze.document import read_plain
+from cloze.errors import CheckpointError, RecipeError
+from cloze.untrusted import Terminal, guard_terminal, parse_json, visible, without_surrogates
 
 
 def test_control_characters_are_shown_and_our_colours_pass() -> None:
@@ -101,9 +102,21 @@ def test_aliases_in_the_recipe_of_a_run_do_not_unfold_in_a_report(tmp_path: Path
     assert read_recipe(tmp_path / "recipe.yaml")[1] == {}
 
 
-def test_output_that_is_no_terminal_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cloze.untrusted import guard_terminal
+def test_characters_that_the_encoding_of_the_output_lacks_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="latin-1"))
+    guard_terminal()
+    print("é 日本", flush=True)
+    assert written.getvalue() == b"\xe9 \\u65e5\\u672c\n"
 
+
+def test_a_recipe_in_a_folder_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_bytes(b"name: a\xff\n")
+    with pytest.raises(RecipeError, match=r"recipe\.yaml: not UTF-8 text \(byte 7\)"):
+        read_plain(tmp_path / "recipe.yaml")
+
+
+def test_output_that_is_no_terminal_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     monkeypatch.setattr("sys.stdout", plain)
     guard_terminal()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +57,11 @@ def pickle_instead(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
+def pipe_instead(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+
+
 def write_text(name: str, text: str) -> Change:
     return lambda folder: (folder / name).write_text(text) and None
 
@@ -72,13 +78,24 @@ def shrink(tensors: dict[str, torch.Tensor]) -> None:
 CASES: dict[str, tuple[Change, list[str]]] = {
     "unknown architecture": (
         set_config(model_type="bertt"),
-        ["config.json: model_type 'bertt'", "bart, bert, distilbert, electra", "Did you mean 'bert'"],
+        ["config.json: model_type 'bertt'", "bart, bert, camembert, distilbert, electra", "Did you mean 'bert'"],
     ),
-    "no model_type": (set_config(model_type=None), ["no model_type"]),
+    "no model_type": (
+        set_config(model_type=None, architectures=None),
+        ["config.json: no model_type; its tensors have the names of BERT's.", 'config.json: "model_type": "bert",'],
+    ),
+    "classes that are numbers": (
+        set_config(architectures=[5]), ["architectures is [5]; expected a list with the name of a class"]
+    ),
+    "classes that are no list": (set_config(architectures=0.5), ["architectures is 0.5; expected a list"]),
     "no weights": (
-        lambda f: (f / "model.safetensors").unlink(), ["no weights; expected model.safetensors", "save_pretrained"]
+        lambda f: (f / "model.safetensors").unlink(), ["no weights; expected model.safetensors", "Copy the missing file."]
     ),
-    "pickle": (pickle_instead, ["pytorch_model.bin, a pickle", "can run any code", "save_pretrained"]),
+    "no pickle": (
+        pickle_instead,
+        ["pytorch_model.bin: torch does not read it as tensors alone: it is damaged, or holds code", "torch.save("],
+    ),
+    "a pipe": (pipe_instead, ["model.safetensors: not an ordinary file"]),
     "half a file": (cut, ["model.safetensors: damaged or copied only in part", "Copy it again"]),
     "not safetensors": (write_text("model.safetensors", "hello"), ["damaged or copied only in part (5 bytes"]),
     "LFS pointer": (
@@ -131,9 +148,16 @@ def with_a_schedule_of_segments(arguments: dict[str, Any]) -> None:
     arguments["segments"] = {"linear": 2}
 
 
+def with_a_text_for_a_number(arguments: dict[str, Any]) -> None:
+    arguments["positions"]["learned"]["max_length"] = "512"
+
+
 @pytest.mark.parametrize(
     ("spoil", "expected"),
-    [(with_a_schedule_of_segments, r"segments is .*expected a number"), (without_width, "says nothing of width")],
+    [
+        (with_a_text_for_a_number, "positions.max_length is '512'; expected a number"),
+        (with_a_schedule_of_segments, r"segments is .*expected a number"), (without_width, "says nothing of width"),
+    ],
 )
 def test_a_spoilt_description_of_ours_is_refused(
     systems: ModuleType, tmp_path: Path, spoil: Callable[[dict[str, Any]], None], expected: str

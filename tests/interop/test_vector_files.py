@@ -84,6 +84,7 @@ FAULTS: dict[str, tuple[bytes, list[str]]] = {
     "one number too few promised": (GOOD.replace(b"3 2", b"2 2", 1), [":1: the first line says 2 words, 3 follow", "`3 2`"]),
     "cut off": (GOOD[:-6], [":1: the first line says 3 words, 2 follow", "copy it again"]),
     "no sizes": (b"0 2\n", ["says 0 words of 2 numbers; expected two numbers above 0"]),
+    "a width that nothing has": (b"3 %d\na 1 2\n" % (1 << 62), ["says 3 words of 4611686018427387904 numbers; expected"]),
     "negative sizes": (b"-3 2\na 1 2\n", ["says -3 words"]),
     "another width": (GOOD.replace(b"3 2", b"3 4", 1), [":2: 'a' with 2 numbers; the first line says 4", "second number"]),
     "a short row": (GOOD.replace(b"b 3 4", b"b 3"), [":3: 'b' with 1 numbers; expected a word and 2 numbers"]),

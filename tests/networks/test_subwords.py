@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 
@@ -31,6 +33,19 @@ def test_bytes_above_127_are_extended_with_their_sign() -> None:
 @pytest.mark.parametrize(("letters", "number"), [(1, 1), (2, 3), (3, 6), (5, 14), (8, 26)])
 def test_a_word_has_as_many_n_grams_as_its_letters_allow(letters: int, number: int) -> None:
     assert len(ngrams_of("é" * letters, (3, 6))) == number  # letters, not bytes
+
+
+def test_lengths_beyond_that_of_a_word_cost_nothing() -> None:
+    def give_up(signal: int, frame: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(5)
+    try:
+        assert ngrams_of("ab", (1, 1 << 30)) == ["<a", "<ab", "<ab>", "a", "ab", "ab>", "b", "b>"]
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_bound_alone_is_no_n_gram_but_a_letter_is() -> None:

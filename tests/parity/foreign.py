@@ -41,7 +41,7 @@ class Kind:
     classifier: str | None = None
 
 
-#: The twelve that the README names, DistilBERT and MobileBERT.
+#: Every architecture that transformers 5 still has, but those of pictures.
 KINDS = {
     "bert": Kind("bert", "BertForPreTraining", "wordpiece", classifier="BertForSequenceClassification"),
     "distilbert": Kind("distilbert", "DistilBertForMaskedLM", "wordpiece", _DISTIL, "DistilBertForSequenceClassification"),
@@ -50,6 +50,10 @@ KINDS = {
     "mobilebert": Kind("mobilebert", "MobileBertForPreTraining", "wordpiece", _MOBILE, "MobileBertForSequenceClassification"),
     "roberta": Kind("roberta", "RobertaForMaskedLM", "roberta", {**_ENCODER, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
                     "RobertaForSequenceClassification"),
+    "xlm-roberta": Kind("xlm-roberta", "XLMRobertaForMaskedLM", "unigram", {**_ENCODER, "type_vocab_size": 1},
+                        "XLMRobertaForSequenceClassification"),
+    "camembert": Kind("camembert", "CamembertForMaskedLM", "unigram", {**_ENCODER, "type_vocab_size": 1},
+                      "CamembertForSequenceClassification"),
     "albert": Kind("albert", "AlbertForPreTraining", "unigram", {**_ENCODER, "embedding_size": 8},
                    "AlbertForSequenceClassification"),
     "electra": Kind("electra", "ElectraForPreTraining", "wordpiece", {**_ENCODER, "embedding_size": 8},
@@ -67,6 +71,7 @@ KINDS = {
     "openai-gpt": Kind("openai-gpt", "OpenAIGPTLMHeadModel", "gpt2", _GPT, "OpenAIGPTForSequenceClassification"),
     "gpt2": Kind("gpt2", "GPT2LMHeadModel", "gpt2", _GPT, "GPT2ForSequenceClassification"),
     "t5": Kind("t5", "T5ForConditionalGeneration", "t5", _T5),
+    "mt5": Kind("mt5", "MT5ForConditionalGeneration", "t5", _T5),
     "bart": Kind("bart", "BartForConditionalGeneration", "roberta", _BART, "BartForSequenceClassification"),
 }  # fmt: skip
 
@@ -76,8 +81,8 @@ def model_of(kind: Kind, pieces: Any, *, cls: str | None = None, seed: int = 0, 
     roles = pieces.roles
     begin, end = roles.get("[BOS]", roles.get("[CLS]")), roles.get("[EOS]", roles.get("[SEP]"))
     ids = {"pad_token_id": roles["[PAD]"], "bos_token_id": begin, "eos_token_id": end}
-    if kind.model_type in ("t5", "bart"):
-        ids["decoder_start_token_id"] = roles["[PAD]"] if kind.model_type == "t5" else end
+    if kind.model_type in ("t5", "mt5", "bart"):
+        ids["decoder_start_token_id"] = end if kind.model_type == "bart" else roles["[PAD]"]
     if kind.model_type.startswith("modernbert"):
         ids |= {"cls_token_id": begin, "sep_token_id": end}
     config = transformers.AutoConfig.for_model(kind.model_type, vocab_size=pieces.size, **{**kind.sizes, **ids, **changes})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import struct
 import subprocess
@@ -34,6 +35,15 @@ def test_the_page_refers_to_nothing_outside_itself(tmp_path: Path) -> None:
     html = render([read_run(write_run(tmp_path / "run"))])
     assert Outline(html).addresses == []
     assert "http://" not in html and "https://" not in html and "@import" not in html and "url(" not in html
+
+
+@pytest.mark.parametrize("key", ["loss", "tokens", "seconds", "step", "learning_rate", "tokens_per_second"])
+def test_a_number_of_hundreds_of_digits_is_left_out(tmp_path: Path, key: str) -> None:
+    log = write_run(tmp_path / "run", steps=30) / "cloze" / "log.jsonl"
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    records[-1][key] = 10**400
+    log.write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert "Loss" in Outline(render([read_run(tmp_path / "run")])).headings
 
 
 def test_text_from_a_run_cannot_become_markup(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cloze.errors import CheckpointError, MissingExtra
+from cloze.untrusted import require_ordinary
 
 _MOST_PACKED = 30  # weights hardly compress; more is a file that blows up
 
@@ -82,6 +83,7 @@ def read_hdf5(path: Path) -> Arrays:
             found[f"{prefix}{name}"] = torch.from_numpy(np.asarray(item[...], np.float32))
 
     try:
+        require_ordinary(path)
         with h5py.File(path, "r") as file:
             gather(file, "")
     except OSError as error:
@@ -92,6 +94,7 @@ def read_hdf5(path: Path) -> Arrays:
 def read_npz(path: Path) -> Arrays:
     """All arrays of numbers in NumPy's archive; objects, which would be unpickled, are refused."""
     try:
+        require_ordinary(path)
         with zipfile.ZipFile(path) as archive:
             grown = [one for one in archive.infolist() if one.file_size > _MOST_PACKED * max(one.compress_size, 64)]
         if grown:
@@ -106,6 +109,7 @@ def read_npz(path: Path) -> Arrays:
 def read_npy(path: Path) -> np.ndarray[Any, Any]:
     """A matrix of numbers, mapped from the file; an array of objects, which would be unpickled, is refused."""
     try:
+        require_ordinary(path)
         found: np.ndarray[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: there is no such file; it belongs to the model: put it into the same folder.") from None

@@ -12,9 +12,9 @@ from torch import Tensor
 from cloze.errors import CheckpointError
 from cloze.interop.arguments import complete
 from cloze.interop.model import Model
+from cloze.interop.pickled import read_state
 from cloze.interop.read import Imported
 from cloze.interop.released.arrays import Arrays
-from cloze.interop.released.pickles import read_state
 from cloze.interop.released.words import Split, lost, tokenizer_of
 from cloze.interop.vectors.vectors import Vectors
 from cloze.reading import Reading

@@ -1,19 +1,14 @@
-"""Reading what others pickled: state dictionaries by torch's restricted reader, and lists of words by a reader of our own.
+"""Reading lists of words that others pickled.
 
-A pickle is a program. Python's `pickle` runs whatever it names; these two readers build tensors, or one list of strings, and
-refuse every other instruction.
+A pickle is a program, and Python's `pickle` runs whatever it names. This reader builds one list of strings, and refuses every
+other instruction. State dictionaries are read by `cloze.interop.pickled`.
 """
 
 from __future__ import annotations
 
 import pickletools
-import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from cloze.errors import CheckpointError
 
@@ -27,6 +22,8 @@ _MARK = object()
 
 def read_words(path: Path) -> list[str]:
     """The list of strings that a pickle holds (fastai's `itos.pkl`). Anything else in it is a `CheckpointError`."""
+    if not path.is_file():
+        raise CheckpointError(f"{path}: not an ordinary file; expected a pickled list of words.")
     size = path.stat().st_size
     if size > _MOST_BYTES:
         raise _refused(path, f"{size:,} bytes")
@@ -88,28 +85,3 @@ def _refused(path: Path, found: str) -> CheckpointError:
         f"import pickle; words = list(map(str, pickle.load(open({path.name!r}, 'rb')))); "
         f"pickle.dump(words, open({path.name!r}, 'wb'))"
     )
-
-
-def read_state(path: Path) -> dict[str, Tensor]:
-    """The tensors of a state dictionary that torch saved, as fp32 on the CPU; {'model': …} around it is taken off.
-
-    It is read with `weights_only`, which runs no code. What that refuses, and what holds no tensors, is a `CheckpointError`.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the protocol of a file that is not torch's
-            found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # torch raises nearly every kind for a damaged or refused file, with advice to run its code
-        raise CheckpointError(
-            f"{path}: torch does not read it as tensors alone: it is damaged, or holds code. Expected a state dictionary.\n"
-            "  If you trust the file, save its tensors again: "
-            "torch.save({name: t for name, t in torch.load(PATH, weights_only=False).items()}, NEW)"
-        ) from None
-    if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
-        found = found["model"]
-    if not isinstance(found, Mapping):
-        raise CheckpointError(f"{path}: holds a {type(found).__name__}; expected a state dictionary of tensors.")
-    tensors = {str(name): tensor.float() for name, tensor in found.items() if isinstance(tensor, Tensor)}
-    if not tensors:
-        raise CheckpointError(f"{path}: holds no tensor; expected a state dictionary.")
-    return tensors

@@ -10,6 +10,7 @@ from cloze.text.normalise import Normalise
 from cloze.text.roles import WORD_LITERALS
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.words import Words
+from cloze.untrusted import read_small
 
 Split = str  # "punctuation" or "whitespace", as the tokenizer `words` has it
 
@@ -58,7 +59,7 @@ def lower_case(words: Sequence[str]) -> bool:
 def lines_of(path: Path) -> list[str]:
     """The words of a file, one on each line."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_small(path)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: there is no such file; it belongs to the model: put it into the same folder.") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -17,6 +17,7 @@ from cloze.interop.read import import_folder
 from cloze.interop.vectors.subwords import Subwords
 from cloze.interop.vectors.vectors import Matrix, Vectors, refuse_infinite
 from cloze.text.tokenizer import Tokenizer
+from cloze.untrusted import require_ordinary
 
 PART, PARAGRAPHS = "word_vectors", "paragraph_vectors"
 TABLE, CONTEXTS = "embeddings.weight", "contexts.weight"
@@ -130,6 +131,7 @@ def _mapped(path: Path, ending: str = "") -> dict[str, NDArray[Any]]:
     if not path.exists():
         raise CheckpointError(f"{path}: there is no such file. The copy is incomplete: copy the whole folder again.")
     try:
+        require_ordinary(path)
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name).numpy() for name in sorted(file.keys()) if name.endswith(ending)}
     except (SafetensorError, OSError) as error:

@@ -15,6 +15,7 @@ from cloze.errors import CheckpointError
 from cloze.interop.vectors.vectors import Matrix, Vectors, refuse_infinite, refuse_repeated
 
 _ROWS = 4096  # parsed together
+_WIDEST = 1 << 20  # numbers of a vector; more is a damaged first line
 
 
 def sizes_of(line: bytes) -> tuple[int, int] | None:
@@ -27,7 +28,7 @@ def sizes_of(line: bytes) -> tuple[int, int] | None:
 
 def check_sizes(rows: int, width: int, place: str) -> None:
     """Raise a `CheckpointError` for impossible sizes."""
-    if rows < 1 or width < 1:
+    if not (rows > 0 and 0 < width <= _WIDEST):
         raise CheckpointError(
             f"{place}:1: the first line says {rows} words of {width} numbers; expected two numbers above 0, such as "
             f"`71290 100`.\n  Copy the file again, or correct its first line."
@@ -104,7 +105,7 @@ def _rows(
     lines: Iterator[bytes], place: str, width: int, first: int, headed: bool
 ) -> tuple[list[str], Matrix]:
     words: list[str] = []
-    matrix = np.empty((_ROWS, width), np.float32)
+    matrix = np.empty((0, width), np.float32)
     ended = False
     while block := list(islice(lines, _ROWS)):
         filled = len(block)

@@ -1,0 +1,46 @@
+"""State dictionaries that others pickled with torch, read by its restricted reader, which runs no code."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cloze.errors import CheckpointError
+from cloze.untrusted import require_ordinary
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """The tensors of a state dictionary that torch saved, on the CPU, floating-point ones as fp32; {'model': …} around it is
+    taken off.
+
+    It is read with `weights_only`. What that refuses, and what holds no tensors, is a `CheckpointError`.
+    """
+    try:
+        require_ordinary(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the protocol of a file that is not torch's
+            found: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error}); expected a file that torch saved.") from None
+    except Exception:  # torch raises nearly every kind for a damaged or refused file, with advice to run its code
+        raise CheckpointError(
+            f"{path}: torch does not read it as tensors alone: it is damaged, or holds code. Expected a state dictionary.\n"
+            "  If you trust the file, save its tensors again: "
+            "torch.save({name: t for name, t in torch.load(PATH, weights_only=False).items() if torch.is_tensor(t)}, NEW)"
+        ) from None
+    if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
+        found = found["model"]
+    if not isinstance(found, Mapping):
+        raise CheckpointError(f"{path}: holds a {type(found).__name__}; expected a state dictionary of tensors.")
+    tensors = {
+        str(name): tensor.float() if tensor.is_floating_point() else tensor
+        for name, tensor in found.items() if isinstance(tensor, Tensor)
+    }  # fmt: skip
+    if not tensors:
+        raise CheckpointError(f"{path}: holds no tensor; expected a state dictionary.")
+    return tensors
