@@ -14,7 +14,7 @@ from typing import Any
 
 from cloze.assembly import paths
 from cloze.assembly.earlier import rename
-from cloze.assembly.expand import SECTIONS, check_keys, expand
+from cloze.assembly.expand import expand, structure
 from cloze.assembly.faults import Faults
 from cloze.assembly.grammar import read, read_sources
 from cloze.assembly.origins import Written, networks_of, take_up
@@ -272,8 +272,8 @@ def _recipe(
         rescale(root, _read(root), size, kept=written.kept)
     for override in overrides:
         _override(root, override, faults)
-    if overrides:
-        check_keys(root, faults)
+    if overrides and not len(faults):
+        expand(root, faults)  # what they have set where nothing was
     faults.raise_if_any()
     recipe = _read(root)
     check_structure(recipe, lambda path: _place(root, path), faults)
@@ -364,9 +364,12 @@ def _set(root: Node, path: str, value: Node) -> str:
     old = location.node
     if old is not None and old.first is not None:
         value.first, old = old.first, None  # a section that one number may stand for
-    whole = location.container is root and path in SECTIONS
+    whole = any(location.container is node and (keys is None or location.key in keys) for node, keys in structure(root))
+    _require_shape(root, location)
     if old is not None and old.part == "annotator" and value.is_mapping:  # who makes a layer changes neither network nor exercise
         value, old = _annotator(old, value, location.path), None
+    elif old is not None and old.part == "segmenter" and not value.is_mapping:  # nor does what finds the words
+        old = None
     elif whole or _structural(value) or (old is not None and (old.part is not None or _structural(old))):
         raise RecipeError(
             f"{location.path} is structure, not a value: a path sets numbers, names and lists of them.\n"
@@ -378,6 +381,19 @@ def _set(root: Node, path: str, value: Node) -> str:
         location.container.put(location.key, value)
         location.container.keys[location.key] = value.where
     return location.path
+
+
+def _require_shape(root: Node, location: paths.Location) -> None:
+    """Raise a `RecipeError` for an argument of a network that is not written out, as it comes from elsewhere."""
+    networks = root.value.get("networks")
+    for name, network in networks.items() if networks is not None else ():
+        if location.container is network and network.part is None and location.key not in paths.NEXT_TO_PART:
+            key = "from" if "from" in network.value else "average"
+            origin = network.value[key].plain()
+            way_out = (
+                f"Bind the checkpoint first: --bind {origin}=FOLDER." if key == "from" else "Set it in the network that it averages."
+            )
+            raise RecipeError(f"networks.{name} has only `{key}: {origin}`, which decides its arguments.\n  {way_out}")
 
 
 def _structural(node: Node) -> bool:

@@ -25,6 +25,7 @@ from cloze.training.baselines import baselines_from
 from cloze.training.budget import Budget
 from cloze.training.lock import is_held
 from cloze.training.log import duration
+from cloze.training.untrained import is_untrained
 
 Record = dict[str, Any]
 _RECORD, _SEEDS, _STAGES = Path("cloze") / "run.json", Path("cloze") / "seeds", Path("cloze") / "stages"
@@ -181,7 +182,7 @@ class _Run:
         stop = self.events[-1]
         signal = str(stop.get("reason", "")).removeprefix("stopped by ")
         how = f"stopped by {signal}" if stop.get("event") == "stop" else "interrupted"
-        return f"{how} after {self._share()} of the budget"
+        return f"{how} before the first step: untrained" if is_untrained(self.path) else f"{how} after {self._share()} of the budget"
 
     def _share(self) -> str:
         return f"{min(number(self.last, 'share') or 0.0, 1.0):.0%}"
