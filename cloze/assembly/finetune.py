@@ -46,6 +46,7 @@ from cloze.tasks.metrics import spread
 from cloze.tasks.result import contents_of, load_tuned, task_of
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
+from cloze.tasks.worth import remark_on, remark_on_loss
 from cloze.text import Tokenizer
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
@@ -253,7 +254,7 @@ def learn(
             if not outcomes[seed].finished:
                 break
     published = _published(outcomes, out, made, from_scratch=from_scratch)
-    return _with_costly_metrics(published, made, files, assignment.shown.given)
+    return _judged(published, made, files, assignment.shown.given)
 
 
 def _blind_tasks(recipe: Recipe) -> Iterator[str]:
@@ -284,27 +285,34 @@ def _check_pictures(recipe: Recipe, assignment: Assignment) -> None:
                 raise TaskError(f"--items {assignment.shown.given[0]}: {spec.type} reads no pictures; these tasks do: {able}.")
 
 
-def _with_costly_metrics(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Sequence[str]) -> Tuned:
-    """Add the costly dev metrics, which were not needed to select a checkpoint, for the result."""
+def _judged(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Sequence[str]) -> Tuned:
+    """Add what one more pass of the result over its dev sets shows: the costly metrics, which were not needed to select a
+    checkpoint, and a remark for each task of which nothing was learned."""
     if not tuned.described:
         return tuned
-    dev = tuned.described["dev"]
-    lacking = {}
+    dev, remarks = tuned.described["dev"], list(tuned.described["remarks"])
+    loaded = load_checkpoint(tuned.folder)
     for name, one in measuring.task_heads(stage_recipes(made)[-1]).items():
         prefix = f"{name}/" if name else ""
-        if any(prefix + metric not in dev for metric in task_of(tuned.folder, name or None).metrics):
-            lacking[name] = prefix, files[one.source].dev
-    if not lacking:
-        return tuned
-    loaded = load_checkpoint(tuned.folder)
-    for name, (prefix, own) in lacking.items():
-        every = [task_of(tuned.folder, name or None).read(file) for file in texts_of(own)]
-        learner, _ = load_tuned(with_pictures(loaded, items, every), name=name or None)
-        rows = [row for examples in every for row in learner.answered(examples)]
-        dev = {**{prefix + metric: value for metric, value in learner.measure(rows).items()}, **dev}
-    described = {**tuned.described, "dev": dev}
+        every = [task_of(tuned.folder, name or None).read(file) for file in texts_of(files[one.source].dev)]
+        learner, described = load_tuned(with_pictures(loaded, items, every), name=name or None)
+        judged = learner.judge([row for examples in every for row in learner.answered(examples)])
+        figures = learner.metrics(judged)
+        dev = {**{prefix + metric: value for metric, value in figures.items()}, **dev}
+        remark = remark_on(learner, judged, figures, described.get("baseline"))
+        if remark is None and not name and learner.head.weighs_classes and learner.labels is not None:
+            remark = _remark_on_loss(tuned, len(learner.labels))
+        remarks += [] if remark is None else [f"{prefix}dev: {remark}"]
+    described = {**tuned.described, "dev": dev, "remarks": remarks}
     write_description(tuned.folder / "cloze" / "task.json", described)
     return replace(tuned, described=described)
+
+
+def _remark_on_loss(tuned: Tuned, classes: int) -> str | None:
+    """A remark if the last loss of the best run is that of equal probabilities."""
+    log = tuned.outcomes[tuned.described["seed"]].folder / "cloze" / "log.jsonl"
+    losses = [event["loss"] for event in map(json.loads, log.open(encoding="utf-8")) if event["event"] == "train"]
+    return remark_on_loss(losses[-1], classes) if losses else None
 
 
 def texts_of(files: Sequence[str]) -> list[str]:
@@ -453,6 +461,8 @@ def measured_on(tuned: Tuned, files: Sequence[str], part: str, items: Sequence[s
     every = [task_of(tuned.folder).read(file) for file in files]
     learner, described = load_tuned(with_pictures(load_checkpoint(tuned.folder), items, every))
     found = [evaluate(learner, one, always=described.get("usual")) for one in every]
+    remarks = [f"{part}: {remark}" for one in found for remark in one.remarks]
     described = {**described, part: found[0].metrics if len(found) == 1 else [one.metrics for one in found]}
+    described["remarks"] = [*described["remarks"], *(remark for remark in remarks if remark not in described["remarks"])]
     write_description(tuned.folder / "cloze" / "task.json", described)
     return replace(tuned, described=described)

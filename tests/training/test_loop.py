@@ -259,12 +259,41 @@ def test_budgets_end_the_run_when_they_are_spent(tmp_path: Path, budget: str, st
     assert train(tiny_run(tmp_path, budget=budget, bytes_per_token=4.0)).step == steps
 
 
-def test_a_budget_in_seconds_ends_decayed_and_goes_on_from_its_share(tmp_path: Path) -> None:
-    done = train(tiny_run(tmp_path, budget="1s", training={"log_every": 1}))
+class Clock:
+    """A clock that only tests move."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr("cloze.training.session.time", made)
+    return made
+
+
+class Timed(Numbers):
+    """Data whose first step takes `opening` seconds to fetch, and every other one 1/8 second."""
+
+    def __init__(self, clock: Clock, opening: float = 0.0) -> None:
+        super().__init__()
+        self.clock, self.seconds = clock, opening
+
+    def next(self, entry: str, cursor: Any, share: float = 0.0) -> Any:
+        self.clock.now += self.seconds
+        self.seconds = 0.125
+        return super().next(entry, cursor)
+
+
+def test_a_budget_in_seconds_ends_decayed_and_goes_on_from_its_share(tmp_path: Path, clock: Clock) -> None:
+    done = train(tiny_run(tmp_path, budget="1s", data=Timed(clock), training={"log_every": 1}))
     records = events(tmp_path)
-    assert done.finished and records[-1]["seconds"] < 5
+    assert done.finished and (done.step, records[-1]["seconds"]) == (8, 0.875)
     assert records[-1]["learning_rate"] < max(record["learning_rate"] for record in records) / 5
-    more = train(tiny_run(tmp_path, budget="2s", extend=True))
+    more = train(tiny_run(tmp_path, budget="2s", data=Timed(clock), extend=True))
     assert more.step > done.step and events(tmp_path, "resume")[0]["share"] >= 0.5
 
 
@@ -463,29 +492,8 @@ def test_of_a_budget_in_seconds_the_log_tells_the_share_of_that_moment(tmp_path:
     assert all(record["share"] == pytest.approx(record["seconds"], abs=1e-3) for record in events(tmp_path))
 
 
-class Clock:
-    """A clock that only tests move."""
-
-    now = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr("cloze.training.session.time", made)
-    return made
-
-
 def test_opening_the_data_takes_nothing_of_a_budget_in_seconds(tmp_path: Path, clock: Clock) -> None:
-    class Slow(Numbers):
-        def next(self, entry: str, cursor: Any, share: float = 0.0) -> Any:
-            clock.now += 0.4 if clock.now else 100.0
-            return super().next(entry, cursor)
-
-    assert train(tiny_run(tmp_path, budget="1s", data=Slow())).step == 3
+    assert train(tiny_run(tmp_path, budget="0.25s", data=Timed(clock, opening=100.0))).step == 2
 
 
 @pytest.mark.parametrize(("compiling", "step", "steps"), [(100.0, 0.4, 3), (100.0, 7.0, 1)])
@@ -519,7 +527,10 @@ def test_compiling_an_engine_takes_nothing_of_a_budget_in_seconds(
         def settle(self) -> None:
             pass
 
-    done = train(tiny_run(tmp_path, budget="1s"), [Slow()])
+    alone = bert()
+    (both,) = alone.entries["main"]
+    alone.entries["main"] = [replace(both, objectives=both.objectives[:1])]
+    done = train(tiny_run(tmp_path, budget="1s", step=alone), [Slow()])
     assert (done.step, done.finished, done.compiled) == (steps, True, True)
 
 
