@@ -203,7 +203,7 @@ def learn(
     checkpoint, for comparison; `device`, `extend` and `report` are as in `pretrain`. `within` are the most seconds of training.
     Raises a `ClozeError` before training if the recipe cannot be trained.
     """
-    note = report or (lambda line: None)
+    note = report if report is not None and rank() == 0 else lambda line: None
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
     choose_device(device)  # refuses a missing device before anything is read or printed

@@ -12,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from cloze.arguments import checked
 from cloze.assembly import paths
 from cloze.assembly.earlier import rename
 from cloze.assembly.expand import expand, structure
@@ -87,6 +88,7 @@ def _named(folder: Any) -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
+@checked
 def load_recipe(
     name_or_path: str | Path | Mapping[str, Any] | Node,
     *,
@@ -388,12 +390,13 @@ def _require_shape(root: Node, location: paths.Location) -> None:
     networks = root.value.get("networks")
     for name, network in networks.items() if networks is not None else ():
         if location.container is network and network.part is None and location.key not in paths.NEXT_TO_PART:
-            key = "from" if "from" in network.value else "average"
-            origin = network.value[key].plain()
-            way_out = (
-                f"Bind the checkpoint first: --bind {origin}=FOLDER." if key == "from" else "Set it in the network that it averages."
+            if "from" not in network.value:
+                raise RecipeError(f"networks.{name} averages another network, which decides its arguments.\n  Set them there.")
+            origin = network.value["from"].plain()
+            raise RecipeError(
+                f"networks.{name} has only `from: {origin}`, which decides its arguments.\n"
+                f"  Bind the checkpoint first: --bind {origin}=FOLDER."
             )
-            raise RecipeError(f"networks.{name} has only `{key}: {origin}`, which decides its arguments.\n  {way_out}")
 
 
 def _structural(node: Node) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze import rng
+from cloze.arguments import checked
 from cloze.assembly import run as running
 from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import load_checkpoint
@@ -33,6 +34,7 @@ Say = Callable[[str], None]
 Inits = Model | str | Path | Mapping[str, Model | str | Path] | None
 
 
+@checked
 def pretrain(
     recipe: str | Path, *, corpus: Corpus, out: str | Path | None = None, budget: str | None = None, size: str | None = None,
     held_out: Corpus | None = None, text: str = "text", overrides: Values = (), init: Inits = None,
@@ -90,6 +92,7 @@ def pretrain(
     return _trained(outcome, folder, temporary, device, report)
 
 
+@checked
 def finetune(
     model: Model | str | Path, *, train: Corpus, dev: Corpus | float, task: str | None = None,
     test: Corpus | None = None, out: str | Path | None = None, columns: Mapping[str, str] | None = None,

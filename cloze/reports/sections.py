@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from cloze.reports.figures import Line, chart, duration, plain, smooth
 from cloze.reports.run import Point, Record, Run, number, points_of
+from cloze.training.budget import in_words
 
 SHARE = re.compile(r"(.*\S) (\d+(?:\.\d+)?) ?%")  # "paris 31%"
 BLANK = re.compile(r"\[MASK\]|<mask>")
@@ -102,7 +103,7 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
         figures.append((f"dev {name}", show(number(last, f"metrics.{name}"), loss_text), f"at step {last['step']}"))
     figures += [
         ("tokens seen", show(run.last("tokens")), f"{show(run.last('step'))} steps"),
-        ("time", show(run.last("seconds"), duration), f"budget {run.budget}" if run.budget else ""),
+        ("time", show(run.last("seconds"), duration), f"budget {in_words(run.budget)}" if run.budget else ""),
         ("speed", f"{show(steady_speed(run))}", "tokens per second, median"),
     ]
     if (mfu := median(run, "mfu")) is not None:

@@ -14,6 +14,7 @@ import numpy as np
 from cloze.tasks.task import Learner
 
 _EQUAL = 0.002  # a loss so close to that of equal probabilities, in shares of it, is no better
+_WEIGHTS = ", or weights for rare classes (--set objectives[0].class_weights=balanced)"
 _ADVICE = "Try more epochs (--set training.epochs=N), another rate (--set training.rate.peak=X) or more pre-training"
 
 
@@ -27,7 +28,7 @@ def remark_on(
     """
     pairs = learner.answers(judged)
     if is_constant(pairs):
-        weights = ", or weights for rare classes (--set objectives[0].class_weights=balanced)" if learner.head.weighs_classes else ""
+        weights = _WEIGHTS if learner.head.weighs_classes else ""
         return f"one answer for all {len(judged):,} examples: the network has learned nothing. {_ADVICE}{weights}."
     worse = not_above(metrics, baseline or {}, learner.task.metrics)
     if worse is None:

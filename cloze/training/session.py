@@ -84,6 +84,7 @@ class Session:
         self.measured: dict[str, float] = {}  # held-out losses by the objectives' names in the log
         self.baselines = dict(run.baselines)
         self.warned = False
+        self.first_losses: dict[str, float] = {}  # of the first step of a run, by the objectives' names in the log
         self.held_out_losses: list[float] = []
         self.standing: Standing | None = None
         self._epochs_before = 0.0
@@ -124,7 +125,7 @@ class Session:
             larger = "a larger --budget" if run.budget.passes is None else f"--budget {2 * run.budget.passes:g}epochs"
             self.say(f"{run.folder}: {run.budget.end(self.progress.spent, name=True)}. To continue, give {larger} and --extend.")
         elif resumed:
-            self.say(f"{run.folder}: continues from step {self.step} ({self.share:.1%} of {run.budget} spent).")
+            self.say(f"{run.folder}: continues from step {self.step} ({self.share:.1%} of {run.budget.words} spent).")
         elif hint is not None:
             self.say(hint)
         if not resumed:
@@ -330,6 +331,7 @@ class Session:
         text = not_learning(
             self.baselines, self.measured, share=share, updates=self.step, warmed_up=not peak,
             labels=self.baselines.keys() - self.run.baselines.keys(),  # whose targets the step makes: which tokens were replaced
+            first=self.first_losses,
         )
         if text is not None:
             self.say(text)
@@ -343,6 +345,8 @@ class Session:
         self.meter.check()
         means = self.meter.means(self.ranks)
         seconds, speed = self.meter.speed()
+        if self.step == 1:
+            self.first_losses = dict(means["objectives"])
         if self.log is not None:
             record = self.log.write(
                 "train", self.step, **self._spent(), **means,
