@@ -20,7 +20,7 @@ from cloze.assembly.build import Loaded, build_part, load_checkpoint
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import SEEDS, claimed
 from cloze.assembly.each import repeat_overrides, repeat_stages, repeats
-from cloze.assembly.fit_task import facts_of, fit_changes, fit_lengths, fit_task
+from cloze.assembly.fit_task import facts_of, fit_changes, fit_lengths, fit_task, fit_texts
 from cloze.assembly.fitted import holding, table_of
 from cloze.assembly.label_counts import Counts, classes_of, count_labels, stage_recipes
 from cloze.assembly.load import load_recipe, named_recipes, own_task_recipe_names, read_tree
@@ -352,8 +352,20 @@ def maker_of(
     name = assignment.own_recipe(str(checkpoint))
     recipe = name if assignment.init is None else with_vectors(name, assignment.init)
 
+    def load(values: Sequence[str]) -> Recipe:
+        return load_recipe(recipe, overrides=[*values, *assignment.overrides], with_files=assignment.with_files)
+
     def make(*, labels: Mapping[str, Counts] | None = None, report: Say = lambda line: None) -> Recipe:
-        return load_recipe(recipe, overrides=assignment.overrides, with_files=assignment.with_files)
+        plain = load([])
+        changes = fit_texts(plain, labels) if labels is not None and assignment.recipe is None else []
+        if not changes:
+            return plain
+        held, made = holding(load, changes)
+        if held:
+            rows = sum(one.rows for one in labels.values()) if labels is not None else 0
+            title = f"{made.name} fitted to {rows:,} rows (published → fitted; --set overrides):"
+            report(table_of(title, held, [change.override for change in held]))
+        return made
 
     return make
 

@@ -128,7 +128,7 @@ def levels(runs: Sequence[Run], x: str) -> list[Line]:
     named = {"single tokens": baseline.single, "pairs": baseline.pairs}
     ends = points[0][0], points[-1][0]
     return [
-        Line(name, [(end, level) for end in ends], colour, dashed=True)
+        Line(name, [(end, level) for end in ends], colour, dashed=True, labelled=True)
         for colour, (name, level) in enumerate(named.items(), 1) if level is not None
     ]
 
@@ -190,7 +190,7 @@ def loss_figures(runs: Sequence[Run]) -> list[Figure]:
         lines = curves(runs, x, "loss") + held_out_curves(runs, x) + levels(runs, x)
         title = f"Loss against {'tokens' if x == 'tokens' else 'time'}"
         if any(line.points for line in lines):
-            figures.append(Figure(title, chart(lines, title=title, x=label, x_format=form)))
+            figures.append(Figure(title, chart(lines, title=title, x=label, x_format=form, y="loss in nats")))
     return figures
 
 
