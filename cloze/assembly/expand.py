@@ -175,7 +175,7 @@ def _entry(node: Node, prefix: str, faults: Faults) -> None:
 def _take(take: Node, path: str, faults: Faults) -> None:
     """`field: pass.state` stays; `name: {from: …}` is a rewriter."""
     for name, value in list(take.items()):
-        if value.is_mapping:
+        if value.is_mapping and value.part is None:
             part = Node({name: value}, value.where, {name: take.place(name)})
             expand_part("rewriter", part, path, faults)
             take.value[name] = part

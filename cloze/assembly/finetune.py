@@ -311,7 +311,8 @@ def _judged(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Se
 def _remark_on_loss(tuned: Tuned, classes: int) -> str | None:
     """A remark if the last loss of the best run is that of equal probabilities."""
     log = tuned.outcomes[tuned.described["seed"]].folder / "cloze" / "log.jsonl"
-    losses = [event["loss"] for event in map(json.loads, log.open(encoding="utf-8")) if event["event"] == "train"]
+    events = map(json.loads, log.read_text(encoding="utf-8").splitlines())
+    losses = [event["loss"] for event in events if event["event"] == "train"]
     return remark_on_loss(losses[-1], classes) if losses else None
 
 

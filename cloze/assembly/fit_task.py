@@ -13,7 +13,7 @@
 - A new head starts scaled to the rows (`training.new_heads`). In a network that a short training has taught, the summary token
   says little about its text, so the top layer starts again as the mean of the tokens (`mean_layer`).
 - A classifier of word vectors that takes a step for every text (`fasttext-supervised`) is trained for at least `TEXT_STEPS`
-  steps, at most `MOST_TEXT_EPOCHS` epochs, at `TEXT_PEAK`. In five epochs over 1,400 texts it learns nothing at the published rate.
+  steps, at most `MOST_TEXT_EPOCHS` epochs, at `TEXT_PEAK`. At the published rate, five epochs over 1,400 texts teach it nothing.
 - Many classes need more updates, `UPDATES_PER_CLASS` for each, in at most `MOST_CLASS_EPOCHS` epochs.
 
 docs/budgets.md shows the evidence for the constants.
@@ -120,7 +120,7 @@ def laws_of_task(recipe: Recipe, *, detecting: bool = False) -> list[str]:
 
 
 def fit_texts(recipe: Recipe, labels: Mapping[str, Counts]) -> list[Change]:
-    """The changes that fit a recipe whose every text is a step of plain descent (`divide: nothing`) to the number of its texts."""
+    """The changes that fit a recipe that takes a step of plain descent for every text (`divide: nothing`) to their number."""
     training = recipe.training
     texts = sum(labels[name].rows for name in recipe.sources if name in labels)
     if training.divide != "nothing" or not training.epochs or not 0 < texts < MANY_TEXTS or "peak" not in training.rate.arguments:

@@ -136,8 +136,8 @@ def chart(
     height: int = 300,
 ) -> Markup:
     """An SVG line chart. `x` names the horizontal axis, which begins at zero unless `x_zero` is off; with the format `power` its
-    values are common logarithms. `y` names the vertical axis, which `zero` makes begin at zero. A horizontal axis of layers begins
-    with the `input`."""
+    values are common logarithms. `y` names the vertical axis, which `zero` makes begin at zero. Layers begin with the
+    `input`."""
     lines = [line for line in lines if line.points]
     left, right, top, bottom = 52, 14, 12, 40
     across = Scale(*bounds(lines, 0, zero=x_zero), left, width - right)

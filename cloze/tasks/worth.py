@@ -28,7 +28,7 @@ def remark_on(
     """
     pairs = learner.answers(judged)
     if is_constant(pairs):
-        weights = _WEIGHTS if learner.head.weighs_classes else ""
+        weights = _WEIGHTS if learner.head.weighs_classes and learner.head.class_weights is None else ""
         return f"one answer for all {len(judged):,} examples: the network has learned nothing. {_ADVICE}{weights}."
     worse = not_above(metrics, baseline or {}, learner.task.metrics)
     if worse is None:

@@ -16,7 +16,7 @@ from cloze.errors import RecipeError
 #: Mappings to which a recipe may add names of its own.
 FREE = re.compile(r"\.(special|languages|inputs|read|lengths|visual|geometric|given|arguments)(\.|$)")
 STRUCTURE = "is structure, not a value: a path sets numbers, names and lists of them."
-SAMPLED = 160
+SAMPLED = 100
 
 
 def values(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -33,8 +33,8 @@ def others(value: Any) -> list[str]:
     if isinstance(value, bool):
         return [str(not value).lower()]
     if isinstance(value, (int, float)):
-        return [repr(value * 2 + 1), repr(value / 2)]
-    return ["1", "true", "foo"] if value is None else ["foo", "null"] if isinstance(value, str) else ["foo", "[foo]", "[1]"]
+        return [repr(value * 2 + 1), repr(value / 2 + 0.25)]
+    return ["1", "foo"] if value is None else ["foo"] if isinstance(value, str) else ["foo", "[foo]"]
 
 
 def whole(recipe: Recipe) -> Any:
@@ -59,7 +59,7 @@ def test_every_value_is_applied_or_refused_and_every_unknown_key_is_refused() ->
         plain = whole(load_recipe(name))
         for other in others(value):
             try:
-                if whole(load_recipe(name, overrides=[f"{path}={other}"])) == plain and value != other:
+                if whole(load_recipe(name, overrides=[f"{path}={other}"])) == plain:
                     dropped.append((name, f"{path}={other}"))
             except RecipeError:
                 continue
