@@ -20,7 +20,7 @@ from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import learn, measured_on
 from cloze.assembly.showing import USUAL, ShownItems
 from cloze.corpus.readers.formats import with_column
-from cloze.errors import TaskError
+from cloze.errors import TaskError, naming_options
 from cloze.notebook.model import ItemFiles, Model, item_files
 from cloze.notebook.texts import documents, keep, kept_in, paths_or_texts
 from cloze.tasks.given import Named, as_records, naming_rows
@@ -142,6 +142,9 @@ def finetune(
         files = {what: _rows_file(kept, what, value, read) for what, value in parts.items()}
         stack.enter_context(naming_rows({
             Path(file): Named(f"{what}: row ", what) for what, file in files.items() if Path(file).parent == kept
+        }))  # fmt: skip
+        stack.enter_context(naming_options({
+            f"--set corpus.{kind}=NAME": f'columns={{"{kind}": NAME}}' for kind in ("text", "text_b", "label")
         }))  # fmt: skip
         bound = [f"{name}={path}" for name, value in (binds or {}).items() for path in _bound(name, value, _only_paths)]
         assignment = Assignment(

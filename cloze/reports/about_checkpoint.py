@@ -213,7 +213,7 @@ def _publishing(path: Path, can: Usable) -> list[str]:
     if can.of_words:
         return []
     target = path.parent / f"{path.resolve().name}-published"
-    return [command("cloze", "export", path, target, "--to", "huggingface", "--language", "en", "--licence", "mit")]
+    return [command("cloze", "export", path, target, "--to", "huggingface", "--language", "en", "--licence", "LICENCE")]
 
 
 def tuned(path: Path) -> Path:

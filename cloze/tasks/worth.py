@@ -14,8 +14,11 @@ import numpy as np
 from cloze.tasks.task import Learner
 
 _EQUAL = 0.002  # a loss so close to that of equal probabilities, in shares of it, is no better
-_WEIGHTS = ", or weights for rare classes (--set objectives[0].class_weights=balanced)"
-_ADVICE = "Try more epochs (--set training.epochs=N), another rate (--set training.rate.peak=X) or more pre-training"
+_WEIGHTS = "; for rare classes, --set objectives[0].class_weights=balanced"
+_ADVICE = (
+    "Try more epochs (--set training.epochs=N), another rate (--set training.rate.peak=X) or more pre-training; for "
+    "fasttext-supervised, --tune 5m"
+)
 
 
 def remark_on(

@@ -88,7 +88,8 @@ def test_the_change_that_fits_a_checkpoint_is_printed_as_an_option_and_not_made_
 
 
 @pytest.mark.parametrize(
-    ("rows", "expected"), [(300, {"epochs": 100, "peak": 0.5}), (1400, {"epochs": 25, "peak": 0.5}), (7000, {"peak": 0.5}), (100_000, {})]
+    ("rows", "expected"),
+    [(300, {"epochs": 100, "peak": 0.5}), (1400, {"epochs": 25, "peak": 0.5}), (7000, {"peak": 0.5}), (100_000, {})],
 )
 def test_a_classifier_of_word_vectors_takes_more_steps_where_there_are_few_texts(rows: int, expected: dict[str, float]) -> None:
     changes = fit_texts(load_recipe("fasttext-supervised"), {"main": Counts(rows, 2)})

@@ -15,7 +15,10 @@ from cloze.tasks.task import Learner
 from cloze.tasks.worth import remark_on, remark_on_loss
 
 ACCURACY, ERRORS = {"accuracy": True, "macro_f1": True}, {"pearson": True, "mse": False}
-TRY = "Try more epochs (--set training.epochs=N), another rate (--set training.rate.peak=X) or more pre-training"
+TRY = (
+    "Try more epochs (--set training.epochs=N), another rate (--set training.rate.peak=X) or more pre-training; for "
+    "fasttext-supervised, --tune 5m"
+)
 
 
 def remark(judged: Any, metrics: dict[str, float], baseline: dict[str, Any] | None, *, kind: Any = Learner,
@@ -34,7 +37,7 @@ def pairs(truth: list[Any], answers: list[Any]) -> Any:
 
 def test_one_answer_for_all_rows_is_remarked_though_it_is_better_than_another_constant() -> None:
     found = remark(pairs([0, 1, 2, 2], [2, 2, 2, 2]), {"accuracy": 0.5}, {"always": "a", "accuracy": 0.25}, weighs=True)
-    weights = ", or weights for rare classes (--set objectives[0].class_weights=balanced)"
+    weights = "; for rare classes, --set objectives[0].class_weights=balanced"
     assert found == f"one answer for all 4 examples: the network has learned nothing. {TRY}{weights}."
     assert remark(pairs([2, 2, 2], [2, 2, 2]), {"accuracy": 1.0}, {"always": "c", "accuracy": 1.0}) is None
 
