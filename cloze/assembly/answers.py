@@ -16,6 +16,7 @@ from cloze.corpus.items.store import FEATURES
 from cloze.errors import CorpusError, TaskError, counted
 from cloze.exercises.ask_items import AskItems
 from cloze.exercises.show import Show
+from cloze.objectives.objective import balanced
 from cloze.registry import parameters
 
 
@@ -132,4 +133,8 @@ def _network_path(recipe: Recipe, name: str) -> str:
 def _objective(spec: ObjectiveSpec, known: Mapping[str, Any]) -> ObjectiveSpec:
     accepted = parameters(builder_of("objective", spec.part.name))
     found = {name: value for name, value in known.items() if name in accepted}
+    if spec.part.arguments.get("class_weights") == "balanced":
+        if "label_counts" not in known:
+            raise TaskError(f"{spec.part.path}.class_weights: balanced, but the labelled text has no classes. Leave it out.")
+        found["class_weights"] = balanced(known["label_counts"])
     return replace(spec, part=replace(spec.part, arguments={**spec.part.arguments, **found})) if found else spec

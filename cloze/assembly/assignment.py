@@ -11,7 +11,7 @@ from cloze.assembly.binding import parse_binds
 from cloze.assembly.build import Loaded
 from cloze.assembly.load import own_task_recipe_names, pretraining_recipe_names, sentence_recipe_names, task_recipe_names
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.several import FIRST, START, Labelled, after, several
+from cloze.assembly.several import FIRST, START, Labelled, after, several, similar_task
 from cloze.assembly.showing import ShownItems
 from cloze.errors import TaskError, nearest
 
@@ -86,7 +86,7 @@ class Assignment:
         if self.tasks:
             return several(self.tasks)
         if self.kind not in task_recipe_names():
-            raise TaskError(f"--task {self.kind}: unknown task. {nearest(self.kind, task_recipe_names())}")
+            raise TaskError(f"--task {self.kind}: unknown task. {similar_task(self.kind)}")
         own = f"{(loaded.recipe or {}).get('name')}_{self.kind.removeprefix('sentence_')}"
         return own if own in task_recipe_names() else self.kind
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -56,6 +56,9 @@ def baselines(recipe: Recipe, data: Data, store: Store, step: Step) -> dict[str,
             answers = measured.get((run.name, objective.name), counts)
             if not answers.sum():
                 continue
+            weights = objective.part.arguments.get("class_weights")
+            if isinstance(weights, Sequence) and not isinstance(weights, str):  # a target then counts as much as its class weighs
+                counts, answers = (own * np.array(weights)[: len(own)] for own in (counts, answers))
             found[label_of(recipe, name, objective)] = Baseline(
                 chance=float(np.log(len(prior))), single=_cross_entropy(counts, prior, answers, as_much=head.of_tokens),
                 pairs=text.pairs if head.of_tokens and text is not None else None,

@@ -18,6 +18,7 @@ from cloze.corpus.readers.files import require_paths
 from cloze.errors import CheckpointError, CorpusError, RecipeError, UserError, nearest
 from cloze.exercises.retokenize import OtherReading
 from cloze.text import Tokenizer
+from cloze.training.untrained import require_trained
 
 Say = Callable[[str], None]
 
@@ -135,6 +136,8 @@ def make_tables(recipe: Recipe, stores: Mapping[str, Store], begin: Mapping[str,
             made[name] = table.over(known[name], store)
             continue
         with naming_table(name):
+            if table.opens is not None:
+                require_trained(Path(table.opens))
             made[name] = table.bind(store, *([] if table.opens is None else [open_vectors(table.opens)]))
     return made
 

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 class Facts(NamedTuple):
     """The tokens that the budget pays for, the tokens of the training text, and whether the exported network is a trained one
-    that the run continues."""
+    that the run continues. `updates`: those of a budget in steps."""
 
     budget_tokens: float
     text_tokens: int
     continued: bool = False
+    updates: int | None = None
 
 
 @dataclass(frozen=True)

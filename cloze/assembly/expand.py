@@ -22,6 +22,9 @@ SECTIONS = frozenset(KEYS) - {"name", "paper", "notes", "tie", "order", "mixing"
 ENTRY_KEYS = ("source", "order", "exercise", "passes", "objectives", "odds", "task")
 PASS_KEYS = ("name", "network", "view", "take", "objectives", "grad")
 TEXT_KEYS = ("normalise", "tokenizer", "words", "annotate", "line_ends")
+_PARTS_OF_TEXT = frozenset({"normalise", "tokenizer", "annotate"})
+_PARTS_OF_NETWORK = frozenset({"average", "change"})
+_PARTS_OF_PASS = frozenset({"take", "objectives"})
 
 
 def expand(root: Node, faults: Faults) -> None:
@@ -52,19 +55,20 @@ def expand(root: Node, faults: Faults) -> None:
         expand_arguments(arguments_of(TrainingSpec), training, "training", faults)
 
 
-def check_keys(root: Node, faults: Faults) -> None:
-    """Report unknown keys of an expanded recipe, which `--set` may have added."""
-    known = {singular: plural for singular, plural in SINGULAR.items() if plural not in root.value}
-    unknown_keys(root, tuple(key for key in KEYS if key not in known), "", faults)
-    for name, text in _children(root, "texts", faults):
-        unknown_keys(text, TEXT_KEYS, f"texts.{name}", faults)
-    entries = [("", root), *((f"mixture.{name}.", entry) for name, entry in _children(root, "mixture", faults))]
-    for prefix, entry in entries:
-        if prefix:
-            unknown_keys(entry, ENTRY_KEYS, prefix.rstrip("."), faults)
-        passes = entry.value.get("passes") if entry.is_mapping else None
-        for index, run in enumerate(passes.value if passes is not None and passes.is_list else ()):
-            unknown_keys(run, PASS_KEYS, f"{prefix}passes[{index}]", faults)
+def structure(root: Node) -> list[tuple[Node, frozenset[str] | None]]:
+    """The mappings of an expanded recipe that hold parts, each with the keys that do; None: all of its keys."""
+    named = {key: root.value[key] for key in ("texts", "sources", "tables", "networks", "mixture") if key in root.value}
+    inner = {key: [value for _, value in node.items()] for key, node in named.items()}
+    entries = [root, *inner.get("mixture", ())]
+    passes = [run for entry in entries if "passes" in entry.value for run in entry.value["passes"].value]
+    layers = [text.value["annotate"] for text in inner.get("texts", ()) if "annotate" in text.value]
+    return [
+        *((node, SECTIONS) for node in entries),
+        *((node, _PARTS_OF_TEXT) for node in inner.get("texts", ())),
+        *((node, _PARTS_OF_NETWORK) for node in inner.get("networks", ())),
+        *((node, _PARTS_OF_PASS) for node in passes),
+        *((node, None) for node in (*named.values(), *layers)),
+    ]
 
 
 def _plural(root: Node, singular: str, plural: str, faults: Faults) -> None:
@@ -171,7 +175,7 @@ def _entry(node: Node, prefix: str, faults: Faults) -> None:
 def _take(take: Node, path: str, faults: Faults) -> None:
     """`field: pass.state` stays; `name: {from: …}` is a rewriter."""
     for name, value in list(take.items()):
-        if value.is_mapping:
+        if value.is_mapping and value.part is None:
             part = Node({name: value}, value.where, {name: take.place(name)})
             expand_part("rewriter", part, path, faults)
             take.value[name] = part

@@ -20,7 +20,7 @@ from cloze.assembly.build import Loaded, build_part, load_checkpoint
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import SEEDS, claimed
 from cloze.assembly.each import repeat_overrides, repeat_stages, repeats
-from cloze.assembly.fit_task import facts_of, fit_changes, fit_lengths, fit_task
+from cloze.assembly.fit_task import facts_of, fit_changes, fit_lengths, fit_task, fit_texts
 from cloze.assembly.fitted import holding, table_of
 from cloze.assembly.label_counts import Counts, classes_of, count_labels, stage_recipes
 from cloze.assembly.load import load_recipe, named_recipes, own_task_recipe_names, read_tree
@@ -46,6 +46,7 @@ from cloze.tasks.metrics import spread
 from cloze.tasks.result import contents_of, load_tuned, task_of
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
+from cloze.tasks.worth import remark_on, remark_on_loss
 from cloze.text import Tokenizer
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
@@ -202,7 +203,7 @@ def learn(
     checkpoint, for comparison; `device`, `extend` and `report` are as in `pretrain`. `within` are the most seconds of training.
     Raises a `ClozeError` before training if the recipe cannot be trained.
     """
-    note = report or (lambda line: None)
+    note = report if report is not None and rank() == 0 else lambda line: None
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
     choose_device(device)  # refuses a missing device before anything is read or printed
@@ -253,7 +254,7 @@ def learn(
             if not outcomes[seed].finished:
                 break
     published = _published(outcomes, out, made, from_scratch=from_scratch)
-    return _with_costly_metrics(published, made, files, assignment.shown.given)
+    return _judged(published, made, files, assignment.shown.given)
 
 
 def _blind_tasks(recipe: Recipe) -> Iterator[str]:
@@ -284,27 +285,35 @@ def _check_pictures(recipe: Recipe, assignment: Assignment) -> None:
                 raise TaskError(f"--items {assignment.shown.given[0]}: {spec.type} reads no pictures; these tasks do: {able}.")
 
 
-def _with_costly_metrics(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Sequence[str]) -> Tuned:
-    """Add the costly dev metrics, which were not needed to select a checkpoint, for the result."""
+def _judged(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Sequence[str]) -> Tuned:
+    """Add what one more pass of the result over its dev sets shows: the costly metrics, which were not needed to select a
+    checkpoint, and a remark for each task of which nothing was learned."""
     if not tuned.described:
         return tuned
-    dev = tuned.described["dev"]
-    lacking = {}
+    dev, remarks = tuned.described["dev"], list(tuned.described["remarks"])
+    loaded = load_checkpoint(tuned.folder)
     for name, one in measuring.task_heads(stage_recipes(made)[-1]).items():
         prefix = f"{name}/" if name else ""
-        if any(prefix + metric not in dev for metric in task_of(tuned.folder, name or None).metrics):
-            lacking[name] = prefix, files[one.source].dev
-    if not lacking:
-        return tuned
-    loaded = load_checkpoint(tuned.folder)
-    for name, (prefix, own) in lacking.items():
-        every = [task_of(tuned.folder, name or None).read(file) for file in texts_of(own)]
-        learner, _ = load_tuned(with_pictures(loaded, items, every), name=name or None)
-        rows = [row for examples in every for row in learner.answered(examples)]
-        dev = {**{prefix + metric: value for metric, value in learner.measure(rows).items()}, **dev}
-    described = {**tuned.described, "dev": dev}
+        every = [task_of(tuned.folder, name or None).read(file) for file in texts_of(files[one.source].dev)]
+        learner, described = load_tuned(with_pictures(loaded, items, every), name=name or None)
+        judged = learner.judge([row for examples in every for row in learner.answered(examples)])
+        figures = learner.metrics(judged)
+        dev = {**{prefix + metric: value for metric, value in figures.items()}, **dev}
+        remark = remark_on(learner, judged, figures, described.get("baseline"))
+        if remark is None and not name and learner.head.weighs_classes and learner.labels is not None:
+            remark = _remark_on_loss(tuned, len(learner.labels))
+        remarks += [] if remark is None else [f"{prefix}dev: {remark}"]
+    described = {**tuned.described, "dev": dev, "remarks": remarks}
     write_description(tuned.folder / "cloze" / "task.json", described)
     return replace(tuned, described=described)
+
+
+def _remark_on_loss(tuned: Tuned, classes: int) -> str | None:
+    """A remark if the last loss of the best run is that of equal probabilities."""
+    log = tuned.outcomes[tuned.described["seed"]].folder / "cloze" / "log.jsonl"
+    events = map(json.loads, log.read_text(encoding="utf-8").splitlines())
+    losses = [event["loss"] for event in events if event["event"] == "train"]
+    return remark_on_loss(losses[-1], classes) if losses else None
 
 
 def texts_of(files: Sequence[str]) -> list[str]:
@@ -344,8 +353,20 @@ def maker_of(
     name = assignment.own_recipe(str(checkpoint))
     recipe = name if assignment.init is None else with_vectors(name, assignment.init)
 
+    def load(values: Sequence[str]) -> Recipe:
+        return load_recipe(recipe, overrides=[*values, *assignment.overrides], with_files=assignment.with_files)
+
     def make(*, labels: Mapping[str, Counts] | None = None, report: Say = lambda line: None) -> Recipe:
-        return load_recipe(recipe, overrides=assignment.overrides, with_files=assignment.with_files)
+        plain = load([])
+        changes = fit_texts(plain, labels) if labels is not None and assignment.recipe is None else []
+        if not changes:
+            return plain
+        held, made = holding(load, changes)
+        if held:
+            rows = sum(one.rows for one in labels.values()) if labels is not None else 0
+            title = f"{made.name} fitted to {rows:,} rows (published → fitted; --set overrides):"
+            report(table_of(title, held, [change.override for change in held]))
+        return made
 
     return make
 
@@ -453,6 +474,8 @@ def measured_on(tuned: Tuned, files: Sequence[str], part: str, items: Sequence[s
     every = [task_of(tuned.folder).read(file) for file in files]
     learner, described = load_tuned(with_pictures(load_checkpoint(tuned.folder), items, every))
     found = [evaluate(learner, one, always=described.get("usual")) for one in every]
+    remarks = [f"{part}: {remark}" for one in found for remark in one.remarks]
     described = {**described, part: found[0].metrics if len(found) == 1 else [one.metrics for one in found]}
+    described["remarks"] = [*described["remarks"], *(remark for remark in remarks if remark not in described["remarks"])]
     write_description(tuned.folder / "cloze" / "task.json", described)
     return replace(tuned, described=described)

@@ -101,9 +101,11 @@ def _changes(recipe: Recipe, facts: Facts, kept: Collection[str]) -> Iterator[Ch
     yield from lengths
     published = recipe.training.batch
     batch = published if "training.batch" in kept or not _free_batch(recipe) else _batch(recipe, facts, length)
-    updates = facts.budget_tokens / (batch * length)
+    updates = facts.updates or facts.budget_tokens / (batch * length)
     before = facts.budget_tokens / (published * length)
     many = f"{updates:,.0f} updates instead of {f'{before:,.0f}' if before >= 1 else 'less than one'}"
+    if facts.updates:
+        many = f"{updates:,.0f} updates; the batch is that for {facts.budget_tokens:,.0f} tokens"
     yield Change("training.batch", published, batch, many)
     for index, phase in enumerate(recipe.schedule):
         if "batch" in phase.set:

@@ -12,6 +12,8 @@
   narrower than ULMFiT's, and was therefore trained for a short time, is trained as a whole from the beginning and at one rate.
 - A new head starts scaled to the rows (`training.new_heads`). In a network that a short training has taught, the summary token
   says little about its text, so the top layer starts again as the mean of the tokens (`mean_layer`).
+- A classifier of word vectors that takes a step for every text (`fasttext-supervised`) is trained for at least `TEXT_STEPS`
+  steps, at most `MOST_TEXT_EPOCHS` epochs, at `TEXT_PEAK`. At the published rate, five epochs over 1,400 texts teach it nothing.
 - Many classes need more updates, `UPDATES_PER_CLASS` for each, in at most `MOST_CLASS_EPOCHS` epochs.
 
 docs/budgets.md shows the evidence for the constants.
@@ -41,6 +43,8 @@ UPDATES, MOST_EPOCHS = 400, 20
 UPDATES_PER_CLASS, MOST_CLASS_EPOCHS = 8, 30
 FEW, SMALL_BATCH, LEAST_BATCH = 1000, 16, 4  # rows below which the batch is small: an eighth of them, within these two
 GRADUAL_WIDTH, AT_ONCE = 400, 0.001  # ULMFiT's width, below which layers are unfrozen after this share of the run
+MANY_TEXTS = 100_000  # texts from which the published epochs and rate of a classifier of word vectors are enough
+TEXT_STEPS, MOST_TEXT_EPOCHS, TEXT_PEAK = 35_000, 100, 0.5  # its steps, its epochs and its rate below that number
 MEAN_LAYER = PartSpec("change", "mean_layer", {})
 
 
@@ -113,6 +117,21 @@ def laws_of_task(recipe: Recipe, *, detecting: bool = False) -> list[str]:
         change.override for counts in (Counts(200, 2), Counts(2000, 100))
         for change in fit_task(recipe, facts._replace(labels=dict.fromkeys(names, counts)))
     ] + starts  # fmt: skip
+
+
+def fit_texts(recipe: Recipe, labels: Mapping[str, Counts]) -> list[Change]:
+    """The changes that fit a recipe that takes a step of plain descent for every text (`divide: nothing`) to their number."""
+    training = recipe.training
+    texts = sum(labels[name].rows for name in recipe.sources if name in labels)
+    if training.divide != "nothing" or not training.epochs or not 0 < texts < MANY_TEXTS or "peak" not in training.rate.arguments:
+        return []
+    epochs = min(MOST_TEXT_EPOCHS, max(math.ceil(training.epochs), math.ceil(TEXT_STEPS / texts)))
+    changes = [
+        Change("training.epochs", _plain(training.epochs), epochs, f"{epochs * texts:,} steps, one for each text"),
+        Change(f"training.rate.{training.rate.name}.peak", float(training.rate.arguments["peak"]), TEXT_PEAK,
+               f"{texts:,} texts: the published rate hardly moves the words of so few"),
+    ]  # fmt: skip
+    return [change for change in changes if change.published != change.here]
 
 
 def fit_lengths(recipe: Recipe, max_length: int | None) -> list[Change]:

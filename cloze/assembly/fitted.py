@@ -96,13 +96,14 @@ def fitted(
     pays = passes_paid(run, budget, engine) if words else paid(run, budget, trials)
     run.data.close()
     stays = () if budget.timed else ("training.epochs",)
-    made = fitted_to(base, load, pays, text, known=known, stays=stays, continued=continued)
+    updates = int(budget.amount) if budget.kind == "steps" else None
+    made = fitted_to(base, load, pays, text, known=known, stays=stays, continued=continued, updates=updates)
     return replace(made, pace=engine, tokens=made.tokens if budget.timed or not words else None)
 
 
 def fitted_to(
     base: Recipe, load: Load, pays: Pays, text_tokens: int, *, known: Sequence[Change] = (), stays: Sequence[str] = (),
-    continued: bool = False,
+    continued: bool = False, updates: int | None = None,
 ) -> Fitted:
     """Fit a recipe that already has the changes `known` to a budget; `pays(recipe)` returns how many tokens the budget pays for.
 
@@ -112,7 +113,7 @@ def fitted_to(
     kept = list(stays)
     held, made, tokens = list(known), base, pays(base)
     for _ in range(_ROUNDS):
-        changes = [*known, *fit(base, Facts(tokens, text_tokens, continued), kept=kept)]
+        changes = [*known, *fit(base, Facts(tokens, text_tokens, continued, updates), kept=kept)]
         held, made = holding(load, changes)
         undone = [change.path for change in changes if change not in held]
         before, tokens = tokens, pays(made)

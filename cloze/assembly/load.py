@@ -12,9 +12,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from cloze.arguments import checked
 from cloze.assembly import paths
 from cloze.assembly.earlier import rename
-from cloze.assembly.expand import SECTIONS, check_keys, expand
+from cloze.assembly.expand import expand, structure
 from cloze.assembly.faults import Faults
 from cloze.assembly.grammar import read, read_sources
 from cloze.assembly.origins import Written, networks_of, take_up
@@ -87,6 +88,7 @@ def _named(folder: Any) -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
+@checked
 def load_recipe(
     name_or_path: str | Path | Mapping[str, Any] | Node,
     *,
@@ -269,8 +271,8 @@ def _recipe(
         rescale(root, _read(root), size, kept=written.kept)
     for override in overrides:
         _override(root, override, faults)
-    if overrides:
-        check_keys(root, faults)
+    if overrides and not len(faults):
+        expand(root, faults)  # what they have set where nothing was
     faults.raise_if_any()
     recipe = _read(root)
     check_structure(recipe, lambda path: _place(root, path), faults)
@@ -361,9 +363,12 @@ def _set(root: Node, path: str, value: Node) -> str:
     old = location.node
     if old is not None and old.first is not None:
         value.first, old = old.first, None  # a section that one number may stand for
-    whole = location.container is root and path in SECTIONS
+    whole = any(location.container is node and (keys is None or location.key in keys) for node, keys in structure(root))
+    _require_shape(root, location)
     if old is not None and old.part == "annotator" and value.is_mapping:  # who makes a layer changes neither network nor exercise
         value, old = _annotator(old, value, location.path), None
+    elif old is not None and old.part == "segmenter" and not value.is_mapping:  # nor does what finds the words
+        old = None
     elif whole or _structural(value) or (old is not None and (old.part is not None or _structural(old))):
         raise RecipeError(
             f"{location.path} is structure, not a value: a path sets numbers, names and lists of them.\n"
@@ -375,6 +380,20 @@ def _set(root: Node, path: str, value: Node) -> str:
         location.container.put(location.key, value)
         location.container.keys[location.key] = value.where
     return location.path
+
+
+def _require_shape(root: Node, location: paths.Location) -> None:
+    """Raise a `RecipeError` for an argument of a network that is not written out, as it comes from elsewhere."""
+    networks = root.value.get("networks")
+    for name, network in networks.items() if networks is not None else ():
+        if location.container is network and network.part is None and location.key not in paths.NEXT_TO_PART:
+            if "from" not in network.value:
+                raise RecipeError(f"networks.{name} averages another network, which decides its arguments.\n  Set them there.")
+            origin = network.value["from"].plain()
+            raise RecipeError(
+                f"networks.{name} has only `from: {origin}`, which decides its arguments.\n"
+                f"  Bind the checkpoint first: --bind {origin}=FOLDER."
+            )
 
 
 def _structural(node: Node) -> bool:

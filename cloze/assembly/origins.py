@@ -21,6 +21,7 @@ from cloze.assembly.teachers import check_order
 from cloze.document import Node, from_data
 from cloze.errors import CheckpointError, RecipeError, nearest
 from cloze.training.phases import sets_train
+from cloze.training.untrained import require_trained
 from cloze.untrusted import parse_json, read_small
 
 if TYPE_CHECKING:  # imports torch, which recipes without checkpoints do not need
@@ -175,6 +176,7 @@ def bound_checkpoints(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dic
             raise CheckpointError(
                 f"--bind {name}={given[0]}: there is no such folder. Expected a run folder or a Hugging Face folder."
             )
+        require_trained(found[name])
     return found
 
 

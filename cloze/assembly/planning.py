@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
+from cloze.arguments import checked
 from cloze.assembly.build import build_step
 from cloze.assembly.fit import fits, short
 from cloze.assembly.fit_words import learns_words, most_passes
@@ -34,6 +35,7 @@ _BYTES_PER_TOKEN = 4.0  # assumed if there is no text
 _WORDS, _DOCUMENTS, _KNOWN = 60_000, 150, 4000  # size of the random text for timing a recipe
 
 
+@checked
 def plan(
     recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", **options: Unpack[Options]
 ) -> list[Plan]:
@@ -152,7 +154,8 @@ def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path)
     if fewer:
         run.step = build_step(loaded, vocab_size=int(size or 0))
     pays = passes_paid(run, spend, pace(run, engines())) if learns_words(loaded) else paid(run, spend)
-    made = fitted_to(loaded, request.command_line.load, pays, int(pays(loaded)))
+    updates = int(spend.amount) if spend.kind == "steps" else None
+    made = fitted_to(loaded, request.command_line.load, pays, int(pays(loaded)), updates=updates)
     run.data.close()
     by = f"for {once}, timed on random text"
     if learns_words(loaded):

@@ -34,7 +34,7 @@ from cloze.training.state import part_state
 
 ADVICE = (
     "Do not upload the folder of a run as it is: under `cloze/` it holds the training text as ids, and checkpoints. "
-    "`cloze export RUN DIR --to huggingface --language en --licence mit` writes a folder without them."
+    "`cloze export RUN DIR --to huggingface --language en --licence LICENCE` writes a folder without them."
 )
 
 

@@ -23,6 +23,7 @@ from cloze.corpus import Store
 from cloze.corpus.place import is_address
 from cloze.corpus.remote import Cache, local_store
 from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, nearest
+from cloze.processes import rank
 from cloze.training.budget import Budget
 from cloze.training.distribution import Strategy
 from cloze.training.run import read_run_record
@@ -133,8 +134,8 @@ class Request:
 
     @property
     def say(self) -> Say:
-        """Where messages before and after training go."""
-        return self.report or print
+        """Where messages before and after training go: of several processes, those of the first."""
+        return (self.report or print) if rank() == 0 else lambda text: None
 
 
 class Passed(TypedDict, total=False):

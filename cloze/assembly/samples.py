@@ -24,6 +24,9 @@ _SENTENCES = 4
 _TOKENS = (8, 28)
 
 
+_ANSWERS = 3  # of a mask; that a word is not in the vocabulary is none
+
+
 class Speaker(NamedTuple):
     """The network that can predict tokens, its head, and the states that the head reads."""
 
@@ -69,10 +72,13 @@ def sampler(
             prompts = [" ".join(text.split()[:5]) for text in texts]
             made = generate(reader, head, prompts, tokens=20, seed=seed)
             return {"samples": [{"text": p, "answers": [g.text]} for p, g in zip(prompts, made, strict=True)]}
-        filled = fill(reader, head, texts, top=3)
+        unknown = tokenizer.literals.get("[UNK]")
+        filled = fill(reader, head, texts, top=_ANSWERS + 1)
+        answers = [[c for c in f.masks[0] if c.word != unknown][:_ANSWERS] for f in filled]
         return {
             "samples": [
-                {"text": f.given, "answers": [f"{c.word} {c.probability:.0%}" for c in f.masks[0]]} for f in filled
+                {"text": f.given, "answers": [f"{c.word} {c.probability:.0%}" for c in own]}
+                for f, own in zip(filled, answers, strict=True)
             ]
         }
 

@@ -41,6 +41,27 @@ def parse_tasks(given: Sequence[str], *, option: str = "--task") -> dict[str, La
     return found
 
 
+def similar_task(given: str) -> str:
+    """A sentence on the task that an unknown name means: what the field calls so, else the names that look most like it."""
+    meant = next((task for task, names in _ALSO_CALLED.items() if given.lower().replace("-", "_") in names), None)
+    others = nearest(given, task_recipe_names())
+    return others if meant is None else f"Did you mean {meant!r}?"
+
+
+#: What tasks are called elsewhere.
+_ALSO_CALLED = {
+    "sentence_classification": {"classification", "text_classification", "sentiment", "sentiment_analysis", "topic"},
+    "pair_classification": {"nli", "entailment", "paraphrase", "text_pair_classification", "sentence_pair_classification"},
+    "regression": {"sts", "similarity"},
+    "multi_label": {"multilabel", "multi_label_classification", "multilabel_classification"},
+    "token_labelling": {"ner", "pos", "tagging", "token_classification", "token_labeling", "sequence_labelling"},
+    "question_answering": {"qa", "squad", "extractive_qa"},
+    "text_to_text": {"seq2seq", "translation", "summarization", "summarisation", "text2text_generation"},
+    "dependency_parsing": {"parsing", "dependencies"},
+    "retrieval": {"search", "ranking"},
+}  # fmt: skip
+
+
 def parse_files(given: str, *, option: str) -> Labelled:
     """A task as TYPE:TRAIN,DEV; any other form, or an unknown type, is a `TaskError`."""
     kind, colon, rest = given.partition(":")
@@ -48,7 +69,7 @@ def parse_files(given: str, *, option: str) -> Labelled:
     if not (colon and comma and train and dev) or "," in dev:
         raise TaskError(f"{option}{given}: expected TYPE:TRAIN,DEV, such as sentence_classification:train.tsv,dev.tsv.")
     if kind not in task_recipe_names():
-        raise TaskError(f"{option}{given}: unknown task {kind!r}. {nearest(kind, task_recipe_names())}")
+        raise TaskError(f"{option}{given}: unknown task {kind!r}. {similar_task(kind)}")
     return Labelled(kind, (train,), (dev,))
 
 

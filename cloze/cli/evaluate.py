@@ -229,6 +229,9 @@ def command(
     **options: Any,
 ) -> None:
     """Measure a checkpoint on labelled text. Example: cloze evaluate MINE test.tsv"""
+    from cloze.training.untrained import require_trained
+
+    require_trained(checkpoint)
     mode_of(MODES, context, options).run(checkpoint, files or [])
 
 

@@ -13,6 +13,7 @@ import traceback
 import warnings
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from cloze.cli.verbs import VERBS, load_verb, overview
 from cloze.errors import ClozeError, UserError
@@ -37,7 +38,7 @@ LESS_MEMORY = {
 
 
 def run(arguments: list[str]) -> None:
-    """Run one command line; errors propagate. Usage errors leave through `SystemExit(2)`, printed by typer."""
+    """Run one command line; errors propagate."""
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(overview())
         return
@@ -55,7 +56,38 @@ def run(arguments: list[str]) -> None:
 
     name, *rest = arguments
     refuse_former(name, rest)
-    get_command(load_verb(name)).main(args=rest, prog_name=f"cloze {name}")
+    command = get_command(load_verb(name))
+    require_usage(command, name, rest)
+    command.main(args=rest, prog_name=f"cloze {name}")
+
+
+def require_usage(command: Any, verb: str, given: list[str]) -> None:
+    """A `UserError` for an option that a verb does not have, lacks or cannot read, in the form of all other errors.
+
+    The exceptions are known by what they have: typer brings classes of click under names of its own, which its versions change.
+    """
+    inner = getattr(command, "commands", {}).get(given[0]) if given else None
+    if inner is not None:
+        require_usage(inner, f"{verb} {given[0]}", given[1:])
+        return
+    if hasattr(command, "commands") or "--help" in given or "-h" in given:
+        return
+    try:
+        command.make_context(f"cloze {verb}", list(given)).close()
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # an option that prints something and ends; the verb itself sees to it
+            return
+        param: Any = getattr(error, "param", None)
+        missing = param is not None and type(error).__name__ == "MissingParameter"
+        message = _missing(param) if missing else error.format_message()
+        raise UserError(f"{message}\n  All options: cloze {verb} --help") from None
+
+
+def _missing(param: Any) -> str:
+    """What is missing, and what it is for."""
+    name = param.opts[0] if param.opts[0].startswith("-") else (param.metavar or param.opts[0].upper())
+    about = str(getattr(param, "help", None) or "").rstrip(".")
+    return f"{name} is missing{f': {about[:1].lower()}{about[1:]}' if about else ''}."
 
 
 def refuse_former(verb: str, given: list[str]) -> None:

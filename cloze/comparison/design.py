@@ -17,6 +17,7 @@ from cloze.assembly.load import load_recipe, load_sources, named_recipes, recipe
 from cloze.assembly.parts import builder_of, names
 from cloze.assembly.recipe import Recipe, plain
 from cloze.assembly.request import CommandLine, to_be_fitted
+from cloze.assembly.several import similar_task
 from cloze.assembly.user_files import import_files
 from cloze.corpus import Store
 from cloze.corpus.readers.text_files import require_files
@@ -232,7 +233,7 @@ def tasks_of(given: Sequence[str]) -> list[Labels]:
         if not colon or kind not in task_recipe_names() and Path(rest.split(",")[0]).exists():
             kind, files = name if name in task_recipe_names() else "sentence_classification", rest
         if kind not in task_recipe_names():
-            raise TaskError(f"--task {one}: unknown task {kind!r}. {nearest(kind, task_recipe_names())}")
+            raise TaskError(f"--task {one}: unknown task {kind!r}. {similar_task(kind)}")
         parts = files.split(",")
         if not equals or not name.replace("_", "").replace("-", "").isalnum() or len(parts) != 3 or not all(parts):
             raise TaskError(
@@ -243,7 +244,10 @@ def tasks_of(given: Sequence[str]) -> list[Labels]:
             raise TaskError(f"--task {one}: the name {name!r} is used twice. Give each task its own name.")
         found.append(Labels(name, kind, *map(os.path.abspath, parts)))
     if not found:
-        raise TaskError("--task NAME=TRAIN,DEV,TEST is missing: what candidates are compared by.")
+        raise TaskError(
+            "--task NAME=TRAIN,DEV,TEST is missing: what candidates are compared by.\n"
+            "  To compare values of one recipe by the loss on held-out text, without a task: cloze sweep"
+        )
     return found
 
 

@@ -26,22 +26,27 @@ class Spread(NamedTuple):
     colour: int
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean over seeds; the value itself where there is one."""
+def interval(values: Sequence[float], most: float | None = None) -> tuple[float, float]:
+    """The 95 % interval of the mean over seeds, cut at what the score can be; the value itself where there is one.
+
+    `most` is the highest score there is: 1 for accuracies, F1 and correlations, None for errors. Below 0 it is cut unless a score
+    is negative.
+    """
     found = summary(values)
     if found.number < 2:
         return found.mean, found.mean
     half = quantile(1 - LEVEL / 2, found.number - 1) * found.deviation / math.sqrt(found.number)
-    return found.mean - half, found.mean + half
+    low, high = found.mean - half, found.mean + half
+    return max(low, min(0.0, *values)) if most is not None else low, high if most is None else min(high, most)
 
 
-def spreads(systems: Sequence[Spread], *, title: str, usual: float | None = None) -> Markup:
+def spreads(systems: Sequence[Spread], *, title: str, usual: float | None = None, most: float | None = 1.0) -> Markup:
     """A row per system: a dot per seed, a mark at the mean, a line over its 95 % interval; `usual` is the score of
     the usual answer, shown where it lies among them.
 
     Horizontal places are percentages, so that the letters keep their size on a narrow screen.
     """
-    ends = [end for one in systems for end in (*interval(one.values), *one.values)]
+    ends = [end for one in systems for end in (*interval(one.values, most), *one.values)]
     low, high = min(ends), max(ends)
     air = 0.04 * (high - low) or 0.05 * abs(high) or 0.05
     at = Scale(low - air, high + air, 1.0, 99.0)
@@ -57,13 +62,13 @@ def spreads(systems: Sequence[Spread], *, title: str, usual: float | None = None
         parts.append(f'<line class="usual" x1="{x}" x2="{x}" y1="0" y2="{bottom}"/>')
         anchor = "start" if at(usual) < 50 else "end"
         parts.append(f'<text class="label" x="{x}" y="{bottom + 30}" text-anchor="{anchor}">usual answer</text>')
-    parts += [_spread(one, at, _ROW * row) for row, one in enumerate(systems)]
+    parts += [_spread(one, at, _ROW * row, most) for row, one in enumerate(systems)]
     parts.append(f'<line class="axis" x1="0" x2="100%" y1="{bottom}" y2="{bottom}"/></svg>')
     return Markup("".join(parts))
 
 
-def _spread(one: Spread, at: Scale, top: int) -> str:
-    found, (start, stop), y = summary(one.values), interval(one.values), top + 28
+def _spread(one: Spread, at: Scale, top: int, most: float | None) -> str:
+    found, (start, stop), y = summary(one.values), interval(one.values, most), top + 28
     style = f'style="--c:var(--series-{one.colour % COLOURS})"'
     middle = f"{at(found.mean):.2f}%"
     parts = [

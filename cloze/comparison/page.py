@@ -69,7 +69,9 @@ def task_figures(answer: Answer) -> list[Figure]:
         if found:
             metric = answer.design.metrics[task].name.replace("_", " ")
             title = f"{task}: {metric}, {answer.examples.get(task, 0):,} test examples"
-            made.append(Figure(title, figures.spreads(found, title=title, usual=answer.baselines.get(task))))
+            made.append(Figure(title, figures.spreads(
+                found, title=title, usual=answer.baselines.get(task), most=1.0 if answer.design.metrics[task].more else None
+            )))
     return made
 
 

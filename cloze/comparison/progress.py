@@ -15,6 +15,7 @@ from cloze.comparison.cell import LOG, Cell, Cells
 from cloze.training.log import duration
 
 REFRESH = 20.0  # seconds between lines where the output is no terminal
+NAMED = 3  # running cells that the line names
 _TAIL = 600  # bytes of a log, enough for its last line
 _LEAST = 0.02  # a run that has done less than this share says little about its time
 
@@ -58,8 +59,10 @@ class Progress:
             return
         self.shown = now
         parts = {cell.key: self._part(cell, began) for cell, began in self._clocks()}
-        known = [part for part in parts.values() if part is not None]
-        running = f"{len(self.running)} running" + (f" ({', '.join(f'{part:.0%}' for part in known)})" if known else "")
+        named = [
+            f"{cell.label}" + ("" if (part := parts[cell.key]) is None else f" {part:.0%}") for cell, _ in self.running.values()
+        ]
+        running = f"{len(self.running)} running ({', '.join(named[:NAMED])}{', …' if len(named) > NAMED else ''})"
         failed = f", {len(self.grid.failed)} failed" if self.grid.failed else ""
         end = f", {running}{self._left(parts, now)}" if self.running else ""
         line = f"{self.done.total()} of {self.total.total()} cells done{failed}{end}"

@@ -40,6 +40,7 @@ from cloze.reports.run import in_order, number, read_log
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
 from cloze.tasks.task import Evaluation, Learner
+from cloze.tasks.worth import is_constant
 from cloze.training.run import PAUSED
 
 GROUPS = 1000  # at most so many scores of examples; more examples are put into groups
@@ -126,7 +127,7 @@ def fine_tune(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "metric": metric, "dev": tuned.described["dev"][metric], "test": found.metrics[metric], "metrics": found.metrics,
         "examples": found.examples, "baseline": None if found.baseline is None else found.baseline.get(metric),
-        "constant": is_constant(found), "scores": example_scores(learner, found, metric),
+        "constant": gives_one_answer(learner, found), "scores": example_scores(learner, found, metric),
         "trained": sum(p.numel() for p in learner.parameters() if p.requires_grad), "seconds": spent(folder / "run")["seconds"],
     }
 
@@ -165,11 +166,10 @@ def _onto(request: Mapping[str, Any], assignment: Assignment) -> Recipe:
     return make_recipe(labels=labels_of(make_recipe(), assignment))
 
 
-def is_constant(found: Evaluation) -> bool:
+def gives_one_answer(learner: Learner, found: Evaluation) -> bool:
     """Whether a run gives one answer to every example although the right answers differ."""
-    judged = np.asarray(found.judged) if isinstance(found.judged, np.ndarray) else None
-    if judged is not None and judged.ndim == 2 and judged.shape[1] == 2:
-        return len(np.unique(judged[:, 1])) == 1 < len(np.unique(judged[:, 0]))
+    if (pairs := learner.answers(found.judged)) is not None:
+        return is_constant(pairs)
     usual = {name: value for name, value in (found.baseline or {}).items() if name in found.metrics}
     return bool(usual) and all(math.isclose(found.metrics[name], value, abs_tol=1e-9) for name, value in usual.items())
 

@@ -118,6 +118,8 @@ class TextTrainer(Threads):
         from cloze.engines.kernels.texts import TextJob, train_texts
 
         starts, lengths, records, keys = rows
+        if (weights := self.shape.objective.class_weights) is not None:  # of a text's loss, and so of its step
+            rates = rates * weights.numpy()[self.classes.labels[self.classes.begins[records]]]
         job = TextJob(self.tokens, starts, lengths, records, rates, keys)
         train_texts(job, self.terms, self.classes, self.inputs.rows, self.outputs.rows, self.works[number], totals)
 

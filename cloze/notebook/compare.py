@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cloze.arguments import checked
 from cloze.comparison.answer import Answer
 from cloze.comparison.compare import finish
 from cloze.comparison.design import Design, budgets_of, candidates_of, tasks_of, transfers_of
@@ -50,6 +51,7 @@ class Comparison:
         return f"{table(self.answer)}\n\nPage: {self.page}"
 
 
+@checked
 def compare(
     candidates: Sequence[str | Path | Model], *, tasks: Mapping[str, Files], out: str | Path,
     corpus: Texts = (), budget: str | Sequence[str] = (), seeds: int = 3, size: str | None = None,

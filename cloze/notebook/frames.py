@@ -16,7 +16,7 @@ def frame(results: Any) -> Any:
 
     Results of `fill` have one row per candidate (text, mask, rank, word, probability), those of `evaluate` one per metric, and
     lists of neighbours one per neighbour, with the number of the word (`item`). Probabilities of labels become the columns
-    `probabilities.LABEL`. Dictionaries, such as the rows of a comparison's `table()`, are rows as they are.
+    `probabilities.LABEL`. A comparison or a sweep has the rows of its `table()`; dictionaries are rows as they are.
 
     Raises:
         UserError: pandas is not installed.
@@ -25,8 +25,17 @@ def frame(results: Any) -> Any:
         import pandas  # type: ignore[import-untyped]
     except ImportError:
         raise UserError("cloze.frame makes data frames of pandas, which is not installed: pip install pandas") from None
+    if isinstance(results, Tabular):
+        results = results.table()
     several = isinstance(results, Sequence) and not isinstance(results, Record)
     return pandas.DataFrame(list(rows_of(results if several else [results])))
+
+
+@runtime_checkable
+class Tabular(Protocol):
+    """A result of many rows: a comparison or a sweep."""
+
+    def table(self) -> list[dict[str, Any]]: ...
 
 
 @runtime_checkable

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.arguments import checked
 from cloze.assembly.build import Loaded, load_checkpoint
 from cloze.assembly.showing import with_pictures
 from cloze.assembly.user_files import import_files
@@ -428,6 +429,7 @@ def item_files(given: ItemFiles) -> list[str]:
     return [f"{name}={file}" for name, file in given.items()] if isinstance(given, Mapping) else [str(given)]
 
 
+@checked
 def load(folder: str | Path, *, device: str = "auto", with_files: Sequence[str | Path] = ()) -> Model:
     """Open a run folder, a fine-tuned folder, or a Hugging Face folder of a kind that `cloze import` reads.
 

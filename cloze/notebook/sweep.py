@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cloze.arguments import checked
 from cloze.comparison.design import Design, budgets_of, tasks_of
 from cloze.comparison.search import search_of
 from cloze.comparison.space import space_of
@@ -59,6 +60,7 @@ class Swept:
         return f"{table(self.finding)}\n\nPage: {self.page}"
 
 
+@checked
 def sweep(
     recipe: str | Path, *, corpus: Texts, vary: Mapping[str, str | Sequence[Any]], budget: str,
     out: str | Path, tasks: Mapping[str, Files] | None = None, trials: int | None = None, search: str = "random",

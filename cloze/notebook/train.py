@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from cloze import rng
+from cloze.arguments import checked
 from cloze.assembly import run as running
 from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import learn, measured_on
 from cloze.assembly.showing import USUAL, ShownItems
 from cloze.corpus.readers.formats import with_column
-from cloze.errors import TaskError
+from cloze.errors import TaskError, naming_options
 from cloze.notebook.model import ItemFiles, Model, item_files
 from cloze.notebook.texts import documents, keep, kept_in, paths_or_texts
 from cloze.tasks.given import Named, as_records, naming_rows
@@ -33,6 +34,7 @@ Say = Callable[[str], None]
 Inits = Model | str | Path | Mapping[str, Model | str | Path] | None
 
 
+@checked
 def pretrain(
     recipe: str | Path, *, corpus: Corpus, out: str | Path | None = None, budget: str | None = None, size: str | None = None,
     held_out: Corpus | None = None, text: str = "text", overrides: Values = (), init: Inits = None,
@@ -90,6 +92,7 @@ def pretrain(
     return _trained(outcome, folder, temporary, device, report)
 
 
+@checked
 def finetune(
     model: Model | str | Path, *, train: Corpus, dev: Corpus | float, task: str | None = None,
     test: Corpus | None = None, out: str | Path | None = None, columns: Mapping[str, str] | None = None,
@@ -139,6 +142,9 @@ def finetune(
         files = {what: _rows_file(kept, what, value, read) for what, value in parts.items()}
         stack.enter_context(naming_rows({
             Path(file): Named(f"{what}: row ", what) for what, file in files.items() if Path(file).parent == kept
+        }))  # fmt: skip
+        stack.enter_context(naming_options({
+            f"--set corpus.{kind}=NAME": f'columns={{"{kind}": NAME}}' for kind in ("text", "text_b", "label")
         }))  # fmt: skip
         bound = [f"{name}={path}" for name, value in (binds or {}).items() for path in _bound(name, value, _only_paths)]
         assignment = Assignment(

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from cloze.bounds import BelowOne, OptionalWidth
+from cloze.errors import RecipeError
+from cloze.objectives.objective import ClassWeights
 from cloze.objectives.soft_classification import SoftLoss
 from cloze.objectives.transforms import Nonlinearity
 from cloze.registry import register
@@ -102,13 +104,17 @@ class TextClassification(Chosen):
     transformers' class uses one (ModernBERT's `classifier_pooling`) and no head was trained on the summary; for other networks
     transformers has no class for the mean.
 
-    With `soft` the targets are probabilities of the classes, and the loss is that of `soft_classification`.
+    With `soft` the targets are probabilities of the classes, and the loss is that of `soft_classification`. `class_weights` are as
+    in `relation_prediction`.
     """
 
     def __init__(
         self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto", soft: SoftLoss | None = None,
+        class_weights: ClassWeights = None,
     ) -> None:
-        self.set, self.dropout, self.pool, self.soft = set, dropout, pool, soft
+        if soft is not None and class_weights is not None:
+            raise RecipeError("text_classification: class_weights are for labels, and `soft` learns probabilities. Leave one out.")
+        self.set, self.dropout, self.pool, self.soft, self.class_weights = set, dropout, pool, soft, class_weights
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`relation_prediction` for a network with a pooler, `pooled_classification` for a recurrent one, else `classify`."""
@@ -117,8 +123,10 @@ class TextClassification(Chosen):
             return "soft_classification", {**own, **head_of(start, self.pool)}
         if start.pooled:
             pool = "mean" if self.pool == "mean" else "concat"
-            return "pooled_classification", {"set": self.set, "dropout": self.dropout, "pool": pool}
+            own = {"set": self.set, "dropout": self.dropout, "pool": pool}
+            return "pooled_classification", {**own, "class_weights": self.class_weights}
         own, head = {"set": self.set, "dropout": self.dropout}, head_of(start, self.pool)
+        own |= {"class_weights": self.class_weights}
         return ("relation_prediction" if "pool" in head else "classify"), {**own, **head}
 
 
@@ -165,14 +173,18 @@ class WordLabelling(Chosen):
 
     One linear map; if the checkpoint has a head with a dense map and a norm without biases, these two come before it
     (ModernBERT). `encoder` is the width of an LSTM in each direction above the network; transformers has no class for that.
+    `class_weights` are as in `relation_prediction`.
     """
 
-    def __init__(self, *, set: str = "label", encoder: OptionalWidth = 0, dropout: BelowOne = 0.1) -> None:
-        self.set, self.encoder, self.dropout = set, encoder, dropout
+    def __init__(
+        self, *, set: str = "label", encoder: OptionalWidth = 0, dropout: BelowOne = 0.1, class_weights: ClassWeights = None
+    ) -> None:
+        self.set, self.encoder, self.dropout, self.class_weights = set, encoder, dropout, class_weights
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`sequence_labelling`."""
         own: dict[str, Any] = {"set": self.set, "encoder": self.encoder, "dropout": self.dropout}
+        own |= {"class_weights": self.class_weights}
         return "sequence_labelling", own | ({} if self.encoder else plain_map(start))
 
 

@@ -22,7 +22,7 @@ from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
 from cloze.objectives.heads import ClassHead, VocabularyHead, count_head
-from cloze.objectives.objective import SEQUENCES, Kind, Loss, TargetsAtPositions, wide
+from cloze.objectives.objective import SEQUENCES, ClassWeights, Kind, Loss, TargetsAtPositions, weights_of, wide
 from cloze.objectives.product import Product
 from cloze.objectives.transforms import Transform
 from cloze.registry import Given, register
@@ -38,6 +38,8 @@ class Classify(TargetsAtPositions):
     softmax's denominator while training (see `token_prediction`).
     Metrics: `correct`; with one output also `positive`, the number of targets that are 1.
     """
+
+    weighs_classes = True
 
     def __init__(
         self, head: nn.Module, *, set: str, reading: str = "hidden", everywhere: bool = False, smoothing: float = 0.0,
@@ -112,11 +114,9 @@ class Classify(TargetsAtPositions):
         return self.z_loss if self.training else 0.0
 
     def _weights(self, batch: Batch) -> Tensor | None:
-        if self.weights in batch:
-            return batch[self.weights]
-        if self.target_positions not in batch and "block" in batch:
+        if self.weights not in batch and self.target_positions not in batch and "block" in batch:
             return (batch["block"].flatten() > 0).float()
-        return None
+        return self.target_weights(batch)
 
 
 class TokenPrediction(Classify):
@@ -181,6 +181,7 @@ def classify(
     transform: Transform = None,
     output_bias: bool = True,
     dropout: BelowOne = 0.0,
+    class_weights: ClassWeights = None,
     width: Given[int],
     clock: Given[Clock],
 ) -> Classify:
@@ -188,6 +189,7 @@ def classify(
 
     `reading: mean` classifies the mean of a text's tokens. A `transform` puts a dense map and a non-linearity before the output;
     `{gelu: {norm_epsilon: 1e-5, biases: false}}` is ModernBERT's head. With `output_bias: false` the output has no bias (GPT-2).
+    `class_weights` weigh the loss of each class's targets (see `relation_prediction`).
 
     Parameters: `head.output.*`; with a transform `head.dense.*`, with a norm `head.norm.*`.
     """
@@ -195,5 +197,8 @@ def classify(
     if not output_bias:  # it stays zero
         head.output.bias.requires_grad_(False)
     if reading == "mean":
-        return ClassifyMean(head, set=set)
-    return RelationPrediction(head, set=set) if reading == "summary" else Classify(head, set=set, reading=reading)
+        made: Classify = ClassifyMean(head, set=set)
+    else:
+        made = RelationPrediction(head, set=set) if reading == "summary" else Classify(head, set=set, reading=reading)
+    made.class_weights = weights_of(class_weights, classes)
+    return made

@@ -15,7 +15,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.heads import ClassHead
-from cloze.objectives.objective import Loss, TargetsAtPositions
+from cloze.objectives.objective import ClassWeights, Loss, TargetsAtPositions, weights_of
 from cloze.objectives.transforms import Nonlinearity, plain_transform
 from cloze.registry import Given, register
 
@@ -29,16 +29,19 @@ class ClassifySpan(TargetsAtPositions):
     `first`: the state of its first token (Devlin et al., 2019, §5.3, of words); `mean`: the mean of its states (R-BERT: Wu
     and He, 2019, §3.2); `ends`: the states of its first and last token, concatenated (Lee et al., 2017, §4).
     `positions/<set>` (M, 2 · spans) are the first and the last token of each span, in one row. Labelled text provides `spans`
-    and `classes`. Parameters: `head.dense.*` with a transform, `head.output.*`. Metrics: `correct`.
+    and `classes`; `class_weights` are as in `relation_prediction`. Parameters: `head.dense.*` with a transform, `head.output.*`. Metrics: `correct`.
     """
 
     head: ClassHead
+    weighs_classes = True
 
     def __init__(
         self, *, set: str = "label", classes: Count = 2, spans: Count = 1, pool: Pool = "mean",
-        transform: Nonlinearity | None = None, dropout: BelowOne = 0.0, width: Given[int], clock: Given[Clock],
+        transform: Nonlinearity | None = None, dropout: BelowOne = 0.0,
+        class_weights: ClassWeights = None, width: Given[int], clock: Given[Clock],
     ) -> None:
         super().__init__(set=set)
+        self.class_weights = weights_of(class_weights, classes)
         self.spans, self.pool = spans, pool
         states = spans * (2 if pool == "ends" else 1)
         self.head = ClassHead(
@@ -69,5 +72,5 @@ class ClassifySpan(TargetsAtPositions):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""
-        total, correct = cross_entropy_sum(scores, batch[self.targets].long(), batch.get(self.weights))
+        total, correct = cross_entropy_sum(scores, batch[self.targets].long(), self.target_weights(batch))
         return Loss(total, {"correct": correct})

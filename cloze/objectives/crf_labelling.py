@@ -28,6 +28,7 @@ class CrfLabelling(SequenceLabelling):
     """
 
     chained = True
+    weighs_classes = False
 
     def __init__(self, head: LabellingHead, *, set: str, classes: int, scheme: Scheme) -> None:
         super().__init__(head, set=set)

@@ -16,7 +16,7 @@ from cloze.errors import RecipeError
 from cloze.networks.cost import Operations
 from cloze.objectives.heads import count_head
 from cloze.objectives.huffman import Codes, huffman
-from cloze.objectives.objective import Kind, Loss, Objective, wide
+from cloze.objectives.objective import ClassWeights, Kind, Loss, Objective, of_targets, weights_of, wide
 from cloze.registry import Given, register
 
 LinearLoss = Literal["softmax", "one_versus_all", "hierarchical"]
@@ -32,12 +32,16 @@ class LinearClassification(Objective):
     several: a text has any number of classes. `softmax` and `hierarchical` then learn each of them with the same weight; the
       compiled engine draws one of them for each step, as `fasttext.cc` does.
 
+    class_weights: as in `relation_prediction`; they multiply the steps of a text of that class. Losses are divided by the number of
+      texts.
+
     The output is zero at first. Metrics: `correct`, texts whose most probable class is theirs, or one of theirs.
 
     Parameters: `head.weight` (C, D), or with `hierarchical` (C - 1, D), one row per inner node.
     """
 
     kind: Kind | None = "relation_prediction"
+    class_weights: Tensor | None
 
     def __init__(
         self, *,
@@ -46,11 +50,16 @@ class LinearClassification(Objective):
         loss: LinearLoss = "softmax",
         several: bool = False,
         label_counts: list[int] | None = None,
+        class_weights: ClassWeights = None,
         width: Given[int],
     ) -> None:
         super().__init__()
         if loss == "hierarchical" and label_counts is not None and len(label_counts) != classes:
             raise RecipeError(f"linear_classification: {len(label_counts)} label_counts for {classes} classes.")
+        if several and class_weights is not None:
+            raise RecipeError("linear_classification: class_weights are for texts with one class each. Leave them or `several` out.")
+        self.register_buffer("class_weights", weights_of(class_weights, classes), persistent=False)
+        self.weighs_classes = not several
         self.set, self.classes, self.formula, self.several = set, classes, loss, several
         self.targets, self.values = f"targets/{set}", f"values/{set}"
         self.target_positions = f"positions/{set}"
@@ -89,6 +98,8 @@ class LinearClassification(Objective):
             losses = F.binary_cross_entropy_with_logits(found, wanted, reduction="none").sum(-1)
         else:
             losses = -(found.log_softmax(-1) * wanted / wanted.sum(-1, keepdim=True).clamp(min=1)).sum(-1)
+        if self.class_weights is not None:
+            losses = losses * of_targets(self.class_weights, batch[self.targets])
         correct = wanted.gather(1, found.detach().argmax(-1, keepdim=True)).sum()
         return Loss(losses.sum(), {"correct": correct})
 

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from cloze import fields
 from cloze.batch import Batch
+from cloze.bounds import Positive
+from cloze.errors import RecipeError
 from cloze.networks.cost import Operations, shown
 from cloze.objectives.heads import count_head
 from cloze.objectives.product import Product
@@ -51,7 +53,7 @@ class Objective(nn.Module, ABC):
     `kind` is what commands may use the trained head for; with None they find it by its name only. `likelihood`: the loss is the
     targets' negative log-likelihood. `of_tokens`: its targets are tokens of the vocabulary. `of_texts`: its positions are the
     ends of two texts. `of_records`: it is about whole records and needs no column of answers. `over_vocabulary`: one table
-    scores every token. `vectors_from`: what vectors of words are learned from, `windows` of a text or `cells`, the counts of
+    scores every token. `weighs_classes`: its classes may have weights. `vectors_from`: what vectors of words are learned from, `windows` of a text or `cells`, the counts of
     words that occur together; None for other objectives.
 
     `width_arguments` may name a reading in place of a number: the width of the network that it comes from.
@@ -77,6 +79,7 @@ class Objective(nn.Module, ABC):
     of_texts: bool = False
     of_records: bool = False
     over_vocabulary: bool = False
+    weighs_classes: bool = False
     vectors_from: Literal["windows", "cells"] | None = None
     width_arguments: tuple[str, ...] = ()
     in_training_alone: bool = False
@@ -123,11 +126,40 @@ class Objective(nn.Module, ABC):
         return self.loss(self.scores(readings, batch), batch)
 
 
+#: Weights of classes: `balanced`, n / (C · n_c) from the labels of the training text, or one number for each class.
+ClassWeights = Literal["balanced"] | list[Positive] | None
+
+
+def balanced(counts: Sequence[int]) -> list[float]:
+    """The weight of each class, n / (C · n_c): all classes then weigh the same together, and all targets weigh 1 on average."""
+    return [sum(counts) / (len(counts) * max(count, 1)) for count in counts]
+
+
+def weights_of(given: ClassWeights, classes: int) -> Tensor | None:
+    """The weights of classes (C,). None: all weigh the same, or they are `balanced` and the labels are not known yet."""
+    if given is None or given == "balanced":
+        return None
+    if len(given) != classes:
+        raise RecipeError(f"class_weights: {len(given)} numbers for {classes} classes. Give one for each, or `balanced`.")
+    return torch.tensor(given, dtype=torch.float32)
+
+
+def of_targets(class_weights: Tensor, targets: Tensor) -> Tensor:
+    """The weights of the classes of targets (M,)."""
+    return class_weights.to(targets.device)[targets.long()]
+
+
 class TargetsAtPositions(Objective):
-    """An objective with `targets/<set>` at `positions/<set>`; each target weighs 1 unless `weights/<set>` says otherwise."""
+    """An objective with `targets/<set>` at `positions/<set>`; each target weighs 1 unless `weights/<set>` says otherwise.
+
+    `class_weights` (C,): where classes have weights, a target weighs that of its class times its own.
+    """
+
+    class_weights: Tensor | None
 
     def __init__(self, *, set: str) -> None:
         super().__init__()
+        self.register_buffer("class_weights", None, persistent=False)
         self.set = set
         self.targets, self.target_positions, self.weights = (f"{field}/{set}" for field in ("targets", "positions", "weights"))
         self.takes = frozenset({self.targets, self.target_positions})
@@ -135,6 +167,15 @@ class TargetsAtPositions(Objective):
 
     def count(self, batch: Batch) -> Tensor:
         """The sum of weights; without weights, the number of targets."""
-        if self.weights in batch:
-            return batch[self.weights].sum(dtype=torch.float32)
+        weights = self.target_weights(batch)
+        if weights is not None:
+            return weights.sum(dtype=torch.float32)
         return torch.tensor(float(batch[self.target_positions].shape[0]))
+
+    def target_weights(self, batch: Batch) -> Tensor | None:
+        """The weight of every target (M,); None: each weighs 1."""
+        given = batch.get(self.weights)
+        if self.class_weights is None:
+            return given
+        of_class = of_targets(self.class_weights, batch[self.targets])
+        return of_class if given is None else given * of_class

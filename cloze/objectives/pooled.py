@@ -16,7 +16,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.networks.cost import Operations, shown
 from cloze.objectives.cross_entropy import cross_entropy_sum
-from cloze.objectives.objective import Loss, TargetsAtPositions
+from cloze.objectives.objective import ClassWeights, Loss, TargetsAtPositions, weights_of
 from cloze.registry import Given, register
 
 Pool = Literal["concat", "attention", "mean", "max", "last", "ends"]
@@ -140,6 +140,8 @@ class PooledClassification(TargetsAtPositions):
     Metrics: `correct`.
     """
 
+    weighs_classes = True
+
     def __init__(self, head: nn.Module, *, set: str, smoothing: float = 0.0) -> None:
         super().__init__(set=set)
         self.head, self.smoothing = head, smoothing
@@ -165,7 +167,7 @@ class PooledClassification(TargetsAtPositions):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""
-        weights = batch.get(self.weights)
+        weights = self.target_weights(batch)
         total, correct = cross_entropy_sum(scores, batch[self.targets].long(), weights, self.smoothing)
         return Loss(total, {"correct": correct})
 
@@ -183,6 +185,7 @@ def pooled_classification(
     pooled_dropout: BelowOne = 0.0,
     energy_dropout: BelowOne = 0.0,
     smoothing: BelowOne = 0.0,
+    class_weights: ClassWeights = None,
     width: Given[int],
     clock: Given[Clock],
 ) -> PooledClassification:
@@ -192,7 +195,8 @@ def pooled_classification(
     `dropout: 0.1` (Howard and Ruder, 2018, §3.3; fastai `lm_rnn.py`). SiATL: a new LSTM of 100 (`recurrent`), `pool: attention`
     and `energy_dropout: 0.3` (Chronopoulou et al., 2019; alexandra-chron/siatl `modules.py`). A distilled BiLSTM: `pool: ends`,
     the last state of each direction, and `hidden: 200` (Tang et al., 2019, §3.1). Parameters: `head.output.*`, and where present
-    `head.recurrent.*`, `head.attention.*`, `head.dense.*`, `head.first_norm.*`, `head.norm.*`.
+    `head.recurrent.*`, `head.attention.*`, `head.dense.*`, `head.first_norm.*`, `head.norm.*`. `class_weights` are as in
+    `relation_prediction`.
 
     Differs: ULMFiT's code pools over padding too, so that a prediction depends on the other texts of the batch.
     """
@@ -202,4 +206,6 @@ def pooled_classification(
         width=width, classes=classes, pool=pool, hidden=hidden, norm=norm, recurrent=recurrent,
         dropouts=(pooled_dropout, energy_dropout, dropout), clock=clock,
     )
-    return PooledClassification(head, set=set, smoothing=smoothing)
+    made = PooledClassification(head, set=set, smoothing=smoothing)
+    made.class_weights = weights_of(class_weights, classes)
+    return made

@@ -9,6 +9,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import RelationPrediction
 from cloze.objectives.heads import ClassHead
+from cloze.objectives.objective import ClassWeights, weights_of
 from cloze.objectives.transforms import Tanh
 from cloze.registry import Given, register
 
@@ -20,6 +21,7 @@ def relation_prediction(
     set: str = "next",
     pool: bool = True,
     dropout: BelowOne = 0.0,
+    class_weights: ClassWeights = None,
     width: Given[int],
     clock: Given[Clock],
 ) -> RelationPrediction:
@@ -27,10 +29,16 @@ def relation_prediction(
 
     Positions are examples: rows of `summary` (E, D). Dropout before the output serves fine-tuning (0.1 in BERT's
     classifiers, none in next-sentence prediction). Parameters: `head.pool.*`, `head.output.*`.
+
+    `class_weights` weigh the loss of each class's targets, as `weight` of torch's CrossEntropyLoss does: the mean is that of the
+    weighted losses, divided by the sum of the weights. `balanced` means n / (C · n_c) for the n_c of n training labels, as in
+    scikit-learn; a run writes the numbers in its recipe.
     """
     transform = Tanh() if pool else None
     head = ClassHead(width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock), pool=True)
-    return RelationPrediction(head, set=set)
+    made = RelationPrediction(head, set=set)
+    made.class_weights = weights_of(class_weights, classes)
+    return made
 
 
 class RelationClassification(RelationPrediction):

@@ -14,7 +14,7 @@ from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.heads import dense, dense_and_norm
 from cloze.objectives.mixed import Encoder, Mixed, MixedLayers
-from cloze.objectives.objective import SEQUENCES, Loss, TargetsAtPositions
+from cloze.objectives.objective import SEQUENCES, ClassWeights, Loss, TargetsAtPositions, weights_of
 from cloze.objectives.transforms import Transform, transformed
 from cloze.registry import Given, register
 
@@ -71,6 +71,7 @@ class SequenceLabelling(TargetsAtPositions):
     """
 
     chained = False
+    weighs_classes = True
 
     head: LabellingHead | MixedLabellingHead
 
@@ -89,7 +90,7 @@ class SequenceLabelling(TargetsAtPositions):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""
-        total, correct = cross_entropy_sum(scores, batch[self.targets].long(), batch.get(self.weights))
+        total, correct = cross_entropy_sum(scores, batch[self.targets].long(), self.target_weights(batch))
         if isinstance(self.head, Mixed):
             total = total + self.count(batch).to(total.device) * self.head.cost().to(total.device)
         return Loss(total, {"correct": correct})
@@ -112,6 +113,7 @@ def sequence_labelling(
     encoder: OptionalWidth = 0,
     dropout: BelowOne = 0.0,
     transform: Transform = None,
+    class_weights: ClassWeights = None,
     width: Given[int],
     vocab_size: Given[int],
     clock: Given[Clock],
@@ -120,16 +122,22 @@ def sequence_labelling(
 
     `encoder` is the width of an LSTM in each direction above the network. `mixed` reads mixed layers instead of `hidden`.
     `dropout` acts on mixes and on the classified states. Each word is labelled independently; `crf_labelling` labels a text as a
-    whole. Without mixed layers, a `transform` comes before the output as in `classify`.
+    whole. Without mixed layers, a `transform` comes before the output as in `classify`. `class_weights` are as in
+    `relation_prediction`.
     """
     if mixed is None:
         head = LabellingHead(
             width=width, classes=classes, encoder=encoder, dropout=dropout, clock=clock, transform=transform
         )
-        return SequenceLabelling(head, set=set)
+        return _weighed(SequenceLabelling(head, set=set), class_weights, classes)
     if transform is not None:
         raise RecipeError("sequence_labelling: a `transform` is for the head without mixed layers. Leave it or `mixed` out.")
     reader = MixedLabellingHead(
         mixed, classes=classes, width=width, encoder=encoder, vocab_size=vocab_size, dropout=dropout, clock=clock
     )
-    return SequenceLabelling(reader, set=set)
+    return _weighed(SequenceLabelling(reader, set=set), class_weights, classes)
+
+
+def _weighed(made: SequenceLabelling, class_weights: ClassWeights, classes: int) -> SequenceLabelling:
+    made.class_weights = weights_of(class_weights, classes)
+    return made

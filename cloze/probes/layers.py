@@ -176,7 +176,10 @@ def finding(
         ))  # fmt: skip
     plots = by_layer_and_step(
         f"accuracy: {what}", {name: one.accuracy for name, one in found.items()}, subjects,
-        dashed={f"{name}, control": one.control for name, one in found.items()},
+        dashed={
+            **{f"{name}, control": one.control for name, one in found.items()},
+            **{f"{name}, without a network": [one.without_network] * len(one.accuracy) for name, one in found.items()},
+        },
     )
     plots += by_layer_and_step("selectivity", {name: one.selectivity for name, one in found.items()}, subjects)
     if senses:
@@ -189,4 +192,8 @@ def finding(
         }
         for name, one in found.items()
     }
+    remarks = [*remarks, *(
+        f"{name}: no layer is better than {one.without_network:.3f}, the most frequent label without a network: nothing is shown"
+        for name, one in found.items() if max(one.accuracy) <= one.without_network
+    )]  # fmt: skip
     return Finding(kind, f"What can be read from each layer: {what}", tables, plots, data, remarks)

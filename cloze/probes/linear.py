@@ -47,6 +47,11 @@ class Accuracies:
     test: int
 
     @property
+    def without_network(self) -> float:
+        """The better of the two answers without a network."""
+        return max(self.majority, self.by_kind)
+
+    @property
     def selectivity(self) -> list[float]:
         """Accuracy minus control, by layer."""
         return [a - b for a, b in zip(self.accuracy, self.control, strict=True)]

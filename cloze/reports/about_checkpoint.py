@@ -162,6 +162,8 @@ def task_facts(task: Mapping[str, Any]) -> list[Fact]:
             f"{name} {value:.4f}" + (f" ({always}{base[name]:.4f})" if name in base else "") for name, value in dev.items()
         ]
         facts.append(Fact("dev", {"metrics": dict(dev), "baseline": dict(base)}, lines))
+    if task.get("remarks"):
+        facts.append(Fact("remarks", list(task["remarks"]), [str(remark) for remark in task["remarks"]]))
     return facts
 
 
@@ -211,7 +213,7 @@ def _publishing(path: Path, can: Usable) -> list[str]:
     if can.of_words:
         return []
     target = path.parent / f"{path.resolve().name}-published"
-    return [command("cloze", "export", path, target, "--to", "huggingface", "--language", "en", "--licence", "mit")]
+    return [command("cloze", "export", path, target, "--to", "huggingface", "--language", "en", "--licence", "LICENCE")]
 
 
 def tuned(path: Path) -> Path:

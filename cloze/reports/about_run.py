@@ -22,9 +22,10 @@ from cloze.reports.about_checkpoint import (
 from cloze.reports.fact import About, Fact, command
 from cloze.reports.run import LOG, in_order, number, read_log, read_recipe, worth_of
 from cloze.training.baselines import baselines_from
-from cloze.training.budget import Budget
+from cloze.training.budget import Budget, in_words
 from cloze.training.lock import is_held
 from cloze.training.log import duration
+from cloze.training.untrained import is_untrained
 
 Record = dict[str, Any]
 _RECORD, _SEEDS, _STAGES = Path("cloze") / "run.json", Path("cloze") / "seeds", Path("cloze") / "stages"
@@ -181,6 +182,8 @@ class _Run:
         stop = self.events[-1]
         signal = str(stop.get("reason", "")).removeprefix("stopped by ")
         how = f"stopped by {signal}" if stop.get("event") == "stop" else "interrupted"
+        if is_untrained(self.path):
+            return f"{how} before the first step: untrained"
         return f"{how} after {self._share()} of the budget"
 
     def _share(self) -> str:
@@ -235,7 +238,7 @@ class _Run:
     def progress(self) -> list[Fact]:
         """The budget and how much of it is spent."""
         budget, last = self.record.get("budget"), self.last
-        facts = [] if budget is None else [Fact("budget", budget, budget)]
+        facts = [] if budget is None else [Fact("budget", budget, in_words(budget))]
         if last:
             value = {key: last.get(key) for key in ("step", "tokens", "epochs", "seconds", "share")}
             parts = [f"{last['step']:,} steps" if "step" in last else "", f"{last.get('tokens', 0):,.0f} tokens"]

@@ -26,6 +26,7 @@ class Line:
     marks: bool = False
     dashed: bool = False
     dots: bool = False
+    labelled: bool = False  # with its name at its end
 
 
 @dataclass(frozen=True)
@@ -130,16 +131,18 @@ def chart(
     x_format: str = "plain",
     zero: bool = False,
     x_zero: bool = True,
+    y: str = "",
     width: int = 520,
     height: int = 300,
 ) -> Markup:
     """An SVG line chart. `x` names the horizontal axis, which begins at zero unless `x_zero` is off; with the format `power` its
-    values are common logarithms. `zero` makes the vertical axis begin at zero."""
+    values are common logarithms. `y` names the vertical axis, which `zero` makes begin at zero. Layers begin with the
+    `input`."""
     lines = [line for line in lines if line.points]
     left, right, top, bottom = 52, 14, 12, 40
     across = Scale(*bounds(lines, 0, zero=x_zero), left, width - right)
     up = Scale(*bounds(lines, 1, zero=zero), height - bottom, top)
-    form = FORMATS[x_format]
+    form: Callable[[float], str] = FORMATS[x_format] if x != "layer" else lambda value: plain(value) if value else "input"
     parts = [
         f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}" '
         f'data-x="{across.low:.9g},{across.high:.9g},{across.start},{across.stop}" '
@@ -157,6 +160,8 @@ def chart(
     parts.append(f'<line class="axis" x1="{left}" x2="{width - right}" y1="{height - bottom}" y2="{height - bottom}"/>')
     middle = (left + width - right) / 2
     parts.append(f'<text class="label" x="{middle}" y="{height - 6}" text-anchor="middle">{escape(x)}</text>')
+    if y:
+        parts.append(f'<text class="label" x="{left + 6}" y="{top + 6}">{escape(y)}</text>')
     parts += [_curve(line, across, up) for line in lines]
     parts.append(f'<line class="cursor" y1="{top}" y2="{height - bottom}" visibility="hidden"/></svg>')
     return Markup("".join(parts))
@@ -170,4 +175,7 @@ def _curve(line: Line, across: Scale, up: Scale) -> str:
     parts = [] if line.dots else [f'<polyline class="{kind}" {style} points="{path}"/>']
     if line.marks or line.dots or len(inside) == 1:
         parts += [f'<circle class="mark" {style} cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in inside]
+    if line.labelled:
+        x, y = inside[-1]
+        parts.append(f'<text class="label" x="{x:.1f}" y="{y - 5:.1f}" text-anchor="end">{escape(line.name)}</text>')
     return "".join(parts)

@@ -10,6 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from cloze.arguments import checked
 from cloze.errors import CheckpointError
 from cloze.reports import sections
 from cloze.reports.run import Run, find_runs, read_run
@@ -62,6 +63,7 @@ def unique_names(folders: Sequence[Path]) -> list[str]:
     return [str(folder) for folder in folders]
 
 
+@checked
 def write_report(folders: Sequence[Path | str] | Path | str, out: Path | str | None = None) -> Path:
     """Write the report of one or several run folders.
 

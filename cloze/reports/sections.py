@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from cloze.reports.figures import Line, chart, duration, plain, smooth
 from cloze.reports.run import Point, Record, Run, number, points_of
+from cloze.training.budget import in_words
 
 SHARE = re.compile(r"(.*\S) (\d+(?:\.\d+)?) ?%")  # "paris 31%"
 BLANK = re.compile(r"\[MASK\]|<mask>")
@@ -102,7 +103,7 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
         figures.append((f"dev {name}", show(number(last, f"metrics.{name}"), loss_text), f"at step {last['step']}"))
     figures += [
         ("tokens seen", show(run.last("tokens")), f"{show(run.last('step'))} steps"),
-        ("time", show(run.last("seconds"), duration), f"budget {run.budget}" if run.budget else ""),
+        ("time", show(run.last("seconds"), duration), f"budget {in_words(run.budget)}" if run.budget else ""),
         ("speed", f"{show(steady_speed(run))}", "tokens per second, median"),
     ]
     if (mfu := median(run, "mfu")) is not None:
@@ -127,7 +128,7 @@ def levels(runs: Sequence[Run], x: str) -> list[Line]:
     named = {"single tokens": baseline.single, "pairs": baseline.pairs}
     ends = points[0][0], points[-1][0]
     return [
-        Line(name, [(end, level) for end in ends], colour, dashed=True)
+        Line(name, [(end, level) for end in ends], colour, dashed=True, labelled=True)
         for colour, (name, level) in enumerate(named.items(), 1) if level is not None
     ]
 
@@ -189,7 +190,7 @@ def loss_figures(runs: Sequence[Run]) -> list[Figure]:
         lines = curves(runs, x, "loss") + held_out_curves(runs, x) + levels(runs, x)
         title = f"Loss against {'tokens' if x == 'tokens' else 'time'}"
         if any(line.points for line in lines):
-            figures.append(Figure(title, chart(lines, title=title, x=label, x_format=form)))
+            figures.append(Figure(title, chart(lines, title=title, x=label, x_format=form, y="loss in nats")))
     return figures
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.errors import TaskError
+from cloze.errors import TaskError, counted
 from cloze.rng import fold
 from cloze.tasks.task import Judged
 
@@ -78,7 +78,7 @@ def resampled(
         raise TaskError(f"--bootstrap {resamples}: expected at least 100 draws, usually 1000; the ends of an interval need many.")
     count = len(judged[0])
     if count < 2:
-        raise TaskError(f"--bootstrap: {count} examples; expected at least two, better a hundred.")
+        raise TaskError(f"bootstrap: {counted(count, 'example')}; expected at least two, better a hundred.")
     draws = generator(seed).integers(0, count, (resamples, count))
     found = [[measure(_taken(items, index)) for index in draws] for items, measure in zip(judged, metrics, strict=True)]
     return [{name: np.array([one[name] for one in own]) for name in own[0]} for own in found]

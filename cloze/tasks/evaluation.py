@@ -13,6 +13,7 @@ from cloze.errors import TaskError
 from cloze.tasks.bootstrap import intervals
 from cloze.tasks.conllu import GENERATOR
 from cloze.tasks.task import Evaluation, Learner, Prediction, Report, Written, cut_remark
+from cloze.tasks.worth import remark_on
 from cloze.whole import require_parent, whole_file
 
 
@@ -25,6 +26,8 @@ def evaluate(
     `bootstrap`: adds intervals over this many resamples of the examples, drawn with `seed` (see `cloze.tasks.bootstrap`).
     """
     found = learner.evaluate(examples, always, size=size, report=report)
+    if (remark := remark_on(learner, found.judged, found.metrics, found.baseline)) is not None:
+        found = replace(found, remarks=(remark, *found.remarks))
     if bootstrap is None:
         return found
     if not len(found.judged):

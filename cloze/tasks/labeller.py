@@ -123,6 +123,13 @@ class WordLabeller(Learner):
         predicted = self.decode([row.windows for row in rows], [len(row.labels) for row in rows], size=size, report=report)
         return [own.labels for own in predicted]
 
+    def answers(self, judged: Sequence[JudgedText]) -> tuple[Sequence[Any], Sequence[Any]] | None:
+        """The labels of all words and those that were found."""
+        if not judged:
+            return None
+        truth, guess = np.concatenate([text.labels for text in judged], axis=1)
+        return truth, guess
+
     def metrics(self, judged: Sequence[JudgedText]) -> dict[str, float]:
         """Every metric of texts that were judged."""
         return figures(judged)

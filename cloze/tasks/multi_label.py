@@ -129,6 +129,11 @@ class MultiLabeller(SummaryLearner):
         found = self.probabilities([row.framed for row in rows], size=size, report=report)
         return np.stack([np.array([row.answer for row in rows]).reshape(found.shape), found], axis=1)
 
+    def answers(self, judged: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+        """The given sets and those of the classes that are likely enough, (N, C) each."""
+        both = np.asarray(judged, np.float64).reshape(-1, 2, len(self.names))
+        return both[:, 0], both[:, 1] > self.task.threshold
+
     def metrics(self, judged: Any) -> dict[str, float]:
         """Every metric of given sets and probabilities (N, 2, C)."""
         both = np.asarray(judged, np.float64).reshape(-1, 2, len(self.names))

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
@@ -185,6 +186,14 @@ class Learner(nn.Module, ABC):
     @abstractmethod
     def metrics(self, judged: Any) -> dict[str, float]:
         """The task's metrics from the items of `judge`."""
+
+    def answers(self, judged: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
+        """The right answers and those of the learner, item by item, from the items of `judge`; None if they cannot be compared.
+
+        Here they are the first two columns of an array.
+        """
+        columns = judged.T if isinstance(judged, np.ndarray) and judged.ndim == 2 and judged.shape[1] >= 2 else None
+        return None if columns is None else (columns[0], columns[1])
 
     def measure(
         self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 
@@ -55,13 +56,14 @@ def with_measured(baselines: Mapping[str, Baseline], metrics: Mapping[str, float
 
 def not_learning(
     baselines: Mapping[str, Baseline], objectives: Mapping[str, float], *, share: float, updates: int, warmed_up: bool,
-    labels: Collection[str] = (),
+    labels: Collection[str] = (), first: Mapping[str, float] = MappingProxyType({}),
 ) -> str | None:
     """A message about a run that has learned nothing; None if it has learned something.
 
     It has learned something once an objective over tokens is better than a table of single tokens. The objectives `labels`, which
     label every token (replaced or not), must then be better than a constant prediction. `share` is that of the budget, `updates`
-    the updates so far; `warmed_up`: the rate has reached its peak.
+    the updates so far; `warmed_up`: the rate has reached its peak. `first` are the training losses of the first step, where they
+    are known.
     """
     measured = {name: loss for name, loss in objectives.items() if name in baselines and baselines[name].pairs is not None}
     still = _none_better(baselines, measured) or _none_better(
@@ -75,6 +77,11 @@ def not_learning(
         why = (
             "the learning rate is still rising, because the warm-up is too long for this budget. Set training.rate.warmup to "
             "0.05 or 0.1, and warmup_steps to 0 if the recipe has them."
+        )
+    elif base.pairs is not None and first.get(still, 0.0) > base.chance + _DIVERGED:
+        why = (
+            f"the network begins with scores that are too large: its loss was {first[still]:.2f} at the first step, and uniform "
+            f"guesses give {base.chance:.2f}. Give it smaller initial weights, or a larger budget."
         )
     elif base.pairs is not None and loss > base.chance + _DIVERGED:
         why = f"the learning rate is too high: uniform guesses give {base.chance:.2f}. Divide training.rate.peak by ten."

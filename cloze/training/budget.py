@@ -97,7 +97,7 @@ class Budget:
         """
         if self.passes is not None and spent.epochs >= self.passes and vars(spent)[self.kind] < self.amount:
             return f"all {self.passes:g} passes over the text are done (budget {self.typed})"
-        return f"the budget of {self} is spent" if name else "the budget is spent"
+        return f"the budget of {self.words} is spent" if name else "the budget is spent"
 
     def part(self, share: float) -> Budget:
         """That share of it, for one of the stages of a recipe."""
@@ -129,5 +129,24 @@ class Budget:
             return f"{self.amount / 1e6:g}M{self.kind}"
         return str(self)
 
+    @property
+    def words(self) -> str:
+        """In words.
+
+        >>> Budget("seconds", 90.0).words, Budget("epochs", 2.0).words, Budget("tokens", 3e7).words, Budget("steps", 1).words
+        ('90 seconds', '2 epochs', '30M tokens', '1 step')
+        """
+        text = self.typed if self.kind != "seconds" else str(self)
+        number, noun = re.fullmatch(r"(.*?)([a-z]+)", text).groups()  # type: ignore[union-attr]
+        return f"{number} {noun.removesuffix('s') if number == '1' else noun}"
+
     def __str__(self) -> str:
         return f"{self.amount:.15g}{self.kind}"
+
+
+def in_words(text: str) -> str:
+    """A budget as a record holds it, in words; any other text as it is."""
+    try:
+        return Budget.parse(text).words
+    except BudgetError:
+        return text

@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -142,9 +143,11 @@ class Ranks:
         # Entries with other heads leave parameters without gradient, the same ones on every rank. Where none are looked for, DDP
         # sorts its buckets again after the first step: a resumed run would add the gradients of three ranks in another order.
         unused = len(step.entries) > 1 or (self.device.type == "cpu" and self.world > 2)
-        return DistributedDataParallel(
-            step, broadcast_buffers=False, gradient_as_bucket_view=True, find_unused_parameters=unused
-        )
+        with warnings.catch_warnings():  # torch 2.12 prefers an argument that earlier versions lack and that still syncs once
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+            return DistributedDataParallel(
+                step, broadcast_buffers=False, gradient_as_bucket_view=True, find_unused_parameters=unused
+            )
 
     def syncing(self, module: Any, last: bool) -> AbstractContextManager[None]:
         """The context of one micro-batch: gradients are exchanged in the step's last one only."""

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from cloze.batching import Cursor
+from cloze.errors import RunError
 from cloze.objectives import Loss
 from cloze.training.engine import Engine
 from cloze.training.interrupt import Interrupt
@@ -34,6 +35,8 @@ class EngineLoop:
         before = session.progress.share
         self.steps.begin(interrupt)
         self.trainer.train()
+        if not session.step and not interrupt:
+            raise RunError(f"{session.run.folder}: there is nothing to train on: the engine found no rows. Check the corpus.")
         session.after_update(before, session.share, self.trainer.settle)
 
     def settle(self) -> None:
@@ -67,6 +70,7 @@ class EngineSteps:
 
     def ready(self) -> bool:
         """Whether another step may begin."""
+        self.session.start_clock()
         self.session.progress.spent.seconds = self.session.clock_now()
         return not self.interrupt and not self.session.reached
 

@@ -165,8 +165,17 @@ def losses(record: Mapping[str, Any], baselines: Mapping[str, Baseline]) -> str:
     """
     objectives: Mapping[str, float] = record.get("objectives") or {}
     if len(objectives) <= 1:
-        return f"loss {record['loss']:.3f}" + "".join(_worth(baselines.get(name)) for name in objectives)
-    return ", ".join(f"{name} {loss:.3f}{_worth(baselines.get(name))}" for name, loss in objectives.items())
+        return f"loss {shown_loss(record['loss'])}" + "".join(_worth(baselines.get(name)) for name in objectives)
+    return ", ".join(f"{name} {shown_loss(loss)}{_worth(baselines.get(name))}" for name, loss in objectives.items())
+
+
+def shown_loss(loss: float) -> str:
+    """A loss with three decimals, and a small one with three digits.
+
+    >>> shown_loss(6.352), shown_loss(0.0), shown_loss(0.000214)
+    ('6.352', '0.000', '0.000214')
+    """
+    return f"{loss:.3f}" if loss >= 0.05 or loss <= 0 else f"{loss:.3g}"
 
 
 def _worth(baseline: Baseline | None) -> str:

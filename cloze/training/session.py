@@ -84,6 +84,7 @@ class Session:
         self.measured: dict[str, float] = {}  # held-out losses by the objectives' names in the log
         self.baselines = dict(run.baselines)
         self.warned = False
+        self.first_losses: dict[str, float] = {}  # of the first step of a run, by the objectives' names in the log
         self.held_out_losses: list[float] = []
         self.standing: Standing | None = None
         self._epochs_before = 0.0
@@ -98,7 +99,7 @@ class Session:
         self._odds: dict[str, float] = {}
         self._set_phase(self.progress.phase)
         self.matrix_rate = matrix_rate(ranks.device, self.precision)
-        self.started = time.perf_counter() - self.progress.spent.seconds
+        self._started: float | None = None  # by the clock, less the seconds that were spent before
         objectives = [w for passes in self.model.entries.values() for pass_ in passes for w in pass_.objectives]
         self.single_objective = len([w for w in objectives if w.weight != 0]) == 1
         self.meter = Meter(self.single_objective)
@@ -124,7 +125,7 @@ class Session:
             larger = "a larger --budget" if run.budget.passes is None else f"--budget {2 * run.budget.passes:g}epochs"
             self.say(f"{run.folder}: {run.budget.end(self.progress.spent, name=True)}. To continue, give {larger} and --extend.")
         elif resumed:
-            self.say(f"{run.folder}: continues from step {self.step} ({self.share:.1%} of {run.budget} spent).")
+            self.say(f"{run.folder}: continues from step {self.step} ({self.share:.1%} of {run.budget.words} spent).")
         elif hint is not None:
             self.say(hint)
         if not resumed:
@@ -160,8 +161,8 @@ class Session:
 
     @property
     def reached(self) -> bool:
-        """Whether the budget is spent, or the share of it at which the run is to pause."""
-        return self.share >= self.run.until
+        """Whether the budget is spent, or the share of it at which the run is to pause; never before the first step."""
+        return self.step > 0 and self.share >= self.run.until
 
     @property
     def stalled(self) -> bool:
@@ -180,9 +181,16 @@ class Session:
         selection = self.run.selection
         return selection is not None and selection.best and self.standing is not None and self.standing.step == self.step
 
+    def start_clock(self) -> None:
+        """Begin to count seconds, when the first step begins: opening the data and compiling kernels take none of the budget."""
+        if self._started is None:
+            self._started = time.perf_counter() - self.progress.spent.seconds
+
     def clock_now(self) -> float:
         """Seconds of training so far, as rank 0 measures them; 0 on the other ranks, so that the sum is rank 0's."""
-        return time.perf_counter() - self.started if self.ranks.first else 0.0
+        if not self.ranks.first:
+            return 0.0
+        return self.progress.spent.seconds if self._started is None else time.perf_counter() - self._started
 
     def ready(self, interrupt: Interrupt) -> bool:
         """Enter the coming step, on a run's only rank; false if a signal has come or the budget is spent."""
@@ -323,6 +331,7 @@ class Session:
         text = not_learning(
             self.baselines, self.measured, share=share, updates=self.step, warmed_up=not peak,
             labels=self.baselines.keys() - self.run.baselines.keys(),  # whose targets the step makes: which tokens were replaced
+            first=self.first_losses,
         )
         if text is not None:
             self.say(text)
@@ -336,6 +345,8 @@ class Session:
         self.meter.check()
         means = self.meter.means(self.ranks)
         seconds, speed = self.meter.speed()
+        if self.step == 1:
+            self.first_losses = dict(means["objectives"])
         if self.log is not None:
             record = self.log.write(
                 "train", self.step, **self._spent(), **means,

@@ -41,6 +41,8 @@ def test_bert_in_ten_minutes_takes_small_batches_short_rows_and_a_higher_rate_wi
 def test_reasons_count_updates_and_readings_in_the_budget() -> None:
     why = {change.path: change.why for change in fit(load_recipe("roberta", size="mini"), Facts(4e5, 10**6))}
     assert why["training.batch"] == "781 updates instead of less than one"  # of 4 and 8,192 rows of 128 tokens
+    steps = {change.path: change.why for change in fit(load_recipe("roberta", size="mini"), Facts(61_440, 10**6, updates=60))}
+    assert steps["training.batch"] == "60 updates; the batch is that for 61,440 tokens"
     assert why["networks.main.dropout"] == "the budget is 0.4 times the text: too few passes to overfit"
 
 

@@ -38,3 +38,19 @@ def test_word_vectors_that_were_written_or_imported_say_how_to_look_at_them(
     assert capsys.readouterr().err == f"Next: cloze show {made}\n"
     assert main(["export", str(made), str(tmp_path / "back.txt")]) == 0
     assert capsys.readouterr().err == f"Next: cloze neighbours {tmp_path}/back.txt WORD\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["compress", "RUN"], "cloze compress: --out is missing: the new folder.\n  All options: cloze compress --help\n"),
+        (["compress", "RUN", "--outt", "x"], "cloze compress: No such option: --outt"),
+        (["corpus", "build"], "cloze corpus: "),
+    ],
+)
+def test_a_missing_or_unknown_option_has_the_form_of_all_errors(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith(told) and "Usage:" not in shown

@@ -425,10 +425,11 @@ def test_progress_counts_cells_and_estimates_the_time_left_by_kind(
     monkeypatch.setattr("sys.stderr", shown)
     run(design(), tmp_path, Here(work))
     lines = shown.getvalue().splitlines()
-    assert lines[0] == "0 of 9 cells done, 1 running"
-    assert lines[1] == "1 of 9 cells done, 1 running"
-    assert "2 of 9 cells done, 1 running, more than 1 min 30 s left" in lines
-    assert "6 of 9 cells done, 1 running, about 50 s left" in lines  # a run of pre-training and two of fine-tuning
+    plain = [re.sub(r" running \(.*?\)", " running", line) for line in lines]
+    assert lines[0].startswith("0 of 9 cells done, 1 running (")  # and the name of the cell
+    assert plain[1] == "1 of 9 cells done, 1 running"
+    assert "2 of 9 cells done, 1 running, more than 1 min 30 s left" in plain
+    assert "6 of 9 cells done, 1 running, about 50 s left" in plain  # a run of pre-training and two of fine-tuning
     assert lines[-1] == "9 of 9 cells done"
 
 
@@ -449,8 +450,8 @@ def test_progress_reads_how_far_running_cells_are(design: Make, tmp_path: Path, 
     os.utime(log, (time.time() + 60, time.time() + 60))
     progress.show()
     assert shown.getvalue().splitlines() == [
-        "1 of 9 cells done, 1 running",
-        "1 of 9 cells done, 1 running (25%), more than 2 min 30 s left",
+        f"1 of 9 cells done, 1 running ({cell.label})",
+        f"1 of 9 cells done, 1 running ({cell.label} 25%), more than 2 min 30 s left",
     ]
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import recipe_onto
-from cloze.assembly.fit_task import TaskFacts, facts_of, fit_changes, fit_task
+from cloze.assembly.fit_task import TaskFacts, facts_of, fit_changes, fit_task, fit_texts
+from cloze.assembly.label_counts import Counts
 from cloze.assembly.load import load_recipe
 
 
@@ -84,3 +85,13 @@ def test_the_change_that_fits_a_checkpoint_is_printed_as_an_option_and_not_made_
         assert "mean_layer" not in [change.name for change in kept.exported.change]
     drawn = recipe_onto("sentence_classification", loaded, overrides=["training.new_heads=drawn"])
     assert drawn.training.new_heads == "drawn"
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [(300, {"epochs": 100, "peak": 0.5}), (1400, {"epochs": 25, "peak": 0.5}), (7000, {"peak": 0.5}), (100_000, {})],
+)
+def test_a_classifier_of_word_vectors_takes_more_steps_where_there_are_few_texts(rows: int, expected: dict[str, float]) -> None:
+    changes = fit_texts(load_recipe("fasttext-supervised"), {"main": Counts(rows, 2)})
+    assert {change.path.rpartition(".")[2]: change.here for change in changes} == expected
+    assert fit_texts(load_recipe("sentence_classification"), {"main": Counts(rows, 2)}) == []

@@ -26,6 +26,8 @@ def test_a_run_above_single_tokens_is_told_why_and_one_below_is_left_alone() -> 
     assert "Try half and twice training.rate.peak" in str(told(7.03, updates=40_000))
     assert "the learning rate is too high: uniform guesses give 9.00" in str(told(10.1))
     assert "too high" not in str(told(9.9, updates=19))
+    large = str(told(10.1, first={"tokens": 33.0}))  # type: ignore[arg-type]
+    assert "too high" not in large and "its loss was 33.00 at the first step, and uniform guesses give 9.00" in large
     assert "the learning rate is too low: the loss is still that of uniform guesses (9.00)" in str(told(8.9, updates=20))
     assert "about 48 updates" in str(told(8.9, updates=19)) and "about 500 updates" in str(told(8.7, updates=200))
     assert not_learning({"next": KNOWN["next"]}, {"next": 0.7}, share=0.5, updates=9, warmed_up=True) is None

@@ -20,15 +20,17 @@ from cloze.networks.blocks.dropout import dropouts, name_dropouts
 from cloze.objectives import Loss
 from cloze.training.checkpoint import Checkpoints
 from cloze.training.distribution import Ranks
+from cloze.training.engine import Unit
 from cloze.training.loop import train
 from cloze.training.meter import Meter
 from cloze.training.optimizers import AdamW, BertAdam, Lamb
 from cloze.training.phases import Phase
 from cloze.training.rates import Linear
-from cloze.training.run import Record
+from cloze.training.run import Record, Run
 from cloze.training.session import Session
 from cloze.training.stable_adamw import StableAdamW
 from cloze.training.step import Step, Weighted
+from cloze.training.untrained import require_trained
 
 
 def events(folder: Path, kind: str = "train") -> list[dict[str, Any]]:
@@ -257,12 +259,41 @@ def test_budgets_end_the_run_when_they_are_spent(tmp_path: Path, budget: str, st
     assert train(tiny_run(tmp_path, budget=budget, bytes_per_token=4.0)).step == steps
 
 
-def test_a_budget_in_seconds_ends_decayed_and_goes_on_from_its_share(tmp_path: Path) -> None:
-    done = train(tiny_run(tmp_path, budget="1s", training={"log_every": 1}))
+class Clock:
+    """A clock that only tests move."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr("cloze.training.session.time", made)
+    return made
+
+
+class Timed(Numbers):
+    """Data whose first step takes `opening` seconds to fetch, and every other one 1/8 second."""
+
+    def __init__(self, clock: Clock, opening: float = 0.0) -> None:
+        super().__init__()
+        self.clock, self.seconds = clock, opening
+
+    def next(self, entry: str, cursor: Any, share: float = 0.0) -> Any:
+        self.clock.now += self.seconds
+        self.seconds = 0.125
+        return super().next(entry, cursor)
+
+
+def test_a_budget_in_seconds_ends_decayed_and_goes_on_from_its_share(tmp_path: Path, clock: Clock) -> None:
+    done = train(tiny_run(tmp_path, budget="1s", data=Timed(clock), training={"log_every": 1}))
     records = events(tmp_path)
-    assert done.finished and records[-1]["seconds"] < 5
+    assert done.finished and (done.step, records[-1]["seconds"]) == (8, 0.875)
     assert records[-1]["learning_rate"] < max(record["learning_rate"] for record in records) / 5
-    more = train(tiny_run(tmp_path, budget="2s", extend=True))
+    more = train(tiny_run(tmp_path, budget="2s", data=Timed(clock), extend=True))
     assert more.step > done.step and events(tmp_path, "resume")[0]["share"] >= 0.5
 
 
@@ -459,3 +490,57 @@ def test_of_a_budget_in_seconds_the_log_tells_the_share_of_that_moment(tmp_path:
     train(tiny_run(tmp_path, budget="1s", training={"log_every": 1}))
     assert events(tmp_path)
     assert all(record["share"] == pytest.approx(record["seconds"], abs=1e-3) for record in events(tmp_path))
+
+
+def test_opening_the_data_takes_nothing_of_a_budget_in_seconds(tmp_path: Path, clock: Clock) -> None:
+    assert train(tiny_run(tmp_path, budget="0.25s", data=Timed(clock, opening=100.0))).step == 2
+
+
+@pytest.mark.parametrize(("compiling", "step", "steps"), [(100.0, 0.4, 3), (100.0, 7.0, 1)])
+def test_compiling_an_engine_takes_nothing_of_a_budget_in_seconds(
+    tmp_path: Path, clock: Clock, compiling: float, step: float, steps: int
+) -> None:
+    class Slow:
+        """An engine that is slow to begin; it trains one step after another, and nothing of it."""
+
+        name, cpu_only, unit = "slow", True, Unit()
+
+        def meant_for(self, run: Run) -> bool:
+            return True
+
+        def fits(self, run: Run) -> str:
+            return ""
+
+        def require(self, run: Run) -> str:
+            return ""
+
+        def begin(self, steps: Any) -> Any:
+            clock.now += compiling
+            self.steps = steps
+            return self
+
+        def train(self) -> None:
+            while self.steps.ready():
+                clock.now += step
+                self.steps.count(Cursor(0, 8 * (self.steps.done + 1)), tokens=8.0, examples=8.0, flops=1.0)
+
+        def settle(self) -> None:
+            pass
+
+    alone = bert()
+    (both,) = alone.entries["main"]
+    alone.entries["main"] = [replace(both, objectives=both.objectives[:1])]
+    done = train(tiny_run(tmp_path, budget="1s", step=alone), [Slow()])
+    assert (done.step, done.finished, done.compiled) == (steps, True, True)
+
+
+def test_a_run_that_ended_before_its_first_step_is_not_a_model(tmp_path: Path) -> None:
+    data = Breaking(at=1, act=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    stopped = train(tiny_run(tmp_path, data=data))
+    assert (stopped.step, stopped.exit_code) == (0, 143)
+    random = f"{tmp_path}: the run ended before its first step, so its weights are random. Run its command again to train it."
+    with pytest.raises(CheckpointError) as caught:
+        require_trained(tmp_path)
+    assert str(caught.value) == random
+    train(tiny_run(tmp_path))
+    require_trained(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -10,8 +11,10 @@ from typing import Any, NamedTuple
 
 from cloze.corpus.records.answer import Answer, Columns, Record
 from cloze.corpus.records.broken import Broken
+from cloze.errors import counted as in_words
 
 _SHOWN = 5  # places of shared texts
+RARE = 10  # times as many rows of the most frequent class that make another one rare
 
 
 class Unusable(NamedTuple):
@@ -107,7 +110,7 @@ def check_records(
     rows: dict[str, int] = {}
     unusable: list[Unusable] = []
     shared: list[Shared] = []
-    odd = Broken()
+    odd, classes = Broken(), Counter[str]()
     for path in map(str, against):
         for record in _read(path, answer, columns, unusable, rows):
             own = _labels(answer, record)
@@ -119,13 +122,26 @@ def check_records(
             own = _labels(answer, record)
             if own and answer.schemed:
                 odd.add(path, [label for _, label in own], [line for line, _ in own])
+            classes.update(label for _, label in own or () if not answer.ragged)
             counted.add(record, known.get(_digest(record.texts)), _answer_digest(own, record))
             for line, label in own or () if against else ():
                 if label not in labels:
                     unusable.append(Unusable(path, line, f"the label {label!r} does not occur in {' '.join(map(str, against))}."))
         if against:
             shared.append(counted.shared(path, tuple(map(str, against)), rows[path]))
-    return RecordFindings(rows, tuple(unusable), tuple(shared), odd.remarks())
+    return RecordFindings(rows, tuple(unusable), tuple(shared), (*odd.remarks(), *_rare(classes)))
+
+
+def _rare(classes: Counter[str]) -> Iterator[str]:
+    """A remark if the rarest class has far fewer rows than the most frequent one."""
+    if len(classes) < 2:
+        return
+    (usual, most), (rare, least) = classes.most_common(1)[0], classes.most_common()[-1]
+    if most >= RARE * least:
+        yield (
+            f"the class {rare!r} has {in_words(least, 'row')} and {usual!r} has {most:,}: a network may never predict the rare one.\n"
+            "  To weigh rare classes as much as the others: cloze finetune … --set objectives[0].class_weights=balanced"
+        )
 
 
 def _read(

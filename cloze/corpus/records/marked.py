@@ -59,6 +59,11 @@ class ClassOfSpans(Answer):
         places = [shown.columns(stored[name], 0) for name in ("first", "last")]
         return {"column/label": stored["label"][:, 0], "spans": np.stack(places, axis=2).reshape(len(places[0]), -1)}
 
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """How often each class occurs, for objectives that need it."""
+        labels = np.asarray(stored["label"])[np.asarray(stored["bounds"])[:-1]]
+        return {"label_counts": np.bincount(labels[labels >= 0]).tolist()}
+
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The classes, how often each occurs, and the most frequent one."""
         return described_classes(np.asarray(stored["label"])[np.asarray(stored["bounds"])[:-1]], classes)

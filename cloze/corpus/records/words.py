@@ -67,6 +67,11 @@ class WordAnswers(Answer):
         visible."""
         return {"column/label": stored["label"], "words": shown.columns(stored["first"], 0)}
 
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """How often each class occurs, for objectives that need it."""
+        labels = np.asarray(stored["label"])
+        return {"label_counts": np.bincount(labels[labels >= 0]).tolist()}
+
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The classes, how often each occurs, and the most frequent one."""
         return described_classes(stored["label"], classes)

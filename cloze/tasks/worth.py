@@ -1,0 +1,78 @@
+"""Whether the figures of a result show that anything was learned: one sentence, wherever a metric is printed.
+
+`evaluate` adds it to the remarks of an `Evaluation`, `cloze finetune` to those of task.json, `cloze compare` counts such runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cloze.tasks.task import Learner
+
+_EQUAL = 0.002  # a loss so close to that of equal probabilities, in shares of it, is no better
+_WEIGHTS = "; for rare classes, --set objectives[0].class_weights=balanced"
+_ADVICE = (
+    "Try more epochs (--set training.epochs=N), another rate (--set training.rate.peak=X) or more pre-training; for "
+    "fasttext-supervised, --tune 5m"
+)
+
+
+def remark_on(
+    learner: Learner, judged: Any, metrics: Mapping[str, float], baseline: Mapping[str, Any] | None
+) -> str | None:
+    """A sentence if a learner gives one answer to all examples, or is no better than a constant answer; else None.
+
+    `judged` are the items of `Learner.judge`, `metrics` and `baseline` the figures of the learner and of always giving
+    `baseline["always"]`.
+    """
+    pairs = learner.answers(judged)
+    if is_constant(pairs):
+        weights = _WEIGHTS if learner.head.weighs_classes and learner.head.class_weights is None else ""
+        return f"one answer for all {len(judged):,} examples: the network has learned nothing. {_ADVICE}{weights}."
+    worse = not_above(metrics, baseline or {}, learner.task.metrics)
+    if worse is None:
+        return None
+    value, usual = metrics[worse], (baseline or {})[worse]
+    always = f"always {str((baseline or {})['always'])[:40]!r}"
+    side = "below" if learner.task.metrics[worse] else "above"
+    relation = "that of" if math.isclose(value, usual, abs_tol=5e-5) else f"{side} the {usual:.4f} of"
+    return f"{worse} {value:.4f} is {relation} a constant answer ({always}): the network has learned nothing of use. {_ADVICE}."
+
+
+def is_constant(pairs: tuple[Sequence[Any], Sequence[Any]] | None) -> bool:
+    """Whether all answers of pairs (right answers, answers) are the same, although the right ones differ."""
+    if pairs is None:
+        return False
+    truth, answers = (np.asarray(side) for side in pairs)
+    return len(answers) > 1 and len(np.unique(answers, axis=0)) == 1 < len(np.unique(truth, axis=0))
+
+
+def not_above(metrics: Mapping[str, float], baseline: Mapping[str, Any], more: Mapping[str, bool]) -> str | None:
+    """The first metric that is no better than that of a constant answer; None if there is none.
+
+    Looked at are the first metric that both have, and every error, of which less is better. `more`: for each metric, whether more
+    is better. Where the constant answer is always right, nothing can be better.
+    """
+    common = [name for name in more if name in metrics and isinstance(baseline.get(name), (int, float))]
+    for name in [*common[:1], *(name for name in common[1:] if not more[name])]:
+        best = 1.0 if more[name] else 0.0
+        sign = 1 if more[name] else -1
+        if sign * metrics[name] <= sign * baseline[name] + 1e-9 and not math.isclose(baseline[name], best, abs_tol=1e-9):
+            return name
+    return None
+
+
+def remark_on_loss(loss: float, classes: int) -> str | None:
+    """A sentence if a training loss, in nats, is that of equal probabilities for so many classes; else None."""
+    equal = math.log(classes) if classes > 1 else 0.0
+    if loss < equal * (1 - _EQUAL) or not equal:
+        return None
+    relation = "that of" if loss <= equal * (1 + _EQUAL) else "above that of"
+    return (
+        f"the training loss of {loss:.4f} is {relation} equal probabilities for {classes} classes (ln {classes} = {equal:.4f}): "
+        f"the network has not begun to tell them apart. {_ADVICE}."
+    )

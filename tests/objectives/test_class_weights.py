@@ -1,0 +1,95 @@
+"""Weights of classes: the loss and gradients of torch's, the weights of scikit-learn's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cloze.batch import Batch
+from cloze.errors import RecipeError
+from cloze.networks.clock import Clock
+from cloze.objectives.chosen import Start, TextClassification, WordLabelling
+from cloze.objectives.classify import classify
+from cloze.objectives.classify_span import ClassifySpan
+from cloze.objectives.linear_classification import LinearClassification
+from cloze.objectives.objective import balanced
+from cloze.objectives.pooled import pooled_classification
+from cloze.objectives.relation_prediction import relation_prediction
+from cloze.objectives.sequence_labelling import sequence_labelling
+
+WIDTH, ROWS, LENGTH = 6, 5, 4
+WEIGHTS = [0.5, 2.0, 4.0]
+LABELS = torch.tensor([0, 1, 2, 0, 1])
+GIVEN: dict[str, Any] = {"classes": 3, "class_weights": WEIGHTS, "width": WIDTH, "clock": Clock()}
+OBJECTIVES = {
+    "relation_prediction": lambda: relation_prediction(set="label", pool=False, **GIVEN),
+    "classify": lambda: classify(set="label", reading="mean", **GIVEN),
+    "pooled_classification": lambda: pooled_classification(pool="mean", **GIVEN),
+    "sequence_labelling": lambda: sequence_labelling(vocab_size=9, **GIVEN),
+    "classify_span": lambda: ClassifySpan(**GIVEN),
+}
+
+
+def batch(name: str) -> Batch:
+    rows = torch.arange(ROWS)
+    places = {"sequence_labelling": rows * LENGTH, "classify_span": torch.stack([rows * LENGTH, rows * LENGTH + 1], 1)}
+    block = torch.ones(ROWS, LENGTH, dtype=torch.long)
+    return Batch({"targets/label": LABELS, "positions/label": places.get(name, rows), "block": block})
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_weighted_loss_and_its_gradient_are_those_of_torch(name: str) -> None:
+    torch.manual_seed(1)
+    objective = OBJECTIVES[name]()
+    scores = torch.randn(ROWS, 3, requires_grad=True)
+    found = objective.loss(scores, batch(name))
+    (found.total / objective.count(batch(name))).backward()
+    mine, scores.grad = scores.grad, None
+    loss = nn.CrossEntropyLoss(weight=torch.tensor(WEIGHTS))(scores, LABELS)
+    loss.backward()
+    assert objective.count(batch(name)) == 9.0  # the sum of the weights
+    torch.testing.assert_close(found.total.detach() / 9.0, loss.detach())
+    torch.testing.assert_close(mine, scores.grad)
+
+
+def test_the_classifier_of_fasttext_weighs_the_step_of_every_text() -> None:
+    objective = LinearClassification(classes=3, class_weights=WEIGHTS, width=WIDTH)
+    scores = torch.randn(ROWS, 3)
+    right = Batch({"targets/label": LABELS, "positions/label": torch.arange(ROWS)})
+    each = nn.CrossEntropyLoss(weight=torch.tensor(WEIGHTS), reduction="sum")(scores, LABELS)
+    torch.testing.assert_close(objective.loss(scores, right).total, each)
+    with pytest.raises(RecipeError, match="class_weights are for texts with one class each"):
+        LinearClassification(classes=3, class_weights="balanced", several=True, width=WIDTH)
+
+
+def test_balanced_weights_are_those_of_scikit_learn() -> None:
+    compute_class_weight = pytest.importorskip("sklearn.utils.class_weight").compute_class_weight
+    labels = np.repeat([0, 1, 2], [7, 2, 1])
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    assert balanced(np.bincount(labels).tolist()) == pytest.approx(expected.tolist())
+    assert balanced([6, 2]) == [8 / 12, 2.0]
+
+
+def test_balanced_weights_have_no_effect_until_the_labels_are_known() -> None:
+    objective = relation_prediction(set="label", pool=False, **{**GIVEN, "class_weights": "balanced"})
+    assert objective.count(batch("relation_prediction")) == 5.0
+
+
+def test_a_number_for_each_class_is_needed() -> None:
+    with pytest.raises(RecipeError) as caught:
+        relation_prediction(**{**GIVEN, "class_weights": [1.0, 2.0]})
+    assert str(caught.value) == "class_weights: 2 numbers for 3 classes. Give one for each, or `balanced`."
+
+
+def test_weights_reach_the_objective_that_the_checkpoint_asks_for() -> None:
+    starts = [Start("open", 2), Start("left_to_right", 2), Start("open", 2, pooled=True)]
+    made = [TextClassification(class_weights="balanced").chosen(start) for start in starts]
+    assert [name for name, _ in made] == ["relation_prediction", "classify", "pooled_classification"]
+    assert all(arguments["class_weights"] == "balanced" for _, arguments in made)
+    assert WordLabelling(class_weights=[1.0]).chosen(starts[0])[1]["class_weights"] == [1.0]
+    with pytest.raises(RecipeError, match="class_weights are for labels, and `soft` learns probabilities"):
+        TextClassification(class_weights="balanced", soft="kl_divergence")
