@@ -20,7 +20,8 @@ from cloze.assembly.build import Loaded, build_part, load_checkpoint
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import SEEDS, claimed
 from cloze.assembly.each import repeat_overrides, repeat_stages, repeats
-from cloze.assembly.fit_task import facts_of, fit_changes, fit_lengths, fit_task
+from cloze.assembly.fit_length import fit_lengths, fit_targets
+from cloze.assembly.fit_task import facts_of, fit_changes, fit_task
 from cloze.assembly.fitted import holding, table_of
 from cloze.assembly.label_counts import Counts, classes_of, count_labels, stage_recipes
 from cloze.assembly.load import load_recipe, named_recipes, own_task_recipe_names, read_tree
@@ -105,7 +106,9 @@ def recipe_onto(
     if not isinstance(recipe, Mapping) and str(recipe) not in named_recipes():
         return load([])
     written = load_recipe(tree)
-    lengths = fit_lengths(written, Reader.of(loaded).max_length)
+    most, known = Reader.of(loaded).max_length, {name: one.lengths for name, one in (labels or {}).items() if one.lengths}
+    lengths = [*fit_lengths(written, {}, most), *fit_targets(written, known, most)]  # first, because longer rows are illegal
+    lengths += fit_lengths(load([change.override for change in lengths]), known, most)
     plain = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
     facts = facts_of(loaded.recipe, labels=labels, width=width)
@@ -224,7 +227,7 @@ def learn(
     named = [file for one in files.values() for file in (*one.train, *one.dev)]
     require_files(named)
     require_apart(named, out)
-    labels = count_labels(made, files)
+    labels = count_labels(made, files, None if loaded is None else loaded.tokenizer)
     require_readable(made, files, Words(min_count=1).of_words(["a"], Normalise()) if loaded is None else loaded.tokenizer)
     _require_same_classes(made, files, assignment.checkpoints)
     if loaded is not None and str(assignment.recipe) in own_task_recipe_names():
@@ -396,11 +399,11 @@ def _sources(made: Recipe) -> list[str]:
     return list(dict.fromkeys(name for stage in stage_recipes(made) for name in stage.sources))
 
 
-def labels_of(made: Recipe, assignment: Assignment) -> dict[str, Counts] | None:
+def labels_of(made: Recipe, assignment: Assignment, tokenizer: Tokenizer | None) -> dict[str, Counts] | None:
     """The counts of every source (`count_labels`); None if a source has no files."""
     files = assignment.files(_sources(made))
     known = all(name in files and files[name].train for name in _sources(made))
-    return count_labels(made, files) if known else None
+    return count_labels(made, files, tokenizer) if known else None
 
 
 def _from_scratch(made: Recipe) -> Recipe:
