@@ -8,7 +8,6 @@ beyond `MOST` tokens, and says so where rows are longer.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -142,22 +141,27 @@ def _reason(what: str, held: float, *, network: bool) -> str:
 
 def _share_whole(entry: EntrySpec, lengths: Lengths, length: int) -> float:
     """The share of the rows that an entry reads whole."""
-    row, text = _rooms(entry, length)
-    whole = np.array(lengths.rows) <= row if text is None else np.array(lengths.texts) <= text
-    return float(whole.mean()) if len(whole) else 1.0
+    row, text, target = _rooms(entry, length)
+    whole = [np.array(lengths.rows) <= row if text is None else np.array(lengths.texts) <= text]
+    if target is not None:
+        whole.append(np.array(lengths.targets) + FRAME <= target)
+    return min((float(own.mean()) for own in whole if len(own)), default=1.0)
 
 
-def _rooms(entry: EntrySpec, length: int) -> tuple[int, int | None]:
-    """The tokens of texts that fit into a row of an entry, and those of each text if its edits separate texts."""
-    row, text, room = None, None, length
+def _rooms(entry: EntrySpec, length: int) -> tuple[int, int | None, int | None]:
+    """The tokens of texts that fit into a row of an entry, those of each text if its edits separate texts, and those of a target
+    that shares the row (None: none does)."""
+    row, text, target, room = None, None, None, length
     for spec in reversed(entry.exercise):
         edit = made_of(spec.part, {}, Faults())
         if edit is None or spec.view != "main":
             continue
         row = room if edit.spreads else row
         text = room if edit.separates else text
-        room = edit.room(room)
-    return room if row is None else row, text
+        left = edit.room(room)
+        target = room - left if left < room and spec.part.arguments.get("of") and edit.second is None else target
+        room = left
+    return room if row is None else row, text, target
 
 
 def _counted(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[NDArray[np.int64]]:

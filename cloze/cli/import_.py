@@ -142,6 +142,7 @@ def write(imported: Imported, out: Path, name: str) -> list[str]:
     from cloze.interop.recipe import adapted_recipe, base_recipe
     from cloze.interop.released import released_recipe
     from cloze.interop.vectors.importing import base_of_vectors, recipe_of_vectors
+    from cloze.tasks.result import length_of_tuned
     from cloze.whole import whole_folder
 
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -162,6 +163,7 @@ def write(imported: Imported, out: Path, name: str) -> list[str]:
         remarks = export_folder(
             stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
             architecture=imported.architecture, labels=imported.labels or None,
+            length=None if imported.folder.is_file() else length_of_tuned(imported.folder),
         )  # fmt: skip
         (stage / "cloze" / "recipe.yaml").write_text(to_yaml(recipe.canonical()), encoding="utf-8")
     return remarks
