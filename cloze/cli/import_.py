@@ -64,14 +64,9 @@ def command(
         imported = import_vectors(source, repeated=repeated)
     else:
         from cloze.assembly.user_files import naming_files
-        from cloze.errors import CheckpointError, nearest_path
+        from cloze.missing import require_checkpoint
 
-        if not source.exists():
-            raise CheckpointError(
-                f"{source}: there is no such file or folder; expected a folder with config.json, model.safetensors and a "
-                f"tokenizer in it, or a file of vectors. {nearest_path(source)}".rstrip()
-                + "\n  cloze does not download models: fetch one first, for example with `hf download NAME --local-dir FOLDER`."
-            )
+        require_checkpoint(source, expected="the folder of a model, or a file of vectors")
         with naming_files(source):
             imported = import_folder(source)
     if split != "punctuation" and not imported.trained_by:

@@ -444,9 +444,5 @@ def _labels(config: Mapping[str, Any], heads: Mapping[str, Head], roles: Mapping
 
 
 def _no_folder(folder: Path) -> str:
-    if folder.exists():
-        return f"{folder}: a file; expected a folder with config.json and {WEIGHTS} in it."
-    return (
-        f"{folder}: there is no such folder; expected one with config.json, {WEIGHTS} and a tokenizer in it.\n"
-        "  cloze does not download models: fetch one first, for example with `hf download NAME --local-dir FOLDER`."
-    )
+    require_checkpoint(folder)
+    return f"{folder}: a file; expected a folder with config.json and {WEIGHTS} in it."

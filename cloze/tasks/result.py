@@ -14,6 +14,7 @@ from typing import Any
 
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError, TaskError, nearest
+from cloze.missing import require_checkpoint
 from cloze.registry import lookup, names, parameters
 from cloze.tasks.task import Learner, Task
 from cloze.tasks.task import task as make_task
@@ -77,6 +78,7 @@ def _measured(found: Mapping[str, Any], name: str) -> dict[str, Any]:
 def contents_of(folder: Path) -> dict[str, Any]:
     """Like `read_task`, but with all `tasks` if there are several."""
     path = folder / TASK_FILE
+    require_checkpoint(folder)
     if path.exists():
         try:
             found: dict[str, Any] = parse_json(read_small(path))
