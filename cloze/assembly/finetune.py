@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from shlex import quote
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cloze.assembly import measuring
 from cloze.assembly.annotating import Given, add_annotators, parse_annotators
@@ -205,6 +205,38 @@ def learn(
     checkpoint, for comparison; `device`, `extend` and `report` are as in `pretrain`. `within` are the most seconds of training.
     Raises a `ClozeError` before training if the recipe cannot be trained.
     """
+    assigned = assign(checkpoint, assignment, out=out, seeds=seeds, device=device, from_scratch=from_scratch, report=report)
+    made, outcomes = assigned.recipe, dict[int, Outcome]()
+    with claimed(out):
+        for seed in seeds:
+            folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
+            request = replace(assigned.request, seed=seed, extend=extend)
+            if len(seeds) > 1:
+                request.say(f"seed {seed}")
+            outcomes[seed] = _run(made, request, folder, within)
+            if not outcomes[seed].finished:
+                break
+    published = _published(outcomes, out, made, from_scratch=assigned.from_scratch)
+    return _with_costly_metrics(published, made, assigned.files, assignment.shown.given)
+
+
+class Assigned(NamedTuple):
+    """What a run of fine-tuning is made of: the checked recipe, fitted to checkpoint and rows, the files of its sources with their
+    counts, and the request (of any seed). `from_scratch`: no network takes weights of the checkpoint."""
+
+    recipe: Recipe
+    files: Mapping[str, Labelled]
+    labels: Mapping[str, Counts]
+    request: Request
+    from_scratch: bool
+
+
+def assign(
+    checkpoint: str | Path, assignment: Assignment, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto",
+    from_scratch: bool = False, report: Say | None = None,
+) -> Assigned:
+    """What `learn` trains with the same arguments. Reads the files, writes nothing; raises a `ClozeError` for what cannot be
+    trained."""
     note = report or (lambda line: None)
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
@@ -240,23 +272,13 @@ def learn(
     check_recipe(made)
     checkpoints = bound_checkpoints(made, bound)
     check_binds(made, {name: given for name, given in bound.items() if name != START}, checkpoint_names(made))
-    outcomes: dict[int, Outcome] = {}
-    with claimed(out):
-        for seed in seeds:
-            folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
-            request = Request(
-                CommandLine(shown, out=str(out), overrides=tuple(assignment.overrides)), [], checkpoints=checkpoints,
-                binds={name: one.train for name, one in files.items()}, dev={name: one.dev for name, one in files.items()},
-                tokenizer=Path(checkpoint) if from_scratch and not alone else None, seed=seed, device=device, extend=extend,
-                report=report, command=assignment.words(checkpoint, out, seeds),
-            )
-            if len(seeds) > 1:
-                request.say(f"seed {seed}")
-            outcomes[seed] = _run(made, request, folder, within)
-            if not outcomes[seed].finished:
-                break
-    published = _published(outcomes, out, made, from_scratch=from_scratch)
-    return _with_costly_metrics(published, made, files, assignment.shown.given)
+    request = Request(
+        CommandLine(shown, out=str(out), overrides=tuple(assignment.overrides)), [], checkpoints=checkpoints,
+        binds={name: one.train for name, one in files.items()}, dev={name: one.dev for name, one in files.items()},
+        tokenizer=Path(checkpoint) if from_scratch and not alone else None, seed=seeds[0], device=device, report=report,
+        command=assignment.words(checkpoint, out, seeds),
+    )
+    return Assigned(made, files, labels, request, from_scratch)
 
 
 def _blind_tasks(recipe: Recipe) -> Iterator[str]:

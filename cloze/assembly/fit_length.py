@@ -139,6 +139,13 @@ def _reason(what: str, held: float, *, network: bool) -> str:
     return f"{1 - held:.0%} of the {what} are longer, but {why}"
 
 
+def reading_of(entry: EntrySpec, lengths: Lengths, length: int) -> tuple[float, float]:
+    """The share of the rows that an entry reads whole at a length, and the mean number of tokens of text that it reads of one."""
+    row, text, _ = _rooms(entry, length)
+    sizes, room = (np.array(lengths.rows), row) if text is None else (np.array(lengths.texts), text)
+    return _share_whole(entry, lengths, length), float(np.minimum(sizes, room).mean())
+
+
 def _share_whole(entry: EntrySpec, lengths: Lengths, length: int) -> float:
     """The share of the rows that an entry reads whole."""
     row, text, target = _rooms(entry, length)

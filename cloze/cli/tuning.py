@@ -28,6 +28,13 @@ def show_recipe(checkpoint: Path, assignment: Assignment) -> None:
     print(to_yaml(made.canonical()), end="")
 
 
+def show_plan(checkpoint: Path, assignment: Assignment, *, out: Path | None, seeds: Sequence[int], device: str) -> None:
+    """Print what a run would read and cost."""
+    from cloze.assembly.tuning_plan import plan_tuning
+
+    print("\n".join(plan_tuning(checkpoint, assignment, out=out, seeds=seeds, device=device, report=print)))
+
+
 def run_recipe(
     checkpoint: Path, assignment: Assignment, *, test: str | None, out: Path, extend: bool, seeds: Sequence[int], device: str,
     as_json: bool, overwrite: bool, tune: str | None = None,
