@@ -26,11 +26,11 @@ def _explained(path: Path, expected: str) -> str:
     name = str(path)
     recipes = [file.stem for file in RECIPES.glob("*.yaml")]
     if name in recipes:
-        return f"is a recipe, not a checkpoint. Pre-train it first: cloze pretrain {name} --corpus TEXT --budget 10m --out {name}-run"
+        return f"is a recipe, not a checkpoint. Pre-train it first: {_pretrain(name)}"
     missing = f"there is no such file or folder; expected {expected}."
     close = get_close_matches(name, recipes, n=1, cutoff=0.75)
     if close:
-        return f"{missing} Did you mean the recipe {close[0]!r}? Pre-train it first: cloze pretrain {close[0]} --corpus TEXT …"
+        return f"{missing} Did you mean the recipe {close[0]!r}? Pre-train it first: {_pretrain(close[0])}"
     if not _HUB_NAME.fullmatch(name) or (path.parent != Path() and path.parent.exists()):
         return f"{missing} {nearest_path(path)}".rstrip()
     alike = nearest_path(path) if path.parent.exists() else ""
@@ -41,6 +41,10 @@ def _explained(path: Path, expected: str) -> str:
         f"{missing} {alike if alike.startswith('Did') else ''}".rstrip() + "\n  cloze does not download models. If this is the "
         f"name of one on Hugging Face, fetch it: hf download {name} --local-dir {path.name}"
     )
+
+
+def _pretrain(recipe: str) -> str:
+    return f"cloze pretrain {recipe} --corpus TEXT --budget 10m --out {recipe}-run"
 
 
 def in_cache(name: str) -> Path | None:

@@ -221,8 +221,8 @@ def learn(
 
 
 class Assigned(NamedTuple):
-    """What a run of fine-tuning is made of: the checked recipe, fitted to checkpoint and rows, the files of its sources with their
-    counts, and the request (of any seed). `from_scratch`: no network takes weights of the checkpoint."""
+    """What a run of fine-tuning is made of: the checked recipe, fitted to checkpoint and rows, the files of its sources with
+    their counts, and the request (of any seed). `from_scratch`: no network takes weights of the checkpoint."""
 
     recipe: Recipe
     files: Mapping[str, Labelled]

@@ -1,4 +1,4 @@
-"""`cloze finetune --plan`: what a run of fine-tuning reads, how long its rows are, and what it costs; trains and writes nothing."""
+"""`cloze finetune --plan`: what a run of fine-tuning reads, how long its rows are, and what it costs. Nothing is trained."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def plan_tuning(
     checkpoint: str | Path, assignment: Assignment, *, out: Path | None = None, seeds: Sequence[int] = (1,), device: str = "auto",
     report: Say = lambda line: None,
 ) -> list[str]:
-    """What `learn` with these arguments would do, as lines; `report` gets the notes and the table of what is fitted. Text is encoded
-    into a temporary folder. Raises a `ClozeError` as `learn`."""
+    """What `learn` with these arguments would do, as lines; `report` gets the notes and the table of what is fitted. Text is
+    encoded into a temporary folder. Raises a `ClozeError` as `learn`."""
     with tempfile.TemporaryDirectory(prefix="cloze-plan-") as folder:
         assigned = assign(checkpoint, assignment, out=out or Path(folder) / "out", seeds=seeds, device=device, report=report)
         lines = [f"plan of {assigned.recipe.name} on {checkpoint}: nothing is trained or written."]

@@ -33,6 +33,7 @@ from cloze.interop.own import own_description
 from cloze.interop.sentences import NAME as SENTENCES
 from cloze.interop.sentences import read_sentences
 from cloze.interop.tower import has_tower, tower_arguments, whole_of
+from cloze.missing import require_checkpoint
 from cloze.reading import Reading
 from cloze.renamed import translated
 from cloze.text.tokenizer import Tokenizer

@@ -169,4 +169,4 @@ def _require_length(loaded: Checkpoint, length: int) -> None:
     if most is not None and length > most:
         raise TaskError(f"length {length}: {loaded.folder} reads at most {most} tokens of a row. Give a length up to {most}.")
     if length <= frame:
-        raise TaskError(f"length {length}: leaves no room for text, because the template takes {frame} tokens. Give a longer one.")
+        raise TaskError(f"length {length}: leaves no room for text, because the template takes {frame} tokens. Give more.")

@@ -205,13 +205,11 @@ class Retriever(Learner):
         rows = self.answered(examples)
         found, asked, made, passages = self._ranked(rows, size, report)
         best = nearest(asked, [(np.arange(len(made)), made)], 1)
-        number = {query: at for at, query in enumerate(found)}
-        return [
-            Match(
-                line, row.query, passages[int(best.passages[at, 0])], round(float(best.scores[at, 0]), 6), int(found[row.query][0])
-            )
-            for line, row in zip(examples.lines, rows, strict=True) for at in (number[row.query],)
-        ]
+        first = {
+            query: (passages[int(number)], round(float(score), 6), int(own[0]))
+            for (query, own), number, score in zip(found.items(), best.passages[:, 0], best.scores[:, 0], strict=True)
+        }
+        return [Match(line, row.query, *first[row.query]) for line, row in zip(examples.lines, rows, strict=True)]
 
 
 def untuned(loaded: Checkpoint) -> Retriever:

@@ -61,8 +61,8 @@ def tried(
 
     A recurrent network takes nearly as long for one row as for eight, so neither time alone predicts that of a micro-batch.
     `rows(n)` are n rows of the entry as a micro-batch; `elsewhere(n)` are n rows each from other places of an epoch, which are
-    measured, too, where they have other lengths: batches of labelled text have rows of like length. Parameters, gradients, random state, modes and the clock are
-    restored.
+    measured, too, where they have other lengths: batches of labelled text have rows of like length. Parameters, gradients,
+    random state, modes and the clock are restored.
     """
     one = rows(1)
     forward, first = peaks(lambda mark: run(step, entry, one, precision, device, mark), device)

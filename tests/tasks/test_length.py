@@ -126,5 +126,6 @@ def test_another_length_is_read_when_it_is_asked_for(tuned: Path, capsys: pytest
         model.predict(text, length=301)
     assert main(["predict", str(tuned), text, "--length", "3"]) == 2
     assert "leaves no room for text, because the template takes 3 tokens" in capsys.readouterr().err
-    assert main(["predict", str(tuned), text, "--template", "{text} {answer}", "--verbalise", "a=cat,b=rain", "--length", "9"]) == 2
+    prompt = ["--template", "{text} {answer}", "--verbalise", "a=cat,b=rain"]
+    assert main(["predict", str(tuned), text, *prompt, "--length", "9"]) == 2
     assert "--length is for a fine-tuned folder" in capsys.readouterr().err
