@@ -157,7 +157,7 @@ def _share_whole(entry: EntrySpec, lengths: Lengths, length: int) -> float:
 
 def _rooms(entry: EntrySpec, length: int) -> tuple[int, int | None, int | None]:
     """The tokens of texts that fit into a row of an entry, those of each text if its edits separate texts, and those of a target
-    that shares the row (None: none does)."""
+    that shares the row (None: none does, or it has as much room as the recipe allows)."""
     row, text, target, room = None, None, None, length
     for spec in reversed(entry.exercise):
         edit = made_of(spec.part, {}, Faults())
@@ -165,8 +165,9 @@ def _rooms(entry: EntrySpec, length: int) -> tuple[int, int | None, int | None]:
             continue
         row = room if edit.spreads else row
         text = room if edit.separates else text
-        left = edit.room(room)
-        target = room - left if left < room and spec.part.arguments.get("of") and edit.second is None else target
+        left, of = edit.room(room), spec.part.arguments.get("of")
+        limit = spec.part.arguments.get("max_length")
+        target = room - left if of and limit is not None and 0 < room - left < limit else target  # the row, not the limit, cuts it
         room = left
     return room if row is None else row, text, target
 

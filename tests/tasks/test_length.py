@@ -129,3 +129,20 @@ def test_another_length_is_read_when_it_is_asked_for(tuned: Path, capsys: pytest
     prompt = ["--template", "{text} {answer}", "--verbalise", "a=cat,b=rain"]
     assert main(["predict", str(tuned), text, *prompt, "--length", "9"]) == 2
     assert "--length is for a fine-tuned folder" in capsys.readouterr().err
+
+
+def test_a_plan_says_what_a_run_reads_and_costs_and_writes_nothing(
+    tuned: Path, folder: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, out = str(tuned.parent / "rows.tsv"), tmp_path / "out"
+    line = ["finetune", str(folder("bert", **LONG)), "--train", rows, "--dev", rows, "--out", str(out), "--plan"]
+    assert main([*line, "--set", "training.epochs=9", "--seeds", "1,2"]) == 0
+    said = capsys.readouterr().out
+    length = json.loads((tuned / "cloze" / "task.json").read_text())["length"]
+    assert "sentence_classification fitted to 16 rows and this checkpoint" in said and f"128 → {length}" in said
+    assert "nothing is trained or written" in said and f"rows: 16 to train on ({rows}), 2 classes" in said
+    assert f"  {length} tokens  100% of the rows whole  chosen" in said
+    assert "  128 tokens    0% of the rows whole  0." in said and "times the tokens" in said
+    assert "forecast: " in said and " updates of 4 rows" in said and " 9 epochs, " in said and "GB of memory" in said
+    assert "if the dev metric does not rise)" in said and "for each of 2 seeds" in said and "constant prediction 0.69" in said
+    assert not out.exists()
