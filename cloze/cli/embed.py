@@ -48,7 +48,7 @@ def command(
         raise UserError("--layers gives many vectors per text: name the file to write, such as --out F.npz.")
 
     from cloze.assembly.build import load_checkpoint
-    from cloze.decoding.embedding import embed, length_of, save_vectors, sentence_head
+    from cloze.decoding.embedding import embed, empty_remark, length_of, save_vectors, sentence_head
     from cloze.decoding.features import save_features, token_features
     from cloze.decoding.progress import Progress
     from cloze.decoding.reader import Reader
@@ -64,6 +64,8 @@ def command(
             f"{cut} of {len(given)} texts have more than {most} tokens: their last {lost:,} tokens were cut.\n"
             "  Split them into shorter texts and average the vectors.", err=True
         )
+    if (remark := empty_remark(framed)) is not None and layers is None:
+        typer.echo(f"note: {remark}", err=True)
     if layers is not None and out is not None:
         with Progress(len(given), "texts") as progress:
             written = save_features(out, token_features(reader, framed, layers, rows=batch, report=progress), given)

@@ -162,8 +162,9 @@ def _fitted(request: Mapping[str, Any]) -> Recipe:
 
 
 def _onto(request: Mapping[str, Any], assignment: Assignment) -> Recipe:
-    make_recipe = recipe_maker(assignment, load_checkpoint(request["checkpoint"]))
-    return make_recipe(labels=labels_of(make_recipe(), assignment))
+    loaded = load_checkpoint(request["checkpoint"])
+    make_recipe = recipe_maker(assignment, loaded)
+    return make_recipe(labels=labels_of(make_recipe(), assignment, loaded.tokenizer))
 
 
 def gives_one_answer(learner: Learner, found: Evaluation) -> bool:

@@ -42,7 +42,7 @@ def embed(
     `layer` counts from 0, the embeddings, to the number of layers; negative numbers count from the top. `pooling`: `mean`
     and `max` over every token that is not padding, [CLS] and [SEP] included (as sentence-transformers does), `first` the
     first token, `summary` the token that the system's reading names. `normalise` gives vectors of length 1. Texts are cut
-    to what the network can read, or to `length` tokens.
+    to what the network can read, or to `length` tokens. The vector of a text without tokens is zero (`empty_remark`).
     """
     own = head if pooling is None and layer == -1 else None
     pooling = pooling or "mean"
@@ -58,9 +58,16 @@ def embed(
         report(len(index))
     if vectors is None:
         raise UserError("no text to embed.")
+    vectors[[len(row) == 0 for row in framed]] = 0.0
     if normalise:
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return vectors
+
+
+def empty_remark(framed: Sequence[Framed]) -> str | None:
+    """A sentence on how many texts have no token, whose vectors are zero; None if all have some."""
+    number = sum(len(row) == 0 for row in framed)
+    return f"{number} of {len(framed)} texts have no tokens: their vectors are zeros." if number else None
 
 
 @torch.inference_mode()

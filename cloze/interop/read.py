@@ -35,6 +35,7 @@ from cloze.interop.purpose import labels_of
 from cloze.interop.sentences import NAME as SENTENCES
 from cloze.interop.sentences import read_sentences
 from cloze.interop.tower import has_tower, tower_arguments, whole_of
+from cloze.missing import require_checkpoint
 from cloze.reading import Reading
 from cloze.renamed import translated
 from cloze.text.tokenizer import Tokenizer
@@ -435,9 +436,5 @@ def require_folder(folder: Path) -> None:
 
 
 def _no_folder(folder: Path) -> str:
-    if folder.exists():
-        return f"{folder}: a file; expected a folder with config.json and {WEIGHTS} in it."
-    return (
-        f"{folder}: there is no such folder; expected one with config.json, {WEIGHTS} and a tokenizer in it.\n"
-        "  cloze does not download models: fetch one first, for example with `hf download NAME --local-dir FOLDER`."
-    )
+    require_checkpoint(folder)
+    return f"{folder}: a file; expected a folder with config.json and {WEIGHTS} in it."
