@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -44,7 +45,7 @@ from cloze.registry import lookup, names, parameters
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.metrics import spread
 from cloze.tasks.result import contents_of, load_tuned, task_of
-from cloze.tasks.task import chosen_metric
+from cloze.tasks.task import chosen_metric, together
 from cloze.tasks.task import task as make_task
 from cloze.text import Tokenizer
 from cloze.text.normalise import Normalise
@@ -253,7 +254,7 @@ def learn(
             if not outcomes[seed].finished:
                 break
     published = _published(outcomes, out, made, from_scratch=from_scratch)
-    return _with_costly_metrics(published, made, files, assignment.shown.given)
+    return _with_dev_details(published, made, files, assignment.shown.given)
 
 
 def _blind_tasks(recipe: Recipe) -> Iterator[str]:
@@ -284,27 +285,37 @@ def _check_pictures(recipe: Recipe, assignment: Assignment) -> None:
                 raise TaskError(f"--items {assignment.shown.given[0]}: {spec.type} reads no pictures; these tasks do: {able}.")
 
 
-def _with_costly_metrics(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Sequence[str]) -> Tuned:
-    """Add the costly dev metrics, which were not needed to select a checkpoint, for the result."""
+def _with_dev_details(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Sequence[str]) -> Tuned:
+    """Add what was not needed to select a checkpoint: costly dev metrics and, where answers are labels, the figures by class."""
     if not tuned.described:
         return tuned
-    dev = tuned.described["dev"]
-    lacking = {}
-    for name, one in measuring.task_heads(stage_recipes(made)[-1]).items():
-        prefix = f"{name}/" if name else ""
-        if any(prefix + metric not in dev for metric in task_of(tuned.folder, name or None).metrics):
-            lacking[name] = prefix, files[one.source].dev
-    if not lacking:
+    described = deepcopy(dict(tuned.described))
+    wanted = {
+        name: one for name, one in measuring.task_heads(stage_recipes(made)[-1]).items()
+        if measuring.of_task(described, name).get("labels") or _lacks_metrics(tuned, name)
+    }
+    if not wanted:
         return tuned
     loaded = load_checkpoint(tuned.folder)
-    for name, (prefix, own) in lacking.items():
-        every = [task_of(tuned.folder, name or None).read(file) for file in texts_of(own)]
+    for name, one in wanted.items():
+        every = [task_of(tuned.folder, name or None).read(file) for file in texts_of(files[one.source].dev)]
         learner, _ = load_tuned(with_pictures(loaded, items, every), name=name or None)
-        rows = [row for examples in every for row in learner.answered(examples)]
-        dev = {**{prefix + metric: value for metric, value in learner.measure(rows).items()}, **dev}
-    described = {**tuned.described, "dev": dev}
+        own = described["tasks"][name] if name else described
+        if own.get("labels"):
+            found = evaluate(learner, together(every))
+            metrics, details = found.metrics, found.details()
+            own |= {"dev_report": details} if details else {}
+        else:
+            metrics = learner.measure([row for examples in every for row in learner.answered(examples)])
+        prefix = f"{name}/" if name else ""
+        described["dev"] = {**{prefix + metric: value for metric, value in metrics.items()}, **described["dev"]}
     write_description(tuned.folder / "cloze" / "task.json", described)
     return replace(tuned, described=described)
+
+
+def _lacks_metrics(tuned: Tuned, name: str) -> bool:
+    prefix = f"{name}/" if name else ""
+    return any(prefix + metric not in tuned.described["dev"] for metric in task_of(tuned.folder, name or None).metrics)
 
 
 def texts_of(files: Sequence[str]) -> list[str]:
