@@ -1,4 +1,4 @@
-"""The page of `cloze evaluate`: figures by class, confusions and calibration of a model on one file or several, as one HTML file."""
+"""The page of `cloze evaluate`: figures by class, confusions and calibration on one file or several, as one HTML file."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def confusion_sheets(confusion: Confusion) -> Iterator[Sheet]:
             [(label, 0.0), *((f"{count:,}" if count else "·", round(count / max(sum(counts), 1), 3)) for count in counts)]
             for label, counts in zip(confusion.labels, confusion.counts.tolist(), strict=True)
         ]
-        note = "A row holds the examples of one class, a column those that were given one. Cells are as dark as their share of the row."
+        note = "A row holds the examples of a class, a column what they were given. Cells are as dark as their share of the row."
         yield Sheet("Confusion matrix", ["right \\ given", *confusion.labels], rows, note)
     support = dict(zip(confusion.labels, confusion.counts.sum(1).tolist(), strict=True))
     mistakes = confusion.most_frequent(CONFUSIONS)

@@ -73,8 +73,8 @@ class ClassCounts:
         weights = _shares(self.true[occurs], np.full(int(occurs.sum()), total))
         return [
             _row("micro avg", (micro.precision[0], micro.recall[0], micro.f1[0]), total),
-            _row("macro avg", [column.mean() if len(column) else 0.0 for column in columns], total),
-            _row("weighted avg", [column @ weights for column in columns], total),
+            _row("macro avg", [float(column.mean()) if len(column) else 0.0 for column in columns], total),
+            _row("weighted avg", [float(column @ weights) for column in columns], total),
         ]
 
 
@@ -112,7 +112,9 @@ class Confusion:
         mistakes = self.counts * (1 - np.eye(len(self.labels), dtype=np.int64))
         order = np.argsort(-mistakes, axis=None, kind="stable")[:most].tolist()
         places = [divmod(place, len(self.labels)) for place in order]
-        return [(self.labels[true], self.labels[given], int(mistakes[true, given])) for true, given in places if mistakes[true, given]]
+        return [
+            (self.labels[true], self.labels[given], int(mistakes[true, given])) for true, given in places if mistakes[true, given]
+        ]
 
     def record(self) -> dict[str, dict[str, int]]:
         """The counts above 0 as a JSON object: by the right class, then by the given one."""

@@ -137,8 +137,8 @@ class Classifier(SummaryLearner):
 
 
 def decided(probabilities: NDArray[np.floating], threshold: float | None = None) -> NDArray[np.int64]:
-    """The label of every row, from the probabilities (N, C): the most probable one (the first if equal), or with a `threshold` the
-    second of two from that probability on."""
+    """The label of every row, from the probabilities (N, C): the most probable one (the first if equal), or with a `threshold`
+    the second of two from that probability on."""
     chosen = probabilities.argmax(1) if threshold is None else probabilities[:, 1] >= threshold
     return chosen.astype(np.int64)
 

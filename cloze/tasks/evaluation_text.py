@@ -43,7 +43,7 @@ def _class_lines(one: Evaluation) -> list[str]:
 
 
 def _further_lines(one: Evaluation) -> Iterator[list[str]]:
-    yield table([{"tag": row["label"], **{name: row[name] for name in row if name != "label"}} for row in most_supported(one.tags)[0]])
+    yield table([{"tag" if name == "label" else name: row[name] for name in row} for row in most_supported(one.tags)[0]])
     if one.confusion is not None:
         yield confusion_lines(one.confusion)
     if one.calibration is not None:
@@ -55,13 +55,14 @@ def _further_lines(one: Evaluation) -> Iterator[list[str]]:
 def ranking_lines(ranking: Ranking, rows: str = "these") -> list[str]:
     """What is known of two classes; `rows` names those on which the threshold was chosen."""
     return [
-        f"{ranking.positive!r} by its probability: ROC AUC {ranking.roc_auc:.4f}, average precision {ranking.average_precision:.4f}",
+        f"{ranking.positive!r} by its probability: ROC AUC {ranking.roc_auc:.4f}, "
+        f"average precision {ranking.average_precision:.4f}",
         f"highest F1 of {ranking.positive!r} on {rows} rows: {ranking.f1:.4f} with --threshold {ranking.threshold:g}",
     ]
 
 
 def short_lines(details: Mapping[str, Any]) -> Iterator[str]:
-    """The figures by class of `Evaluation.details` in a few lines: the lowest F1, the confusions, the threshold of two classes."""
+    """The figures by class of `Evaluation.details` in a few lines: the lowest F1, confusions, the threshold of two classes."""
     rows, confusion, ranking = details.get("report", ()), details.get("confusion", {}), details.get("ranking")
     lowest = sorted(rows, key=lambda row: row.get("f1", 1.0))[:LOWEST]
     if lowest and "f1" in lowest[0]:

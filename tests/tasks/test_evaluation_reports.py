@@ -14,7 +14,9 @@ from cloze.tasks.evaluation_text import CLASSES, evaluation_lines, short_lines
 from cloze.tasks.task import Evaluation
 
 Tuned = Callable[..., Path]
-ROWS = [("the cat sleeps", "animal"), ("rain on the garden", "weather"), ("the dog and the mice", "animal"), ("a river", "weather")]
+ROWS = [
+    ("the cat sleeps", "animal"), ("rain on the garden", "weather"), ("the dog and the mice", "animal"), ("a river", "weather"),
+]
 
 
 @pytest.fixture(scope="module")
