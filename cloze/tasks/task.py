@@ -138,7 +138,7 @@ class Task(Protocol):
     """A registered kind of task with its options, which are the builder's arguments.
 
     `metrics`: for each metric, whether more is better; the first selects the epoch by default. `of_words`: a text may be a list
-    of its words.
+    of its words. `writes`: formats that only its predictions have, such as `conll`.
     """
 
     @property
@@ -146,6 +146,9 @@ class Task(Protocol):
 
     @property
     def of_words(self) -> bool: ...
+
+    @property
+    def writes(self) -> tuple[str, ...]: ...
 
     @property
     def metrics(self) -> Mapping[str, bool]: ...
@@ -174,6 +177,7 @@ class Unsearched:
 
     name: str
     of_words: ClassVar[bool] = False
+    writes: ClassVar[tuple[str, ...]] = ()
     does: ClassVar[str]
 
     def deciding(self: U, *, beams: int | None, length_penalty: float | None) -> U:

@@ -101,6 +101,28 @@ def test_evaluations_show_as_tables_in_python(tuned: Tuned, rows: Path) -> None:
     assert html.count("<table>") == 2 and "<td>animal</td>" in html and "right \\ given" in html
 
 
+def test_predictions_show_as_a_table_and_as_an_array(tuned: Tuned) -> None:
+    model = package.load(tuned())
+    made = model.predict([text for text, _ in ROWS])
+    assert isinstance(made, list) and len(made) == 4
+    assert made.probabilities.shape == (4, 2) and made.probabilities.sum(1).tolist() == pytest.approx([1.0] * 4)
+    assert [model.labels[number] for number in made.probabilities.argmax(1)] == [one.label for one in made]
+    html = made._repr_html_()
+    assert html.count("<tr>") == 5 and "<td>rain on the garden</td>" in html and "<th>probabilities.animal</th>" in html
+    many = model.predict(["<i>a</i>"] * 25)
+    assert "25 predictions, the first 20 rows are shown." in many._repr_html_() and "<i>" not in many._repr_html_()
+    assert model.predict([]).probabilities.shape == (0, 2)
+
+
+def test_predictions_without_classes_have_no_probabilities() -> None:
+    from cloze.errors import UserError
+    from cloze.notebook.predictions import Predictions
+    from cloze.tasks.answerer import Output
+
+    with pytest.raises(UserError, match="these predictions have none for every class"):
+        _ = Predictions([Output(1, "a", "b", True)], ()).probabilities
+
+
 def test_of_many_classes_those_with_most_examples_are_printed() -> None:
     count = CLASSES + 10
     report = [{"label": f"c{n:02}", "precision": 0.5, "recall": 0.5, "f1": 0.5, "support": n} for n in range(count)]
