@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -40,6 +41,7 @@ from cloze.corpus.readers.text_files import require_files
 from cloze.corpus.records.build import batches
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
+from cloze.interop.card_results import add_results
 from cloze.processes import rank
 from cloze.registry import lookup, names, parameters
 from cloze.tasks.evaluation import evaluate
@@ -253,7 +255,7 @@ def learn(
             outcomes[seed] = _run(made, request, folder, within)
             if not outcomes[seed].finished:
                 break
-    published = _published(outcomes, out, made, from_scratch=from_scratch)
+    published = _published(outcomes, out, made, from_scratch=from_scratch, base={} if alone else base_of(Path(checkpoint)))
     return _with_dev_details(published, made, files, assignment.shown.given)
 
 
@@ -421,7 +423,16 @@ def _from_scratch(made: Recipe) -> Recipe:
     return replace(made, networks=networks, stages=stages)
 
 
-def _published(outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe, *, from_scratch: bool) -> Tuned:
+def base_of(checkpoint: Path) -> dict[str, str]:
+    """The name of a checkpoint, and its identifier on the Hub where it lies in the cache of huggingface_hub."""
+    place = checkpoint.resolve()
+    cached = re.search(r"/models--([^/]+)--([^/]+)/snapshots/", f"{place}/")
+    return {"name": cached[2], "hub": f"{cached[1]}/{cached[2]}"} if cached else {"name": place.name}
+
+
+def _published(
+    outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe, *, from_scratch: bool, base: Mapping[str, str]
+) -> Tuned:
     """Publish the best of all seeds in `out`, and complete its task.json with the results."""
     assert recipe.task is not None  # it is the recipe of a task
     keeps_best = recipe.task.keep == "best"
@@ -444,6 +455,7 @@ def _published(outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe, *, fr
             for seed, one in done.items()
         ],
         "spread": spread([one.metrics for one in done.values()]), "from_scratch": from_scratch,
+        **({"base": base} if base and not from_scratch else {}),
         "remarks": json.loads((out / "cloze" / "network.json").read_text(encoding="utf-8")).get("remarks", []),
     }  # fmt: skip
     write_description(path, described)
@@ -451,9 +463,10 @@ def _published(outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe, *, fr
 
 
 def write_description(path: Path, described: Mapping[str, Any]) -> None:
-    """Write a task.json, whole or not at all."""
+    """Write a task.json, whole or not at all, and its metrics into the card next to it."""
     with whole_file(path) as fresh:
         fresh.write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    add_results(path.parent.parent / "README.md", described)
 
 
 def measured_on(tuned: Tuned, files: Sequence[str], part: str, items: Sequence[str] = ()) -> Tuned:

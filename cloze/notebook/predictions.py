@@ -33,7 +33,7 @@ class Predictions(list[Any]):
         """
         each = [getattr(one, "probabilities", None) for one in self]
         if not self.labels or not all(isinstance(shares, Mapping) for shares in each):
-            raise UserError("probabilities: these predictions have none for every class. cloze.frame(predictions) has what there is.")
+            raise UserError("probabilities: these predictions have none for every class. See cloze.frame(predictions).")
         return np.array([[shares[label] for label in self.labels] for shares in each], np.float64).reshape(-1, len(self.labels))
 
     def _repr_html_(self) -> str:

@@ -19,8 +19,9 @@ from cloze.whole import require_parent, whole_file
 Row = dict[str, Any]
 #: The formats of predictions by the ending of their files.
 ENDINGS = {
-    ".jsonl": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".conll": "conll", ".conllu": "conllu",
-}
+    ".jsonl": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".conll": "conll",
+    ".conllu": "conllu",
+}  # fmt: skip
 TABLES = ("csv", "tsv", "parquet")  # a row per text, or per word
 
 
