@@ -14,6 +14,7 @@ from typing import Any
 
 from cloze.decoding.reader import Checkpoint
 from cloze.errors import CheckpointError, TaskError, nearest
+from cloze.interop.onnx_folder import folder_of, is_onnx
 from cloze.registry import lookup, names, parameters
 from cloze.tasks.task import Learner, Task
 from cloze.tasks.task import task as make_task
@@ -45,7 +46,7 @@ def check_new(folder: Path, *, overwrite: bool) -> None:
 
 def is_tuned(folder: Path) -> bool:
     """Whether a path is a fine-tuned folder."""
-    return (folder / TASK_FILE).is_file() or (folder / "config.json").is_file()
+    return (folder / TASK_FILE).is_file() or (folder / "config.json").is_file() or is_onnx(folder)
 
 
 def read_task(folder: Path, name: str | None = None) -> dict[str, Any]:
@@ -76,6 +77,7 @@ def _measured(found: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def contents_of(folder: Path) -> dict[str, Any]:
     """Like `read_task`, but with all `tasks` if there are several."""
+    folder = folder_of(folder)
     path = folder / TASK_FILE
     if path.exists():
         try:
