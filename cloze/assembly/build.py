@@ -372,7 +372,7 @@ class Loaded:
 def load_checkpoint(
     folder: Any, device: str = "cpu", *, plain: bool = False, annotate: Mapping[str, Any] | None = None
 ) -> Loaded:
-    """Open a run folder, a fine-tuned folder or any Hugging Face folder that `cloze import` reads.
+    """Open a run folder, a fine-tuned folder, any Hugging Face folder that `cloze import` reads, or an ONNX file of cloze.
 
     `open_folder` reads the files, and this function builds the objects: the network, its lasting changes (see
     `cloze/transfer/change.py`), the weights, then the heads. With `plain`, the network is opened without its changes. `annotate`
@@ -382,8 +382,13 @@ def load_checkpoint(
         CheckpointError: Something is missing, damaged or of an unknown architecture, or there is no plain form.
     """
     from cloze.assembly.saved_change import open_folder
+    from cloze.interop.onnx_folder import folder_of, is_onnx
     from cloze.training.precision import choose_device
 
+    if is_onnx(Path(folder)):
+        from cloze.assembly.onnx_model import load_onnx
+
+        return load_onnx(folder_of(Path(folder)))
     place = choose_device(device)
     with naming_files(Path(folder)):
         return _opened(open_folder(Path(folder)), place, plain=plain, annotate=annotate)

@@ -45,6 +45,12 @@ def claimed(out: Path) -> Iterator[None]:
         raise
 
 
+def run_name(folder: Path) -> str:
+    """The name of a run by its folder; that of one of several seeds is the name of the folder of all."""
+    place = folder.resolve()
+    return place.parents[2].name if place.parent.parts[-2:] == SEEDS.parts else place.name
+
+
 def is_run(out: Path) -> bool:
     """Whether a run began in a folder, or runs of several seeds."""
     return (out / _RUN).is_file() or (out / SEEDS).is_dir()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -40,12 +42,13 @@ from cloze.corpus.readers.text_files import require_files
 from cloze.corpus.records.build import batches
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
+from cloze.interop.card_results import add_results
 from cloze.processes import rank
 from cloze.registry import lookup, names, parameters
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.metrics import spread
 from cloze.tasks.result import contents_of, load_tuned, task_of
-from cloze.tasks.task import chosen_metric
+from cloze.tasks.task import chosen_metric, together
 from cloze.tasks.task import task as make_task
 from cloze.tasks.worth import remark_on, remark_on_loss
 from cloze.text import Tokenizer
@@ -217,19 +220,21 @@ def learn(
             outcomes[seed] = _run(made, request, folder, within)
             if not outcomes[seed].finished:
                 break
-    published = _published(outcomes, out, made, from_scratch=assigned.from_scratch)
+    published = _published(outcomes, out, made, from_scratch=assigned.from_scratch, base=assigned.base)
     return _judged(published, made, assigned.files, assignment.shown.given)
 
 
 class Assigned(NamedTuple):
     """What a run of fine-tuning is made of: the checked recipe, fitted to checkpoint and rows, the files of its sources with
-    their counts, and the request (of any seed). `from_scratch`: no network takes weights of the checkpoint."""
+    their counts, and the request (of any seed). `from_scratch`: no network takes weights of the checkpoint. `base`: what the card
+    says of the checkpoint."""
 
     recipe: Recipe
     files: Mapping[str, Labelled]
     labels: Mapping[str, Counts]
     request: Request
     from_scratch: bool
+    base: Mapping[str, str]
 
 
 def assign(
@@ -279,7 +284,7 @@ def assign(
         tokenizer=Path(checkpoint) if from_scratch and not alone else None, seed=seeds[0], device=device, report=report,
         command=assignment.words(checkpoint, out, seeds),
     )
-    return Assigned(made, files, labels, request, from_scratch)
+    return Assigned(made, files, labels, request, from_scratch, {} if alone else base_of(Path(checkpoint)))
 
 
 def _blind_tasks(recipe: Recipe) -> Iterator[str]:
@@ -312,23 +317,27 @@ def _check_pictures(recipe: Recipe, assignment: Assignment) -> None:
 
 def _judged(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Sequence[str]) -> Tuned:
     """Add what one more pass of the result over its dev sets shows: the costly metrics, which were not needed to select a
-    checkpoint, and a remark for each task of which nothing was learned."""
+    checkpoint, the figures by class where answers are labels, and a remark for each task of which nothing was learned."""
     if not tuned.described:
         return tuned
-    dev, remarks = tuned.described["dev"], list(tuned.described["remarks"])
+    described = deepcopy(dict(tuned.described))
     loaded = load_checkpoint(tuned.folder)
     for name, one in measuring.task_heads(stage_recipes(made)[-1]).items():
         prefix = f"{name}/" if name else ""
         every = [task_of(tuned.folder, name or None).read(file) for file in texts_of(files[one.source].dev)]
-        learner, described = load_tuned(with_pictures(loaded, items, every), name=name or None)
-        judged = learner.judge([row for examples in every for row in learner.answered(examples)])
-        figures = learner.metrics(judged)
-        dev = {**{prefix + metric: value for metric, value in figures.items()}, **dev}
-        remark = remark_on(learner, judged, figures, described.get("baseline"))
+        learner, of_task = load_tuned(with_pictures(loaded, items, every), name=name or None)
+        if of_task.get("labels"):
+            evaluation = evaluate(learner, together(every))
+            judged, figures, details = evaluation.judged, evaluation.metrics, evaluation.details()
+            (described["tasks"][name] if name else described).update({"dev_report": details} if details else {})
+        else:
+            judged = learner.judge([row for examples in every for row in learner.answered(examples)])
+            figures = learner.metrics(judged)
+        described["dev"] = {**{prefix + metric: value for metric, value in figures.items()}, **described["dev"]}
+        remark = remark_on(learner, judged, figures, of_task.get("baseline"))
         if remark is None and not name and learner.head.weighs_classes and learner.labels is not None:
             remark = _remark_on_loss(tuned, len(learner.labels))
-        remarks += [] if remark is None else [f"{prefix}dev: {remark}"]
-    described = {**tuned.described, "dev": dev, "remarks": remarks}
+        described["remarks"] = [*described["remarks"], *([] if remark is None else [f"{prefix}dev: {remark}"])]
     write_description(tuned.folder / "cloze" / "task.json", described)
     return replace(tuned, described=described)
 
@@ -456,7 +465,16 @@ def _from_scratch(made: Recipe) -> Recipe:
     return replace(made, networks=networks, stages=stages)
 
 
-def _published(outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe, *, from_scratch: bool) -> Tuned:
+def base_of(checkpoint: Path) -> dict[str, str]:
+    """The name of a checkpoint, and its identifier on the Hub where it lies in the cache of huggingface_hub."""
+    place = checkpoint.resolve()
+    cached = re.search(r"/models--([^/]+)--([^/]+)/snapshots/", f"{place}/")
+    return {"name": cached[2], "hub": f"{cached[1]}/{cached[2]}"} if cached else {"name": place.name}
+
+
+def _published(
+    outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe, *, from_scratch: bool, base: Mapping[str, str]
+) -> Tuned:
     """Publish the best of all seeds in `out`, and complete its task.json with the results."""
     assert recipe.task is not None  # it is the recipe of a task
     keeps_best = recipe.task.keep == "best"
@@ -479,6 +497,7 @@ def _published(outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe, *, fr
             for seed, one in done.items()
         ],
         "spread": spread([one.metrics for one in done.values()]), "from_scratch": from_scratch,
+        **({"base": base} if base and not from_scratch else {}),
         "remarks": json.loads((out / "cloze" / "network.json").read_text(encoding="utf-8")).get("remarks", []),
     }  # fmt: skip
     write_description(path, described)
@@ -486,9 +505,10 @@ def _published(outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe, *, fr
 
 
 def write_description(path: Path, described: Mapping[str, Any]) -> None:
-    """Write a task.json, whole or not at all."""
+    """Write a task.json, whole or not at all, and its metrics into the card next to it."""
     with whole_file(path) as fresh:
         fresh.write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    add_results(path.parent.parent / "README.md", described)
 
 
 def measured_on(tuned: Tuned, files: Sequence[str], part: str, items: Sequence[str] = ()) -> Tuned:

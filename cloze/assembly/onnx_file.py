@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,15 +18,21 @@ import torch
 from torch import Tensor, nn
 
 from cloze.assembly.build import Loaded, load_checkpoint
+from cloze.assembly.saved_change import open_folder
+from cloze.assembly.share import write_copy
+from cloze.assembly.user_files import naming_files
 from cloze.compression.speed import FILES
 from cloze.errors import CheckpointError, MissingExtra
+from cloze.interop import Card
+from cloze.interop.onnx_folder import ABOUT, FILE, KEY, files_in
 from cloze.networks.fast.switch import switched
 from cloze.networks.transformer import Transformer
-from cloze.tasks.result import described_in, head_of, read_task
-from cloze.whole import whole_file
+from cloze.tasks.result import TASK_FILE, described_in, head_of, read_task
+from cloze.whole import require_new, require_parent, whole_file, whole_folder
 
 MOST = 1e-4  # the largest difference from the network that a file may have
 OPSET = 17
+SENTENCES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")  # of sentence-transformers
 HEADS = ("classify", "relation_prediction", "regress", "several")  # whose scores are a function of one summary
 
 
@@ -79,8 +86,9 @@ class Graph(nn.Module):
 def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None = None, heads: bool = True) -> Written:
     """Write the network of a checkpoint, with the head of its task if it has one and `heads` are wanted, to a new file.
 
-    With `int8`, linear maps multiply in int8 (onnxruntime's dynamic quantisation). Raises a `MissingExtra` without the packages,
-    and a `CheckpointError` for a network that the format cannot hold; `out` appears whole or not at all.
+    With `int8`, linear maps multiply in int8 (onnxruntime's dynamic quantisation). With `heads`, the metadata hold the tokenizer,
+    the task and the other files of the checkpoint, so that cloze predicts with the file alone. Raises a `MissingExtra` without the
+    packages, and a `CheckpointError` for a network that the format cannot hold; `out` appears whole or not at all.
     """
     onnx, runtime = _packages("--to onnx")
     loaded = load_checkpoint(source)
@@ -107,12 +115,53 @@ def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None 
         if int8:
             path = _in_int8(path)
             difference = _difference(runtime, path, graph, loaded)
-            remarks.append(f"int8: the largest difference from the network is {difference:.2g}; measure the quality yourself.")
+            remarks.append(
+                f"int8: the largest difference from the network is {difference:.2g}. To measure the quality: "
+                f"cloze evaluate {out} FILE"
+            )
+            remarks.append(
+                "int8: all rows of a batch are rounded on one scale, so in other programs the scores of a row depend on its "
+                "batch; cloze runs row by row"
+            )
         model = onnx.load(str(path))
-        onnx.helper.set_model_props(model, {"labels": json.dumps(list(labels), ensure_ascii=False)} if labels else {})
+        props = {"labels": json.dumps(list(labels), ensure_ascii=False)} if labels else {}
+        if heads:
+            name = next((name for name, one in loaded.heads.items() if one is head), None)
+            files = companions(source, Path(place), task, about={"version": 1, "head": name, "int8": int8})
+            props[KEY] = json.dumps(files, ensure_ascii=False)
+        onnx.helper.set_model_props(model, props)
         with whole_file(out) as fresh:
             onnx.save(model, str(fresh))
     return Written(graph.inputs, graph.outputs, difference, remarks)
+
+
+def companions(source: Path, place: Path, task: str | None, *, about: Mapping[str, Any]) -> dict[str, str]:
+    """The files of a checkpoint with the head of the ONNX file that are not weights, by name, and `about` as what cloze knows of
+    the file; `place` is a folder for them."""
+    with naming_files(source):
+        imported = open_folder(source)
+    plain = imported.model.plain
+    model = replace(plain, heads={name: head for name, head in plain.heads.items() if name == about["head"]})
+    description = read_task(source, task) if described_in(source) is not None else None
+    labels = imported.labels if description is None else tuple(description.get("labels") or ())
+    copy = replace(imported, model=model, labels=labels)
+    write_copy(source, place / "published", copy, Card(source.name), description=description)
+    names = [path.name for path in sorted((place / "published").iterdir()) if path.suffix in (".json", ".txt")]
+    own = [name for name in ("cloze/network.json", TASK_FILE) if (place / "published" / name).is_file()]
+    texts = {name: (place / "published" / name).read_text(encoding="utf-8") for name in (*names, *own) if name not in SENTENCES}
+    return {**texts, ABOUT: json.dumps(dict(about))}
+
+
+def write_onnx_folder(source: Path, out: Path, *, int8: bool = False, task: str | None = None) -> Written:
+    """Write `model.onnx` into the new folder `out`, next to the files that optimum needs to open it; see `write_onnx`."""
+    require_new(out)
+    require_parent(out)
+    with whole_folder(out) as stage:
+        written = write_onnx(source, stage / FILE, int8=int8, task=task)
+        for name, text in files_in(stage / FILE).items():
+            (stage / name).parent.mkdir(exist_ok=True)
+            (stage / name).write_text(text, encoding="utf-8")
+    return written
 
 
 def files_to_time(source: Path, place: Path, formats: Sequence[str]) -> dict[str, Path | str]:

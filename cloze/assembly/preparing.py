@@ -17,6 +17,7 @@ from cloze.assembly.beginning import borrowed_parts, load_origins
 from cloze.assembly.binding import bound_paths, languages_of, make_tables, open_stores
 from cloze.assembly.build import build_data, build_part, build_step, first_length, odds_of, step_feeds
 from cloze.assembly.changes import read_by_export
+from cloze.assembly.claim import run_name
 from cloze.assembly.corpora import open_held_out, open_own
 from cloze.assembly.fitted import Fitted
 from cloze.assembly.given import naming
@@ -161,7 +162,7 @@ def publisher_of(
     """What writes the folders of a run; `description` is that of its task."""
     never, read = borrowed(loaded), read_by_export(loaded)
     return Publisher(
-        loaded, tokenizer, tables, languages_of(stores), run=out.resolve().name, home=out, code=files_of(loaded),
+        loaded, tokenizer, tables, languages_of(stores), run=run_name(out), home=out, code=files_of(loaded),
         task=description, labels=None if description is None else description.get("labels"),
         label_names={layer: store.label_names(layer) for store in stores.values() for layer in store.labels},
         references={label: reference_to(begin[label], out) for label in never - {loaded.export, *read}},

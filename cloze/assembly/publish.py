@@ -95,6 +95,7 @@ class Publisher:
             name=self.recipe.name if name == self.recipe.export else f"{self.recipe.name}, {name}",
             step=step, paper=self.recipe.paper, notes=self.recipe.notes or "", advice=ADVICE,
             folder=self.run if name == self.recipe.export else name,
+            task=self.task if name == self.recipe.export else None,
         )
         model = self.model(name, state)
         return export_folder(

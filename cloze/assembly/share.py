@@ -21,6 +21,7 @@ from cloze.assembly.saved_change import open_folder
 from cloze.assembly.user_files import FOLDER, copies_in, naming_files
 from cloze.errors import CheckpointError, UserError
 from cloze.interop import Card, Imported, Model, export_folder, import_folder
+from cloze.interop.card_results import add_results
 from cloze.interop.files import read_json, write_json
 from cloze.tasks.result import TASK_FILE, contents_of, length_of_tuned, read_task, row_length
 from cloze.whole import require_new
@@ -52,7 +53,11 @@ def share(
         heads = {name: imported.model.heads[name] for name in imported.model.heads if name in own}
         imported = replace(imported, model=replace(imported.model, heads=heads), labels=tuple(description.get("labels") or ()))
     card = card_of(source, imported, languages=languages, licence=licence, data=data, folder=out.name, task=task)
-    return write_copy(source, out, replace(imported, model=imported.model.plain), card, description=description)
+    results = card.task or {}
+    return write_copy(
+        source, out, replace(imported, model=imported.model.plain), card if card.task is None else replace(card, results=""),
+        description=description, finish=lambda stage: add_results(stage / "README.md", results),
+    )
 
 
 def write_copy(
@@ -143,9 +148,17 @@ def card_of(
         name, paper, notes = recipe.name, recipe.paper, recipe.notes or ""
     return Card(
         name=name, step=imported.step, paper=paper, notes=notes, data=_data(source, data), results=_results(source, task),
+        task=_described(source, task),
         languages=tuple(languages), licence=licence, folder=folder,
         settings=f"cloze/{next((name for name in _KEPT if (source / 'cloze' / name).is_file()), _KEPT[0])}",
     )  # fmt: skip
+
+
+def _described(source: Path, task: str | None) -> dict[str, Any] | None:
+    """The contents of task.json, of one task or of all; None without the file."""
+    if not (source / TASK_FILE).is_file():
+        return None
+    return contents_of(source) if task is None else read_task(source, task)
 
 
 def _data(source: Path, data: str | None) -> str:
@@ -163,8 +176,8 @@ def _data(source: Path, data: str | None) -> str:
 def _results(source: Path, task: str | None) -> str:
     """The last held-out losses of a run, else its last training loss; for a fine-tuned folder, the dev metrics of `task` or of
     all tasks."""
-    if (source / "cloze" / "task.json").is_file():
-        described = contents_of(source) if task is None else read_task(source, task)
+    described = _described(source, task)
+    if described is not None:
         named = [f"{name} ({one['task']})" for name, one in described.get("tasks", {}).items()]
         return (
             f"Fine-tuned for {' and '.join(named) or described.get('task')}; on the dev examples: "

@@ -44,11 +44,17 @@ class Labelled(Mode):
     seed: Seed = None
     batch: Batch = 64
     device: Device = "auto"
+    page: Annotated[Path | None, typer.Option(help="Also write an HTML page: figures by class, confusions, calibration.")] = None
     as_json: AsJson = False
 
     def run(self, checkpoint: Path, files: list[str]) -> None:
         """Measure one folder on labelled text, or two on the same."""
         from cloze.tasks.result import is_tuned
+
+        if self.page is not None:
+            from cloze.reports.evaluation import check_page
+
+            check_page(self.page)
 
         folders = [checkpoint, *(Path(file) for file in files if is_tuned(Path(file)))]
         files = [file for file in files if not is_tuned(Path(file))]
@@ -61,6 +67,8 @@ class Labelled(Mode):
             for folder, one, own in zip(folders, tasks, examples, strict=True)
         ]
         compared = self._compared(measured, files) if len(folders) == 2 else {}
+        if self.page is not None:
+            _write_page(self.page, folders, [found for _, found in measured])
         if self.as_json:
             _print_json(folders, measured, compared)
             return
@@ -234,6 +242,20 @@ def command(
 
     require_trained(checkpoint)
     mode_of(MODES, context, options).run(checkpoint, files or [])
+
+
+def _write_page(page: Path, folders: list[Path], measured: list[dict[str, Evaluation]]) -> None:
+    """Write what was measured of one folder or of two as a page."""
+    from cloze.reports.evaluation import write_page
+
+    several = len(folders) > 1
+    named = {
+        (f"{folder}: {file}" if several else file): one
+        for folder, found in zip(folders, measured, strict=True) for file, one in found.items()
+    }
+    title = " and ".join(folder.resolve().name for folder in folders)
+    write_page(named, page, title=title, command=" ".join(["cloze evaluate", *map(str, folders), *measured[0]]))
+    typer.echo(f"page: {page}", err=True)
 
 
 def _ks(given: str | None) -> list[int] | None:

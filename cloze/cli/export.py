@@ -140,15 +140,23 @@ def _write_classifier(model: Path, out: Path, quantising: Any, cutoff: int | Non
 
 def _write_onnx(model: Path, out: Path, *, int8: bool, task: str | None) -> None:
     """Write the network and the head of its task for other runtimes."""
-    from cloze.assembly.onnx_file import write_onnx
+    from cloze.assembly.onnx_file import write_onnx, write_onnx_folder
+    from cloze.cli.hints import suggest
     from cloze.errors import UserError
+    from cloze.interop.onnx_folder import FILE
     from cloze.whole import require_parent
 
-    if out.suffix != ".onnx" or out.exists():
-        raise UserError(f"{out}: expected a new file that ends in .onnx.")
+    if out.suffix not in ("", ".onnx") or out.suffix and out.exists():
+        raise UserError(f"{out}: expected a new file that ends in .onnx, or a new folder with a name without an ending.")
     require_parent(out)
-    written = write_onnx(model, out, int8=int8, task=task)
-    print(f"{out}: {', '.join(written.inputs)} → {', '.join(written.outputs)}, {out.stat().st_size / 1e6:,.2f} MB")
+    if out.suffix:
+        written = write_onnx(model, out, int8=int8, task=task)
+    else:
+        written = write_onnx_folder(model, out, int8=int8, task=task)
+    size = (out if out.suffix else out / FILE).stat().st_size
+    print(f"{out}: {', '.join(written.inputs)} → {', '.join(written.outputs)}, {size / 1e6:,.2f} MB")
     print(f"  opened by onnxruntime; largest difference from the network {written.difference:.1e}")
     for remark in written.remarks:
         print(f"  {remark}")
+    if "logits" in written.outputs:
+        suggest("cloze", "evaluate", out, "FILE")

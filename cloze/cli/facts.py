@@ -65,7 +65,7 @@ class Facts(Mode):
 
 
 def _show(file: str, found: Found) -> None:
-    from cloze.cli.rows import table
+    from cloze.tasks.evaluation_text import table
 
     print(f"{file}: {found.overall.facts} facts")
     several = found.relations if len(found.relations) > 1 else ()

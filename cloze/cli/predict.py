@@ -14,6 +14,7 @@ from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbal
 from cloze.cli.with_files import Annotate, Items, WithFiles
 
 if TYPE_CHECKING:
+    from cloze.corpus.readers.labelled import Table
     from cloze.tasks.task import Task
 
 
@@ -23,7 +24,11 @@ def command(
         list[str] | None,
         typer.Argument(help="Texts, or a file: TSV, CSV, JSON lines, Parquet, CoNLL, .txt (a text per line); - or none: stdin."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="A JSON-lines file; default: standard output.")] = None,
+    out: Annotated[Path | None, typer.Option(
+        help="The file: .jsonl, .json, .csv, .tsv, .parquet; for words .conll, for trees .conllu. Default: standard output."
+    )] = None,
+    written_as: Annotated[str | None, typer.Option("--as", help="The format to write: jsonl, json, csv, tsv, …")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing --out.")] = False,
     task: Annotated[str | None, typer.Option(help="The task to predict, if the folder has several.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
@@ -34,7 +39,9 @@ def command(
     demonstrations: Demonstrations = None,
     normalise: Normalise = None,
     seed: Annotated[int, typer.Option(help="With --shots: seed of the drawn demonstrations.")] = 0,
-    threshold: Annotated[float | None, typer.Option(help="Multi-label: predict labels from this probability.")] = None,
+    threshold: Annotated[float | None, typer.Option(
+        help="Of two classes, give the second from this probability on; multi-label: every class."
+    )] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None,
     columns: Columns = None,
@@ -54,11 +61,10 @@ def command(
     texts of a pair, or a text and the key of its picture, with a tab.
     """
     from cloze.corpus.readers.labelled import as_format, as_quoting
-    from cloze.tasks.evaluation import check_predictions
+    from cloze.errors import TaskError
+    from cloze.tasks.prediction_files import check_predictions, format_of
     from cloze.tasks.result import task_of
 
-    if out is not None:
-        check_predictions(out)
     kind = as_format(file_format)
     asked = prompt_of(
         template, verbalise, shots, demonstrations, seed=seed, text=text, text_b=text_b, label=None, normalise=normalise,
@@ -68,8 +74,14 @@ def command(
     chosen = chosen.reading(
         columns=columns.split(",") if columns else None, format=kind, quoting=as_quoting(quoting)
     ).deciding(beams=beams, length_penalty=length_penalty)
+    format = format_of(out, written_as, chosen)
+    if scores and format not in (None, "jsonl"):
+        raise TaskError(f"--scores writes soft labels as JSON lines, not as {format}. Write them to a name that ends in .jsonl.")
+    if out is not None:
+        check_predictions(out, format=format, inputs=inputs or [], overwrite=overwrite)
     from cloze.decoding.progress import Progress
-    from cloze.tasks.evaluation import predict, write_predictions, write_records
+    from cloze.tasks.evaluation import predict
+    from cloze.tasks.prediction_files import TABLES, write_predictions, write_records
     from cloze.tasks.task import cut_remark
 
     with _examples(chosen, inputs or [], table=kind is not None or columns is not None) as examples:
@@ -92,11 +104,19 @@ def command(
     if scores:
         write_records(soft, out)
         return
-    if out is None:
-        write_predictions(predictions, None)
-        return
-    write_predictions(predictions, out)
-    typer.echo(f"{out}: {len(predictions)} rows")
+    rows = _table(chosen, inputs or [], table=kind is not None or columns is not None) if format in TABLES else None
+    write_predictions(predictions, out, format, task=chosen, table=rows)
+    if out is not None:
+        typer.echo(f"{out}: {len(predictions)} rows")
+
+
+def _table(task: Task, inputs: list[str], *, table: bool) -> Table | None:
+    """The rows of the input, if it is a table; `table` as for `_examples`."""
+    from cloze.decoding.texts import kind_of_file, named_file
+    from cloze.tasks.prediction_files import table_of
+
+    file = named_file(inputs, tables=True)
+    return None if file is None or not table and kind_of_file(file) == ".txt" else table_of(task, file)
 
 
 def _examples(task: Task, inputs: list[str], *, table: bool) -> AbstractContextManager[Any]:

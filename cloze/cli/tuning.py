@@ -104,6 +104,8 @@ def _replacing(out: Path, *, overwrite: bool) -> Iterator[None]:
 
 def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
     """Print the result: the dev metrics over all seeds next to those of the usual answer, and the metrics on a test set."""
+    from cloze.tasks.evaluation_text import short_lines
+
     if not described:  # the first of several ranks prints it
         return
     if as_json:
@@ -120,6 +122,8 @@ def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
         for metric in [metric for metric in described["dev"] if not name and metric not in own]:  # those of the result alone
             usual = one.get("baseline", {}).get(metric)
             print(f"{metric:<{width}}  {described['dev'][metric]:<8.4f}" + ("" if usual is None else f"  {usual:.4f}"))
+        for line in short_lines(one.get("dev_report", {})):
+            print(f"  {line}")
         for part, cut in one["cut"].items():
             if cut:
                 print(f"note: {lead}{part}: {cut} of {one['examples'][part]} rows were too long and were cut "

@@ -120,7 +120,7 @@ BART = add(Architecture(
     blank=("final_logits_bias",),
     heads=(PREDICTION, CLASSIFIER),
     classes=(
-        ModelClass("BartForConditionalGeneration", frozenset({"seq2seq_lm"}), "AutoModelForSeq2SeqLM"),
+        ModelClass("BartForConditionalGeneration", frozenset({"seq2seq_lm"}), "AutoModelForSeq2SeqLM", "text2text-generation"),
         ModelClass(
             "BartForSequenceClassification",
             frozenset({"classifier"}),

@@ -6,18 +6,31 @@ import html
 import json
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from cloze.interop.model import Model
-from cloze.interop.sentences import gives_sentences
+from cloze.interop.sentences import gives_sentences, sentence_head
 
 if TYPE_CHECKING:
     from cloze.interop.choice import Choice
+
+
+TRAINING = "## Training"  # the heading before which results are added
+MOST_LABELS = 40
+CLASSIFYING = ("text-classification", "token-classification")
+#: The Hub's names of what the models of tasks do.
+PIPELINES = {
+    "sentence_classification": "text-classification", "pair_classification": "text-classification",
+    "multi_label": "text-classification", "regression": "text-classification", "token_labelling": "token-classification",
+    "question_answering": "question-answering", "multiple_choice": "multiple-choice", "retrieval": "sentence-similarity",
+    "text_to_text": "text2text-generation",
+}  # fmt: skip
+OF_FILES = ("question_answering", "multiple_choice", "span_classification", "retrieval")  # whose examples are no single text
 
 
 @dataclass(frozen=True)
@@ -26,7 +39,8 @@ class Card:
 
     `data` describes the training text and `results` the quality, both in sentences. `languages` are codes such as `en`, `licence`
     is a name from the Hub such as `mit`. `folder` is the name that the commands use, by default the folder's. `advice` is for the
-    person who publishes the folder; `settings` is the file that holds them.
+    person who publishes the folder; `settings` is the file that holds them. `task` is the contents of task.json, for a model of
+    one task or several.
     """
 
     name: str
@@ -40,6 +54,7 @@ class Card:
     folder: str = ""
     advice: str = ""
     settings: str = "cloze/recipe.yaml"
+    task: Mapping[str, Any] | None = None
 
 
 def write_card(
@@ -48,20 +63,23 @@ def write_card(
     """Write README.md; `folder` is the name of the model in the commands. Only the owner of text and weights can choose a
     licence."""
     folder = re.sub(r"\s+", " ", folder)
-    lines = [*_front(card, choice), "", f"# {_safe(card.name)}", "", _opening(card, choice, model, vocab_size), ""]
+    title = card.name if card.task is None else folder
+    lines = [*_front(card, choice), "", f"# {_line(title)}", "", _opening(card, choice, model, vocab_size), ""]
     if card.paper:
-        lines += [f"Recipe after: {_safe(card.paper)}", ""]
-    if card.notes:
-        lines += [_safe(card.notes.strip()), ""]
-    lines += ["## Use", "", "```python", *_usage(choice, folder), "```", "", "```console", *_commands(model, folder), "```", ""]
-    if gives_sentences(model, choice):
+        lines += [f"Recipe after: {_line(card.paper)}", ""]
+    for paragraph in re.split(r"\n\s*\n", card.notes.strip()) if card.notes else ():
+        lines += [_line(paragraph), ""]
+    lines += [line for own in _tasks(card).values() for line in _answers(own)]
+    commands = _commands(card, choice, model, folder)
+    lines += ["## Use", "", "```python", *_usage(card, choice, folder), "```", "", "```console", *commands, "```", ""]
+    if gives_sentences(model, choice) and (sentence_head(model) is not None or not _predicts(card, choice)):
         lines += ["```python", *_sentences(folder), "```", ""]
-    lines += ["## Training", ""]
+    lines += [TRAINING, ""]
     for text in (card.data, card.results):
-        lines += [_safe(text), ""] if text else []
+        lines += [_line(text), ""] if text else []
     lines += [f"All settings are in `{card.settings}`. The network's arguments:", "", *_table(model)]
     if remarks:
-        lines += ["", "## What transformers does not see", "", *(f"- {_safe(remark)}" for remark in remarks)]
+        lines += ["", "## What transformers does not see", "", *(f"- {_line(remark)}" for remark in remarks)]
     lines += ["", "## Licence", "", _licence(card), ""]
     path.write_text("\n".join(lines), encoding="utf-8")
 
@@ -75,15 +93,39 @@ def _licence(card: Card) -> str:
 
 
 def _front(card: Card, choice: Choice | list[str]) -> list[str]:
-    lines = ["---", *(["language:", *(f"- {code}" for code in card.languages)] if card.languages else [])]
-    lines += [f"license: {card.licence or 'unknown'}", "tags:", "- cloze", f"- {json.dumps(card.name, ensure_ascii=False)}"]
-    if not isinstance(choice, list):
-        lines += [f"- {choice.architecture.name}", "library_name: transformers"]
-        if choice.cls.pipeline:
-            lines.append(f"pipeline_tag: {choice.cls.pipeline}")
-    else:
-        lines.append("library_name: cloze")
-    return [*lines, "---"]
+    lines = ["---", *(["language:", *(f"- {json.dumps(code)}" for code in card.languages)] if card.languages else [])]
+    lines += [f"license: {card.licence}"] if card.licence else []
+    tags = ["cloze", card.name, *([] if isinstance(choice, list) else [choice.architecture.name])]
+    lines += ["tags:", *(f"- {json.dumps(tag, ensure_ascii=False)}" for tag in dict.fromkeys(tags))]
+    lines.append(f"library_name: {'cloze' if isinstance(choice, list) else 'transformers'}")
+    pipeline = _pipeline(card, choice)
+    return [*lines, *([f"pipeline_tag: {pipeline}"] if pipeline else []), "---"]
+
+
+def _pipeline(card: Card, choice: Choice | list[str]) -> str | None:
+    """The Hub's name of what the model does."""
+    kinds = {PIPELINES.get(str(own.get("task"))) for own in _tasks(card).values()}
+    of_task = kinds.pop() if len(kinds) == 1 else None
+    return of_task or (None if isinstance(choice, list) else choice.cls.pipeline)
+
+
+def _predicts(card: Card, choice: Choice | list[str]) -> bool:
+    """Whether `cloze predict` is what the model is for."""
+    return card.task is not None or _pipeline(card, choice) in ("text-classification", "token-classification")
+
+
+def _tasks(card: Card) -> Mapping[str, Mapping[str, Any]]:
+    """The tasks of the model by name; the only one has an empty name."""
+    return {} if card.task is None else card.task.get("tasks") or {"": card.task}
+
+
+def _answers(task: Mapping[str, Any]) -> list[str]:
+    """The labels of a task, and how much it reads of a text."""
+    labels, length = task.get("labels") or (), task.get("length")
+    shown = ", ".join(_code(str(label)) for label in labels[:MOST_LABELS])
+    more = f" and {len(labels) - MOST_LABELS} more" if len(labels) > MOST_LABELS else ""
+    lines = [f"Labels of {_code(str(task.get('task')))}: {shown}{more}.", ""] if labels else []
+    return lines + ([f"It was trained on the first {length} tokens of each text, and cloze reads no more.", ""] if length else [])
 
 
 def _opening(card: Card, choice: Choice | list[str], model: Model, vocab_size: int) -> str:
@@ -91,6 +133,10 @@ def _opening(card: Card, choice: Choice | list[str], model: Model, vocab_size: i
     kind = model.part if isinstance(choice, list) else choice.cls.name
     size = f"{kind}, {parameters:,} parameters, {vocab_size:,} pieces"
     trained = f"after {card.step:,} steps of" if card.step else "with the recipe"
+    if card.task is not None:
+        steps = f" after {card.step:,} steps of {_code(card.name)}" if card.step else ""
+        kinds = " and ".join(_code(str(own.get("task"))) for own in _tasks(card).values())
+        return f"A model for {kinds} ({size}){steps}, written by cloze."
     return f"A language model ({size}) {trained} {_code(card.name)}, written by cloze."
 
 
@@ -101,10 +147,13 @@ def _all(model: Model) -> Iterable[Tensor]:
     yield from model.spare.values()
 
 
-def _usage(choice: Choice | list[str], folder: str) -> list[str]:
+def _usage(card: Card, choice: Choice | list[str], folder: str) -> list[str]:
     place = json.dumps(folder, ensure_ascii=False)
     if isinstance(choice, list):
-        return ["import cloze", "", f"model = cloze.load({place})"]
+        asked = ["", 'print(model.predict("A text."))'] if _tasks(card).keys() == {""} else []
+        return ["import cloze", "", f"model = cloze.load({place})", *asked]
+    if choice.cls.pipeline in CLASSIFYING and choice.architecture.until is None:
+        return _classifying(card, choice.cls.pipeline, place)
     until = choice.architecture.until
     old = [] if until is None else [
         f"# Version {until} of transformers is the last with {choice.cls.name}: pip install 'transformers<5'", ""
@@ -126,8 +175,34 @@ def _sentences(folder: str) -> list[str]:
     ]
 
 
-def _commands(model: Model, folder: str) -> list[str]:
+def _classifying(card: Card, pipeline: str, place: str) -> list[str]:
+    """How a pipeline of transformers classifies. It reads as much of a text as cloze does."""
+    task = next(iter(_tasks(card).values()), {})
+    options = ", truncation=True" if pipeline == "text-classification" else ', aggregation_strategy="simple"'
+    options += f", max_length={task['length']}" if pipeline == "text-classification" and task.get("length") else ""
+    options += ", top_k=None" if task.get("task") == "multi_label" else ""
+    pair = (task.get("columns") or {}).get("text_b")
+    text = '{"text": "A text.", "text_pair": "Another text."}' if pair else '"A text."'
+    return [
+        "from transformers import pipeline", "", f'classify = pipeline("{pipeline}", model={place}{options})',
+        f"print(classify({text}))",
+    ]
+
+
+def _example(task: Mapping[str, Any]) -> str:
+    """What `cloze predict` is given for a task."""
+    if task.get("task") in OF_FILES:
+        return "FILE"
+    return "$'A text.\\tAnother text.'" if (task.get("columns") or {}).get("text_b") else '"A text."'
+
+
+def _commands(card: Card, choice: Choice | list[str], model: Model, folder: str) -> list[str]:
     place = shlex.quote(folder)
+    if _predicts(card, choice):
+        return [
+            f"cloze predict {place}{f' --task {shlex.quote(name)}' if name else ''} {_example(task)}"
+            for name, task in (_tasks(card) or {"": {}}).items()
+        ]
     embed = f'cloze embed {place} "A text." "Another text." --out vectors.npy'
     if model.answers:
         return [f'cloze generate {place} "A text to answer" --beams 4']
@@ -143,23 +218,35 @@ def _table(model: Model) -> list[str]:
     return ["| argument | value |", "|---|---|", *rows]
 
 
+def _line(text: str) -> str:
+    """Text as one line of Markdown that begins neither a heading nor a list, and holds no link."""
+    made = _safe(re.sub(r"\s+", " ", text).strip())
+    return f"&#{ord(made[0])};{made[1:]}" if re.match(r"[#>+*=~|-]", made) else re.sub(r"^(\d+)([.)])", r"\1&#46;", made)
+
+
 def _safe(text: str) -> str:
-    """Text of a recipe as Markdown that holds no HTML of its own; code between backticks is shown as it was written."""
+    """Text of a recipe as Markdown that holds no HTML and no link; code between backticks is shown as it was written."""
     spans = re.split(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", text)
     plain, codes = spans[::3], spans[2::3]
-    made = [html.escape(part, quote=False) for part in plain]
+    made = [_without_links(html.escape(part, quote=False)) for part in plain]
     made[1:] = [f"{_code(code.strip())}{part}" for code, part in zip(codes, made[1:], strict=True)]
     return "".join(made)
 
 
+def _without_links(text: str) -> str:
+    """Brackets as entities, which no backslash before them makes part of a link again."""
+    return text.replace("[", "&#91;").replace("]", "&#93;")
+
+
 def _code(text: str) -> str:
-    """A span of code: between backticks, or as HTML if its text contains backticks or looks like a tag."""
+    """A span of code on one line: between backticks, or as HTML if its text contains backticks or looks like a tag."""
+    text = re.sub(r"\s+", " ", text).strip()
     if not set(text) & set("`<>&\\\n"):
         return f"`{text}`"
-    escaped = html.escape(text, quote=False).replace("`", "&#96;")
+    escaped = _without_links(html.escape(text, quote=False)).replace("`", "&#96;").replace("\\", "&#92;")
     return f"<code>{escaped}</code>"
 
 
 def _cell(value: object) -> str:
     """A value in a table."""
-    return html.escape(str(value), quote=False).replace("|", "\\|").replace("\n", " ")
+    return _without_links(html.escape(str(value), quote=False)).replace("|", "&#124;").replace("\n", " ")

@@ -125,4 +125,4 @@ ELECTRA_CHOOSER = chooser(Line("head.dense.*", "sequence_summary.summary.*", "D 
 
 def chooser_class(prefix: str) -> ModelClass:
     """transformers' class of a network that chooses among texts."""
-    return ModelClass(f"{prefix}ForMultipleChoice", frozenset({"chooser"}), "AutoModelForMultipleChoice")
+    return ModelClass(f"{prefix}ForMultipleChoice", frozenset({"chooser"}), "AutoModelForMultipleChoice", "multiple-choice")

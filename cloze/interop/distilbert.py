@@ -94,7 +94,7 @@ DISTILBERT = add(Architecture(
         ),
         tagger_class("DistilBert"),
         answers_questions("DistilBertForQuestionAnswering"),
-        ModelClass("DistilBertForMultipleChoice", frozenset({"chooser"}), "AutoModelForMultipleChoice"),
+        ModelClass("DistilBertForMultipleChoice", frozenset({"chooser"}), "AutoModelForMultipleChoice", "multiple-choice"),
         ModelClass("DistilBertModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="DistilBertTokenizer",

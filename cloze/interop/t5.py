@@ -135,7 +135,7 @@ T5 = add(Architecture(
     ignored=("decoder.block.{i}.layer.1.EncDecAttention.relative_attention_bias.weight",),
     heads=(PREDICTION,),
     classes=(
-        ModelClass("T5ForConditionalGeneration", frozenset({"seq2seq_lm"}), "AutoModelForSeq2SeqLM"),
+        ModelClass("T5ForConditionalGeneration", frozenset({"seq2seq_lm"}), "AutoModelForSeq2SeqLM", "text2text-generation"),
         ModelClass("T5Model", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="T5Tokenizer",

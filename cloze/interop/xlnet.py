@@ -160,7 +160,7 @@ XLNET = add(Architecture(
     ),
     heads=(PREDICTION, CLASSIFIER, TAGGER, ANSWER, CHOOSER),
     classes=(
-        ModelClass("XLNetLMHeadModel", frozenset({"causal_lm"}), "AutoModelForCausalLM"),
+        ModelClass("XLNetLMHeadModel", frozenset({"causal_lm"}), "AutoModelForCausalLM", "text-generation"),
         ModelClass("XLNetForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE),
         tagger_class("XLNet"),
         answers_questions("XLNetForQuestionAnsweringSimple"),

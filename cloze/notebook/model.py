@@ -37,6 +37,7 @@ from cloze.decoding.word_sets import fitting
 from cloze.errors import CheckpointError, ClozeError, UserError
 from cloze.interop.vectors import Vectors, open_vectors
 from cloze.interop.vectors.checkpoint import has_vectors
+from cloze.notebook.predictions import Predictions
 from cloze.tasks.evaluation import cut_of, evaluate, predict
 from cloze.tasks.given import given_examples
 from cloze.tasks.result import contents_of, load_tuned
@@ -327,19 +328,20 @@ class Model:
             batch: Texts at once.
 
         Returns:
-            A prediction per text. A classifier's is a `Choice` with `label`, `probability` and `probabilities`.
+            A prediction per text. A classifier's is a `Choice` with `label`, `probability` and `probabilities`. For several
+            texts they are a list whose `probabilities` are an array (texts, classes), in the order of `model.labels`.
         """
         self._require("predict", lambda: contents_of(self.folder))
         learner, _ = self._learned(task, length)
         alone = isinstance(texts, str)
         if isinstance(texts, (list, tuple)) and not texts:
-            return []
+            return Predictions([], learner.labels or ())
         with given_examples(learner.task, [texts] if alone else texts, labelled=False) as examples:
             learner = self._shown(learner, items, task, length, examples)
             found: Sequence[Prediction] = predict(learner, examples, size=batch)
         if (remark := cut_of(found, learner.length)) is not None:
             warnings.warn(remark, stacklevel=2)
-        return found[0] if alone else list(found)
+        return found[0] if alone else Predictions(found, learner.labels or ())
 
     def evaluate(
         self, rows: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None,

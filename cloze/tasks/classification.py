@@ -19,18 +19,23 @@ from cloze.errors import TaskError
 from cloze.registry import register
 from cloze.tasks.classifier import Classifier, load
 from cloze.tasks.labels import Examples, label_ids
-from cloze.tasks.metrics import METRICS, at_most, ks_of, measure
+from cloze.tasks.metrics import METRICS, at_most, ks_of, measure, require_share
 from cloze.tasks.texts import TextTask
 
 
 @dataclass(frozen=True)
 class Classification(TextTask):
     """A task whose answers are labels; `name` says whether it is about one text or two, and `at`
-    for which numbers of most probable labels precision and recall are measured, too."""
+    for which numbers of most probable labels precision and recall are measured, too. `threshold` is the probability from which on
+    the second of two labels is given; None: the more probable one."""
 
     name: str = "sentence_classification"
     at: tuple[int, ...] = ()
+    threshold: float | None = None
     does: ClassVar[str] = "chooses a label"
+
+    def __post_init__(self) -> None:
+        require_share(self.threshold)
 
     @property
     def metrics(self) -> Mapping[str, bool]:
@@ -70,15 +75,18 @@ class Classification(TextTask):
 
 @register("task", "sentence_classification")
 def sentence_classification(
-    text: str = "text", label: str = "label", picture: str | None = None, at: Sequence[int] = ()
+    text: str = "text", label: str = "label", picture: str | None = None, at: Sequence[int] = (), threshold: float | None = None
 ) -> Classification:
-    """The class of a text: sentiment, topic, acceptability. The arguments are names of columns; `at`: see `Classification`."""
-    return Classification(text, None, label, picture=picture, at=ks_of(at))
+    """The class of a text: sentiment, topic, acceptability. The arguments are names of columns; `at` and `threshold`: see
+    `Classification`."""
+    return Classification(text, None, label, picture=picture, at=ks_of(at), threshold=threshold)
 
 
 @register("task", "pair_classification")
 def pair_classification(
-    text: str = "text", text_b: str = "text_b", label: str = "label", picture: str | None = None, at: Sequence[int] = ()
+    text: str = "text", text_b: str = "text_b", label: str = "label", picture: str | None = None, at: Sequence[int] = (),
+    threshold: float | None = None,
 ) -> Classification:
-    """The relation of two texts: entailment, paraphrase. The arguments are names of columns; `at`: see `Classification`."""
-    return Classification(text, text_b, label, picture=picture, name="pair_classification", at=ks_of(at))
+    """The relation of two texts: entailment, paraphrase. The arguments are names of columns; `at` and `threshold`: see
+    `Classification`."""
+    return Classification(text, text_b, label, picture=picture, name="pair_classification", at=ks_of(at), threshold=threshold)

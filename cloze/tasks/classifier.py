@@ -13,6 +13,8 @@ from torch import nn
 
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
+from cloze.errors import TaskError
+from cloze.tasks.class_report import class_figures
 from cloze.tasks.labels import Examples, label_ids, names_of_numbers, remark_on_numbers
 from cloze.tasks.metrics import at_most, measure, ranks_of
 from cloze.tasks.task import Evaluation, FramedRow, Report, cut_remark
@@ -34,7 +36,7 @@ class Choice:
         line: The line of the file that the row comes from.
         text: The text.
         text_b: The second text, if the task has one.
-        label: The most probable label.
+        label: The most probable label; with a threshold, the one that it decides for.
         probability: Its probability.
         probabilities: The probability of every label.
         cut: How many tokens of the text did not fit.
@@ -68,6 +70,10 @@ class Classifier(SummaryLearner):
         self.numbered = numbered
         self.names = tuple(labels)
         self.labels = self.names
+        if task.threshold is not None and len(self.names) != 2:
+            raise TaskError(
+                f"--threshold {task.threshold:g}: is for two classes; this model has {len(self.names)}. Leave it out."
+            )
 
     def answered(self, examples: Examples) -> list[Labelled]:
         """The examples with the numbers of their labels."""
@@ -86,9 +92,11 @@ class Classifier(SummaryLearner):
     ) -> NDArray[np.int64]:
         """The right label and the most probable one of every row, (N, 2); with `at` a third column, the rank of the right one."""
         truth = np.array([row.label for row in rows], np.int64)
-        found = self.probabilities([row.framed for row in rows], size=size, report=report)
+        return self._judged(truth, self.probabilities([row.framed for row in rows], size=size, report=report))
+
+    def _judged(self, truth: NDArray[np.int64], found: NDArray[np.float32]) -> NDArray[np.int64]:
         ranks = [ranks_of(found, truth)] if self.task.at else []
-        return np.stack([truth, found.argmax(1), *ranks], axis=1)
+        return np.stack([truth, decided(found, self.task.threshold), *ranks], axis=1)
 
     def metrics(self, judged: Any) -> dict[str, float]:
         """Every metric of the items of `judge`."""
@@ -101,7 +109,8 @@ class Classifier(SummaryLearner):
     ) -> Evaluation:
         """Metrics on labelled examples; a label that training never saw is a `TaskError`."""
         rows = self.answered(examples)
-        judged = self.judge(rows, size=size, report=report)
+        found = self.probabilities([row.framed for row in rows], size=size, report=report)
+        judged = self._judged(np.array([row.label for row in rows], np.int64), found)
         baseline = None
         if always is not None:
             truth, place = judged[:, 0], self.names.index(always)
@@ -110,7 +119,10 @@ class Classifier(SummaryLearner):
         cut = cut_remark([row.framed.cut for row in rows], self.length)
         numbers = remark_on_numbers(names_of_numbers(examples.known(), self.names, numbered=self.numbered))
         remarks = (*numbers, *([] if cut is None else [cut]))
-        return Evaluation(len(rows), self.metrics(judged), baseline, remarks, judged=judged)
+        return Evaluation(
+            len(rows), self.metrics(judged), baseline, remarks, judged=judged,
+            **class_figures(judged[:, 0], judged[:, 1], found, self.names),
+        )
 
     def predict(
         self, examples: Examples, *, size: int = 64, report: Report = lambda done: None
@@ -118,7 +130,7 @@ class Classifier(SummaryLearner):
         """The most probable label of every example."""
         framed = self.encode(examples)
         found = self.probabilities(framed, size=size, report=report)
-        return choices(examples, self.names, found, [row.cut for row in framed])
+        return choices(examples, self.names, found, [row.cut for row in framed], threshold=self.task.threshold)
 
     def scored(
         self, examples: Examples, *, size: int = 64, report: Report = lambda done: None
@@ -129,13 +141,22 @@ class Classifier(SummaryLearner):
         return scored(examples, self.task, self.names, found, [row.cut for row in framed])
 
 
+def decided(probabilities: NDArray[np.floating], threshold: float | None = None) -> NDArray[np.int64]:
+    """The label of every row, from the probabilities (N, C): the most probable one (the first if equal), or with a `threshold`
+    the second of two from that probability on."""
+    chosen = probabilities.argmax(1) if threshold is None else probabilities[:, 1] >= threshold
+    return chosen.astype(np.int64)
+
+
 def choices(
-    examples: Examples, names: Sequence[str], probabilities: NDArray[np.floating], cut: Sequence[int]
+    examples: Examples, names: Sequence[str], probabilities: NDArray[np.floating], cut: Sequence[int], *,
+    threshold: float | None = None,
 ) -> list[Choice]:
-    """The most probable label of every example (the first if equal), from the probabilities (N, C) of the labels `names`."""
+    """The label of every example (see `decided`), from the probabilities (N, C) of the labels `names`."""
     made = []
-    for line, texts, row, lost in zip(examples.lines, examples.rows(), probabilities, cut, strict=True):
-        best = int(row.argmax())
+    for line, texts, row, lost, best in zip(
+        examples.lines, examples.rows(), probabilities, cut, decided(probabilities, threshold).tolist(), strict=True
+    ):
         shares = {label: round(float(p), 6) for label, p in zip(names, row, strict=True)}
         text, *others = texts
         made.append(Choice(line, text, others[0] if others else None, names[best], round(float(row[best]), 6), shares, lost))

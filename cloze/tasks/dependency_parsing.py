@@ -28,6 +28,7 @@ class DependencyParsing(Unsearched):
     name: str = "dependency_parsing"
     does: ClassVar[str] = "finds the best tree"
     of_words: ClassVar[bool] = True  # a text may be a list of its words
+    writes: ClassVar[tuple[str, ...]] = ("conllu",)
 
     @property
     def metrics(self) -> Mapping[str, bool]:

@@ -44,6 +44,15 @@ class LabelsOfWords(Prediction):
         entities = made.pop("entities")
         return made if entities is None else {**made, "entities": [dict(one.__dict__) for one in entities]}
 
+    def word_rows(self) -> list[dict[str, Any]]:
+        """The words as rows of a table."""
+        return [
+            {"word": word, "label": label, "probability": probability, "start": start, "end": end}
+            for word, label, probability, (start, end) in zip(
+                self.words, self.labels, self.probabilities, self.offsets, strict=True
+            )
+        ]
+
 
 def entities_of(
     text: str, offsets: Sequence[Span], labels: Sequence[str], probabilities: Sequence[float], *, repair: Repair, closed: bool

@@ -1,20 +1,15 @@
-"""`evaluate` and `predict` with a `Learner`, and the JSON lines that `cloze predict` writes."""
+"""`evaluate` and `predict` with a `Learner`."""
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from cloze.errors import TaskError
 from cloze.tasks.bootstrap import intervals
-from cloze.tasks.conllu import GENERATOR
-from cloze.tasks.task import Evaluation, Learner, Prediction, Report, Written, cut_remark
+from cloze.tasks.task import Evaluation, Learner, Prediction, Report, cut_remark
 from cloze.tasks.worth import remark_on
-from cloze.whole import require_parent, whole_file
 
 
 def evaluate(
@@ -45,47 +40,3 @@ def predict(
 def cut_of(predictions: Sequence[Prediction], length: int | None) -> str | None:
     """A sentence on how many texts were cut; None if all were read whole."""
     return cut_remark([prediction.cut for prediction in predictions], length)
-
-
-def check_predictions(path: Path) -> None:
-    """A `UserError` if predictions cannot be written to `path`; an existing file is only replaced if it holds predictions."""
-    require_parent(path)
-    if path.is_dir():
-        raise TaskError(f"{path}: is a folder; expected the name of a JSON-lines file.")
-    if path.exists() and not _holds_predictions(path):
-        raise TaskError(f"{path}: holds something else than predictions, which would be lost. Choose another --out.")
-
-
-def _holds_predictions(path: Path) -> bool:
-    """Whether the first line is one that `write_predictions` writes: an object that begins with the line of its text, or the
-    comment that names the parser."""
-    with path.open("rb") as file:
-        first = file.read(64)
-    return not first or first.startswith((b'{"line": ', GENERATOR.encode()))
-
-
-def write_predictions(predictions: Sequence[Prediction], path: Path | None) -> None:
-    """JSON lines to a file, whole or not at all, or to standard output for None.
-
-    Predictions with a format of their own (`written`; trees are CoNLL-U) are JSON lines only in a file with that ending.
-    """
-    own = path is None or path.suffix != ".jsonl"
-    lines = (
-        prediction.written if own and isinstance(prediction, Written)
-        else json.dumps(prediction.record(), ensure_ascii=False) + "\n"
-        for prediction in predictions
-    )
-    _write_lines(lines, path)
-
-
-def write_records(records: Iterable[Mapping[str, Any]], path: Path | None) -> None:
-    """JSON objects as `write_predictions` writes those of predictions."""
-    _write_lines((json.dumps(record, ensure_ascii=False) + "\n" for record in records), path)
-
-
-def _write_lines(lines: Iterable[str], path: Path | None) -> None:
-    if path is None:
-        sys.stdout.writelines(lines)
-        return
-    with whole_file(path) as stage, stage.open("w", encoding="utf-8") as file:
-        file.writelines(lines)

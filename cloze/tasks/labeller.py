@@ -17,12 +17,12 @@ from cloze.corpus.readers.tagged import Tagged
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader, evaluating
 from cloze.schemes import Repair, breaks, closes
+from cloze.tasks.class_report import ClassCounts, Confusion
 from cloze.tasks.entities import LabelsOfWords, entities_of
 from cloze.tasks.labels import names_of_numbers, remark_on_numbers
 from cloze.tasks.metrics import METRICS, confusion
 from cloze.tasks.pictures import numbers_of
-from cloze.tasks.spans import Counts, f1_of, span_counts
-from cloze.tasks.spans import report as span_report
+from cloze.tasks.spans import Counts, counts_by_kind, f1_of, span_counts
 from cloze.tasks.task import Evaluation, Learner, Report
 from cloze.tasks.words import Positions, WordWindow, read_words, word_windows
 from cloze.text.matching import Span
@@ -167,8 +167,7 @@ class WordLabeller(Learner):
             constant = [(always,) * len(labels) for labels in truth]
             baseline = {"always": always, **measured(truth, constant, repair=self.task.repair)}
         return Evaluation(
-            len(rows), self.metrics(found), baseline, tuple(remarks), judged=found,
-            report=span_report(truth, guess, **rule),
+            len(rows), self.metrics(found), baseline, tuple(remarks), judged=found, **label_figures(truth, guess, **rule)
         )
 
     def predict(
@@ -210,6 +209,22 @@ def judged(
         codes = np.array([[number[label] for label in side] for side in (own, predicted)], np.int64).reshape(2, -1)
         made.append(JudgedText(codes, span_counts(own, predicted, repair=repair, closed=closed)))
     return made
+
+
+def label_figures(
+    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair, closed: bool
+) -> dict[str, Any]:
+    """What an `Evaluation` holds about labels: fields by name. Where labels form spans, `report` is about the kinds of these."""
+    kinds, spans = counts_by_kind(truth, guess, repair=repair, closed=closed)
+    tags = sorted({label for side in (truth, guess) for own in side for label in own})
+    number = {tag: place for place, tag in enumerate(tags)}
+    true, given = (np.array([number[label] for own in side for label in own], np.int64) for side in (truth, guess))
+    counts = confusion(true, given, len(tags))
+    schemed = not set(tags) - {"O"} <= set(kinds)
+    return {
+        "report": spans.rows(kinds), "averages": spans.averages(), "confusion": Confusion.of(tags, counts),
+        "tags": ClassCounts.of_confusion(counts).rows(tags) if schemed else (),
+    }
 
 
 def figures(judged: Sequence[JudgedText]) -> dict[str, float]:

@@ -79,6 +79,12 @@ def ks_of(at: Sequence[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(at))
 
 
+def require_share(threshold: float | None) -> None:
+    """A `TaskError` for a threshold that is no probability between 0 and 1."""
+    if threshold is not None and not 0 < threshold < 1:
+        raise TaskError(f"--threshold {threshold:g}: expected a probability between 0 and 1, such as 0.5.")
+
+
 def spread(results: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """Mean and standard deviation (of a sample, n - 1) of each metric over several runs."""
     summary = {}

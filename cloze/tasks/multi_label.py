@@ -16,9 +16,10 @@ from cloze.corpus.records.several import classes_of
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError, nearest
 from cloze.registry import register
+from cloze.tasks.class_report import ClassCounts, samples_average
 from cloze.tasks.label_sets import SET_METRICS, set_metrics, sets_at_most
 from cloze.tasks.labels import names_of_numbers, remark_on_numbers
-from cloze.tasks.metrics import ks_of
+from cloze.tasks.metrics import ks_of, require_share
 from cloze.tasks.task import Evaluation, Report, cut_remark
 from cloze.tasks.texts import Answered, AnsweredTexts, CellTask, SummaryLearner, each_text, head_named
 
@@ -36,8 +37,7 @@ class MultiLabel(CellTask):
     metrics: ClassVar[Mapping[str, bool]] = SET_METRICS
 
     def __post_init__(self) -> None:
-        if not 0 < self.threshold < 1:
-            raise TaskError(f"--threshold {self.threshold:g}: expected a probability between 0 and 1, such as 0.5.")
+        require_share(self.threshold)
 
     def answer(self, cell: str) -> list[str]:
         """A cell as classes."""
@@ -152,7 +152,12 @@ class MultiLabeller(SummaryLearner):
         given = chain.from_iterable(examples.known())
         numbers = remark_on_numbers(names_of_numbers(given, self.names, numbered=self.numbered))
         remarks = (*numbers, *([] if cut is None else [cut]))
-        return Evaluation(len(rows), self.metrics(judged), constant, remarks, judged=judged)
+        truth, guess = judged[:, 0] > 0.5, judged[:, 1] >= self.task.threshold
+        counts = ClassCounts.of_sets(truth, guess)
+        return Evaluation(
+            len(rows), self.metrics(judged), constant, remarks, judged=judged,
+            report=counts.rows(self.names), averages=[*counts.averages(), samples_average(truth, guess)],
+        )
 
     def predict(
         self, examples: AnsweredTexts[Any], *, size: int = 64, report: Report = lambda done: None

@@ -90,6 +90,14 @@ class Parsed(Prediction):
         """The JSON object of it."""
         return {name: value for name, value in self.__dict__.items() if name != "written"}
 
+    def word_rows(self) -> list[dict[str, Any]]:
+        """The words as rows of a table: each with its number, from 1, and that of its head, 0 for the root."""
+        each = zip(self.words, self.heads, self.relations, self.probabilities, strict=True)
+        return [
+            {"id": number, "word": word, "head": head, "relation": relation, "probability": probability}
+            for number, (word, head, relation, probability) in enumerate(each, start=1)
+        ]
+
 
 class Parser(Learner):
     """A reader with a head over arcs; the answer is the best tree with one root.

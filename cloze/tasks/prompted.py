@@ -17,6 +17,7 @@ from cloze.decoding.prompts import Template, unconditional, verbalisers
 from cloze.decoding.reader import Checkpoint, evaluating
 from cloze.errors import TaskError, counted
 from cloze.rng import permutation
+from cloze.tasks.class_report import class_figures
 from cloze.tasks.classification import Classification
 from cloze.tasks.classifier import Choice, choices, scored
 from cloze.tasks.labels import Examples, label_ids
@@ -141,8 +142,7 @@ class Prompted(Learner):
         report: Report = lambda done: None,
     ) -> NDArray[np.int64]:
         """The right label and the most probable one of every row: (N, 2)."""
-        guess = self.probabilities([asked for asked, _ in rows], size=size, report=report).argmax(1)
-        return np.stack([np.array([label for _, label in rows], np.int64), guess], axis=1)
+        return _judged(rows, self.probabilities([asked for asked, _ in rows], size=size, report=report))
 
     def metrics(self, judged: Any) -> dict[str, float]:
         """Every metric of pairs of labels (N, 2)."""
@@ -154,12 +154,16 @@ class Prompted(Learner):
     ) -> Evaluation:
         """Metrics on labelled examples, and those of always giving the label that is the most frequent among them."""
         rows = self.answered(examples)
-        judged = self.judge(rows, size=size, report=report)
+        found = self.probabilities([asked for asked, _ in rows], size=size, report=report)
+        judged = _judged(rows, found)
         truth = judged[:, 0]
         usual = int(np.bincount(truth, minlength=len(self.names)).argmax())
         constant = {"always": self.names[usual], **measure(truth, np.full_like(truth, usual), len(self.names))}
         remark = cut_remark([asked[0].cut for asked, _ in rows], None)
-        return Evaluation(len(rows), self.metrics(judged), constant, () if remark is None else (remark,), judged=judged)
+        return Evaluation(
+            len(rows), self.metrics(judged), constant, () if remark is None else (remark,), judged=judged,
+            **class_figures(truth, judged[:, 1], found, self.names),
+        )
 
     def scored(
         self, examples: Examples, *, size: int = 64, report: Report = lambda done: None
@@ -174,6 +178,10 @@ class Prompted(Learner):
         asked = self.candidates(examples)
         found = self.probabilities(asked, size=size, report=report)
         return choices(examples, self.names, found, [one[0].cut for one in asked])
+
+
+def _judged(rows: Sequence[tuple[list[Candidate], int]], found: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.stack([np.array([label for _, label in rows], np.int64), found.argmax(1)], axis=1)
 
 
 class _PerExample:

@@ -15,6 +15,7 @@ from typing import Any
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.interop.config import has_config
+from cloze.interop.onnx_folder import folder_of, is_onnx
 from cloze.interop.purpose import task_of_config, unread_head
 from cloze.missing import require_checkpoint
 from cloze.registry import lookup, names, parameters
@@ -48,7 +49,7 @@ def check_new(folder: Path, *, overwrite: bool) -> None:
 
 def is_tuned(folder: Path) -> bool:
     """Whether a path is a fine-tuned folder."""
-    return (folder / TASK_FILE).is_file() or has_config(folder)
+    return (folder / TASK_FILE).is_file() or has_config(folder) or is_onnx(folder)
 
 
 def read_task(folder: Path, name: str | None = None) -> dict[str, Any]:
@@ -80,6 +81,7 @@ def _measured(found: Mapping[str, Any], name: str) -> dict[str, Any]:
 def contents_of(folder: Path) -> dict[str, Any]:
     """Like `read_task`, but with all `tasks` if there are several."""
     require_checkpoint(folder)
+    folder = folder_of(folder)
     found = described_in(folder)
     if found is not None:
         return found

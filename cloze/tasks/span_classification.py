@@ -19,6 +19,7 @@ from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.registry import register
+from cloze.tasks.class_report import class_figures
 from cloze.tasks.metrics import confusion, macro_f1
 from cloze.tasks.pictures import keys_of, numbers_of, with_picture
 from cloze.tasks.task import Evaluation, Learner, Prediction, Report, Unsearched
@@ -207,8 +208,7 @@ class SpanClassifier(Learner):
         self, rows: Sequence[SpanRow], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> Int64:
         """The label of every row and the one that was found, (N, 2)."""
-        found = self.probabilities(rows, size=size, report=report).argmax(1)
-        return np.stack([np.array([row.label for row in rows], np.int64), found.astype(np.int64)], axis=1)
+        return _judged(rows, self.probabilities(rows, size=size, report=report))
 
     def metrics(self, judged: Any) -> dict[str, float]:
         """Every metric of labels and those that were found."""
@@ -220,14 +220,16 @@ class SpanClassifier(Learner):
     ) -> Evaluation:
         """All metrics on labelled texts; texts whose spans were not read are reported."""
         rows = self.answered(examples)
-        judged = self.judge(rows, size=size, report=report)
+        found = self.probabilities(rows, size=size, report=report)
+        judged = _judged(rows, found)
         baseline = None if always is None else {"always": always, **self.task.constant(always, examples, self.names)}
         lost = [row.marked.line for row in rows if not row.read]
         remarks = [] if not lost else [
             f"{len(lost)} of {len(rows)} texts lose a span by truncation, the first in line {lost[0]}, and got the label "
             f"{self.usual!r} (fine-tune with --set length=N to read more)"
         ]  # fmt: skip
-        return Evaluation(len(rows), self.metrics(judged), baseline, tuple(remarks), judged=judged)
+        figures = class_figures(judged[:, 0], judged[:, 1], found, self.names)
+        return Evaluation(len(rows), self.metrics(judged), baseline, tuple(remarks), judged=judged, **figures)
 
     def predict(
         self, examples: MarkedTexts, *, size: int = 64, report: Report = lambda done: None
@@ -240,3 +242,7 @@ class SpanClassifier(Learner):
             named = {label: round(float(p), 6) for label, p in zip(self.names, shares, strict=True)}
             made.append(SpanChoice(row.marked, self.names[best], round(float(shares[best]), 6), named))
         return made
+
+
+def _judged(rows: Sequence[SpanRow], found: NDArray[np.float32]) -> Int64:
+    return np.stack([np.array([row.label for row in rows], np.int64), found.argmax(1).astype(np.int64)], axis=1)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cloze.schemes import Repair, spans
+from cloze.tasks.class_report import ClassCounts
 
 
 def span_f1(
@@ -34,6 +35,20 @@ def span_counts(
     return Counts(len(true), len(guessed), len(true & guessed))
 
 
+def counts_by_kind(
+    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin", closed: bool = False
+) -> tuple[list[str], ClassCounts]:
+    """The kinds of spans in many texts, in alphabetical order, and how many of each there are, were found, and are right."""
+    counted: dict[str, list[int]] = {}
+    for own, predicted in zip(truth, guess, strict=True):
+        true, guessed = (spans(labels, repair=repair, closed=closed) for labels in (own, predicted))
+        for place, some in enumerate((true, guessed, true & guessed)):
+            for *_, kind in some:
+                counted.setdefault(kind, [0, 0, 0])[place] += 1
+    kinds = sorted(counted)
+    return kinds, ClassCounts(*np.array([counted[kind] for kind in kinds], np.int64).reshape(-1, 3).T)
+
+
 def report(
     truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin", closed: bool = False
 ) -> list[dict[str, Any]]:
@@ -41,19 +56,8 @@ def report(
 
     A share of nothing is 0.
     """
-    counted: dict[str, list[int]] = {}
-    for own, predicted in zip(truth, guess, strict=True):
-        true, guessed = (spans(labels, repair=repair, closed=closed) for labels in (own, predicted))
-        for place, some in enumerate((true, guessed, true & guessed)):
-            for *_, kind in some:
-                counted.setdefault(kind, [0, 0, 0])[place] += 1
-    return [
-        {
-            "label": kind, "precision": right / found if found else 0.0, "recall": right / true if true else 0.0,
-            "f1": 2 * right / (true + found), "support": true,
-        }
-        for kind, (true, found, right) in sorted(counted.items())
-    ]  # fmt: skip
+    kinds, counts = counts_by_kind(truth, guess, repair=repair, closed=closed)
+    return counts.rows(kinds)
 
 
 def f1_of(counts: Iterable[tuple[int, int, int]]) -> float:

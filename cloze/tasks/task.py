@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError, nearest
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.registry import lookup, names, parameters
+
+if TYPE_CHECKING:
+    from cloze.tasks.class_report import Calibration, Confusion, Ranking
 
 Report = Callable[[int], None]
 Judged = Sequence[Any] | NDArray[Any]  # an item of every example
@@ -62,7 +65,7 @@ class Written(Prediction, Protocol):
         """The prediction in that format, ending in a line feed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """The metrics of a model on labelled examples.
 
@@ -74,6 +77,11 @@ class Evaluation:
         intervals: The 95 % confidence interval of each metric, with `bootstrap`.
         judged: The items of `Learner.judge`, one per example.
         report: One row per kind of answer, all with the same keys; the first names the kind.
+        averages: Averages of the rows of `report`, with the same keys.
+        tags: For tags that form spans, whose kinds are in `report`: one row per tag.
+        confusion: How often each class was given in place of each other.
+        calibration: How well the probabilities tell how often an answer is right.
+        ranking: Of two classes, how well the probability of the second ranks the examples, and the threshold of its highest F1.
     """
 
     examples: int
@@ -83,12 +91,36 @@ class Evaluation:
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     judged: Judged = field(default=(), repr=False, compare=False)  # the items of `Learner.judge`
     report: Sequence[Mapping[str, Any]] = ()
+    averages: Sequence[Mapping[str, Any]] = ()
+    tags: Sequence[Mapping[str, Any]] = ()
+    confusion: Confusion | None = None
+    calibration: Calibration | None = None
+    ranking: Ranking | None = None
 
     def record(self) -> dict[str, Any]:
         """The JSON object of it."""
         made = {name: vars(self)[name] for name in ("examples", "metrics", "baseline", "remarks")}
         made |= {"intervals": dict(self.intervals)} if self.intervals else {}
-        return made | ({"report": list(self.report)} if self.report else {})
+        return made | self.details()
+
+    def details(self) -> dict[str, Any]:
+        """The JSON object of what is known besides the metrics: by class, by pairs of classes, of probabilities."""
+        made: dict[str, Any] = {name: list(vars(self)[name]) for name in ("report", "averages", "tags") if vars(self)[name]}
+        made |= {} if self.confusion is None else {"confusion": self.confusion.record()}
+        parts = {"calibration": self.calibration, "ranking": self.ranking}
+        return made | {name: dict(vars(part)) for name, part in parts.items() if part is not None}
+
+    def __repr__(self) -> str:
+        """The tables that `cloze evaluate` prints."""
+        from cloze.tasks.evaluation_text import evaluation_lines
+
+        return "\n".join(evaluation_lines("Evaluation", self))
+
+    def _repr_html_(self) -> str:
+        """The tables, for notebooks."""
+        from cloze.tasks.evaluation_text import evaluation_html
+
+        return evaluation_html(self)
 
 
 def cut_remark(cut: Sequence[int], length: int | None) -> str | None:
@@ -107,7 +139,7 @@ class Task(Protocol):
     """A registered kind of task with its options, which are the builder's arguments.
 
     `metrics`: for each metric, whether more is better; the first selects the epoch by default. `of_words`: a text may be a list
-    of its words.
+    of its words. `writes`: formats that only its predictions have, such as `conll`.
     """
 
     @property
@@ -115,6 +147,9 @@ class Task(Protocol):
 
     @property
     def of_words(self) -> bool: ...
+
+    @property
+    def writes(self) -> tuple[str, ...]: ...
 
     @property
     def metrics(self) -> Mapping[str, bool]: ...
@@ -143,6 +178,7 @@ class Unsearched:
 
     name: str
     of_words: ClassVar[bool] = False
+    writes: ClassVar[tuple[str, ...]] = ()
     does: ClassVar[str]
 
     def deciding(self: U, *, beams: int | None, length_penalty: float | None) -> U:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from cloze.corpus.readers.labelled import Format, Quoting, read_table
+from cloze.corpus.readers.labelled import Format, Quoting, Table, read_table
 from cloze.corpus.records.texts import joined, missing, references
 from cloze.decoding.reader import Checkpoint
 from cloze.decoding.search import Beams
@@ -41,6 +41,7 @@ class TextToText:
     quoting: Quoting = "auto"
     name: str = "text_to_text"
     of_words: ClassVar[bool] = False
+    writes: ClassVar[tuple[str, ...]] = ()
 
     @property
     def metrics(self) -> Mapping[str, bool]:
@@ -63,9 +64,13 @@ class TextToText:
         usual = 1.0 if known is None else known.length_penalty
         return replace(self, search=Beams(count, usual if length_penalty is None else length_penalty))
 
+    def table(self, path: Path | str) -> Table:
+        """The rows of a file."""
+        return read_table(path, format=self.format, columns=self.columns, quoting=self.quoting)
+
     def read(self, path: Path | str, *, labelled: bool = True) -> Texts:
         """The examples of a file; without `labelled` targets are not looked at."""
-        table = read_table(path, format=self.format, columns=self.columns, quoting=self.quoting)
+        table = self.table(path)
         texts = [joined(cell) for cell in table.column(self.text, "--text NAME")]
         targets = [references(cell) for cell in table.column(self.label, "--label NAME")] if labelled else None
         for target, line in zip(targets or (), table.lines, strict=False):

@@ -34,6 +34,7 @@ class TokenLabelling(Unsearched):
     name: str = "token_labelling"
     does: ClassVar[str] = "labels words"
     of_words: ClassVar[bool] = True  # a text may be a list of its words
+    writes: ClassVar[tuple[str, ...]] = ("conll",)
 
     @property
     def metrics(self) -> Mapping[str, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,123 @@ def test_int8_is_smaller_and_close(folder: Folder, cloze: Callable[..., Any], tm
     assert said.code == 0 and "int8: the largest difference from the network is" in said.out
     exact, rounded = (run_file(tmp_path / f"{one}.onnx", folder("bert"))[0]["last_hidden_state"] for one in "ab")
     assert 1e-5 < float((exact - rounded).norm() / exact.norm()) < 0.05
+
+
+def records(said: Any) -> list[dict[str, Any]]:
+    """What `cloze predict` printed."""
+    assert said.code == 0, said.err
+    return [json.loads(line) for line in said.out.splitlines()]
+
+
+@pytest.mark.parametrize("name", ["classifier", "gpt2-classifier", "tagger"])
+def test_a_file_alone_predicts_what_its_folder_does(
+    folder: Folder, tuned: Folder, cloze: Callable[..., Any], tmp_path: Path, name: str
+) -> None:
+    pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    source = tuned() if name == "classifier" else folder(name)
+    source = tagging(source, tmp_path / "tagger") if name == "tagger" else source
+    assert cloze("export", source, tmp_path / "m.onnx", "--to", "onnx").code == 0
+    moved = (tmp_path / "elsewhere").mkdir() or (tmp_path / "m.onnx").rename(tmp_path / "elsewhere" / "moved.onnx")
+    expected, found = (records(cloze("predict", one, *TEXTS, "--batch", 2)) for one in (source, moved))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert shares_of(ours) == pytest.approx(shares_of(theirs), abs=1e-4) and len(shares_of(ours)) > 1
+        assert {key: ours[key] for key in ("line", "text")} == {key: theirs[key] for key in ("line", "text")}
+        assert ours.get("labels", ours.get("label")) == theirs.get("labels", theirs.get("label"))
+
+
+def shares_of(row: dict[str, Any]) -> list[float]:
+    """The probabilities of a prediction."""
+    shares = row["probabilities"]
+    return list(shares.values() if isinstance(shares, dict) else shares)
+
+
+def tagging(source: Path, out: Path) -> Path:
+    """A copy of a folder whose head labels words, as if it was fine-tuned."""
+    shutil.copytree(source, out)
+    classes = json.loads((source / "cloze" / "network.json").read_text())["heads"]["tags"]["arguments"]["classes"]
+    columns = {"text": "text", "label": "label"}
+    described = {
+        "version": 1, "task": "token_labelling", "columns": columns, "labels": [f"t{n}" for n in range(classes)], "usual": "t0",
+        "head": "tags", "length": None,
+    }
+    (out / "cloze" / "task.json").write_text(json.dumps(described))
+    return out
+
+
+def test_a_file_is_evaluated_and_compared_with_its_folder(
+    tuned: Folder, tables: Path, cloze: Callable[..., Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    dev = tables / "dev.tsv"
+    said = cloze("export", tuned(), tmp_path / "m.onnx", "--to", "onnx", "--int8")
+    assert said.code == 0 and f"Next: cloze evaluate {tmp_path / 'm.onnx'} FILE" in said.err
+    made = json.loads(cloze("evaluate", tuned(), tmp_path / "m.onnx", dev, "--json").out)
+    exact, rounded = made[str(tuned())][str(dev)], made[str(tmp_path / "m.onnx")][str(dev)]
+    assert rounded["examples"] == 16 and rounded["baseline"] == exact["baseline"]
+    assert rounded["calibration"]["brier"] == pytest.approx(exact["calibration"]["brier"], abs=0.02)
+
+
+def test_an_int8_answer_does_not_depend_on_its_batch(
+    tuned: Folder, cloze: Callable[..., Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    said = cloze("export", tuned(), tmp_path / "m.onnx", "--to", "onnx", "--int8")
+    assert "the scores of a row depend on its batch; cloze runs row by row" in said.out
+    together = records(cloze("predict", tmp_path / "m.onnx", *TEXTS))
+    alone = [records(cloze("predict", tmp_path / "m.onnx", text))[0] for text in TEXTS]
+    assert [row["probabilities"] for row in together] == [row["probabilities"] for row in alone]
+    import cloze as package
+
+    loaded = package.load(tmp_path / "m.onnx").checkpoint
+    loaded.network.alone = False  # as other programs run it
+    reader = Reader.of(loaded)
+    batched = reader.states(reader.batch(reader.encode(TEXTS)), {"logits"})["logits"]
+    single = torch.cat([reader.states(reader.batch(reader.encode([text])), {"logits"})["logits"] for text in TEXTS])
+    assert not torch.equal(batched, single)
+
+
+def test_a_folder_holds_what_optimum_and_cloze_open(
+    tuned: Folder, cloze: Callable[..., Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    transformers = pytest.importorskip("transformers")
+    out = tmp_path / "student"
+    assert cloze("export", tuned(), out, "--to", "onnx").code == 0
+    assert sorted(path.name for path in out.iterdir()) == [
+        "cloze", "config.json", "model.onnx", "tokenizer.json", "tokenizer_config.json",
+    ]
+    config = transformers.AutoConfig.from_pretrained(out)
+    assert config.architectures == ["BertForSequenceClassification"] and config.id2label == {0: "animal", 1: "weather"}
+    assert transformers.AutoTokenizer.from_pretrained(out)("the cat")["input_ids"]
+    expected = records(cloze("predict", tuned(), *TEXTS))
+    for path in (out, out / "model.onnx"):
+        assert [row["label"] for row in records(cloze("predict", path, *TEXTS))] == [row["label"] for row in expected]
+    optimum = pytest.importorskip("optimum.onnxruntime")
+    assert optimum.ORTModelForSequenceClassification.from_pretrained(out).config.num_labels == 2
+    refused = cloze("export", tuned(), out, "--to", "onnx")
+    assert refused.code == 2
+
+
+def test_a_file_that_cloze_did_not_export_is_refused(
+    folder: Folder, cloze: Callable[..., Any], tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    (tmp_path / "bad.onnx").write_bytes(b"no model")
+    refused = cloze("predict", tmp_path / "bad.onnx", "the cat")
+    assert refused.code == 2 and "bad.onnx: onnxruntime cannot open it" in refused.err
+    assert cloze("export", folder("bert"), tmp_path / "m.onnx", "--to", "onnx").code == 0
+    refused = cloze("predict", tmp_path / "m.onnx", "the cat")
+    assert refused.code == 2 and "not fine-tuned" in refused.err
+    model = onnx.load(str(tmp_path / "m.onnx"))
+    for props, message in (
+        ({}, "holds no tokenizer and no task, so cloze did not export it"),
+        ({"cloze": '{"../evil.json": "{}", "cloze/onnx.json": "{}"}'}, "its metadata are not what cloze writes there."),
+    ):
+        onnx.helper.set_model_props(model, props)
+        path = tmp_path / f"{len(message)}.onnx"
+        onnx.save(model, str(path))
+        refused = cloze("predict", path, "the cat")
+        assert refused.code == 2 and message in refused.err and "Traceback" not in refused.err
 
 
 @pytest.mark.parametrize(("options", "said"), [

@@ -35,7 +35,8 @@ TEXTS = [
 
 def tuned(checkpoint: Callable[..., Any]) -> ClassifiedExamples:
     loaded = checkpoint("classifier")
-    learner = Classifier(Reader.of(loaded), loaded.heads["class"], ("a", "b", "c"), SimpleNamespace(at=()), length=None).eval()
+    task = SimpleNamespace(at=(), threshold=None)
+    learner = Classifier(Reader.of(loaded), loaded.heads["class"], ("a", "b", "c"), task, length=None).eval()
     learner.answered = _labelled(learner)  # type: ignore[method-assign]
     return ClassifiedExamples(learner, TEXTS)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 Folder = Callable[[str], Path]
 TRAIN = ["finetune", "{bert}", "--train", "{dev}", "--dev", "{dev}", "--out", "{here}/o"]
@@ -120,8 +121,17 @@ def test_finetune_evaluate_predict_follow_each_other(cloze: Any, folder: Folder,
     assert described["labels"] == ["animal", "weather"] and len(described["trials"]) == 2
     assert described["columns"] == {"text": "text", "text_b": None, "label": "label"}
 
+    card = (out / "README.md").read_text()
+    assert "\n# out\n" in card and "Fine-tuned from `bert`." in card and 'cloze predict out "A text."' in card
+    results = yaml.safe_load(card.split("---\n")[1])["model-index"][0]["results"]
+    assert [one["dataset"]["type"] for one in results] == ["dev", "test"]
+    assert {one["name"]: one["value"] for one in results[0]["metrics"]} == described["dev"]
+
     measured = json.loads(cloze("evaluate", out, dev, "--json").out)[str(dev)]
     assert measured["metrics"] == described["dev"] and measured["baseline"]["accuracy"] == 0.5
+    details = described["dev_report"]
+    assert details == {name: measured[name] for name in ("report", "averages", "confusion", "calibration", "ranking")}
+    assert "F1 by class: " in done.out and f"--threshold {details['ranking']['threshold']:g} of predict" in done.out
     assert "always 'animal'" in cloze("evaluate", out, dev).out
 
     rows = [json.loads(text) for text in cloze("predict", out, dev).out.splitlines()]

@@ -1,0 +1,86 @@
+"""The results of a fine-tuned model in its card: a table for readers, and `model-index` and `base_model` for the Hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cloze.interop.card import PIPELINES, TRAINING, _code, _line
+
+RESULTS = "## Results"
+#: The names of metrics in the library evaluate.
+METRICS = {
+    "macro_f1": "f1", "micro_f1": "f1", "span_f1": "f1", "matthews": "matthews_correlation", "pearson": "pearsonr",
+    "spearman": "spearmanr",
+}  # fmt: skip
+
+
+def add_results(path: Path, described: Mapping[str, Any], *, title: str | None = None) -> None:
+    """Put the metrics of task.json into a card that `write_card` wrote, in place of earlier ones.
+
+    `title` is the name of the model, by default that in the card. A card without front matter stays as it is.
+    """
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if not text.startswith("---\n") or TRAINING not in text:
+        return
+    _, head, body = text.split("---\n", 2)
+    found = re.search(r"^# (.*)$", body, re.MULTILINE)
+    front = {name: value for name, value in yaml.safe_load(head).items() if name not in ("model-index", "base_model")}
+    base = described.get("base") or {}
+    if base.get("hub"):
+        front["base_model"] = base["hub"]
+    results = list(_results(described))
+    if results:
+        front["model-index"] = [{"name": title or (found[1] if found else "model"), "results": results}]
+    shown = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
+    body = re.sub(rf"^{RESULTS}\n.*?(?=^{TRAINING}$)", "", body, flags=re.MULTILINE | re.DOTALL)
+    before, after = body.split(TRAINING, 1)
+    path.write_text(f"---\n{shown}---\n{before}{_section(described)}{TRAINING}{after}", encoding="utf-8")
+
+
+def _parts(described: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, float]]]:
+    """The sets of examples with their metrics."""
+    for part in ("dev", "test"):
+        found = described.get(part) or {}
+        several = found if isinstance(found, list) else [found]
+        yield from ((part if len(several) == 1 else f"{part} {number}", one) for number, one in enumerate(several, 1) if one)
+
+
+def _results(described: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    tasks = described.get("tasks") or {"": described}
+    for part, metrics in _parts(described):
+        for name, task in tasks.items():
+            lead = f"{name}/" if name else ""
+            own = {key.removeprefix(lead): value for key, value in metrics.items() if key.startswith(lead)}
+            kind = str(task.get("task"))
+            yield {
+                "task": {"type": PIPELINES.get(kind, kind), "name": name or kind},
+                "dataset": {"name": f"{part} examples", "type": part},
+                "metrics": [
+                    {"type": METRICS.get(metric, metric), "value": float(value), "name": metric} for metric, value in own.items()
+                ],
+            }
+
+
+def _section(described: Mapping[str, Any]) -> str:
+    """The results as Markdown, and what they are next to: the base, and what always giving one answer has."""
+    parts = dict(_parts(described))
+    base, constant = described.get("base") or {}, described.get("baseline") or {}
+    lines = [f"Fine-tuned from {_code(base['name'])}.", ""] if base.get("name") else []
+    if parts:
+        always = [f"always {_code(str(constant['always'])[:40])} (dev)"] if constant else []
+        names = list(dict.fromkeys(name for metrics in parts.values() for name in metrics))
+        lines += [_row(["metric", *parts, *always]), _row(["---"] * (1 + len(parts) + len(always)))]
+        for name in names:
+            cells = [*(metrics.get(name) for metrics in parts.values()), *([constant.get(name)] if constant else [])]
+            lines.append(_row([_line(name), *("" if value is None else f"{value:.4f}" for value in cells)]))
+        lines.append("")
+    return "\n".join([RESULTS, "", *lines, ""]) if lines else ""
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"

@@ -1,0 +1,82 @@
+"""An ONNX file that cloze exported as a folder: its metadata hold the files of the checkpoint, but for the weights.
+
+`cloze export --to onnx` puts these files into the metadata, so that one file is enough to predict.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from cloze.errors import CheckpointError, MissingExtra
+
+FILE = "model.onnx"
+KEY = "cloze"  # of the metadata
+ABOUT = "cloze/onnx.json"  # what `load_onnx` needs to know of the file
+_ENDINGS = (".json", ".yaml", ".txt")
+
+
+def is_onnx(path: Path) -> bool:
+    """Whether a path is an ONNX file, or a folder with one in place of weights."""
+    return path.suffix == ".onnx" and path.is_file() or ((path / FILE).is_file() and (path / ABOUT).is_file())
+
+
+def folder_of(path: Path) -> Path:
+    """The folder of a checkpoint: for an ONNX file one in which its metadata are unpacked, else the path itself.
+
+    A `CheckpointError` for a file that cloze did not export.
+    """
+    if path.suffix != ".onnx" or not path.is_file():
+        return path
+    return _unpacked(path.resolve(), path.stat().st_mtime_ns)
+
+
+@cache
+def _unpacked(path: Path, changed: int) -> Path:
+    place = Path(tempfile.mkdtemp(prefix="cloze-onnx-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    for name, text in files_in(path).items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text, encoding="utf-8")
+    (place / FILE).symlink_to(path)
+    return place
+
+
+def files_in(path: Path) -> Mapping[str, str]:
+    """The files in the metadata by name."""
+    try:
+        files = json.loads(session_of(path).get_modelmeta().custom_metadata_map[KEY])
+    except (KeyError, ValueError):
+        raise CheckpointError(
+            f"{path}: holds no tokenizer and no task, so cloze did not export it, or an older cloze did.\n"
+            "  Export it again: cloze export DIR FILE.onnx --to onnx"
+        ) from None
+    safe = isinstance(files, dict) and all(isinstance(text, str) and _is_safe(name) for name, text in files.items())
+    if not safe or ABOUT not in files:
+        raise CheckpointError(f"{path}: its metadata are not what cloze writes there. Export it again.")
+    return dict(files)
+
+
+def _is_safe(name: str) -> bool:
+    place = PurePosixPath(name)
+    return not place.is_absolute() and ".." not in place.parts and place.suffix in _ENDINGS
+
+
+def session_of(path: Path, *, threads: int = 1) -> Any:
+    """onnxruntime's session of a file; a `CheckpointError` if it cannot be opened."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise MissingExtra("onnxruntime", "onnx", str(path)) from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own classes, which have no common base of a documented name
+        raise CheckpointError(f"{path}: onnxruntime cannot open it ({str(error).splitlines()[0]}).") from None

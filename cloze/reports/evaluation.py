@@ -1,0 +1,134 @@
+"""The page of `cloze evaluate`: figures by class, confusions and calibration on one file or several, as one HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from cloze.errors import UserError
+from cloze.reports.figures import Line, chart
+from cloze.reports.page import fill_page
+from cloze.reports.sections import Figure
+from cloze.tasks.class_report import Calibration, Confusion, Ranking
+from cloze.tasks.evaluation_text import ranking_lines
+from cloze.tasks.task import Evaluation
+from cloze.whole import require_parent, whole_file
+
+CLASSES = 40  # in the confusion matrix; of more, the page has the most frequent confusions alone
+CONFUSIONS = 10
+KICKER = "cloze evaluate"  # by which a page is known as one of these
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of the page: a cell is its text and how dark it is, from 0 to 1."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[tuple[str, float]]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the page shows of one file."""
+
+    title: str
+    cards: Sequence[tuple[str, str, str]]
+    sheets: Sequence[Sheet]
+    figures: Sequence[Figure]
+    notes: Sequence[str]
+
+
+def render(measured: Mapping[str, Evaluation], *, title: str, command: str = "", made: datetime | None = None) -> str:
+    """The page of evaluations by name, as HTML text that refers to nothing outside itself."""
+    sections = [section(name, one) for name, one in measured.items()]
+    return fill_page("evaluation.html", made, title=title, command=command, kicker=KICKER, sections=sections)
+
+
+def section(name: str, one: Evaluation) -> Section:
+    """The cards, tables and figures of one evaluation."""
+    constant = one.baseline or {}
+    cards = [("examples", f"{one.examples:,}", "")] + [
+        (metric, f"{value:.4f}", f"always {constant['always'][:24]!r}: {constant[metric]:.4f}" if metric in constant else "")
+        for metric, value in one.metrics.items()
+    ]
+    figures = [] if one.calibration is None else [reliability(one.calibration)]
+    return Section(name, cards, list(_sheets(one)), figures, [*_notes(one), *one.remarks])
+
+
+def _sheets(one: Evaluation) -> Iterator[Sheet]:
+    if one.report:
+        yield rows_sheet("By class", [*one.report, *one.averages])
+    if one.tags:
+        yield rows_sheet("By tag", one.tags)
+    if one.confusion is not None:
+        yield from confusion_sheets(one.confusion)
+
+
+def rows_sheet(title: str, rows: Sequence[Mapping[str, Any]]) -> Sheet:
+    """Rows with the same keys; F1 is shaded."""
+    cells = [
+        [(f"{value:.4f}" if isinstance(value, float) else _text(value), round(value, 3) if name == "f1" else 0.0)
+         for name, value in row.items()]
+        for row in rows
+    ]  # fmt: skip
+    return Sheet(title, list(rows[0]), cells)
+
+
+def confusion_sheets(confusion: Confusion) -> Iterator[Sheet]:
+    """The matrix, unless it has too many classes, and the most frequent confusions."""
+    if len(confusion.labels) <= CLASSES:
+        rows = [
+            [(label, 0.0), *((f"{count:,}" if count else "·", round(count / max(sum(counts), 1), 3)) for count in counts)]
+            for label, counts in zip(confusion.labels, confusion.counts.tolist(), strict=True)
+        ]
+        note = "A row holds the examples of a class, a column what they were given. Cells are as dark as their share of the row."
+        yield Sheet("Confusion matrix", ["right \\ given", *confusion.labels], rows, note)
+    support = dict(zip(confusion.labels, confusion.counts.sum(1).tolist(), strict=True))
+    mistakes = confusion.most_frequent(CONFUSIONS)
+    if mistakes:
+        yield Sheet(
+            "Most frequent confusions", ["right", "given", "examples", "of its class"],
+            [[(true, 0.0), (given, 0.0), (f"{count:,}", 0.0), (f"{count / support[true]:.1%}", round(count / support[true], 3))]
+             for true, given, count in mistakes],
+        )  # fmt: skip
+
+
+def reliability(calibration: Calibration) -> Figure:
+    """Accuracy over confidence: on the dashed line, probabilities say how often an answer is right."""
+    points = [(one["confidence"], one["accuracy"]) for one in calibration.bins]
+    lines = [Line("as confident as right", [(0.0, 0.0), (1.0, 1.0)], 1, dashed=True), Line("accuracy", points, 0, marks=True)]
+    return Figure("Reliability: accuracy by confidence", chart(lines, title="Reliability", x="confidence", zero=True))
+
+
+def _notes(one: Evaluation) -> Iterator[str]:
+    if one.calibration is not None:
+        error, brier = one.calibration.expected_error, one.calibration.brier
+        yield f"Expected calibration error {error:.4f}, Brier score {brier:.4f}."
+    if isinstance(one.ranking, Ranking):
+        yield from (f"{line[0].upper()}{line[1:]}." for line in ranking_lines(one.ranking))
+
+
+def _text(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def check_page(page: Path) -> None:
+    """A `UserError` if the page cannot be written; an existing file is only replaced if it is such a page."""
+    require_parent(page)
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--page {page}: expected a name that ends in .html.")
+    if page.exists() and not (page.is_file() and KICKER.encode() in page.read_bytes()):
+        raise UserError(f"--page {page}: already exists, and cloze evaluate did not write it. Choose another name.")
+
+
+def write_page(measured: Mapping[str, Evaluation], page: Path, *, title: str, command: str = "") -> None:
+    """Write the page, whole or not at all."""
+    check_page(page)
+    text = render(measured, title=title, command=command)
+    with whole_file(page) as fresh:
+        fresh.write_text(text, encoding="utf-8")

@@ -1,0 +1,138 @@
+"""An `Evaluation` as lines of text for the terminal, and as HTML for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cloze.tasks.class_report import Confusion, Ranking
+    from cloze.tasks.task import Evaluation
+
+Row = Mapping[str, Any]
+CLASSES = 30  # in a table; of more, those with the most examples
+MATRIX = 8  # classes in a confusion matrix; of more, the most frequent confusions
+CONFUSIONS = 5
+LOWEST, CONFUSED = 5, 3  # classes and confusions in the short form
+
+
+def evaluation_lines(title: str, one: Evaluation) -> Iterator[str]:
+    """The metrics of a file, a line each, with its interval and what always giving one answer has, if there are any; then the
+    tables and the remarks."""
+    yield f"{title}: {one.examples} examples"
+    values = {name: f"{value:.4f}" for name, value in one.metrics.items()}
+    sure = {name: "[{:.4f}, {:.4f}]".format(*ends) for name, ends in one.intervals.items()}
+    names, wide, apart = (_width(cells, least) for cells, least in ((values, 11), (values.values(), 6), (sure.values(), 16)))
+    head = "95 % interval".ljust(apart + 2) if sure else ""
+    shown = f"always {one.baseline['always'][:40]!r}" if one.baseline else ""
+    yield f"  {'':<{names}}  {'':<{wide}}  {head}{shown}".rstrip()
+    for name, value in values.items():
+        interval = sure[name].ljust(apart + 2) if sure else ""
+        constant = f"{one.baseline[name]:.4f}" if one.baseline and name in one.baseline else ""
+        yield f"  {name:<{names}}  {value:<{wide}}  {interval}{constant}".rstrip()
+    for lines in (_class_lines(one), *_further_lines(one)):
+        yield from ["", *(f"  {line}".rstrip() for line in lines)] if lines else []
+    for remark in one.remarks:
+        yield f"  note: {remark}"
+
+
+def _class_lines(one: Evaluation) -> list[str]:
+    shown, left = most_supported(one.report)
+    return [*table([*shown, *one.averages]), *([f"and {left} more: --json and --page have all"] if left else [])]
+
+
+def _further_lines(one: Evaluation) -> Iterator[list[str]]:
+    yield table([{"tag" if name == "label" else name: row[name] for name in row} for row in most_supported(one.tags)[0]])
+    if one.confusion is not None:
+        yield confusion_lines(one.confusion)
+    if one.calibration is not None:
+        yield [f"calibration: expected error {one.calibration.expected_error:.4f}, Brier score {one.calibration.brier:.4f}"]
+    if one.ranking is not None:
+        yield ranking_lines(one.ranking)
+
+
+def ranking_lines(ranking: Ranking, rows: str = "these") -> list[str]:
+    """What is known of two classes; `rows` names those on which the threshold was chosen."""
+    return [
+        f"{ranking.positive!r} by its probability: ROC AUC {ranking.roc_auc:.4f}, "
+        f"average precision {ranking.average_precision:.4f}",
+        f"highest F1 of {ranking.positive!r} on {rows} rows: {ranking.f1:.4f} with --threshold {ranking.threshold:g}",
+    ]
+
+
+def short_lines(details: Mapping[str, Any]) -> Iterator[str]:
+    """The figures by class of `Evaluation.details` in a few lines: the lowest F1, confusions, the threshold of two classes."""
+    rows, confusion, ranking = details.get("report", ()), details.get("confusion", {}), details.get("ranking")
+    lowest = sorted(rows, key=lambda row: row.get("f1", 1.0))[:LOWEST]
+    if lowest and "f1" in lowest[0]:
+        shown = ", ".join(f"{row['label']} {row['f1']:.4f} of {row['support']}" for row in lowest)
+        yield f"{'F1 by class' if len(rows) <= LOWEST else 'lowest F1'}: {shown}"
+    mistakes = [(count, true, given) for true, row in confusion.items() for given, count in row.items() if given != true]
+    if mistakes:
+        most = sorted(mistakes, key=lambda mistake: -mistake[0])[:CONFUSED]
+        yield "confused (right → given): " + ", ".join(f"{true} → {given} {count}" for count, true, given in most)
+    if ranking:
+        yield f"highest F1 of {ranking['positive']!r}: {ranking['f1']:.4f} with --threshold {ranking['threshold']:g} of predict"
+
+
+def most_supported(rows: Sequence[Row]) -> tuple[list[Row], int]:
+    """Rows of classes, where there are too many those with the most examples, in their order; and how many are left out."""
+    if len(rows) <= CLASSES or "support" not in rows[0]:
+        return list(rows), 0
+    order = sorted(range(len(rows)), key=lambda number: -rows[number]["support"])[:CLASSES]
+    return [rows[number] for number in sorted(order)], len(rows) - CLASSES
+
+
+def confusion_lines(confusion: Confusion) -> list[str]:
+    """The matrix of a few classes, the most frequent confusions of many."""
+    if len(confusion.labels) <= MATRIX:
+        rows = [
+            {"right \\ given": label, **dict(zip(confusion.labels, counts, strict=True))}
+            for label, counts in zip(confusion.labels, confusion.counts.tolist(), strict=True)
+        ]
+        return table(rows)
+    mistakes = confusion.most_frequent(CONFUSIONS)
+    return table([{"most frequent confusions": f"{true} → {given}", "examples": count} for true, given, count in mistakes])
+
+
+def evaluation_html(one: Evaluation) -> str:
+    """The tables of an evaluation, for notebooks."""
+    constant = {} if one.baseline is None else {f"always {one.baseline['always'][:40]!r}": one.baseline}
+    metrics = [
+        {"metric": name, "value": value, **{head: metrics.get(name, "") for head, metrics in constant.items()}}
+        for name, value in one.metrics.items()
+    ]
+    parts = [html_table(metrics), html_table([*most_supported(one.report)[0], *one.averages])]
+    text = [line for lines in _further_lines(one) for line in lines]
+    notes = [f"note: {remark}" for remark in one.remarks]
+    return (
+        f"<p>{one.examples:,} examples</p>{''.join(parts)}<pre>{escape(chr(10).join([*text, *notes]))}</pre>"
+    )
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Rows with the same keys as lines: names to the left, numbers to the right."""
+    shown = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)] if rows else []
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])
+        for row in shown
+    ]
+
+
+def html_table(rows: Sequence[Row]) -> str:
+    """Rows with the same keys as an HTML table."""
+    if not rows:
+        return ""
+    head = "".join(f"<th>{escape(str(name))}</th>" for name in rows[0])
+    body = "".join(f"<tr>{''.join(f'<td>{escape(_cell(value))}</td>' for value in row.values())}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _width(cells: Iterable[str], least: int) -> int:
+    return max([least, *map(len, cells)])

@@ -1,0 +1,215 @@
+"""Predictions as files: JSON lines, JSON, CSV, TSV, Parquet, CoNLL and CoNLL-U."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from cloze.corpus.readers.columnar import is_columnar
+from cloze.corpus.readers.labelled import Table
+from cloze.errors import MissingExtra, TaskError, nearest
+from cloze.tasks.conllu import GENERATOR
+from cloze.tasks.task import Prediction, Task, Written
+from cloze.whole import require_parent, whole_file
+
+Row = dict[str, Any]
+#: The formats of predictions by the ending of their files.
+ENDINGS = {
+    ".jsonl": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".conll": "conll",
+    ".conllu": "conllu",
+}  # fmt: skip
+TABLES = ("csv", "tsv", "parquet")  # a row per text, or per word
+
+
+@runtime_checkable
+class OfWords(Prediction, Protocol):
+    """A prediction with a row for each word in a table."""
+
+    @property
+    def line(self) -> int:
+        """The line at which its text begins."""
+
+    def word_rows(self) -> list[Row]:
+        """The words with their answers."""
+
+
+@runtime_checkable
+class Tagged(Protocol):
+    """A prediction with a label for each word."""
+
+    @property
+    def words(self) -> Sequence[str]: ...
+
+    @property
+    def labels(self) -> Sequence[str]: ...
+
+
+def format_of(path: Path | None, wanted: str | None, task: Task) -> str | None:
+    """The format of a file by its ending or by the name `wanted`; None for a file without an ending and for standard output.
+
+    A name and an ending that disagree, an unknown ending, and a format that the task's predictions do not have are `TaskError`s.
+    """
+    known = [format for format in ENDINGS.values() if format not in ("conll", "conllu") or format in task.writes]
+    if wanted is not None and wanted not in known:
+        raise TaskError(f"--as {wanted}: {task.name} has no predictions of this format. {nearest(wanted, known)}")
+    ending = "" if path is None else path.suffix.lower()
+    if ending and wanted is None and ENDINGS.get(ending) not in known:
+        endings = ", ".join(ending for ending, format in ENDINGS.items() if format in known)
+        raise TaskError(
+            f"--out {path}: the predictions of {task.name} have no format with the ending {ending}. Known: {endings}.\n"
+            "  Choose one of these, or name the format: --as csv"
+        )
+    if wanted is not None and ending in ENDINGS and ENDINGS[ending] != wanted:
+        raise TaskError(f"--out {path}: a name that ends in {ending} does not fit --as {wanted}. Leave one of them out.")
+    if wanted == "parquet" and path is None:
+        raise TaskError("--as parquet: needs a file. Name it: --out predictions.parquet")
+    return wanted or ENDINGS.get(ending)
+
+
+def check_predictions(path: Path, *, format: str | None = None, inputs: Sequence[str] = (), overwrite: bool = False) -> None:
+    """A `UserError` if predictions cannot be written to `path`; an existing file is only replaced with `overwrite`, or if it
+    holds predictions as JSON lines or CoNLL-U, and never if it is one of the `inputs`."""
+    require_parent(path)
+    if path.is_dir():
+        raise TaskError(f"{path}: is a folder; expected the name of a file.")
+    if not path.exists() or _holds_predictions(path):
+        return
+    if format not in (None, "jsonl", "conllu") and not any(Path(one).exists() and path.samefile(one) for one in inputs):
+        if overwrite:
+            return
+        raise TaskError(f"{path}: already exists. Choose another --out, or replace it with --overwrite.")
+    raise TaskError(f"{path}: holds something else than predictions, which would be lost. Choose another --out.")
+
+
+def _holds_predictions(path: Path) -> bool:
+    """Whether the first line is one that `write_predictions` writes: an object that begins with the line of its text, or the
+    comment that names the parser."""
+    with path.open("rb") as file:
+        first = file.read(64)
+    return not first or first.startswith((b'{"line": ', GENERATOR.encode()))
+
+
+def write_predictions(
+    predictions: Sequence[Prediction], path: Path | None, format: str | None = None, *, task: Task | None = None,
+    table: Table | None = None,
+) -> None:
+    """Predictions to a file, whole or not at all, or to standard output for None.
+
+    Without a `format` they are JSON lines, or have the format of their own (trees: CoNLL-U). In CSV, TSV and Parquet the rows of
+    `table`, which the `task` read, come with all their columns before the predicted ones.
+    """
+    if format in TABLES:
+        rows = list(flat_rows(predictions))
+        _write_table(rows if table is None or task is None else joined(table, rows, task), path, str(format))
+        return
+    _write_lines(_lines(predictions, format), path)
+
+
+def write_records(records: Iterable[Mapping[str, Any]], path: Path | None) -> None:
+    """JSON objects as `write_predictions` writes those of predictions."""
+    _write_lines((_json(record) + "\n" for record in records), path)
+
+
+def _lines(predictions: Sequence[Prediction], format: str | None) -> Iterator[str]:
+    if format == "json":
+        yield "[" + ",\n ".join(_json(one.record()) for one in predictions) + "]\n"
+        return
+    for one in predictions:
+        if format == "conll" and isinstance(one, Tagged):
+            yield "".join(f"{word}\t{label}\n" for word, label in zip(one.words, one.labels, strict=True)) + "\n"
+        elif format in (None, "conllu") and isinstance(one, Written):
+            yield one.written
+        else:
+            yield _json(one.record()) + "\n"
+
+
+def flat_rows(predictions: Sequence[Prediction]) -> Iterator[Row]:
+    """The rows of predictions in a table: one each, or one for each of its words with the number of its text (`sentence`).
+
+    The members of an object are columns: `probabilities.LABEL`.
+    """
+    for number, one in enumerate(predictions, start=1):
+        if isinstance(one, OfWords):
+            yield from ({"sentence": number, "line": one.line, **row} for row in one.word_rows())
+        else:
+            yield dict(_flat(one.record()))
+
+
+def _flat(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", one) for inner, one in value.items())
+        else:
+            yield name, value
+
+
+def table_of(task: Task, path: str | None) -> Table | None:
+    """The rows of an input file that is a table in which every row is an example of the task; None for others."""
+    read = getattr(task, "table", None)
+    if read is None or path is None or Path(path).is_dir() and not is_columnar(path):
+        return None
+    found: Table = read(path)
+    return found
+
+
+def joined(table: Table, rows: Sequence[Row], task: Task) -> list[Row]:
+    """The rows of a table with what was predicted for each. A predicted column whose name the table has is `predicted_NAME`."""
+    asked = {"line", *(kind for kind in task.description()["columns"] if kind != "label")}
+    names: dict[str, str] = {}
+    for name in dict.fromkeys(name for row in rows for name in row if name not in asked):
+        names[name] = name
+        while names[name] in table.columns:
+            names[name] = f"predicted_{names[name]}"
+    return [
+        {**dict(zip(table.columns, cells, strict=True)), **{names[name]: value for name, value in row.items() if name in names}}
+        for cells, row in zip(table.rows, rows, strict=True)
+    ]
+
+
+def _write_table(rows: Sequence[Row], path: Path | None, format: str) -> None:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    if format == "parquet":
+        assert path is not None  # see `format_of`
+        _write_parquet({name: [row.get(name) for row in rows] for name in columns}, path)
+        return
+    writer = csv.writer(_Lines(), delimiter="," if format == "csv" else "\t", lineterminator="\r\n")
+    cells = ([_cell(row.get(name)) for name in columns] for row in rows)
+    _write_lines((writer.writerow(row) for row in (columns, *cells)), path)  # type: ignore[misc]  # what `write` returns
+
+
+class _Lines:
+    """What a csv.writer writes to so that `writerow` returns the row. Its line end is CR LF, so that it quotes both in cells."""
+
+    def write(self, line: str) -> str:
+        """The row, ending in a line feed."""
+        return line.removesuffix("\r\n") + "\n"
+
+
+def _cell(value: Any) -> Any:
+    """A value in CSV and TSV: lists are JSON."""
+    return _json(value) if isinstance(value, (list, tuple)) else value
+
+
+def _write_parquet(columns: Mapping[str, list[Any]], path: Path) -> None:
+    try:
+        from pyarrow import parquet, table
+    except ImportError:
+        raise MissingExtra("pyarrow", "parquet", f"--out {path}") from None
+    with whole_file(path) as stage:
+        parquet.write_table(table(dict(columns)), stage)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _write_lines(lines: Iterable[str], path: Path | None) -> None:
+    if path is None:
+        sys.stdout.writelines(lines)
+        return
+    with whole_file(path) as stage, stage.open("w", encoding="utf-8", newline="") as file:
+        file.writelines(lines)
