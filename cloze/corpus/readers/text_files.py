@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import IO, Any, cast
 
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.errors import TaskError, nearest, nearest_path
+from cloze.text.encodings import SAMPLE, not_utf8, utf8_stream
 from cloze.untrusted import parse_json
 
 _JSON = (".jsonl", ".ndjson", ".json")
@@ -28,17 +29,31 @@ class Line:
     text: str
 
 
-def open_bytes(path: Path | str) -> BinaryIO:
-    """A file for reading, `-` for standard input, .gz and .xz unpacked; a path that cannot be read is a `TaskError`."""
-    if str(path) == "-":
-        return sys.stdin.buffer
+@contextmanager
+def open_bytes(path: Path | str) -> Iterator[IO[bytes]]:
+    """A file for reading as UTF-8; `-` is standard input, .gz and .xz are unpacked.
+
+    The encoding is the one that the user names, or that the first bytes show. A path that cannot be read, a damaged archive,
+    binary data, and an encoding that is not certain are a `TaskError`.
+    """
+    stream = sys.stdin.buffer if str(path) == "-" else _unpacked(path)
+    try:
+        yield utf8_stream(stream, str(path), error=TaskError)
+    except (EOFError, OSError, lzma.LZMAError) as error:
+        raise TaskError(f"{path}: damaged, or not the format that its name says ({error}).") from error
+    finally:
+        if str(path) != "-":
+            stream.close()
+
+
+def _unpacked(path: Path | str) -> IO[bytes]:
     require_files([path])
     path = Path(path)
     if path.is_dir():
         raise TaskError(f"{path}: is a folder, expected a file.")
     if path.suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path))
-    return cast(BinaryIO, lzma.open(path)) if path.suffix == ".xz" else path.open("rb")
+        return cast(IO[bytes], gzip.open(path))
+    return lzma.open(path) if path.suffix == ".xz" else path.open("rb")
 
 
 def require_files(paths: Iterable[Path | str]) -> None:
@@ -49,19 +64,9 @@ def require_files(paths: Iterable[Path | str]) -> None:
 
 
 def read_all(path: Path | str) -> str:
-    """The text of a file: UTF-8 with or without a byte-order mark; other bytes are a `TaskError` with their line."""
-    with open_bytes(path) as file:
-        try:
-            raw = file.read()
-        except (EOFError, OSError, lzma.LZMAError) as error:
-            raise TaskError(f"{path}: damaged, or not the format that its name says ({error}).") from error
-    if b"\0" in raw[:65536]:
-        raise TaskError(f"{path}: a binary file, expected UTF-8 text.")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise _not_utf8(path, line, raw[error.start]) from None
+    """The text of a file, without a byte-order mark. Bytes that are not UTF-8 in a file of UTF-8, and NUL, are a `TaskError` with
+    their line."""
+    return "".join(_text_lines(path))
 
 
 def lines(path: Path | str) -> Iterator[Line]:
@@ -69,42 +74,58 @@ def lines(path: Path | str) -> Iterator[Line]:
 
     Errors are those of `read_all`, raised when the line is read.
     """
-    looked = 0
-    with open_bytes(path) as file:
-        try:
-            for number, raw in enumerate(file, start=1):
-                if looked < 65536 and b"\0" in raw[: 65536 - looked]:
-                    raise TaskError(f"{path}: a binary file, expected UTF-8 text.")
-                looked += len(raw)
-                yield Line(number, _decoded(path, number, raw.removesuffix(b"\n")).removesuffix("\r"))
-        except (EOFError, OSError, lzma.LZMAError) as error:
-            raise TaskError(f"{path}: damaged, or not the format that its name says ({error}).") from error
+    for number, text in enumerate(_text_lines(path), start=1):
+        yield Line(number, text.removesuffix("\n").removesuffix("\r"))
 
 
 @contextmanager
 def open_text(path: Path | str) -> Iterator[Iterator[str]]:
     """A file as text with its line ends as they are, for readers of quoted cells; errors are those of `read_all`."""
     with open_bytes(path) as file:
+        text = io.TextIOWrapper(cast(Any, file), encoding="utf-8-sig", newline="")
         try:
-            yield io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+            yield _without_nul(path, text)
         except UnicodeDecodeError:
             read_all(path)  # reports the line
             raise
-        except (EOFError, OSError, lzma.LZMAError) as error:
-            raise TaskError(f"{path}: damaged, or not the format that its name says ({error}).") from error
+        finally:
+            text.detach()
 
 
-def _decoded(path: Path | str, number: int, raw: bytes) -> str:
-    try:
-        return raw.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        raise _not_utf8(path, number, raw[error.start]) from None
+def _text_lines(path: Path | str) -> Iterator[str]:
+    """The lines with their line feeds."""
+    other = False  # whether a character beyond ASCII was read
+    with open_bytes(path) as file:
+        for number, raw in enumerate(file, start=1):
+            try:
+                text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                data = raw + file.read(SAMPLE)
+                other = other or not data.decode("utf-8", "ignore").isascii()
+                raise _undecodable(path, number, data, error.start, mixed=other) from None
+            other = other or not text.isascii()
+            _require_no_nul(path, number, text)
+            yield text
 
 
-def _not_utf8(path: Path | str, line: int, byte: int) -> TaskError:
+def _undecodable(path: Path | str, line: int, data: bytes, begin: int, *, mixed: bool) -> TaskError:
+    if not mixed:
+        return TaskError(not_utf8(str(path), line, data, begin))
     return TaskError(
-        f"{path}:{line}: byte 0x{byte:02x} is not UTF-8. Save the file as UTF-8 (iconv -f LATIN1 -t UTF-8 {path})."
+        f"{path}:{line}: byte 0x{data[begin]:02x} is not UTF-8, but other characters of this file are.\n"
+        "  Correct this line: it is damaged, or comes from a file in another encoding."
     )
+
+
+def _without_nul(path: Path | str, rows: Iterable[str]) -> Iterator[str]:
+    for number, text in enumerate(rows, start=1):
+        _require_no_nul(path, number, text)
+        yield text
+
+
+def _require_no_nul(path: Path | str, line: int, text: str) -> None:
+    if "\0" in text:
+        raise TaskError(f"{path}:{line}: a NUL character, which no text has. Remove it: tr -d '\\000' < {path} > NEW")
 
 
 def json_lines(path: Path | str, fault: Fault | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
