@@ -14,7 +14,7 @@ from cloze.cli.facts import Facts
 from cloze.cli.links import Links
 from cloze.cli.measures import show
 from cloze.cli.modes import Mode, mode_of, takes_options_of
-from cloze.cli.options import AsJson, Batch, Columns, Device, FileFormat, Quoting, Seed, Task
+from cloze.cli.options import AsJson, Batch, Columns, Device, Encoding, FileFormat, Quoting, Seed, Task
 from cloze.cli.pictures import Pictures
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
 from cloze.cli.senses import Senses
@@ -38,6 +38,7 @@ class Labelled(Mode):
     columns: Columns = None
     file_format: FileFormat = None
     quoting: Quoting = "auto"
+    encoding: Encoding = None
     annotate: Annotate = None
     items: Items = None
     bootstrap: Annotated[int | None, typer.Option(help="95 % intervals from this many resamples: 1000.")] = None

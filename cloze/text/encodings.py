@@ -248,7 +248,7 @@ def decoded(data: bytes, file: str, *, error: type[ClozeError] = CorpusError) ->
         return data.decode("utf-8-sig" if encoding == "utf-8" else encoding)
     except UnicodeDecodeError as fault:
         line = data.count(b"\n", 0, fault.start) + 1
-        raise error(f"{file}:{line}: byte 0x{data[fault.start]:02x} is not {encoding}. Correct this line.") from None
+        raise error(f"{file}:{line}: byte 0x{data[fault.start]:02x} is not {encoding.upper()}. Correct this line.") from None
 
 
 def _is_utf8(sample: bytes) -> bool:
