@@ -168,7 +168,12 @@ class Tuned(Labelled):
         """Print the command that labels texts."""
         from cloze.cli.hints import suggest
 
-        named = ["--task", self.task] if self.task else []
+        given = {
+            "--task": self.task, "--text": self.text, "--text-b": self.text_b, "--columns": self.columns,
+            "--format": self.file_format, "--quoting": None if self.quoting == "auto" else self.quoting,
+            "--encoding": self.encoding,
+        }  # fmt: skip
+        named = [word for option, value in given.items() if value for word in (option, value)]
         suggest("cloze", "predict", checkpoint, file, *named, "--out", "predictions.jsonl")
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from cloze.corpus.readers.labelled import Format, Quoting, read_table
+from cloze.corpus.readers.labelled import UNTRAINED, Format, Quoting, Trained, read_table
 from cloze.corpus.records.texts import joined, missing, references
 from cloze.decoding.reader import Checkpoint
 from cloze.decoding.search import Beams
@@ -39,6 +39,7 @@ class TextToText:
     columns: tuple[str, ...] | None = None
     format: Format | None = None
     quoting: Quoting = "auto"
+    trained: Trained = UNTRAINED
     name: str = "text_to_text"
     of_words: ClassVar[bool] = False
 
@@ -65,7 +66,7 @@ class TextToText:
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Texts:
         """The examples of a file; without `labelled` targets are not looked at."""
-        table = read_table(path, format=self.format, columns=self.columns, quoting=self.quoting)
+        table = read_table(path, format=self.format, columns=self.columns, quoting=self.quoting, trained=self.trained)
         texts = [joined(cell) for cell in table.column(self.text, "--text NAME")]
         targets = [references(cell) for cell in table.column(self.label, "--label NAME")] if labelled else None
         for target, line in zip(targets or (), table.lines, strict=False):

@@ -21,6 +21,25 @@ Quoting = Literal["auto", "none", "standard"]
 
 
 @dataclass(frozen=True)
+class Trained:
+    """What a model was trained on: the columns of its files, if they had no header, how they were written, if that was named, and
+    its labels."""
+
+    columns: tuple[str, ...] | None = None
+    format: Format | None = None
+    quoting: Quoting = "auto"
+    labels: frozenset[str] = frozenset()
+
+    def columns_of(self, first: Sequence[str]) -> tuple[str, ...] | None:
+        """The columns of a file with this first row, if it is one of data: as wide as in training, and without their names."""
+        names = self.columns or ()
+        return names if len(names) == len(first) and not set(names) & set(map(str.strip, first)) else None
+
+
+UNTRAINED = Trained()
+
+
+@dataclass(frozen=True)
 class Table:
     """A file's cells as text. `lines` holds the line of each row, in Parquet its number; a cell that an object lacks is None."""
 
@@ -64,18 +83,21 @@ def read_table(
     format: Format | None = None,
     columns: Sequence[str] | None = None,
     quoting: Quoting = "auto",
+    trained: Trained = UNTRAINED,
 ) -> Table:
     """Read a table; `.gz` and `.xz` are unpacked and `-` is standard input.
 
-    `columns` names the columns of a file that has no header line. Quoting: in CSV `"` quotes a cell and `""` is a quote (RFC
+    `columns` names the columns of a file that has no header line; a first row of these names is one. Without it, a file that is
+    written as those of training has their columns. Quoting: in CSV `"` quotes a cell and `""` is a quote (RFC
     4180). In TSV a quote is an ordinary character, as in GLUE's files, unless only the other reading makes every row as wide as
     the header. A quoted cell with doubled quotes inside is always unquoted. `quoting` overrides this.
     """
-    found = format or _format(path)
+    found = format or _format(path, usual=trained.format)
+    quoting = trained.quoting if quoting == "auto" else quoting
     if found in OBJECTS:
         table = _object_table(path, found)
     else:
-        names, each = _separated(path, found, columns, quoting)
+        names, each = _separated(path, found, columns, quoting, trained=trained)
         records = list(each)
         table = Table(str(path), names, tuple(tuple(cells) for _, cells in records), tuple(line for line, _ in records))
     if not table.rows:
@@ -83,7 +105,8 @@ def read_table(
     return table
 
 
-def _format(path: Path | str, like: str = "") -> Format:
+def _format(path: Path | str, like: str = "", usual: Format | None = None) -> Format:
+    """The format by the name of a file; `usual` where the name does not tell it."""
     if is_columnar(path):
         return "parquet"
     if Path(path).is_dir():
@@ -96,6 +119,8 @@ def _format(path: Path | str, like: str = "") -> Format:
         return "tsv"
     if last == ".csv":
         return "csv"
+    if usual is not None:
+        return usual
     raise TaskError(
         f"{path}: cannot tell the format from the name {Path(path).name!r}; known: .tsv, .csv, .jsonl, .parquet, also .gz, .xz.\n"
         + (
@@ -219,7 +244,8 @@ def _cell(value: Any) -> str | None:
 
 
 def _separated(
-    path: Path | str, format: Format, columns: Sequence[str] | None, quoting: Quoting, fault: Fault | None = None, like: str = ""
+    path: Path | str, format: Format, columns: Sequence[str] | None, quoting: Quoting, fault: Fault | None = None, like: str = "",
+    trained: Trained = UNTRAINED,
 ) -> tuple[tuple[str, ...], Iterator[Record]]:
     """The names of the columns, and the rows; each is as wide as the header."""
     separator = "\t" if format == "tsv" else _comma(next((line.text for line in lines(path)), ""))
@@ -236,11 +262,13 @@ def _separated(
     first = next(records, None)
     if first is None:
         raise TaskError(f"{path}: empty; expected a header line and at least one row.")
-    names = tuple(columns) if columns else tuple(name.strip() for name in first[1])
+    header = tuple(name.strip() for name in first[1])
+    columns = columns or trained.columns_of(header)
+    names = tuple(columns) if columns else header
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise TaskError(f"{path}: two columns are named {twice!r}; expected different names.")
-    return names, _as_wide(path, names, chain([first], records) if columns else records, fault, like)
+    return names, _as_wide(path, names, chain([first], records) if columns and header != names else records, fault, like)
 
 
 def _as_wide(

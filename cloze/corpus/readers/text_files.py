@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import lzma
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,10 @@ from cloze.text.encodings import SAMPLE, not_utf8, utf8_stream
 from cloze.untrusted import parse_json
 
 _JSON = (".jsonl", ".ndjson", ".json")
+
+
+_BLANKS = " \t\r\n\f\v"
+_APART = re.compile(f"[{_BLANKS}]+")
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,18 @@ def open_text(path: Path | str) -> Iterator[Iterator[str]]:
             raise
         finally:
             text.detach()
+
+
+def cells_of(text: str) -> list[str]:
+    """The parts of a line between blanks of ASCII. Other spaces are part of a word, such as the no-break space of New York in a
+    corpus, or U+2028."""
+    inner = text.strip(_BLANKS)
+    return _APART.split(inner) if inner else []
+
+
+def stripped(cell: str) -> str:
+    """A cell without blanks of ASCII around it."""
+    return cell.strip(_BLANKS)
 
 
 def _text_lines(path: Path | str) -> Iterator[str]:
