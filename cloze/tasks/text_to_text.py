@@ -66,7 +66,9 @@ class TextToText:
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Texts:
         """The examples of a file; without `labelled` targets are not looked at."""
-        table = read_table(path, format=self.format, columns=self.columns, quoting=self.quoting, trained=self.trained)
+        table = read_table(
+            path, format=self.format, columns=self.columns, quoting=self.quoting, trained=self.trained, lists=True
+        )
         texts = [joined(cell) for cell in table.column(self.text, "--text NAME")]
         targets = [references(cell) for cell in table.column(self.label, "--label NAME")] if labelled else None
         for target, line in zip(targets or (), table.lines, strict=False):

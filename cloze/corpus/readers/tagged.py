@@ -90,8 +90,8 @@ def each_tagged(
     A text that cannot be used is reported to `fault` with its line, if given, and skipped. `like`: how the user names the column
     of the text.
     """
-    if format == "csv" or format is None and ".csv" in Path(path).suffixes[-2:]:
-        where = named_like(like, "format", "csv") if format else path
+    if format in ("csv", "fasttext") or format is None and ".csv" in Path(path).suffixes[-2:]:
+        where = named_like(like, "format", format) if format else path
         raise TaskError(f"{where}: labelled words are read from tsv (one word per line) or JSON lines (jsonl).")
     faults = Faults(fault)
     if format in OBJECTS or format is None and holds_objects(path):

@@ -8,16 +8,18 @@ import json
 import lzma
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, cast
 
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.errors import TaskError, nearest, nearest_path
 from cloze.text.encodings import SAMPLE, not_utf8, utf8_stream
-from cloze.untrusted import parse_json
+from cloze.untrusted import decode_json, parse_json
 
 _JSON = (".jsonl", ".ndjson", ".json")
 
@@ -147,10 +149,16 @@ def _require_no_nul(path: Path | str, line: int, text: str) -> None:
 
 def json_lines(path: Path | str, fault: Fault | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSON-lines file with their line numbers; blank lines are skipped. A line without an object is reported to
-    `fault`, or a `TaskError`."""
-    for line in lines(path):
-        if not line.text.strip():
-            continue
+    `fault`, or a `TaskError`.
+
+    An array of objects, and objects of several lines, are read, too; such a file is held in memory.
+    """
+    each = (line for line in lines(path) if line.text.strip())
+    first = next(each, None)
+    if first is not None and (first.text.lstrip().startswith("[") or first.text.strip() == "{"):
+        yield from _spread_objects(path, [first, *each], fault)
+        return
+    for line in chain([] if first is None else [first], each):
         try:
             record = parse_json(line.text)
         except json.JSONDecodeError as error:
@@ -160,6 +168,42 @@ def json_lines(path: Path | str, fault: Fault | None = None) -> Iterator[tuple[i
             yield line.number, record
         else:
             unusable(path, line.number, f"expected a JSON object, got {type(record).__name__}.", fault)
+
+
+def _spread_objects(path: Path | str, read: Sequence[Line], fault: Fault | None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of arrays and of objects of several lines."""
+    text, begins = "\n".join(line.text for line in read), [0]
+    for line in read:
+        begins.append(begins[-1] + len(line.text) + 1)
+
+    def place(at: int) -> tuple[int, int]:
+        """The line and the column of a character."""
+        row = min(bisect_right(begins, at), len(read)) - 1
+        return read[row].number, at - begins[row] + 1
+
+    at, inside = 0, False
+    while (at := _beyond(text, at, " \t\r\n," if inside else " \t\r\n")) < len(text):
+        if text[at] == ("]" if inside else "["):
+            at, inside = at + 1, not inside
+            continue
+        try:
+            value, end = decode_json(text, at)
+        except json.JSONDecodeError as error:
+            line, column = place(error.pos)
+            raise TaskError(f"{path}:{line}: not JSON: {error.msg} at column {column}.") from None
+        if isinstance(value, dict):
+            yield place(at)[0], value
+        else:
+            unusable(path, place(at)[0], f"expected a JSON object, got {type(value).__name__}.", fault)
+        at = end
+    if inside:
+        raise TaskError(f"{path}:{read[-1].number}: not JSON: the array has no end. Is the file cut off?")
+
+
+def _beyond(text: str, at: int, passed: str) -> int:
+    while at < len(text) and text[at] in passed:
+        at += 1
+    return at
 
 
 def is_json_lines(path: Path | str) -> bool:

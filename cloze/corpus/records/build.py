@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,7 @@ class RecordWriter(StoreWriter):
             annotations=header if annotations or linked else None, labels=annotations.labels | ({LINKED: ()} if linked else {}),
         )
         self.tokenizer, self.answer, self.annotations = tokenizer, answer, annotations
+        self.audits = answer.audits(tokenizer)
         self.marked = dict.fromkeys(annotations.layers, 0)
         self.about: dict[str, Any] = {
             "texts": list(columns.texts), "read": asdict(columns), "files": list(files),
@@ -99,6 +100,8 @@ class RecordWriter(StoreWriter):
 
     def add(self, records: Sequence[Record], block: Block, path: str) -> None:
         """Add records of a file and their encoded block."""
+        for audit in self.audits:
+            audit.add(path, records)
         texts = np.array([len(record.texts) for record in records], np.int64)
         layers: dict[str, Any] = {}
         labels: dict[str, Any] = {}
@@ -139,7 +142,7 @@ class RecordWriter(StoreWriter):
         files = ", ".join(self.about["files"])
         found = [counted(self.documents, "record"), counted(self.tokens, "token")]
         report(f"{files}: {', '.join([*found, *([counted(len(classes), 'class')] if classes else [])])}")
-        for remark in encoder.remarks:
+        for remark in chain(encoder.remarks, *(audit.remarks() for audit in self.audits)):
             report(remark)
         for name, count in self.marked.items():
             if not count and name in self.annotations.layers and not self.annotations.layers[name].of_any_text:
