@@ -396,13 +396,18 @@ class CheckLabelled(Check, OfTask):
     """Labelled rows that cannot be used."""
 
     against: Against = None
+    tokenizer: Annotated[Path | None, typer.Option(
+        help="The checkpoint to fine-tune: also report what its vocabulary lacks of texts to write (text_to_text)."
+    )] = None
 
     def run(self, paths: list[str]) -> None:
         """List the rows; exit code 2 if there are any."""
         from cloze.corpus.records import check_records
+        from cloze.text import Tokenizer
 
         source = self.source(self.text_format)
-        checked = check_records(paths, source.answer, source.columns, against=self.against or [])
+        known = None if self.tokenizer is None else Tokenizer.load(self.tokenizer)
+        checked = check_records(paths, source.answer, source.columns, against=self.against or [], tokenizer=known)
         self.tell(checked)
         raise typer.Exit(2 if checked.unusable else 0)
 

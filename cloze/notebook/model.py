@@ -38,6 +38,7 @@ from cloze.interop.vectors import Vectors, open_vectors
 from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.tasks.evaluation import cut_of, evaluate, predict
 from cloze.tasks.given import given_examples
+from cloze.tasks.in_memory import each_text
 from cloze.tasks.result import contents_of, load_tuned
 from cloze.tasks.task import Evaluation, Learner, Prediction
 from cloze.training.run import Outcome
@@ -379,7 +380,7 @@ class Model:
     def doesnt_match(self, words: Texts) -> str:
         """The word that fits the others least: `model.doesnt_match(["breakfast", "cereal", "dinner", "lunch"])`."""
         self._require("neighbours", self._require_vectors)
-        return fitting(self.vectors, list(words))[0].word
+        return fitting(self.vectors, list(each_text(words)))[0].word
 
     @cached_property
     def vectors(self) -> Vectors:
@@ -453,14 +454,10 @@ def _works(need: Callable[[], Any]) -> bool:
 
 
 def _several(texts: str | Texts) -> tuple[list[str], bool]:
-    """The texts as a list, and whether it was one string; anything but a string is a `UserError`."""
+    """The texts as a list, and whether it was one string; anything but strings is a `UserError`."""
     if isinstance(texts, str):
         return [texts], True
-    given = list(texts)
-    for number, text in enumerate(given, start=1):
-        if not isinstance(text, str):
-            raise UserError(f"text {number}: expected a string, got {type(text).__name__}.")
-    return given, False
+    return list(each_text(texts)), False
 
 
 def _each(texts: str | Texts, work: Callable[[list[str]], Sequence[T]]) -> T | list[T]:
