@@ -8,6 +8,7 @@ import shutil
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +42,7 @@ from cloze.tasks.given import given_examples
 from cloze.tasks.in_memory import each_text
 from cloze.tasks.result import contents_of, load_tuned
 from cloze.tasks.task import Evaluation, Learner, Prediction
+from cloze.text.encodings import reading_as
 from cloze.training.run import Outcome
 
 T = TypeVar("T")
@@ -305,10 +307,12 @@ class Model:
     def predict(self, texts: str, *, task: str | None = None, items: ItemFiles = None, batch: int = 64) -> Any: ...
     @overload
     def predict(
-        self, texts: Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None, batch: int = 64
+        self, texts: Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None, batch: int = 64,
+        encoding: str | None = None,
     ) -> list[Any]: ...
     def predict(
-        self, texts: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None, batch: int = 64
+        self, texts: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None, batch: int = 64,
+        encoding: str | None = None,
     ) -> Any:
         """The predictions of a fine-tuned model. Texts that are too long are cut, with a warning.
 
@@ -318,6 +322,7 @@ class Model:
             task: The name of the task, if the model has several `tasks`.
             items: The file with the items of the pictures, for a model that was fine-tuned with some: tuples of text and key.
             batch: Texts at once.
+            encoding: The encoding of a file. None: it is detected.
 
         Returns:
             A prediction per text. A classifier's is a `Choice` with `label`, `probability` and `probabilities`.
@@ -327,7 +332,7 @@ class Model:
         alone = isinstance(texts, str)
         if isinstance(texts, (list, tuple)) and not texts:
             return []
-        with given_examples(learner.task, [texts] if alone else texts, labelled=False) as examples:
+        with self._reading(encoding), given_examples(learner.task, [texts] if alone else texts, labelled=False) as examples:
             learner = self._shown(learner, items, task, examples)
             found: Sequence[Prediction] = predict(learner, examples, size=batch)
         if (remark := cut_of(found, learner.length)) is not None:
@@ -336,7 +341,7 @@ class Model:
 
     def evaluate(
         self, rows: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None,
-        bootstrap: int | None = None, seed: int = 0, batch: int = 64,
+        bootstrap: int | None = None, seed: int = 0, batch: int = 64, encoding: str | None = None,
     ) -> Evaluation:
         """The metrics of a fine-tuned model on labelled rows.
 
@@ -347,12 +352,13 @@ class Model:
             bootstrap: Resample the examples this many times and return 95 % confidence intervals.
             seed: The seed of the resampling.
             batch: Rows at once.
+            encoding: The encoding of a file. None: it is detected.
         """
         self._require("evaluate", lambda: contents_of(self.folder))
         learner, described = self._learned(task)
         given = Path(rows) if isinstance(rows, str) else rows
         always = (described.get("baseline") or {}).get("always")
-        with given_examples(learner.task, given, labelled=True) as examples:
+        with self._reading(encoding), given_examples(learner.task, given, labelled=True) as examples:
             learner = self._shown(learner, items, task, examples)
             return evaluate(learner, examples, always=always, size=batch, bootstrap=bootstrap, seed=seed)
 
@@ -393,6 +399,11 @@ class Model:
 
         share(self.folder, Path(folder))
         return Path(folder)
+
+    @staticmethod
+    def _reading(encoding: str | None) -> AbstractContextManager[None]:
+        """How files are read; one that is not UTF-8 is a warning."""
+        return reading_as(encoding, lambda line: warnings.warn(line.removeprefix("note: "), stacklevel=8))
 
     def _learned(self, task: str | None) -> tuple[Learner, Mapping[str, Any]]:
         if task not in self._learners:

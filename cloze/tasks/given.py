@@ -20,6 +20,7 @@ from cloze.decoding.texts import gather, kind_of_file
 from cloze.errors import TaskError, UserError
 from cloze.tasks.in_memory import each_item, plain
 from cloze.tasks.task import Task
+from cloze.text.encodings import reading_as
 
 Rows = Iterable[Any]
 
@@ -39,12 +40,18 @@ def given_examples(task: Task, given: Any, *, labelled: bool) -> Iterator[Any]:
     """
     if not isinstance(given, Path):
         with _as_file(as_records(given, task, labelled=labelled), ROWS) as path:
-            yield task.reading(columns=None, format=None, quoting="auto").read(path, labelled=labelled)
+            yield _read(task, path, labelled=labelled)
     elif not labelled and kind_of_file(str(given)) == ".txt":
         with line_examples(task, gather([], str(given)), str(given)) as examples:
             yield examples
     else:
         yield task.read(given, labelled=labelled)
+
+
+def _read(task: Task, path: Path, *, labelled: bool) -> Any:
+    """The examples of a file that cloze wrote, whatever the encoding of the user's files is."""
+    with reading_as("utf-8"):
+        return task.reading(columns=None, format=None, quoting="auto").read(path, labelled=labelled)
 
 
 @contextmanager
@@ -116,7 +123,7 @@ def line_examples(task: Task, lines: Sequence[str], source: str | None) -> Itera
     if not any(rows):
         raise TaskError(f"{source or 'the texts'}: empty, expected one text per line.")
     with _as_file(rows, Named("text ", "the texts") if source is None else Named(f"{source}:", source)) as path:
-        yield task.reading(columns=None, format=None, quoting="auto").read(path, labelled=False)
+        yield _read(task, path, labelled=False)
 
 
 @contextmanager

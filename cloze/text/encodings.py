@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -80,7 +80,7 @@ class _Choice:
 
     name: str = ""
     note: Callable[[str], None] = field(default=lambda line: None)
-    noted: set[str] = field(default_factory=set)
+    noted: dict[str, str] = field(default_factory=dict)  # the encoding of each
 
 
 _CHOICE: ContextVar[_Choice | None] = ContextVar("encoding", default=None)
@@ -97,6 +97,12 @@ def reading_as(name: str | None, note: Callable[[str], None] = lambda line: None
         yield
     finally:
         _CHOICE.reset(token)
+
+
+def recoded(paths: Iterable[str]) -> dict[str, str]:
+    """The encodings of those of some files that were read inside of `reading_as` and are not UTF-8."""
+    choice = _CHOICE.get() or _Choice()
+    return {path: choice.noted[path] for path in paths if path in choice.noted}
 
 
 def known_encoding(name: str) -> str:
@@ -205,11 +211,11 @@ def _decoded(sample: bytes, name: str) -> str:
 
 def not_utf8(path: str, line: int, data: bytes, begin: int, way_out: str = NAME_IT) -> str:
     """A message about the byte of `data` at `begin`, in a line of a file, with the likely encodings of the data."""
-    bounds = max(0, begin - _SHOWN), begin + 3 * _SHOWN
-    row = data[data.rfind(b"\n", 0, begin) + 1 :].split(b"\n", 1)[0]
+    first = max(data.rfind(b"\n", 0, begin) + 1, begin - _SHOWN)
+    row = data[first:].split(b"\n", 1)[0][: 4 * _SHOWN]
     shown = []
     for name, _ in likely_encodings(data):
-        text = (_decoded(row, name) or data[slice(*bounds)].decode(name, "replace")).strip()[: 2 * _SHOWN]
+        text = row.decode(name, "ignore").strip()[: 2 * _SHOWN]
         shown.append(f"{_SHOWN_AS.get(name, name)} ({text!r})")
     likely = f"As {' or as '.join(shown)}? " if shown else ""
     return f"{path}:{line}: byte 0x{data[begin]:02x} is not UTF-8, and the encoding is not certain.\n  {likely}{way_out}"
@@ -229,7 +235,7 @@ def utf8_stream(stream: IO[bytes], path: str, *, error: type[ClozeError]) -> IO[
     encoding = find_encoding(sample, path, choice.name, error=error, strict=True)
     if encoding.name != "utf-8":
         if path not in choice.noted:
-            choice.noted.add(path)
+            choice.noted[path] = encoding.name
             choice.note(f"note: {path}: read as {encoding.name}, {encoding.why}")
         return as_utf8(stream, sample, encoding.name, path, error=error)
     if stream.seekable():

@@ -18,6 +18,7 @@ from cloze.corpus.records.store import BOUNDS, FOLDER, LINES, RecordStore
 from cloze.corpus.writer import HashedFile, StoreWriter
 from cloze.errors import CorpusError, RunError, TaskError, counted
 from cloze.text.annotate import Annotations
+from cloze.text.encodings import recoded
 from cloze.text.tokenizer import Tokenizer
 
 Say = Callable[[str], None]
@@ -135,9 +136,10 @@ class RecordWriter(StoreWriter):
             classes, order = labels.order()
             if self.answer.coded is not None:
                 self._renumber(f"{FOLDER}{self.answer.coded}.bin", np.append(order, np.int32(-1)))
+        encodings = recoded(self.about["files"])
         self.header["records"] = {
-            **self.about, "classes": None if classes is None else list(classes), "usual": encoder.usual,
-            "given": dict(encoder.given),
+            **self.about, **({"encodings": encodings} if encodings else {}),
+            "classes": None if classes is None else list(classes), "usual": encoder.usual, "given": dict(encoder.given),
         }
         files = ", ".join(self.about["files"])
         found = [counted(self.documents, "record"), counted(self.tokens, "token")]
