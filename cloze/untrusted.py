@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+_DECODER = json.JSONDecoder()
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # C0 and C1 controls but for tab and line feed, and marks that turn the direction of what follows (Trojan Source).
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -26,6 +27,18 @@ def parse_json(text: str | bytes) -> Any:
         if isinstance(error, json.JSONDecodeError):
             raise
         raise json.JSONDecodeError("a number of too many digits", "", 0) from None
+
+
+def decode_json(text: str, at: int) -> tuple[Any, int]:
+    """The JSON value that begins at a character of a text, and where it ends; faults are those of `parse_json`."""
+    try:
+        return _DECODER.raw_decode(text, at)
+    except RecursionError:
+        raise json.JSONDecodeError("nested too deeply", text, at) from None
+    except ValueError as error:
+        if isinstance(error, json.JSONDecodeError):
+            raise
+        raise json.JSONDecodeError("a number of too many digits", text, at) from None
 
 
 def require_ordinary(path: Path) -> None:

@@ -26,6 +26,7 @@ class Assignment:
     checkpoint's network (`lora=8`), `auxiliary` is the weight of the checkpoint's language model, which is trained along,
     `annotate` are `NAME=PART:FILE` for the labelled layers that the checkpoint reads, and `shown` are the items of the pictures
     that rows are about. `init` are vectors from which the rows of words begin, for a recipe that begins without a checkpoint.
+    `encoding` is the one that the command line names for the files (`cloze.text.encodings.reading_as`).
     """
 
     task: str | None = None
@@ -42,6 +43,7 @@ class Assignment:
     annotate: Sequence[str] = ()
     shown: ShownItems = ShownItems()
     init: Path | None = None
+    encoding: str | None = None
 
     @property
     def kind(self) -> str:
@@ -129,6 +131,7 @@ class Assignment:
             words += ["--task", self.kind] if self.task is not None or self.recipe is None else []
             words += ["--train", *one[0].train, "--dev", *one[0].dev]
         words += ["--init", str(self.init)] if self.init is not None else []
+        words += ["--encoding", self.encoding] if self.encoding is not None else []
         words += ["--recipe", str(self.recipe)] if self.recipe is not None else []
         words += [word for override in self.overrides for word in ("--set", override)]
         words += [word for bind in self.binds for word in ("--bind", bind)]

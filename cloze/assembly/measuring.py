@@ -30,6 +30,7 @@ from cloze.networks.blocks.dropout import name_dropouts
 from cloze.reading import Reading
 from cloze.registry import lookup, parameters
 from cloze.tasks import Task
+from cloze.tasks.result import FILES
 from cloze.tasks.task import chosen_metric, together
 from cloze.tasks.task import task as make_task
 from cloze.text import Tokenizer
@@ -115,6 +116,10 @@ def _described(recipe: Recipe, one: TaskHead, store: Store) -> dict[str, Any]:
     assert isinstance(store, RecordStore)  # it has columns
     made: dict[str, Any] = {"task": one.spec.type, **task_of(recipe, one, store).description()}
     made |= {"head": one.objective.state, **_towers(recipe, one)}
+    read = store.about["read"]
+    files = {"columns": read["names"], "format": read["format"], "quoting": read["quoting"]}
+    told = {name: value for name, value in files.items() if value not in (None, "auto")}
+    made |= {FILES: told} if told else {}
     made |= {name: recipe.sources[one.source].arguments[name] for name in ("length", "stride")}
     made |= {} if store.about.get("usual") is None else {"usual": store.about["usual"]}
     answer = build_part(recipe.sources[one.source]).answer

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cloze.cli.options import Batch, Columns, Device, FileFormat, Quoting
+from cloze.cli.options import Batch, Columns, Device, Encoding, FileFormat, Quoting
 
 
 def command(
@@ -30,6 +30,7 @@ def command(
         str | None, typer.Option("--text-b", help="The column with the second text; default: text_b, if there is one.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal rows.")] = 0,
+    encoding: Encoding = None,
     columns: Columns = None,
     file_format: FileFormat = None,
     quoting: Quoting = "auto",

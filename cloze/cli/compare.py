@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cloze.cli.fitting import Fit
+from cloze.cli.options import Encoding
 from cloze.cli.with_files import WithFiles
 
 
@@ -41,6 +42,7 @@ def command(
     shared: Annotated[bool, typer.Option("--allow-shared", help="Compare even if the splits of a task share rows.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     fit: Fit = None,
+    encoding: Encoding = None,
     with_files: WithFiles = None,
     plan: Annotated[bool, typer.Option("--plan", help="Check everything, print the number of cells, and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the finding as JSON.")] = False,
@@ -64,7 +66,7 @@ def command(
     design = Design(
         candidates_of(candidates, vary=vary or [], values=values or []), tasks_of(tasks or []), corpus or [],
         budgets_of(budgets or []), seeds, size, transfers_of(transfer), rates, tuning or [], tokenizer, text_format, device,
-        with_files or [], shared, fit,
+        with_files or [], shared, fit, encoding,
     )
     if plan:
         if out is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cloze.cli.options import Encoding
 from cloze.cli.with_files import WithFiles
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def command(
     embeddings: Annotated[
         bool | None, typer.Option("--embeddings/--no-embeddings", help="Change embeddings, too (--bits: on; --magnitude: off).")
     ] = None,
+    encoding: Encoding = None,
     with_files: WithFiles = None,
 ) -> None:
     """Write a smaller checkpoint: fewer layers, pruned heads or weights, or weights of few bits.

@@ -14,6 +14,7 @@ import typer
 
 from cloze.cli.hints import suggest
 from cloze.cli.modes import Mode, class_of, mode_of, takes_options_of
+from cloze.cli.options import Encoding
 from cloze.cli.pages import pages
 from cloze.cli.shards import Sharded, add_commands
 from cloze.cli.sounds import sounds
@@ -44,11 +45,6 @@ Column = Annotated[
         "--text", help="In tables and JSON lines: the column or key with the text; without a header, its number. Default: text."
     ),
 ]
-Encoding = Annotated[
-    str | None, typer.Option("--encoding", help="Encoding of text files: utf-8, gb18030, cp1252, …; default: detected.")
-]
-
-
 TokenizerFolder = Annotated[
     Path | None, typer.Option(help="A folder with a tokenizer: a checkpoint, a store's tokenizer/, any Hugging Face folder.")
 ]
@@ -83,6 +79,7 @@ class OfTask(Mode):
         list[str] | None, typer.Option("--set", help="Change a value of the task's recipe: corpus.label=NAME.")
     ] = None
     column: Column = None
+    encoding: Encoding = None
 
     @classmethod
     def asked(cls, given: Mapping[str, Any]) -> bool:
@@ -295,6 +292,7 @@ class BuildItems(Build):
     recipe: Recipe = None
     size: Size = None
     column: Column = None
+    encoding: Encoding = None
     seed: Seed = 0
 
     @classmethod
@@ -403,13 +401,18 @@ class CheckLabelled(Check, OfTask):
     """Labelled rows that cannot be used."""
 
     against: Against = None
+    tokenizer: Annotated[Path | None, typer.Option(
+        help="The checkpoint to fine-tune: also report what its vocabulary lacks of texts to write (text_to_text)."
+    )] = None
 
     def run(self, paths: list[str]) -> None:
         """List the rows; exit code 2 if there are any."""
         from cloze.corpus.records import check_records
+        from cloze.text import Tokenizer
 
         source = self.source(self.text_format)
-        checked = check_records(paths, source.answer, source.columns, against=self.against or [])
+        known = None if self.tokenizer is None else Tokenizer.load(self.tokenizer)
+        checked = check_records(paths, source.answer, source.columns, against=self.against or [], tokenizer=known)
         self.tell(checked)
         raise typer.Exit(2 if checked.unusable else 0)
 

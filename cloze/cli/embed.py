@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.options import Encoding
 from cloze.cli.with_files import WithFiles
 
 
@@ -31,6 +32,7 @@ def command(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
+    encoding: Encoding = None,
     with_files: WithFiles = None,
 ) -> None:
     """Turn texts into vectors. Example: cloze embed RUN --file sentences.txt --out vectors.npy

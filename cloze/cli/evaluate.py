@@ -14,7 +14,7 @@ from cloze.cli.facts import Facts
 from cloze.cli.links import Links
 from cloze.cli.measures import show
 from cloze.cli.modes import Mode, mode_of, takes_options_of
-from cloze.cli.options import AsJson, Batch, Columns, Device, FileFormat, Length, Quoting, Seed, Task
+from cloze.cli.options import AsJson, Batch, Columns, Device, Encoding, FileFormat, Length, Quoting, Seed, Task
 from cloze.cli.pictures import Pictures
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
 from cloze.cli.senses import Senses
@@ -38,6 +38,7 @@ class Labelled(Mode):
     columns: Columns = None
     file_format: FileFormat = None
     quoting: Quoting = "auto"
+    encoding: Encoding = None
     annotate: Annotate = None
     items: Items = None
     bootstrap: Annotated[int | None, typer.Option(help="95 % intervals from this many resamples: 1000.")] = None
@@ -176,7 +177,12 @@ class Tuned(Labelled):
         """Print the command that labels texts."""
         from cloze.cli.hints import suggest
 
-        named = ["--task", self.task] if self.task else []
+        given = {
+            "--task": self.task, "--text": self.text, "--text-b": self.text_b, "--columns": self.columns,
+            "--format": self.file_format, "--quoting": None if self.quoting == "auto" else self.quoting,
+            "--encoding": self.encoding,
+        }  # fmt: skip
+        named = [word for option, value in given.items() if value for word in (option, value)]
         suggest("cloze", "predict", checkpoint, file, *named, "--out", "predictions.jsonl")
 
 

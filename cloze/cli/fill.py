@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.options import Encoding
 from cloze.cli.with_files import WithFiles
 
 
@@ -26,6 +27,7 @@ def command(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
+    encoding: Encoding = None,
     with_files: WithFiles = None,
 ) -> None:
     """Fill masked words, with probabilities. Example: cloze fill RUN "Paris is the capital of [MASK]."

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cloze.cli.options import Encoding
 from cloze.cli.with_files import Items, WithFiles
 
 _VALUES = {
@@ -86,6 +87,7 @@ def command(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the contents of --out.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    encoding: Encoding = None,
     with_files: WithFiles = None,
 ) -> None:
     """Fine-tune a checkpoint on a task. Example: cloze finetune RUN --train A.tsv --dev B.tsv --out DIR
@@ -100,7 +102,7 @@ def command(
     before = None if first is None else parse_files(first, option="--first ")
     assignment = Assignment(
         task, [train] if train else [], [dev] if dev else [], several, before, recipe, overrides or [], binds or [],
-        changes or [], with_files or [], auxiliary, annotate or [], ShownItems(items or [], picture), init,
+        changes or [], with_files or [], auxiliary, annotate or [], ShownItems(items or [], picture), init, encoding,
     )
     if print_recipe:
         show_recipe(checkpoint, assignment)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cloze.cli.options import Encoding
 from cloze.cli.with_files import WithFiles
 from cloze.errors import UserError, naming_options
 
@@ -61,6 +62,7 @@ def command(
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per continuation.")] = False,
+    encoding: Encoding = None,
     with_files: WithFiles = None,
 ) -> None:
     """Continue or answer texts. Example: cloze generate RUN "In the beginning" --top-p 0.9 --tokens 100"""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cloze.errors import CorpusError
+from cloze.errors import CorpusError, naming_options
 
 
 def parse_items(given: Sequence[str]) -> dict[str, str]:
@@ -20,13 +20,22 @@ def parse_items(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def column_of(path: str, named: str | None) -> str:
-    """The column with the texts: the one that the user names, else `caption` where JSON lines have it, else `text`."""
-    from cloze.corpus.readers.objects import fields_of, holds_objects
+#: What the readers of labelled text call the options of this verb.
+_OPTIONS = {
+    "; if the file has no header, name all columns in order: --set corpus.columns=[A,B]": "",
+    "--set corpus.text=NAME": "--text NAME",
+    "--set corpus.format=": "--format ", "--set corpus.quoting=none reads quotes as text; with standard, they enclose cells.":
+    "Quote the cells that hold one.",
+}  # fmt: skip
 
-    if named is not None or not Path(path).is_file() or not holds_objects(path):
+
+def column_of(path: str, named: str | None, text_format: Any) -> str:
+    """The column with the texts: the one that the user names, else `caption` where the file has it, else `text`."""
+    from cloze.corpus.readers.labelled import names_of
+
+    if named is not None or not Path(path).is_file():
         return named or "text"
-    return "caption" if "caption" in fields_of(path) else "text"
+    return "caption" if "caption" in names_of(path, format=text_format) else "text"
 
 
 def build_items(
@@ -41,19 +50,20 @@ def build_items(
     from cloze.corpus.records import Records
     from cloze.text import Tokenizer, train
 
-    for path in files.values():  # a file that is missing or is none of items is refused before the captions are read
-        read_pictures(path)
-    source = Records(
-        text=column_of(paths[0], column), answer=_answer(load_recipe(recipe), paths[0]),
-        format=as_format(None if text_format == "auto" else text_format),
-        items={name: [] for name in files}, item_files=dict(files), picture=picture,
-    )
-    if tokenizer is not None:
-        known = Tokenizer.load(tokenizer)
-    else:
-        texts = (record.texts[0] for path in paths for record in source.answer.read(path, source.columns))
-        known = train(trainable(text_of(load_recipe(recipe))), texts, size=size, seed=seed, report=say)
-    return source.build_store(paths, known, out, known=None, report=say)
+    with naming_options(_OPTIONS):
+        for path in files.values():  # a file that is missing or is none of items is refused before the captions are read
+            read_pictures(path)
+        format = as_format(None if text_format == "auto" else text_format)
+        source = Records(
+            text=column_of(paths[0], column, format), answer=_answer(load_recipe(recipe), paths[0]), format=format,
+            items={name: [] for name in files}, item_files=dict(files), picture=picture,
+        )
+        if tokenizer is not None:
+            known = Tokenizer.load(tokenizer)
+        else:
+            texts = (record.texts[0] for path in paths for record in source.answer.read(path, source.columns))
+            known = train(trainable(text_of(load_recipe(recipe))), texts, size=size, seed=seed, report=say)
+        return source.build_store(paths, known, out, known=None, report=say)
 
 
 def _answer(recipe: Any, path: str) -> str:

@@ -8,6 +8,19 @@ import typer
 
 from cloze.errors import TaskError
 
+
+def _read_as(context: typer.Context, encoding: str | None) -> str | None:
+    """Read the files of the command in this encoding, and print a note for each that is not UTF-8."""
+    if not context.resilient_parsing:
+        from cloze.text.encodings import reading_as
+
+        context.with_resource(reading_as(encoding, lambda line: typer.echo(line, err=True)))
+    return encoding
+
+
+Encoding = Annotated[str | None, typer.Option(
+    "--encoding", callback=_read_as, help="Encoding of text files: utf-8, gb18030, cp1252, …; default: detected."
+)]
 Batch = Annotated[int, typer.Option(min=1, help="Texts per batch.")]
 Length = Annotated[int | None, typer.Option(min=2, help="Read this many tokens of a text; default: as in training.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.options import Batch, Columns, Device, FileFormat, Length, Quoting
+from cloze.cli.options import Batch, Columns, Device, Encoding, FileFormat, Length, Quoting
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
 from cloze.cli.with_files import Annotate, Items, WithFiles
 
@@ -52,6 +52,7 @@ def command(
     length: Length = None,
     batch: Batch = 64,
     device: Device = "auto",
+    encoding: Encoding = None,
     with_files: WithFiles = None,
 ) -> None:
     """Label texts, or generate a text for each: one JSON object per text, with label and probabilities or the generated text.

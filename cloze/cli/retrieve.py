@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.options import Encoding
 from cloze.cli.with_files import WithFiles
 
 
@@ -25,6 +26,7 @@ def command(
     passage_column: Annotated[str, typer.Option("--text-b", help="In tables, the column with the passage.")] = "passage",
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
+    encoding: Encoding = None,
     with_files: WithFiles = None,
 ) -> None:
     """Find the best passages for each query by exact search: one JSON object per query, best passage first.

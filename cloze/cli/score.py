@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cloze.cli.options import Encoding
 from cloze.cli.with_files import WithFiles
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def command(
     perplexity: Annotated[bool, typer.Option("--perplexity", help="Print perplexity: per token, word and byte.")] = False,
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    encoding: Encoding = None,
     with_files: WithFiles = None,
 ) -> None:
     """Score texts, or count how often the acceptable sentence of a pair scores higher (a tie counts as a failure).

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cloze.cli.fitting import Fit
+from cloze.cli.options import Encoding
 from cloze.cli.with_files import WithFiles
 
 
@@ -37,6 +38,7 @@ def command(
     text_format: Annotated[str, typer.Option("--format", help="Format of the corpus; default: detected.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     fit: Fit = None,
+    encoding: Encoding = None,
     with_files: WithFiles = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Check everything, print the first trials, count the cells, and stop.")
@@ -71,6 +73,7 @@ def command(
     design = Design(
         [], tasks_of(tasks) if tasks else [], corpus or [], budgets_of([] if budget is None else [budget]), seeds, size,
         tokenizer=tokenizer, text_format=text_format, device=device, with_files=with_files or [], fit=fit,
+        encoding=encoding,
     )
     sweep = Sweep(
         recipe, design, space, search_of(search, space, trials, search_seed), rungs_of(rungs), keep_of(keep), values or []

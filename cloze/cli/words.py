@@ -68,13 +68,13 @@ def retrofit(
     Example: cloze words retrofit RUN --lexicon ppdb.txt --out better.vec; cloze neighbours better.vec happy
     """
     from cloze.cli.vectors import opened
-    from cloze.corpus.readers.text_files import lines, require_files
+    from cloze.corpus.readers.text_files import cells_of, lines, require_files
     from cloze.decoding.word_sets import retrofitted
     from cloze.interop.vectors.text import write_text
     from cloze.interop.vectors.whole import whole_file
 
     require_files([lexicon])
-    made, moved = retrofitted(opened(model), (line.text.split() for line in lines(lexicon) if line.text.strip()), passes=passes)
+    made, moved = retrofitted(opened(model), (cells for line in lines(lexicon) if (cells := cells_of(line.text))), passes=passes)
     with whole_file(out) as stage:
         remarks = write_text(stage, made, header=True)
     typer.echo(f"{out}: {len(made):,} vectors, {moved:,} of them moved")

@@ -83,8 +83,8 @@ class Design:
 
     `tuning` are values set in the recipes of tasks (`tuning_of`); `rates` is how many peak rates each candidate is tried with.
     `budgets` are in ascending order, and the answer is about the last one. `shared`: splits of a task may share rows. `fit`:
-    whether recipes are fitted to their budget; None: built-in ones are. `checked` adds the `recipes` and, by task, the `metrics`
-    and the `task_recipes`.
+    whether recipes are fitted to their budget; None: built-in ones are. `encoding` is that of the tasks' files. `checked` adds
+    the `recipes` and, by task, the `metrics` and the `task_recipes`.
     """
 
     candidates: Sequence[Candidate]
@@ -102,6 +102,7 @@ class Design:
     with_files: Sequence[Path] = ()
     shared: bool = False
     fit: bool | None = None
+    encoding: str | None = None
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     task_recipes: Mapping[str, Recipe] = field(default_factory=dict)

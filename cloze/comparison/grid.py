@@ -267,16 +267,17 @@ class Grid:
         given = transfer.changes_for(task.type)
         changes = [PartSpec("change", change.partition("=")[0], {}) for change in given]
         recipe = self.design.task_recipes[task.name]
+        encoding = {} if self.design.encoding is None else {"encoding": self.design.encoding}
         detecting = budget is not None and detects(self.design.recipes[candidate.name].canonical())
         identity = {
             "checkpoint": start, "seed": seed, "rate": factor, "recipe": recipe.hash, "transfer": transfer.name,
             "values": self.design.tuning_of(task), "files": {part: self._digest(Path(file)) for part, file in files.items()},
-            "fitted": laws_of_task(recipe, detecting=detecting), **self._code(recipe, changes),
+            "fitted": laws_of_task(recipe, detecting=detecting), **self._code(recipe, changes), **encoding,
         }  # fmt: skip
         request = {
             "checkpoint": str(folder), "type": task.type, **files, "seed": seed, "factor": factor, "transfer": transfer.name,
             "changes": given, "values": self.design.tuning_of(task), "metric": self.design.metrics[task.name].name,
-            "device": self.design.device, "with": self._with,
+            "device": self.design.device, "with": self._with, **encoding,
         }  # fmt: skip
         way = "" if transfer.name == FULL else f"-{transfer.name}"
         spent = "" if budget is None else f"-{budget.typed}"

@@ -41,6 +41,7 @@ from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
 from cloze.tasks.task import Evaluation, Learner
 from cloze.tasks.worth import is_constant
+from cloze.text.encodings import reading_as
 from cloze.training.run import PAUSED
 
 GROUPS = 1000  # at most so many scores of examples; more examples are put into groups
@@ -211,7 +212,8 @@ def run(folder: Path, until: float = 1.0) -> int:
             return 0
         try:
             import_files(described["request"]["with"])
-            result = WORK[described["kind"]](folder, {**described["request"], "until": until})
+            with reading_as(described["request"].get("encoding"), print):
+                result = WORK[described["kind"]](folder, {**described["request"], "until": until})
         except Stopped as stopped:
             return stopped.code
         except KeyboardInterrupt:

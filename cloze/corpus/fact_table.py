@@ -16,6 +16,7 @@ from cloze.errors import CorpusError, RecipeError, nearest
 from cloze.registry import register
 from cloze.text import Tokenizer
 from cloze.text.edges import Edges, word_edges
+from cloze.text.encodings import decoded
 from cloze.text.matching import read_list
 
 Int64 = NDArray[np.int64]
@@ -196,11 +197,7 @@ def read_triples(file: str) -> list[tuple[str, str, str]]:
         siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
         hint = nearest(path.name, siblings) if siblings else "Give a file with lines `subject TAB predicate TAB object`."
         raise RecipeError(f"triples.file: {file}: no such file. {hint}")
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        number = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise CorpusError(f"{file}:{number}: not UTF-8; convert it first: iconv -f GB18030 -t UTF-8 IN > OUT") from None
+    lines = decoded(path.read_bytes(), file).split("\n")
     made = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():

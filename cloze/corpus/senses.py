@@ -15,6 +15,7 @@ from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError, nearest
 from cloze.registry import register
 from cloze.text import Tokenizer
+from cloze.text.encodings import decoded
 
 Senses = tuple[str, ...]
 
@@ -116,10 +117,7 @@ def read_senses(file: str) -> dict[str, Senses]:
         siblings = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
         hint = nearest(path.name, siblings) if siblings else ""
         raise RecipeError(f"tables: senses: {file}: no such file. {hint}".rstrip())
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise CorpusError(f"{file}: not UTF-8. Convert it first: iconv -f LATIN1 -t UTF-8 IN > OUT") from None
+    lines = decoded(path.read_bytes(), file).split("\n")
     found: dict[str, Senses] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):

@@ -19,7 +19,6 @@ from cloze.corpus.build import finish_store, store_writer, write_blocks
 from cloze.corpus.encode import BlockEncoder, Encoded
 from cloze.corpus.readers.blocks import Block, read_blocks, read_files
 from cloze.corpus.readers.detect import SAMPLE, find_layout
-from cloze.corpus.readers.encodings import find_encoding
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile, find_files
 from cloze.corpus.readers.formats import wanted
 from cloze.corpus.readers.gettext import CATALOGUES
@@ -27,6 +26,7 @@ from cloze.corpus.report import Oddities, Report
 from cloze.corpus.store import SHARDS, TOKENIZER, Store
 from cloze.errors import CorpusError, RunError
 from cloze.text import Annotations, Tokenizer
+from cloze.text.encodings import find_encoding
 from cloze.whole import whole_file
 
 TASKS = "tasks"

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cloze.corpus.readers.fasttext import PREFIX, without_labels
 from cloze.corpus.readers.objects import holds_objects, objects
 from cloze.corpus.readers.text_files import lines, string_field
 from cloze.errors import TaskError, nearest_path
@@ -52,7 +53,7 @@ def gather(given: Sequence[str], file: str | None, *, field: str = "text", json_
 
     One argument that names a file means the file's lines. Empty lines are kept, so that results stay aligned with their
     input. A file of JSON lines or Parquet gives `field` of every record; standard input is read as JSON lines when `json_input`
-    says so.
+    says so. Of lines as fastText reads them, the labels are left out.
     """
     if given and file is not None:
         raise TaskError(f"{given[0][:40]!r} and --file {file}: give texts or --file, not both.")
@@ -67,6 +68,8 @@ def gather(given: Sequence[str], file: str | None, *, field: str = "text", json_
         found = [string_field(source, number, record, field) for number, record in read]
     else:
         found = [line.text for line in lines(source)]
+        if next(filter(str.strip, found), "").lstrip().startswith(PREFIX):
+            found = list(map(without_labels, found))
     if not found:
         raise TaskError(f"{'standard input' if source == '-' else source}: empty, expected one text per line.")
     return found

@@ -8,6 +8,7 @@ import shutil
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -40,8 +41,10 @@ from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.notebook.predictions import Predictions
 from cloze.tasks.evaluation import cut_of, evaluate, predict
 from cloze.tasks.given import given_examples
+from cloze.tasks.in_memory import each_text
 from cloze.tasks.result import contents_of, load_tuned
 from cloze.tasks.task import Evaluation, Learner, Prediction
+from cloze.text.encodings import reading_as
 from cloze.training.run import Outcome
 
 T = TypeVar("T")
@@ -311,11 +314,11 @@ class Model:
     @overload
     def predict(
         self, texts: Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None, length: int | None = None,
-        batch: int = 64,
+        batch: int = 64, encoding: str | None = None,
     ) -> list[Any]: ...
     def predict(
         self, texts: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None, length: int | None = None,
-        batch: int = 64,
+        batch: int = 64, encoding: str | None = None,
     ) -> Any:
         """The predictions of a fine-tuned model. Texts that are too long are cut, with a warning.
 
@@ -326,6 +329,7 @@ class Model:
             items: The file with the items of the pictures, for a model that was fine-tuned with some: tuples of text and key.
             length: How many tokens of a text are read; default: as in training.
             batch: Texts at once.
+            encoding: The encoding of a file. None: it is detected.
 
         Returns:
             A prediction per text. A classifier's is a `Choice` with `label`, `probability` and `probabilities`. For several
@@ -336,7 +340,7 @@ class Model:
         alone = isinstance(texts, str)
         if isinstance(texts, (list, tuple)) and not texts:
             return Predictions([], learner.labels or ())
-        with given_examples(learner.task, [texts] if alone else texts, labelled=False) as examples:
+        with self._reading(encoding), given_examples(learner.task, [texts] if alone else texts, labelled=False) as examples:
             learner = self._shown(learner, items, task, length, examples)
             found: Sequence[Prediction] = predict(learner, examples, size=batch)
         if (remark := cut_of(found, learner.length)) is not None:
@@ -345,7 +349,7 @@ class Model:
 
     def evaluate(
         self, rows: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None,
-        length: int | None = None, bootstrap: int | None = None, seed: int = 0, batch: int = 64,
+        length: int | None = None, bootstrap: int | None = None, seed: int = 0, batch: int = 64, encoding: str | None = None,
     ) -> Evaluation:
         """The metrics of a fine-tuned model on labelled rows.
 
@@ -357,12 +361,13 @@ class Model:
             bootstrap: Resample the examples this many times and return 95 % confidence intervals.
             seed: The seed of the resampling.
             batch: Rows at once.
+            encoding: The encoding of a file. None: it is detected.
         """
         self._require("evaluate", lambda: contents_of(self.folder))
         learner, described = self._learned(task, length)
         given = Path(rows) if isinstance(rows, str) else rows
         always = (described.get("baseline") or {}).get("always")
-        with given_examples(learner.task, given, labelled=True) as examples:
+        with self._reading(encoding), given_examples(learner.task, given, labelled=True) as examples:
             learner = self._shown(learner, items, task, length, examples)
             return evaluate(learner, examples, always=always, size=batch, bootstrap=bootstrap, seed=seed)
 
@@ -390,7 +395,7 @@ class Model:
     def doesnt_match(self, words: Texts) -> str:
         """The word that fits the others least: `model.doesnt_match(["breakfast", "cereal", "dinner", "lunch"])`."""
         self._require("neighbours", self._require_vectors)
-        return fitting(self.vectors, list(words))[0].word
+        return fitting(self.vectors, list(each_text(words)))[0].word
 
     @cached_property
     def vectors(self) -> Vectors:
@@ -403,6 +408,11 @@ class Model:
 
         share(self.folder, Path(folder))
         return Path(folder)
+
+    @staticmethod
+    def _reading(encoding: str | None) -> AbstractContextManager[None]:
+        """How files are read; one that is not UTF-8 is a warning."""
+        return reading_as(encoding, lambda line: warnings.warn(line.removeprefix("note: "), stacklevel=8))
 
     def _learned(self, task: str | None, length: int | None) -> tuple[Learner, Mapping[str, Any]]:
         if (task, length) not in self._learners:
@@ -465,14 +475,10 @@ def _works(need: Callable[[], Any]) -> bool:
 
 
 def _several(texts: str | Texts) -> tuple[list[str], bool]:
-    """The texts as a list, and whether it was one string; anything but a string is a `UserError`."""
+    """The texts as a list, and whether it was one string; anything but strings is a `UserError`."""
     if isinstance(texts, str):
         return [texts], True
-    given = list(texts)
-    for number, text in enumerate(given, start=1):
-        if not isinstance(text, str):
-            raise UserError(f"text {number}: expected a string, got {type(text).__name__}.")
-    return given, False
+    return list(each_text(texts)), False
 
 
 def _each(texts: str | Texts, work: Callable[[list[str]], Sequence[T]]) -> T | list[T]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.errors import CheckpointError, CorpusError
-from cloze.tasks.given import DataFrame
+from cloze.tasks.in_memory import each_item
 
 #: Endings by which a string is taken for the path of a text.
 _FILE = re.compile(r"\.(txt|text|md|jsonl?|ndjson|csv|tsv|tab|parquet|store|conllu?|gz|xz|bz2|zst)$|[*/\\]$", re.IGNORECASE)
@@ -54,14 +54,12 @@ def _is_path(one: str | Path) -> bool:
 
 def documents(given: Any, column: str, what: str) -> Iterator[dict[str, str]]:
     """Texts one by one, each a document: strings, or the column `column` of rows, of a data frame or of a data set."""
-    if isinstance(given, DataFrame):
-        given = given.to_dict("records")
     if isinstance(given, Mapping):
         raise CorpusError(f"{what}: expected texts, got a mapping ({', '.join(map(str, given))}). Choose one of its parts.")
     if not isinstance(given, Iterable):
         raise CorpusError(f"{what}: expected texts or paths, got {type(given).__name__}.")
     number = 0
-    for number, one in enumerate(given, start=1):
+    for number, one in enumerate(each_item(given), start=1):
         text = one
         if isinstance(one, Mapping):
             if column not in one:

@@ -26,6 +26,7 @@ from cloze.notebook.texts import documents, keep, kept_in, paths_or_texts
 from cloze.tasks.given import Named, as_records, naming_rows
 from cloze.tasks.task import Task
 from cloze.tasks.task import task as make_task
+from cloze.text.encodings import reading_as
 from cloze.training.run import Outcome
 
 Corpus = str | Path | Iterable[Any]
@@ -99,7 +100,8 @@ def finetune(
     seeds: Sequence[int] = (1,), recipe: str | Path | None = None, overrides: Values = (),
     binds: Mapping[str, Any] | None = None, changes: Sequence[str] = (), auxiliary: float | str | None = None,
     items: ItemFiles = None, init: Model | str | Path | None = None, device: str = "auto", extend: bool = False,
-    from_scratch: bool = False, with_files: Sequence[str | Path] = (), report: Say | None = print,
+    from_scratch: bool = False, with_files: Sequence[str | Path] = (), encoding: str | None = None,
+    report: Say | None = print,
 ) -> Model:
     """Fine-tune a model on labelled text. The metric on `dev` selects the best epoch and seed.
 
@@ -121,6 +123,7 @@ def finetune(
             ends its texts with the key of its picture, `[(text, picture, label), …]`.
         init: With fasttext-supervised: vectors from which the rows of words start, a file or a model.
         from_scratch: Start from random weights instead of the model's.
+        encoding: The encoding of the files. None: it is detected.
 
     Returns:
         The best model. Its `metrics` are those on `dev`.
@@ -136,9 +139,13 @@ def finetune(
     if isinstance(dev, float):
         train, dev = _divided(train, dev, read, seeds[0])
     with reporting(report) as stack:
+        stack.enter_context(reading_as(encoding, report or _nothing))
         folder, temporary = stack.enter_context(_folder(out))
         kept = stack.enter_context(kept_in(folder))
         parts = {"train": train, "dev": dev} | ({} if test is None else {"test": test})
+        in_memory = [what for what, value in parts.items() if not isinstance(value, (str, Path))]
+        if encoding is not None and in_memory:
+            raise TaskError(f"encoding={encoding!r}: is for files, and {in_memory[0]} is in memory. Give files, or omit it.")
         files = {what: _rows_file(kept, what, value, read) for what, value in parts.items()}
         stack.enter_context(naming_rows({
             Path(file): Named(f"{what}: row ", what) for what, file in files.items() if Path(file).parent == kept
@@ -151,7 +158,7 @@ def finetune(
             task=task, train=[files["train"]], dev=[files["dev"]], recipe=recipe, binds=bound, changes=changes,
             overrides=[*values, *overrides_of(overrides)], auxiliary=None if auxiliary is None else str(auxiliary),
             with_files=[Path(file) for file in with_files], shown=ShownItems(shown),
-            init=init.folder if isinstance(init, Model) else None if init is None else Path(init),
+            init=init.folder if isinstance(init, Model) else None if init is None else Path(init), encoding=encoding,
         )
         tuned = learn(
             source, assignment, out=folder, seeds=seeds, device=device, extend=extend, from_scratch=from_scratch,

@@ -87,7 +87,7 @@ def next_step(path: Path) -> str:
         return f"To resume: {words[0]}" if words else "To resume, rerun the command."
     sample, dev = record.sample(), record.dev()
     if (path / TASK).is_file() and dev:
-        found = command("cloze", "evaluate", path, dev[0])
+        found = command("cloze", "evaluate", path, dev[0], *record.encoding())
     elif sample:
         found = command("cloze", "fill" if "[MASK]" in sample or "<mask>" in sample else "generate", _sampled(path), sample)
     elif _of_words((network := read_json(path / NETWORK)).get("part")):
@@ -234,6 +234,12 @@ class _Run:
         """The files of the dev set of the first source."""
         found: Mapping[str, Any] = (self.record.get("inputs") or {}).get("dev") or {}
         return [str(path) for one in found.values() for path in one["given"]]
+
+    def encoding(self) -> list[str]:
+        """The option that names the encoding of the files, if the run was started with it."""
+        words = self._command()
+        at = words.index("--encoding") if "--encoding" in words else len(words)
+        return words[at : at + 2]
 
     def progress(self) -> list[Fact]:
         """The budget and how much of it is spent."""

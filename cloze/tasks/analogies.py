@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cloze.corpus.readers.text_files import lines
+from cloze.corpus.readers.text_files import cells_of, lines
 from cloze.decoding.neighbours import EPSILON, Method, solve
 from cloze.errors import TaskError
 from cloze.interop.vectors import Vectors
@@ -87,7 +87,7 @@ def read_questions(path: Path | str) -> list[Question]:
     questions = []
     section = Path(path).name
     for line in lines(path):
-        cells = line.text.split()
+        cells = cells_of(line.text)
         if not cells:
             continue
         if cells[0].startswith(":"):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from cloze.corpus.records.audits import Unwritable
 from cloze.decoding.forms import Form, form_of
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
@@ -161,6 +162,9 @@ class Answerer(Learner):
         remark = f"{other} of {len(rows)} targets are compared as the vocabulary spells them, not as the file does."
         remarks = [f"ROUGE and F1 compare {TOKENIZATION}; of several references the best counts.", *self.task.remarks()]
         remarks += [remark] if other else []
+        unwritable = Unwritable(self.reader.tokenizer)
+        unwritable.add_targets(examples.path, targets)
+        remarks += unwritable.remarks()
         cut = cut_remark([row.source.cut for row in rows], self.length)
         return Evaluation(
             len(rows), self.metrics(judged), baseline, (*remarks, *([] if cut is None else [cut])), judged=judged

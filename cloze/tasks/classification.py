@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.class_folders import read_class_folders
 from cloze.corpus.readers.columnar import is_columnar
-from cloze.corpus.readers.labelled import Table
+from cloze.corpus.readers.labelled import Table, single_class
 from cloze.decoding.reader import Checkpoint
 from cloze.errors import TaskError
 from cloze.registry import register
@@ -51,11 +51,13 @@ class Classification(TextTask):
         return Examples([one.text for one in filed], None, [one.label for one in filed], str(path), numbers)
 
     def answers(self, table: Table) -> list[str]:
-        """The labels; an empty one is a `TaskError` with file and line."""
-        labels = [label.strip() for label in table.column(self.label, "--label NAME")]
-        for label, line in zip(labels, table.lines, strict=True):
-            if not label:
-                raise TaskError(f"{table.path}:{line}: an empty {self.label!r}; expected a label in every row.")
+        """The labels; a cell without a single one is a `TaskError` with file and line."""
+        labels = []
+        for cell, line in zip(table.column(self.label, "--label NAME"), table.lines, strict=True):
+            try:
+                labels.append(single_class(cell, self.label))
+            except ValueError as error:
+                raise TaskError(f"{table.path}:{line}: {error}") from None
         return labels
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Classifier:

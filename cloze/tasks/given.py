@@ -14,11 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol, runtime_checkable
+from typing import Any, BinaryIO, NamedTuple
 
 from cloze.decoding.texts import gather, kind_of_file
 from cloze.errors import TaskError, UserError
+from cloze.tasks.in_memory import each_item, plain
 from cloze.tasks.task import Task
+from cloze.text.encodings import reading_as
 
 Rows = Iterable[Any]
 
@@ -38,12 +40,18 @@ def given_examples(task: Task, given: Any, *, labelled: bool) -> Iterator[Any]:
     """
     if not isinstance(given, Path):
         with _as_file(as_records(given, task, labelled=labelled), ROWS) as path:
-            yield task.reading(columns=None, format=None, quoting="auto").read(path, labelled=labelled)
+            yield _read(task, path, labelled=labelled)
     elif not labelled and kind_of_file(str(given)) == ".txt":
         with line_examples(task, gather([], str(given)), str(given)) as examples:
             yield examples
     else:
         yield task.read(given, labelled=labelled)
+
+
+def _read(task: Task, path: Path, *, labelled: bool) -> Any:
+    """The examples of a file that cloze wrote, whatever the encoding of the user's files is."""
+    with reading_as("utf-8"):
+        return task.reading(columns=None, format=None, quoting="auto").read(path, labelled=labelled)
 
 
 @contextmanager
@@ -56,37 +64,19 @@ def _as_file(rows: Iterable[Mapping[str, Any] | None], name: Named) -> Iterator[
             yield path
 
 
-@runtime_checkable
-class DataFrame(Protocol):
-    """The members of a pandas `DataFrame` that are used."""
-
-    @property
-    def columns(self) -> Any: ...
-
-    def iterrows(self) -> Any: ...
-
-    def to_dict(self, orient: Any) -> Any: ...
-
-
-@runtime_checkable
-class Array(Protocol):
-    """The members of arrays and scalars of numpy, torch and pandas that are used."""
-
-    def tolist(self) -> Any: ...
-
-
 def as_records(given: Any, task: Task, *, labelled: bool) -> Iterator[dict[str, Any]]:
     """Rows as dictionaries by column.
 
     A row may be a dictionary by column, or a tuple of the texts in the order of the task's columns, followed by the answers if
-    `labelled`. For a single column it may be the string itself, or a list of words if the task reads words. Data frames and data
-    sets are read row by row. A row of another width, a string in place of rows, and no rows at all are `TaskError`s.
+    `labelled`. For a single column it may be the string itself, or a list of words if the task reads words. Data frames, data
+    sets, their columns and arrays are read by `each_item`. A row of another width, a string in place of rows, and no rows at all
+    are `TaskError`s.
     """
-    if isinstance(given, (str, bytes, Mapping)) and not hasattr(given, "column_names"):
+    if isinstance(given, (str, bytes)) or isinstance(given, Mapping) and (task.of_words or _is_row(given)):
         raise TaskError("expected a list of rows, got one. Put it into a list.")
     texts, answers = columns_of(task)
     names = texts + answers if labelled else texts
-    rows = _listed(given)
+    rows = each_item(given)
     first = next(rows, None)
     if first is None:
         raise TaskError("no rows; expected at least one.")
@@ -94,9 +84,14 @@ def as_records(given: Any, task: Task, *, labelled: bool) -> Iterator[dict[str, 
         yield _record(row, number, names, words=len(names) == 1 and task.of_words)
 
 
+def _is_row(given: Mapping[Any, Any]) -> bool:
+    """Whether a mapping is a row: none of its values is a column."""
+    return any(isinstance(value, (str, int, float)) or value is None for value in given.values())
+
+
 def _record(row: Any, number: int, names: Sequence[str], *, words: bool) -> dict[str, Any]:
     if isinstance(row, Mapping):
-        return {str(name): _plain(value) for name, value in row.items()}
+        return {str(name): plain(value) for name, value in row.items()}
     if isinstance(row, str) or (words and isinstance(row, (list, tuple))):
         row = (row,)
     if not isinstance(row, (tuple, list)) or len(row) != len(names):
@@ -105,35 +100,7 @@ def _record(row: Any, number: int, names: Sequence[str], *, words: bool) -> dict
             f"row {number}: {had}, expected {' and '.join(names)}.\n"
             f"  Write ({', '.join(names)}) or {{{', '.join(f'{name!r}: …' for name in names)}}}."
         )
-    return {name: _plain(value) for name, value in zip(names, row, strict=True)}
-
-
-def _listed(given: Any) -> Iterator[Any]:
-    """The rows one by one; of a data frame dictionaries, of a data set dictionaries with the names of its classes."""
-    if isinstance(given, DataFrame):
-        return iter(given.to_dict("records"))
-    if isinstance(given, Mapping):  # a DatasetDict
-        raise TaskError(f"expected rows, got several sets of them ({', '.join(map(str, given))}). Choose one of them.")
-    features = getattr(given, "features", None) or {}
-    named = {name: feature.names for name, feature in features.items() if getattr(feature, "names", None)}
-    if not named:
-        return iter(given)
-    return ({name: _named(value, named.get(name)) for name, value in row.items()} for row in given)
-
-
-def _named(value: Any, names: Sequence[str] | None) -> Any:
-    return names[value] if names is not None and isinstance(value, int) and 0 <= value < len(names) else value
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON represents it; NaN becomes None."""
-    if isinstance(value, Array):
-        value = value.tolist()
-    if isinstance(value, float) and value != value:
-        return None
-    if isinstance(value, (tuple, list)):
-        return [_plain(one) for one in value]
-    return {str(key): _plain(one) for key, one in value.items()} if isinstance(value, Mapping) else value
+    return {name: plain(value) for name, value in zip(names, row, strict=True)}
 
 
 @contextmanager
@@ -156,7 +123,7 @@ def line_examples(task: Task, lines: Sequence[str], source: str | None) -> Itera
     if not any(rows):
         raise TaskError(f"{source or 'the texts'}: empty, expected one text per line.")
     with _as_file(rows, Named("text ", "the texts") if source is None else Named(f"{source}:", source)) as path:
-        yield task.reading(columns=None, format=None, quoting="auto").read(path, labelled=False)
+        yield _read(task, path, labelled=False)
 
 
 @contextmanager

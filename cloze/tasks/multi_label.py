@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze.corpus.records.several import classes_of
+from cloze.corpus.readers.labelled import Table
+from cloze.corpus.records.several import chosen, classes_of
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError, nearest
 from cloze.registry import register
@@ -27,11 +28,13 @@ from cloze.tasks.texts import Answered, AnsweredTexts, CellTask, SummaryLearner,
 @dataclass(frozen=True)
 class MultiLabel(CellTask):
     """A task whose answers are sets of classes; `separator` separates them in a cell, `threshold` is the probability from
-    which on a class is predicted, and `at` are the numbers of most probable classes whose precision and recall are measured."""
+    which on a class is predicted, and `at` are the numbers of most probable classes whose precision and recall are measured.
+    `names` are those of the classes where files have 0 and 1 (`ClassesAnswer`)."""
 
     separator: str = ","
     threshold: float = 0.5
     at: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
 
     name: str = "multi_label"
     metrics: ClassVar[Mapping[str, bool]] = SET_METRICS
@@ -39,9 +42,22 @@ class MultiLabel(CellTask):
     def __post_init__(self) -> None:
         require_share(self.threshold)
 
+    def answers(self, table: Table) -> list[list[str]]:
+        """The classes of every row, in one cell or in a column for each."""
+        if self.label in table.columns or not self.names or not set(self.names) <= set(table.columns):
+            return super().answers(table)
+        columns = [table.column(name, "--label NAME") for name in self.names]
+        found = []
+        for line, *bits in zip(table.lines, *columns, strict=True):
+            try:
+                found.append(chosen(bits, self.names))
+            except ValueError as error:
+                raise TaskError(f"{table.path}:{line}: {error}") from None
+        return found
+
     def answer(self, cell: str) -> list[str]:
         """A cell as classes."""
-        return classes_of(cell, self.separator)
+        return classes_of(cell, self.separator, self.names)
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> MultiLabeller:
         """The labeller of a fine-tuned folder."""
@@ -59,7 +75,8 @@ class MultiLabel(CellTask):
 
     def description(self) -> dict[str, Any]:
         """The columns, what separates classes, and from which probability on one is predicted."""
-        return {**super().description(), "separator": self.separator, "threshold": self.threshold}
+        named = {"names": list(self.names)} if self.names else {}
+        return {**super().description(), "separator": self.separator, "threshold": self.threshold, **named}
 
 
 def label_sets(
@@ -177,7 +194,9 @@ class MultiLabeller(SummaryLearner):
 @register("task", "multi_label")
 def multi_label(
     text: str = "text", text_b: str | None = None, label: str = "label", separator: str = ",", threshold: float = 0.5,
-    at: Sequence[int] = (), picture: str | None = None,
+    at: Sequence[int] = (), picture: str | None = None, names: Sequence[str] = (),
 ) -> MultiLabel:
     """The classes of a text, or with `text_b` of two, of which it may have any number. The first three are names of columns."""
-    return MultiLabel(text, text_b, label, picture=picture, separator=separator, threshold=threshold, at=ks_of(at))
+    return MultiLabel(
+        text, text_b, label, picture=picture, separator=separator, threshold=threshold, at=ks_of(at), names=tuple(names)
+    )

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cloze.corpus.readers.labelled import Trained
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.interop.config import has_config
@@ -26,6 +28,7 @@ from cloze.whole import recover
 
 TASK_FILE = "cloze/task.json"
 LOG_FILE = "cloze/log.jsonl"
+FILES = "files"  # in task.json: how the files of training were written, where their names and headers do not tell it
 
 
 def check_new(folder: Path, *, overwrite: bool) -> None:
@@ -146,7 +149,12 @@ def task_of(folder: Path, task: str | None = None, **given: Any) -> Task:
         raise CheckpointError(f"{folder / TASK_FILE}: the task {name!r} is not one that this cloze knows. Use a newer cloze.")
     known = {**described, **described["columns"]}  # options other than columns are outside of `columns`
     options = {key: known[key] for key in parameters(lookup("task", name)) if known.get(key) is not None}
-    return make_task(name, **{**options, **{key: value for key, value in given.items() if value is not None}})
+    made = make_task(name, **{**options, **{key: value for key, value in given.items() if value is not None}})
+    if not is_dataclass(made) or "trained" not in {field.name for field in fields(made)}:
+        return made
+    files = {**(described.get(FILES) or {})}
+    columns, labels = tuple(files.pop("columns", ())), frozenset(map(str, described.get("labels") or ()))
+    return replace(made, trained=Trained(columns or None, labels=labels, **files))
 
 
 def head_of(loaded: Checkpoint, described: Mapping[str, Any]) -> str | None:

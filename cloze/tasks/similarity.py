@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cloze.corpus.readers.text_files import lines
+from cloze.corpus.readers.text_files import cells_of, lines
 from cloze.decoding.neighbours import cosine
 from cloze.errors import TaskError, nearest
 from cloze.interop.vectors import Vectors
@@ -62,7 +62,7 @@ def read_pairs(path: Path | str) -> list[Pair]:
         text = line.text.strip()
         if not text or text.startswith("#"):
             continue
-        cells = [cell.strip() for cell in text.split("\t")] if "\t" in text else text.split()
+        cells = [cell.strip() for cell in text.split("\t")] if "\t" in text else cells_of(text)
         if len(cells) != 3:
             raise TaskError(
                 f"{path}:{line.number}: {len(cells)} columns, expected 3: word, word, score, separated by tabs or spaces."

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from cloze.corpus.readers.labelled import Format, Quoting, Table, read_table
+from cloze.corpus.readers.labelled import UNTRAINED, Format, Quoting, Table, Trained, read_table
 from cloze.corpus.records.texts import joined, missing, references
 from cloze.decoding.reader import Checkpoint
 from cloze.decoding.search import Beams
@@ -39,6 +39,7 @@ class TextToText:
     columns: tuple[str, ...] | None = None
     format: Format | None = None
     quoting: Quoting = "auto"
+    trained: Trained = UNTRAINED
     name: str = "text_to_text"
     of_words: ClassVar[bool] = False
     writes: ClassVar[tuple[str, ...]] = ()
@@ -66,7 +67,9 @@ class TextToText:
 
     def table(self, path: Path | str) -> Table:
         """The rows of a file."""
-        return read_table(path, format=self.format, columns=self.columns, quoting=self.quoting)
+        return read_table(
+            path, format=self.format, columns=self.columns, quoting=self.quoting, trained=self.trained, lists=True
+        )
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Texts:
         """The examples of a file; without `labelled` targets are not looked at."""

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze.corpus.readers.labelled import Format, Quoting, Table, read_table
+from cloze.corpus.readers.labelled import UNTRAINED, Format, Quoting, Table, Trained, read_table
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, evaluating
@@ -53,7 +53,8 @@ class AnsweredTexts(Generic[A]):
 
 @dataclass(frozen=True)
 class TableTask(Unsearched):
-    """A task on one text, or with `text_b` on two: names of columns, and how a file is written (see `read_table`)."""
+    """A task on one text, or with `text_b` on two: names of columns, and how a file is written (see `read_table`). `trained` is
+    what the model of a folder was trained on."""
 
     text: str = "text"
     text_b: str | None = None
@@ -61,6 +62,7 @@ class TableTask(Unsearched):
     columns: tuple[str, ...] | None = None
     format: Format | None = None
     quoting: Quoting = "auto"
+    trained: Trained = UNTRAINED
 
     does: ClassVar[str] = "writes none"
 
@@ -70,7 +72,7 @@ class TableTask(Unsearched):
 
     def table(self, path: Path | str) -> Table:
         """The rows of a file."""
-        return read_table(path, format=self.format, columns=self.columns, quoting=self.quoting)
+        return read_table(path, format=self.format, columns=self.columns, quoting=self.quoting, trained=self.trained)
 
     def description(self) -> dict[str, Any]:
         """The columns."""

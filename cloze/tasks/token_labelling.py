@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from cloze.corpus.readers.labelled import Format, Quoting
+from cloze.corpus.readers.labelled import UNTRAINED, Format, Quoting, Trained
 from cloze.corpus.readers.tagged import Tagged, read_tagged
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError, TaskError, nearest
@@ -23,7 +23,7 @@ from cloze.tasks.task import Unsearched
 @dataclass(frozen=True)
 class TokenLabelling(Unsearched):
     """Which columns hold a word and its label, and which spans labels mean that break their scheme. `picture` is the column with
-    the key of the picture that a text is about, in JSON lines."""
+    the key of the picture that a text is about, in JSON lines; `trained` is what the model of a folder was trained on."""
 
     text: str = "text"
     label: str = "label"
@@ -31,6 +31,7 @@ class TokenLabelling(Unsearched):
     columns: tuple[str, ...] | None = None
     format: Format | None = None
     picture: str | None = None
+    trained: Trained = UNTRAINED
     name: str = "token_labelling"
     does: ClassVar[str] = "labels words"
     of_words: ClassVar[bool] = True  # a text may be a list of its words
@@ -50,7 +51,8 @@ class TokenLabelling(Unsearched):
     def read(self, path: Path | str, *, labelled: bool = True) -> Tagged:
         """The texts of a file."""
         found = read_tagged(
-            path, text=self.text, label=self.label, columns=self.columns, format=self.format, labelled=labelled
+            path, text=self.text, label=self.label, columns=self.columns, format=self.format, labelled=labelled,
+            trained=self.trained,
         )
         return replace(found, pictures=keys_of(path, found.lines, self.picture, self.format))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cloze.errors import RecipeError, nearest
 from cloze.text.characters import inside_run, word_pattern
+from cloze.text.encodings import decoded
 
 Span = tuple[int, int]
 
@@ -85,7 +86,7 @@ def read_list(file: str, where: str) -> list[str]:
     A line with tabs gives its first column; a line whose second word is a number, its first word (jieba: word, frequency, part
     of speech). Any other line is one entry, spaces included. Lines that begin with `#` are comments.
     """
-    lines = read_text(file, where).splitlines()
+    lines = read_text(file, where).split("\n")
     entries = [_entry(line) for line in lines if not line.startswith("#")]
     found = [entry for entry in entries if entry]
     if not found:
@@ -94,11 +95,9 @@ def read_list(file: str, where: str) -> list[str]:
 
 
 def read_text(file: str, where: str) -> str:
-    """The text of a file. Raises `RecipeError` if it is missing or not UTF-8; `where` names the argument."""
-    try:
-        return read_bytes(file, where).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise RecipeError(f"{where}: {file}: not UTF-8; convert it first: iconv -f GB18030 -t UTF-8 IN > OUT") from None
+    """The text of a file, in its encoding. Raises `RecipeError` if it is missing or its encoding is not certain; `where` names
+    the argument."""
+    return decoded(read_bytes(file, where), f"{where}: {file}", error=RecipeError)
 
 
 def read_bytes(file: str, where: str) -> bytes:

@@ -154,11 +154,15 @@ class Tokenizer:
 
     def unknown_words(self, texts: Sequence[str]) -> list[str]:
         """The distinct words of texts that the vocabulary lacks, normalised, in order of appearance."""
+        return list(dict.fromkeys(self.normalised(word) for _, word in self.unknown_parts(texts)))
+
+    def unknown_parts(self, texts: Sequence[str]) -> list[tuple[int, str]]:
+        """The parts of texts that become [UNK], each with the number of its text: words, or characters where the vocabulary has
+        pieces of words."""
         found, texts = self.encode_spelled(texts), readable(texts)
         whose = np.repeat(np.arange(len(texts)), np.diff(found.offsets))
-        unknown = np.flatnonzero(found.ids == self.role("[UNK]")).tolist()
-        words = (texts[whose[number]][found.begin[number] : found.end[number]] for number in unknown)
-        return list(dict.fromkeys(map(self.normalised, words)))
+        unknown = np.flatnonzero(found.ids == self.roles.get("[UNK]", -1)).tolist()
+        return [(int(whose[one]), texts[whose[one]][found.begin[one] : found.end[one]]) for one in unknown]
 
     def normalised(self, text: str) -> str:
         """A text as the pre-tokenizer gets it: lower-cased, without accents, as the tokenizer says."""

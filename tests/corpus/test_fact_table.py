@@ -91,7 +91,7 @@ def test_a_file_has_subject_predicate_and_object(tmp_path: Path) -> None:
      r"'Cook leads Apple'\.\n  Write one fact per line"),
     (b"a\tb\tc\td\n", r"facts.tsv:1: 4 columns, expected subject, predicate and object"),
     (b"a\tb\tc\n\na\t\tc\n", r"facts.tsv:3: the predicate is empty: 'a\\t\\tc'\.\n  Fill it in, or delete the line"),
-    ("a\tb\tc\n北京\t在\t中国\n".encode("gb18030"), r"facts.tsv:2: not UTF-8; convert it first: iconv"),
+    ("a\tb\tc\nna\xefve\tis\tc\n".encode("latin-1"), r"facts.tsv:2: byte 0xef is not UTF-8, and the encoding is not certain"),
     (b"\n\n", r"facts.tsv: no facts; expected lines `subject TAB predicate TAB object`"),
 ])
 def test_a_bad_line_is_an_error_with_file_and_line(tmp_path: Path, content: bytes, expected: str) -> None:

@@ -248,6 +248,14 @@ def test_captions_and_items_become_a_store_on_the_command_line(tmp_path: Path) -
     assert done.exit_code == 0 and "6 items 'regions' of 3 pictures: features (float32 x 6)" in done.output, done.output
     made = Store.open(tmp_path / "s", verify=True)
     assert isinstance(made, RecordStore) and made.items is not None and made.items.pictures.tolist() == [0, 0, 1, 2]
+    rows = "\n".join(f"{key},{texts[0]}" for key, texts in CAPTIONS)
+    for column, more in (("caption", []), ("said", ["--text", "said"])):
+        (tmp_path / "captions.csv").write_text(f"image,{column}\n{rows}\n")
+        command = ["build", str(tmp_path / "captions.csv"), "--size", "60", "--out", str(tmp_path / column), *more]
+        done = CliRunner().invoke(app, [*command, "--items", f"regions={tmp_path / 'f.npz'}"])
+        assert done.exit_code == 0 and Store.open(tmp_path / column).documents == 3, done.output
+    done = CliRunner().invoke(app, [*command[:-3], "t", "--items", f"regions={tmp_path / 'f.npz'}"])
+    assert str(done.exception).endswith("no column 'text'; it has: image, said.\n  Choose a column with --text NAME")
     assert parse_items(["regions=a", "frames=b=c"]) == {"regions": "a", "frames": "b=c"}
     with pytest.raises(CorpusError, match="--items regions: expected NAME=FILE"):
         parse_items(["regions"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import lzma
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cloze.corpus.readers.labelled import read_table
+from cloze.corpus.readers.labelled import read_rows, read_table
+from cloze.corpus.records import Records
 from cloze.corpus.records.answer import label_names
 from cloze.errors import TaskError
 from cloze.tasks.labels import label_ids
+from cloze.tasks.result import task_of
 from cloze.tasks.task import task
 
 
@@ -114,6 +117,68 @@ def test_every_fault_names_the_place_and_the_way_out(tmp_path: Path, name: str, 
     path = write(tmp_path, name, content)
     with pytest.raises(TaskError, match=message):
         task("sentence_classification").read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", '[{"text": "a", "label": 1},\n {"text": "b", "label": "x"}]\n'),
+        ("a.json", '[\n  {\n    "text": "a",\n    "label": 1\n  },\n  {"text": "b",\n "label": ["x"]}\n]'),
+        ("a.json", '{\n "text": "a",\n "label": 1\n}\n{\n "text": "b",\n "label": "x"\n}\n'),
+        ("a.train", "__label__1 a\n\n__label__x\tb\n"),
+        ("a.txt", "__label__1 a\nb __label__x\n"),
+    ],
+)
+def test_arrays_of_json_and_lines_of_fasttext_are_rows(tmp_path: Path, name: str, content: str) -> None:
+    path = write(tmp_path, name, content)
+    wanted = {"text": "--text NAME", "label": "--label NAME"}
+    found = task("sentence_classification").read(path)
+    assert (found.texts, found.answers) == (["a", "b"], ["1", "x"])
+    assert [cells[0] for _, cells in read_rows(path, wanted)] == ["a", "b"]
+    assert tuple(line for line, _ in read_rows(path, wanted)) == found.lines
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.json", '[{"text": "a", "label": 1},\n 3]', r"a.json:2: expected a JSON object, got int"),
+        ("a.json", '[{"text": "a"},\n {"text": }]', r"a.json:2: not JSON: Expecting value at column 11"),
+        ("a.json", '[{"text": "a"},\n', "a.json:1: not JSON: the array has no end. Is the file cut off"),
+        ("a.json", '{"text": ["a", "b"], "label": [1, 2]}', r"one object with lists of 2 values each: .*\n.*orient='records'"),
+        ("a.jsonl", '{"text": "a", "label": NaN}\n', "a.jsonl:1: no value for 'label'; expected one in every row"),
+        ("a.jsonl", '{"text": "a", "label": ["x", "y"]}\n', "a.jsonl:1: 'label' holds 2 classes; .*--task multi_label"),
+        ("a.train", "__label__x __label__y a\n", "a.train:1: 'label' holds 2 classes; expected one"),
+        ("a.train", "__label__x a\nb\n", "a.train:2: an empty 'label'"),
+    ],
+)
+def test_rows_without_one_class_and_columns_in_place_of_rows_are_refused(
+    tmp_path: Path, name: str, content: str, message: str
+) -> None:
+    path = write(tmp_path, name, content)
+    with pytest.raises(TaskError, match=message):
+        task("sentence_classification").read(path)
+    source = Records()
+    with pytest.raises(TaskError, match=message):
+        list(source.answer.read(path, source.columns))
+
+
+def test_a_file_without_a_header_is_read_as_those_of_training(tmp_path: Path) -> None:
+    (tmp_path / "cloze").mkdir()
+    described = {
+        "task": "sentence_classification", "columns": {"text": "text", "label": "label"}, "labels": ["x"],
+        "files": {"columns": ["id", "label", "text"], "format": "tsv"},
+    }
+    (tmp_path / "cloze" / "task.json").write_text(json.dumps(described))
+    trained = task_of(tmp_path).reading(columns=None, format=None, quoting="auto")
+    for name, content in (
+        ("a.tsv", "1\tx\ta b\n"), ("a.dat", "1\tx\ta b\n"), ("b.tsv", "text\ta\tlabel\na b\t1\tx\n"),
+        ("c.csv", "text,label\na b,x\n"),
+    ):
+        found = trained.read(write(tmp_path, name, content))
+        assert (found.texts, found.answers) == (["a b"], ["x"]), name
+    explicit = trained.reading(columns=["text", "label"], format=None, quoting="auto")
+    for content in ("a b\tx\n", "text\tlabel\na b\tx\n"):
+        assert explicit.read(write(tmp_path, "d.tsv", content)).texts == ["a b"]
 
 
 def test_an_unseen_label_names_file_line_and_the_known_ones(tmp_path: Path) -> None:

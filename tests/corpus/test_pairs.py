@@ -81,7 +81,7 @@ def test_unaligned_files_are_reported_with_their_line(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="expected two with different endings"):
         find_pairs([tmp_path / "n.en"])
     (tmp_path / "n.zh").write_bytes(b"x\ny\n" + "中".encode("gb18030"))
-    with pytest.raises(CorpusError, match=r"n\.zh:3: not UTF-8"):
+    with pytest.raises(CorpusError, match=r"n\.zh:3: byte 0x.. is not UTF-8.*\n.*Convert it first: iconv -f NAME"):
         pairs_of(tmp_path / "n.en", tmp_path / "n.zh")
     with pytest.raises(CorpusError, match="no such file"):
         find_pairs([tmp_path / "n.fr"])

@@ -39,6 +39,18 @@ def tokenizer() -> Tokenizer:
     return train(TextSpec.of({"lower": True}, "wordpiece", {"size": 60}), [CONTEXT, "Who? When?"])
 
 
+def test_lists_of_paragraphs_and_of_questions_are_read(tmp_path: Path) -> None:
+    paragraph = {"context": CONTEXT, "qas": [question(), question("The dog")]}
+    flat = {**question(), "context": CONTEXT}
+    found = read_questions(write(tmp_path / "q.json", [paragraph, flat], indent=1)).each
+    assert [one.place for one in found] == ["[0].qas[0]", "[0].qas[1]", "[1]"]
+    assert [one.line for one in found] == [5, 15, 27] and {one.context for one in found} == {CONTEXT}
+    (tmp_path / "q.jsonl").write_text(json.dumps(paragraph) + "\n" + json.dumps(flat) + "\n")
+    assert [one.place for one in read_questions(tmp_path / "q.jsonl").each] == ["qas[0]", "qas[1]", ""]
+    with pytest.raises(TaskError, match=r"q.json:1: \[0\]: expected an object, got int"):
+        read_questions(write(tmp_path / "q.json", [3]))
+
+
 def test_every_question_has_its_line_and_its_place_in_the_document(tmp_path: Path) -> None:
     data = document(question("The dog"), {"id": "n", "question": "Why?", "answers": [], "is_impossible": True})
     data["data"].append({"paragraphs": [{"context": "Rain.", "qas": [question("Rain", 0, id=7)]}]})

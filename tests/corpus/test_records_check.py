@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from cloze.cli.main import main
-from cloze.corpus.records import ClassAnswer, SpanAnswer, WordAnswers, check_records
+from cloze.corpus.records import ClassAnswer, Records, SpanAnswer, WordAnswers, check_records
 from cloze.corpus.records.answer import Columns
+from cloze.text import TextSpec, train
 
 ONE = Columns("text", None, "label", None, None, "auto")
 
@@ -48,6 +49,42 @@ def test_the_check_of_labelled_text_needs_no_torch(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_empty_texts_and_numbers_are_counted_in_the_check_and_in_training(tmp_path: Path) -> None:
+    rows = [{"text": "", "label": 1}, {"text": 5, "label": 2}, {"text": "a", "label": 1}, {"text": " ", "label": 2}]
+    path = written(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    told = (
+        f"{path}: 2 of 4 rows have an empty text; the first is in line 1.",
+        f"{path}: 1 of 4 rows have a number as their text, which is read as it is written; the first is in line 2.",
+    )
+    assert check_records([path], ClassAnswer(), ONE).remarks == told
+    said: list[str] = []
+    spec = train(TextSpec.of({"lower": True}, "wordpiece", {"size": 40}), ["a b 5"] * 5)
+    Records().build_store([path], spec, tmp_path / "s", known=None, report=said.append)
+    assert tuple(said[1:]) == told
+
+
+def test_targets_that_the_vocabulary_cannot_write_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known = train(TextSpec.of({}, "unigram", {"size": 60}), ["total of order 5 is here", "the other one"] * 20)
+    known.save(tmp_path / "t", length=512, frame_single="{A}", frame_pair="{A} {B}")
+    rows = [{"text": "a", "target": "{total}"}, {"text": "a", "target": "the order"}, {"text": "a", "target": ["one", "~one"]}]
+    path = written(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    told = f"{path}: 2 of 3 targets (67%) hold what the vocabulary lacks, so they cannot be written exactly: "
+    assert main(["corpus", "check", path, "--task", "text_to_text", "--tokenizer", str(tmp_path / "t")]) == 0
+    *_, line = capsys.readouterr().out.splitlines()
+    assert line.startswith(told) and set(line.removeprefix(told).split()) == {"{", "}", "~"}
+
+
+def test_the_check_shows_what_training_would_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path / "c.conll", "Ada NNP B-NP B-PER\nlives VBZ B-VP O\n\n")
+    assert main(["corpus", "check", path, "--task", "token_labelling"]) == 2
+    shown = capsys.readouterr().err
+    assert f"{path}:1: 4 cells, expected 2 (text, label).\n  Name all columns in order, such as " in shown
+    assert "--set corpus.columns=[text,x,y,label]\n" in shown
+    path = written(tmp_path / "c.jsonl", '["a"]\n["b"]\n')
+    assert main(["corpus", "check", path, "--task", "sentence_classification"]) == 2
+    assert f"{path}:1: expected a JSON object, got str." in capsys.readouterr().out
 
 
 def test_texts_of_two_splits_and_answers_that_training_lacks_are_counted(tmp_path: Path) -> None:

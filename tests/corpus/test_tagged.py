@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cloze.corpus.readers.labelled import Trained
 from cloze.corpus.readers.tagged import Tagged
 from cloze.errors import TaskError
 from cloze.tasks import task
@@ -39,8 +42,44 @@ def test_a_word_a_line_with_empty_lines_between_texts(tmp_path: Path) -> None:
 
 
 def test_files_of_universal_dependencies_have_their_columns(tmp_path: Path) -> None:
-    found = read(tmp_path, "x.conllu", CONLL_U, text="form", label="upos")
-    assert found.words == [("vamos", "nos"), ("#",)] and found.labels == [("VERB", "PRON"), ("SYM",)]
+    for named in ({"text": "form", "label": "upos"}, {}):
+        found = read(tmp_path, "x.conllu", CONLL_U, **named)
+        assert found.words == [("vamos", "nos"), ("#",)] and found.labels == [("VERB", "PRON"), ("SYM",)]
+    assert read(tmp_path, "x.conllu", CONLL_U, label="lemma").labels == [("ir", "nosotros"), ("#",)]
+    with pytest.raises(TaskError, match=r"no column 'word'; it has: id, form.*misc\.\n  .* --text form --label upos$"):
+        read(tmp_path, "x.conllu", CONLL_U, text="word")
+
+
+def test_only_blanks_of_ascii_separate_words_and_cells(tmp_path: Path) -> None:
+    words = ("New\u00a0York", "a\u2009b", "c\u2028d", "e\x85f", "g\x1ch", "\u00a0")
+    for apart, name in ((" ", "x.conll"), ("\t", "x.tsv")):
+        found = read(tmp_path, name, "".join(f"{word}{apart}O\n" for word in words))
+        assert found.words == [words]
+    found = read(tmp_path, "x.jsonl", json.dumps({"text": " ".join(words), "label": ["O"] * len(words)}))
+    assert found.words == [words]
+
+
+def test_lines_with_labels_of_the_run_are_words_also_where_spaces_separate_them(tmp_path: Path) -> None:
+    rows = "-DOCSTART- O\n\nAda B-PER\nLovelace I-PER\nlives O\n\nAda B-PER\nworks O\n\n"
+    (tmp_path / "x.conll").write_text(rows)
+    chosen: Any = task("token_labelling")
+    chosen = replace(chosen, trained=Trained(labels=frozenset({"B-PER", "I-PER", "O"})))
+    found = chosen.read(tmp_path / "x.conll", labelled=False)
+    assert found.words == [("Ada", "Lovelace", "lives"), ("Ada", "works")] and found.running == (None, None)
+    assert found.labels == [("B-PER", "I-PER", "O"), ("B-PER", "O")]
+    (tmp_path / "x.conll").write_text(rows.replace(" ", " NN X ").replace("\n\n-DOC", "-DOC"))
+    chosen = replace(chosen, trained=replace(chosen.trained, columns=("text", "x", "y", "label")))
+    found = chosen.read(tmp_path / "x.conll", labelled=False)
+    assert found.words[0] == ("Ada", "Lovelace", "lives")
+
+
+def test_columns_of_words_that_nothing_tells_from_texts_are_refused(tmp_path: Path) -> None:
+    rows = "big dog\nsmall cat\n\n" * 5
+    told = r"x: every line has 2 words, and empty lines .*\n.* such as --columns text,label; for .* ending \.txt\.$"
+    with pytest.raises(TaskError, match=told):
+        read(tmp_path, "x", rows, labelled=False)
+    assert len(read(tmp_path, "x.txt", rows, labelled=False)) == 10
+    assert len(read(tmp_path, "x", rows, labelled=False, columns=["text", "label"])) == 5
 
 
 def test_json_lines_hold_lists(tmp_path: Path) -> None:
@@ -60,13 +99,13 @@ def test_words_alone_can_be_labelled(tmp_path: Path) -> None:
     ("x.conll", "a\nb\n", "no column 'label'; it has: text"),
     ("x.conll", "a\t\n", "x.conll:1: an empty 'label'"),
     ("x.conll", "\n\n", "no texts"),
-    ("x.conllu", CONLL_U, r"no column 'text'; it has: id, form.*misc\.\n  For CoNLL-U, .* --text form --label upos$"),
     ("x.conllu", CONLL_U + "2\tcut o", r"x.conllu:9: 2 cells, expected 10 .*\n.*truncated"),
     ("x.tsv", "text\tlabel\nthe cat\tX\n", r"x.tsv:1: this line is a header .*\n  Delete .* JSON lines: {.text"),
     ("x.tsv", "the cat\tX\na\tX\nthe dog\tY\n", r"x.tsv:1: 'the cat' is not a word; expected one word per line .*\n.*JSON lines"),
     ("x.txt", "the cat sleeps\n", r"x.txt:1: 3 cells, expected 2 .*\n.*\n.*JSON lines"),
     ("x.csv", "text,label\n", r"x.csv: labelled words are read from tsv"),
     ("x.conll", "a\tN\tX\n", r"x.conll:1: 3 cells, expected 2 .*\n.*in order, such as --columns text,x,label"),
+    ("x.conll", "a N B X\n", r"x.conll:1: 4 cells, expected 2 .*\n.*in order, such as --columns text,x,y,label"),
     ("x.jsonl", '{"text": ["a"], "label": ["X", "Y"]}\n', "x.jsonl:1: 1 words and 2 labels"),
     ("x.jsonl", '{"text": ["a"]}\n', "x.jsonl:1: no field 'label'"),
     ("x.jsonl", '{"text": ["a", ""], "label": ["X", "Y"]}\n', "'text' is not a list of words"),

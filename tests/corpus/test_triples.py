@@ -32,6 +32,20 @@ def built(graph: Path, out: Path, known: Store | None = None) -> TripleStore:
     return Triples().build_store([graph], None, out, known=known, report=lambda line: None)
 
 
+@pytest.mark.parametrize("rows", [
+    "ada,knows,bob\nbob,lives in,\"Paris, Texas\"\n", "ada, knows, bob\nbob, lives in, \"Paris, Texas\"\n",
+    "head,relation,tail\nada,knows,bob\nbob,lives in,\"Paris, Texas\"\n",
+])
+def test_facts_are_read_from_csv(tmp_path: Path, rows: str) -> None:
+    path = tmp_path / "facts.csv"
+    path.write_text(rows)
+    graph = read_graph([path])
+    assert graph.entities == ("ada", "bob", "Paris, Texas") and graph.relations == ("knows", "lives in")
+    path.write_text(rows + "ada,likes,Paris, Texas\n")
+    with pytest.raises(CorpusError, match=r"4 cells, expected 3 .*separated by commas\.\n  Quote an id that contains a comma"):
+        read_graph([path])
+
+
 def test_a_graph_numbers_ids_in_order_of_appearance_and_counts_a_repeated_fact_once(facts: Path) -> None:
     facts.write_text(FACTS + "ada\tlikes\tbob\n", encoding="utf-8")
     graph = read_graph([facts])

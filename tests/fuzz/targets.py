@@ -375,6 +375,71 @@ def labelled_words(chance: Random, folder: Path) -> None:
     read_tagged(folder / name, columns=None, format=None, labelled=True, **columns)
 
 
+#: Sentences of a language, and the encodings in which they are written.
+WRITTEN: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    (("这部电影很好看", "我不喜欢", "太无聊了，不要去看。", "猫"), ("gb18030", "utf-16")),
+    (("這部電影很好看", "我不喜歡", "太無聊了，不要去看。"), ("big5", "gb18030")),
+    (("この映画は面白かった", "つまらない話でした。", "猫"), ("cp932", "euc-jp")),
+    (("Очень хороший фильм", "Скучная история", "Нет!"), ("cp1251", "koi8-r", "cp866")),
+    (("C’est déjà vu", "Ça va à peine", "été", "plain"), ("cp1252", "mac-roman")),
+    (("¿Dónde está el niño?", "mañana", "plain"), ("cp1252", "latin-1")),
+    (("Zażółć gęślą jaźń", "Łódź", "plain"), ("cp1250", "iso8859-2")),
+)
+
+
+@target
+def encodings(chance: Random, folder: Path) -> None:
+    """A table in some encoding is read as it was written, or refused."""
+    from cloze.corpus.readers.labelled import read_table
+
+    sentences, names = chance.choice(WRITTEN)
+    rows = [(chance.choice(sentences), chance.choice("xy")) for _ in range(chance.randrange(1, 12))]
+    path = folder / "a.tsv"
+    path.write_bytes("".join(f"{text}\t{label}\n" for text, label in [("text", "label"), *rows]).encode(chance.choice(names)))
+    found = read_table(path).rows
+    if list(found) != rows and b"\xc7\xad" not in path.read_bytes():  # EUC-JP for a cat, and UTF-8 for a letter
+        raise Fault(f"{path.read_bytes()!r} was read as {found!r}")
+
+
+@target
+def odd_blanks(chance: Random, folder: Path) -> None:
+    """Words with spaces that are not of ASCII stay words in CoNLL."""
+    from cloze.corpus.readers.tagged import read_tagged
+
+    letters = "ab\u00a0\u2009\u2028\u0085\x1c\u3000#"
+    words = ["".join(chance.choice(letters) for _ in range(chance.randrange(1, 5))) for _ in range(chance.randrange(1, 9))]
+    path, apart = folder / "a.conll", chance.choice([" ", "\t", "  "])
+    path.write_text("".join(f"{word}{apart}O\n" for word in words), encoding="utf-8", newline="")
+    found = read_tagged(path, text="text", label="label", columns=None, format=None, labelled=True)
+    if found.words != [tuple(words)]:
+        raise Fault(f"{words!r} were read as {found.words!r}")
+
+
+@target
+def labelled_rows(chance: Random, folder: Path) -> None:
+    """Arrays of JSON, lines of fastText and cells with several classes."""
+    from cloze.corpus.readers.questions import read_questions
+    from cloze.corpus.records import Records
+    from cloze.corpus.records.several import ClassesAnswer
+
+    array = [{"text": "a", "label": ["x"], "context": "a b", "qas": [{"question": "?", "answers": []}]}] * 2
+    name, content = chance.choice(
+        [
+            ("a.json", as_json(array)),
+            ("a.json", json.dumps(array, indent=1)),
+            ("a.json", as_json(spoilt_tree(chance, array))),
+            ("a.train", "__label__x __label__y a b\n__label__x c\n"),
+            ("a.tsv", "text\tlabel\na\t['x', \"y\"]\nb\t[1, 0]\n"),
+        ]
+    )
+    (folder / name).write_bytes(spoilt_bytes(chance, content.encode("utf-8", "surrogatepass")))
+    if chance.random() < 0.3:
+        read_questions(folder / name)
+        return
+    source = Records(answer=ClassesAnswer(names=chance.choice([None, ["x", "y"]])))
+    list(source.answer.read(folder / name, source.columns, chance.choice([None, lambda line, why: None])))
+
+
 @target
 def vector_files(chance: Random, folder: Path) -> None:
     """Files of word vectors, as text and in binary."""

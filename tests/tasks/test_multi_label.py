@@ -18,8 +18,8 @@ from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import finetune
 from cloze.batch import Batch
 from cloze.cli.main import main
-from cloze.corpus.records import Records
-from cloze.corpus.records.several import classes_of
+from cloze.corpus.records import Records, check_records
+from cloze.corpus.records.several import ClassesAnswer, classes_of
 from cloze.errors import RecipeError, TaskError
 from cloze.networks import Clock
 from cloze.objectives import several
@@ -50,11 +50,55 @@ def test_metrics_are_those_of_scikit_learn(data: st.DataObject, rows: int, class
     ("cell", "found"),
     [
         ("a, b", ["a", "b"]), ("", []), ("  ", []), ("[]", []), ('["a, b", "c"]', ["a, b", "c"]), ("[1, 2]", ["1", "2"]),
-        ("[x", ["[x"]),
+        ("[x", ["[x"]), ("['a', \"b's\"]", ["a", "b's"]), ("[u'a', 2]", ["a", "2"]),
     ],
 )
-def test_a_cell_holds_names_or_a_json_list(cell: str, found: list[str]) -> None:
+def test_a_cell_holds_names_or_a_list_of_json_or_python(cell: str, found: list[str]) -> None:
     assert classes_of(cell, ",") == found
+
+
+HOT = "text\tlabel\na\t[1, 0, 1]\nb\t[0, 0, 0]\n"
+BITS = "text\tx\ty\tz\na\t1\t0\t1\nb\t0\t0\t0\n"
+
+
+@pytest.mark.parametrize("rows", [HOT, HOT.replace("[", "").replace("]", ""), HOT.replace("[1, 0, 1]", "x,z"), BITS])
+def test_zeros_and_ones_choose_among_named_classes(tmp_path: Path, rows: str) -> None:
+    path, names = tmp_path / "a.tsv", ["x", "y", "z"]
+    path.write_text(rows)
+    source = Records(answer=ClassesAnswer(names=names))
+    assert [record.answer for record in source.answer.read(path, source.columns)] == [["x", "z"], []]
+    assert task("multi_label", names=names).read(path).answers == [["x", "z"], []]
+    assert task("multi_label", names=names).description()["names"] == names
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (HOT, r"a.tsv:2: 'label' is '\[1, 0, 1\]', a list of 3 zeros and ones. .*: --set 'corpus.answer.names=\[A,B,…\]'"),
+        ("text\tlabel\na\t[1, 0]\n", "a list of 2 zeros and ones"),
+        (BITS, r"a column of 0 and 1 for each of x, y, z\.\n  Name the classes: --set 'corpus.answer.names=\[x,y,z\]'"),
+        ("text\tlabel\na\t['a' 'b']\n", "expected a JSON list of names"),
+        ("text\tlabel\na\t[a, b]\n", "expected a JSON list of names"),
+        ("text\tlabel\na\t[NaN]\n", "expected a JSON list of names"),
+    ],
+)
+def test_zeros_and_ones_without_names_and_lists_of_something_else_are_refused(tmp_path: Path, rows: str, message: str) -> None:
+    (tmp_path / "a.tsv").write_text(rows)
+    source = Records(answer=ClassesAnswer())
+    with pytest.raises(TaskError, match=message):
+        list(source.answer.read(tmp_path / "a.tsv", source.columns))
+
+
+def test_another_separator_is_noticed_where_no_row_has_several_classes(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    for separator in "|;":
+        path.write_text("text\tlabel\n" + "".join(f"a\t{label}\n" for label in ("x", f"x{separator}y", "y", f"y{separator}x")))
+        (remark,) = check_records([path], ClassesAnswer(), Records().columns).remarks
+        told = f"no row has several classes, but 2 hold {separator!r}, such as 'x{separator}y'. If it separates classes: --set "
+        assert remark == f"{path}: {told}'corpus.answer.separator=\"{separator}\"'"
+        assert check_records([path], ClassesAnswer(separator=separator), Records().columns).remarks == ()
+    path.write_text("text\tlabel\na\tR&D; B|C,x\na\ty\n")
+    assert check_records([path], ClassesAnswer(), Records().columns).remarks == ()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from cloze.notebook.texts import paths_or_texts
 from cloze.registry import names
 from cloze.tasks import task as make_task
 from cloze.tasks.given import as_records, given_examples, line_examples
+from cloze.tasks.in_memory import each_item, each_text, plain
 
 Folder = Callable[[str], Path]
 Tuned = Callable[..., Path]
@@ -132,6 +133,79 @@ def test_rows_in_memory_and_the_file_that_holds_them_are_measured_alike(tuned: T
     assert "sentence_classification among animal, weather, accuracy 0.7500 on dev" in repr(model)
 
 
+class _Polars:
+    """A data frame of polars, which is iterated by column."""
+
+    def __iter__(self) -> Any:
+        return iter([["a", "b"], ["x", "y"]])
+
+    def iter_rows(self, *, named: bool) -> Any:
+        assert named
+        return iter([{"text": "a", "label": "x"}, {"text": "b", "label": "y"}])
+
+
+class _Column(list[str]):
+    """A column of a data set of datasets 4, whose features are a `Value` and no mapping."""
+
+    features = object()
+
+
+class _Dataset(list[dict[str, Any]]):
+    """A data set whose labels are the numbers of classes."""
+
+    features: ClassVar[dict[str, Any]] = {"text": object(), "label": SimpleNamespace(names=["x", "y"])}
+
+
+class _Arrow:
+    """A table of pyarrow, which is iterated by column."""
+
+    def __iter__(self) -> Any:
+        return iter(["text", "label"])
+
+    def to_pylist(self) -> list[dict[str, str]]:
+        return [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        _Polars(), _Arrow(), _Dataset([{"text": "a", "label": 0}, {"text": "b", "label": 1}]),
+        {"text": ["a", "b"], "label": ["x", "y"]}, {"text": _Column("ab"), "label": np.array(["x", "y"])},
+        np.array([["a", "x"], ["b", "y"]]), ((text, label) for text, label in ("ax", "by")),
+    ],
+)
+def test_rows_are_read_from_what_other_packages_hold(given: Any) -> None:
+    found = list(as_records(given, make_task("sentence_classification"), labelled=True))
+    assert found == [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+
+
+@pytest.mark.parametrize("given", [_Column("ab"), np.array(["a", "b"]), _Polars(), iter("ab"), {"text": ["a", "b"]}])
+def test_texts_are_read_from_what_other_packages_hold(given: Any) -> None:
+    rows = list(each_item(given))
+    assert list(each_text(rows)) == ["a", "b"]
+    records = list(as_records(rows, make_task("sentence_classification"), labelled=False))
+    assert [record["text"] for record in records] == ["a", "b"]
+
+
+def test_real_frames_and_data_sets_are_read(tuned: Tuned) -> None:
+    polars, datasets = pytest.importorskip("polars"), pytest.importorskip("datasets")
+    columns = {"text": [text for text, _ in ROWS], "label": [label for _, label in ROWS]}
+    frame, given = polars.DataFrame(columns), datasets.Dataset.from_dict(columns)
+    model = cloze.load(tuned())
+    expected = model.predict(columns["text"])
+    for texts in (frame, frame["text"], frame["text"].to_numpy(), given, given["text"], given[:], given.to_iterable_dataset()):
+        assert model.predict(texts) == expected
+        assert model.embed(texts).shape == (len(ROWS), 32)
+    assert model.evaluate(frame).record() == model.evaluate(ROWS).record() == model.evaluate(given).record()
+
+
+def test_a_column_that_is_missing_and_missing_values_are_named() -> None:
+    with pytest.raises(TaskError, match=r"text 1: no column 'text'; it has: a, b\. Give one column"):
+        list(each_text([{"a": "x", "b": "y"}]))
+    missing = type("NAType", (), {})()
+    assert plain([float("nan"), missing, np.float64("nan"), np.int64(3)]) == [None, None, None, 3]
+
+
 def test_a_dataset_gives_the_names_of_its_classes(tuned: Tuned) -> None:
     datasets = pytest.importorskip("datasets")
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["weather", "animal"])})
@@ -150,7 +224,9 @@ def test_a_dataset_gives_the_names_of_its_classes(tuned: Tuned) -> None:
         (["a", ("b", "c")], False, r"row 2: 2 values, expected text.\n  Write \(text\)"),
         ([("a", "x"), ("b",)], True, r"row 2: 1 values, expected text and label\.\n  Write \(text, label\) or"),
         ([3], True, "row 1: a int, expected text and label"),
-        ({"train": [1]}, True, "expected a list of rows, got one"),
+        ({"text": "a", "label": "x"}, True, "expected a list of rows, got one"),
+        ({"train": [1], "dev": [1, 2]}, True, r"several sets of them \(train, dev\)\. Choose one"),
+        (3, True, "expected a list of texts or rows, got int"),
     ],
 )
 def test_rows_that_are_none_are_refused(given: Any, labelled: bool, said: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -144,6 +145,29 @@ def test_finetune_evaluate_predict_follow_each_other(cloze: Any, folder: Folder,
     refused = cloze("predict", out, mine, "--out", mine)
     assert refused.code == 2 and "holds something else than predictions, which would be lost" in refused.err
     assert mine.read_bytes() == dev.read_bytes()
+
+
+def test_the_printed_commands_read_the_columns_and_the_encoding_of_training(
+    cloze: Any, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, out = tmp_path / "words.conll", tmp_path / "out"
+    file.write_bytes(("the DT O\ncat NN B-A\nna\xefve JJ O\n\n" + "the DT O\nrain NN B-W\n\n" * 6).encode("latin-1"))
+    monkeypatch.chdir(tmp_path)
+    line = ["finetune", folder("bert"), "--task", "token_labelling", "--train", file, "--dev", file, "--device", "cpu"]
+    done = cloze(*line, "--set", "corpus.columns=[text,x,label]", "--set", "training.epochs=1", "--out", out)
+    assert done.code == 2 and "words.conll:3: byte 0xef is not UTF-8, and the encoding is not certain" in done.err
+    line += ["--encoding", "cp1252"]
+    done = cloze(*line, "--set", "corpus.columns=[text,x,label]", "--set", "training.epochs=1", "--out", out)
+    assert done.code == 0 and f"note: {file}: read as cp1252, as asked for\n" in done.err
+    assert json.loads((out / "cloze" / "task.json").read_text())["files"] == {"columns": ["text", "x", "label"]}
+    stores = [json.loads(path.read_text())["records"] for path in (out / "cloze").rglob("store.json")]
+    assert [one["encodings"] for one in stores] == [{str(file): "cp1252"}] * len(stores) and stores
+    for verb in ("evaluate", "predict"):
+        (command,) = [text for text in done.err.splitlines() if text.startswith(f"Next: cloze {verb} ")]
+        done = cloze(*shlex.split(command.removeprefix("Next: cloze ").partition("  (more")[0]))
+        assert done.code == 0, done.err
+    rows = [json.loads(text) for text in (tmp_path / "predictions.jsonl").read_text().splitlines()]
+    assert len(rows) == 7 and rows[0]["words"] == ["the", "cat", "naïve"]
 
 
 def test_a_twin_is_trained_from_scratch(cloze: Any, folder: Folder, tables: Path, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_list_that_is_missing_empty_or_in_another_encoding_is_reported(tmp_pat
     (tmp_path / "empty.txt").write_text("# nothing\n")
     with pytest.raises(RecipeError, match="the list is empty"):
         ListAnnotator(file=str(tmp_path / "empty.txt"))
-    (tmp_path / "gb.txt").write_bytes("中国".encode("gb18030"))
+    (tmp_path / "gb.txt").write_bytes("熊猫".encode("gb18030"))
     with pytest.raises(RecipeError, match="not UTF-8"):
         Dictionary(file=str(tmp_path / "gb.txt"))
 

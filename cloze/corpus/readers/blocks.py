@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from cloze.corpus.readers.detect import SAMPLE, find_layout
-from cloze.corpus.readers.encodings import as_utf8, find_encoding
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile, find_files
 from cloze.corpus.readers.formats import COLUMN, Wanted, no_column, wanted
 from cloze.corpus.readers.gettext import CATALOGUES, read_catalogue
 from cloze.corpus.readers.tables import column_of
 from cloze.corpus.report import Report
 from cloze.errors import CorpusError, MissingExtra
+from cloze.text.encodings import as_utf8, find_encoding
 
 BLOCK = 2 << 20
 PAIRS = "pairs"

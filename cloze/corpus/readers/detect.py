@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+from cloze.corpus.readers.fasttext import PREFIX
 from cloze.corpus.readers.formats import COLUMN, Wanted, no_column
 from cloze.corpus.readers.tables import even
 from cloze.errors import CorpusError
@@ -15,6 +16,7 @@ SAMPLE = 1 << 16
 
 _LAST_MARK = re.compile(r"[.!?…。！？；:：][\"'”’»）)」』\]]*\s*$")
 _TABLES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
+_OF_WORDS = (".conll", ".conllu", ".iob", ".bio")
 _OBJECT = re.compile(r'\s*\{\s*"[^"\n]*"\s*:')
 _ARRAY = re.compile(r'\s*\[\s*(\{\s*"|"[^"\n]*"\s*[,\]])')
 _SPREAD = re.compile(r'\s*\{[^\S\n]*\n\s*"[^"\n]*"\s*:')  # an object over several lines
@@ -61,6 +63,12 @@ def _structured(text: str, full: list[str], path: str, requested: Wanted, ending
         return Layout("jsonl", f"its first line is a JSON object; the text is its {requested.column!r}")
     if len(full) == 1 and not whole and _OBJECT.match(full[0]):  # one record, longer than the sample
         return Layout("jsonl", f"begins as a JSON object; the text is its {requested.column!r}")
+    if ending in _OF_WORDS or full[0].lstrip().startswith(PREFIX):
+        what = "words with their labels" if ending in _OF_WORDS else f"texts with labels ({PREFIX})"
+        raise CorpusError(
+            f"{path}:1: {what}, which would be learned as text.\n"
+            "  Write the texts alone to a file, or read the file unchanged with --format blank."
+        )
     if ending in _TABLES:
         return Layout(_TABLES[ending], f"by its ending; the text is in the column {requested.column!r}")
     if ending in (".jsonl", ".ndjson", ".json") or _ARRAY.match(text) or _SPREAD.match(text):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
 
-from cloze.corpus.readers.encodings import known_encoding
 from cloze.errors import CorpusError, nearest
+from cloze.text.encodings import known_encoding
 
 Format = Literal["blank", "book", "line", "sentence", "wiki", "jsonl", "csv", "tsv", "parquet"]
 FORMATS: tuple[str, ...] = get_args(Format)

@@ -11,13 +11,34 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from cloze.corpus.readers.columnar import is_columnar
+from cloze.corpus.readers.fasttext import COLUMNS as FASTTEXT
+from cloze.corpus.readers.fasttext import fasttext_rows, is_fasttext
 from cloze.corpus.readers.objects import OBJECTS, fields_of, objects
 from cloze.corpus.readers.text_files import is_json_lines, lines, open_text
-from cloze.corpus.readers.unusable import Fault, unusable
+from cloze.corpus.readers.unusable import Fault, Faults, unusable
 from cloze.errors import TaskError, counted, nearest
 
-Format = Literal["tsv", "csv", "jsonl", "parquet"]  # parquet: Arrow, too
+Format = Literal["tsv", "csv", "jsonl", "parquet", "fasttext"]  # parquet: Arrow, too
 Quoting = Literal["auto", "none", "standard"]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a model was trained on: the columns of its files, if they had no header, how they were written, if that was named, and
+    its labels."""
+
+    columns: tuple[str, ...] | None = None
+    format: Format | None = None
+    quoting: Quoting = "auto"
+    labels: frozenset[str] = frozenset()
+
+    def columns_of(self, first: Sequence[str]) -> tuple[str, ...] | None:
+        """The columns of a file with this first row, if it is one of data: as wide as in training, and without their names."""
+        names = self.columns or ()
+        return names if len(names) == len(first) and not set(names) & set(map(str.strip, first)) else None
+
+
+UNTRAINED = Trained()
 
 
 @dataclass(frozen=True)
@@ -64,18 +85,26 @@ def read_table(
     format: Format | None = None,
     columns: Sequence[str] | None = None,
     quoting: Quoting = "auto",
+    trained: Trained = UNTRAINED,
+    lists: bool = False,
 ) -> Table:
     """Read a table; `.gz` and `.xz` are unpacked and `-` is standard input.
 
-    `columns` names the columns of a file that has no header line. Quoting: in CSV `"` quotes a cell and `""` is a quote (RFC
-    4180). In TSV a quote is an ordinary character, as in GLUE's files, unless only the other reading makes every row as wide as
-    the header. A quoted cell with doubled quotes inside is always unquoted. `quoting` overrides this.
+    `columns` names the columns of a file that has no header line; a first row of these names is one. Without it, a file that is
+    written as those of training has their columns. With `lists`, all cells of a row may be lists. Quoting: in CSV `"` quotes a
+    cell and `""` is a quote (RFC 4180). In TSV a quote is an ordinary character, as in GLUE's files, unless only the other
+    reading makes every row as wide as the header. A quoted cell with doubled quotes inside is always unquoted. `quoting`
+    overrides this.
     """
-    found = format or _format(path)
+    found = format or _format(path, usual=trained.format)
+    quoting = trained.quoting if quoting == "auto" else quoting
     if found in OBJECTS:
-        table = _object_table(path, found)
+        table = _object_table(path, found, lists)
+    elif found == "fasttext":
+        each = list(_fasttext_cells(path))
+        table = Table(str(path), FASTTEXT, tuple(cells for _, cells in each), tuple(line for line, _ in each))
     else:
-        names, each = _separated(path, found, columns, quoting)
+        names, each = _separated(path, found, columns, quoting, trained=trained)
         records = list(each)
         table = Table(str(path), names, tuple(tuple(cells) for _, cells in records), tuple(line for line, _ in records))
     if not table.rows:
@@ -83,7 +112,8 @@ def read_table(
     return table
 
 
-def _format(path: Path | str, like: str = "") -> Format:
+def _format(path: Path | str, like: str = "", usual: Format | None = None) -> Format:
+    """The format by the name of a file; `usual` where the name does not tell it."""
     if is_columnar(path):
         return "parquet"
     if Path(path).is_dir():
@@ -96,8 +126,13 @@ def _format(path: Path | str, like: str = "") -> Format:
         return "tsv"
     if last == ".csv":
         return "csv"
+    if usual is not None:
+        return usual
+    if is_fasttext(path):
+        return "fasttext"
     raise TaskError(
-        f"{path}: cannot tell the format from the name {Path(path).name!r}; known: .tsv, .csv, .jsonl, .parquet, also .gz, .xz.\n"
+        f"{path}: cannot tell the format from the name {Path(path).name!r}; known: .tsv, .csv, .jsonl, .parquet, also .gz, .xz, "
+        "and lines that begin with __label__.\n"
         + (
             "  Files of labelled words are for --task token_labelling, and its folders."
             if ".conll" in "".join(suffixes)
@@ -115,8 +150,10 @@ def named_like(like: str, option: str, value: str) -> str:
     return f"--set corpus.{option}={value}" if like.startswith("--set") else f"--{option} {value}"
 
 
-def _object_table(path: Path | str, format: Format) -> Table:
+def _object_table(path: Path | str, format: Format, lists: bool) -> Table:
     records = list(objects(path, format=format))
+    if len(records) == 1 and not lists:
+        _require_rows(path, {name: _cell(value) for name, value in records[0][1].items()})
     names = list(dict.fromkeys(name for _, record in records for name in record))
     rows = tuple(tuple(_cell(record.get(name)) for name in names) for _, record in records)
     return Table(str(path), tuple(names), rows, tuple(number for number, _ in records))
@@ -124,7 +161,7 @@ def _object_table(path: Path | str, format: Format) -> Table:
 
 def read_rows(
     path: Path | str, wanted: Mapping[str, str], *, format: Format | None = None, columns: Sequence[str] | None = None,
-    quoting: Quoting = "auto", fault: Fault | None = None,
+    quoting: Quoting = "auto", fault: Fault | None = None, lists: bool = False,
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The cells of some columns, row by row with the line where each begins, in constant memory (see `read_table`).
 
@@ -139,7 +176,16 @@ def read_rows(
         yield from zip(table.lines, zip(*cells, strict=True), strict=True)
         return
     if found in OBJECTS:
-        yield from _object_rows(path, wanted, found, fault)
+        yield from _object_rows(path, wanted, found, fault, lists)
+        return
+    if found == "fasttext":
+        places = [place_of(str(path), FASTTEXT, name, option) for name, option in wanted.items()]
+        empty = True
+        for line, cells in _fasttext_cells(path):
+            empty = False
+            yield line, tuple(cells[place] for place in places)
+        if empty:
+            raise _no_examples(path, found, None)
         return
     names, rows = _separated(path, found, columns, quoting, fault, like)
     places = [place_of(str(path), names, name, option) for name, option in wanted.items()]
@@ -152,22 +198,50 @@ def read_rows(
 
 
 def _object_rows(
-    path: Path | str, wanted: Mapping[str, str], format: Format, fault: Fault | None
+    path: Path | str, wanted: Mapping[str, str], format: Format, fault: Fault | None, lists: bool
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     empty, fields = True, None
-    for number, record in objects(path, fault, format=format, only=wanted):
+    faults = Faults(fault)
+    records = objects(path, faults.report, format=format, only=wanted)
+    for number, record in records if lists else _held(path, records, wanted):
         cells = tuple(_cell(record.get(name)) for name in wanted)
         if None in cells:
             name, option = list(wanted.items())[cells.index(None)]
             if empty:  # is it missing here, or everywhere?
                 fields = fields_of(path, format=format) if fields is None else fields
                 place_of(str(path), fields, name, option)
-            unusable(path, number, _no_value(name), fault)
+            unusable(path, number, _no_value(name), faults.report)
             continue
         empty = False
         yield number, tuple(cell for cell in cells if cell is not None)
-    if empty:
+    if empty and not faults.count:
         raise _no_examples(path, format, None)
+
+
+def _held(
+    path: Path | str, records: Iterator[tuple[int, dict[str, Any]]], wanted: Mapping[str, str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The records; the only one of a file must be a row."""
+    first, second = next(records, None), next(records, None)
+    if first is not None and second is None:
+        _require_rows(path, {name: _cell(first[1].get(name)) for name in wanted})
+    yield from chain([one for one in (first, second) if one is not None], records)
+
+
+def _fasttext_cells(path: Path | str) -> Iterator[tuple[int, tuple[str, str]]]:
+    """The text and the labels of each line; a single label is no list."""
+    for row in fasttext_rows(path):
+        yield row.line, (row.text, row.labels[0] if len(row.labels) == 1 else _list_cell(row.labels) if row.labels else "")
+
+
+def _require_rows(path: Path | str, cells: Mapping[str, str | None]) -> None:
+    """Refuse the only object of a file if it holds columns instead of a row."""
+    sizes = {len(cell.items) if isinstance(cell, ListCell) else 0 for cell in cells.values()}
+    if len(cells) > 1 and len(sizes) == 1 and min(sizes) > 1:
+        raise TaskError(
+            f"{path}: one object with lists of {min(sizes):,} values each: columns, not rows.\n"
+            "  Write an object per row; in pandas: frame.to_json(FILE, orient='records', lines=True)"
+        )
 
 
 def _no_examples(path: Path | str, format: Format, columns: Sequence[str] | None) -> TaskError:
@@ -194,10 +268,35 @@ def place_of(path: str, columns: Sequence[str], name: str, option: str) -> int:
     )
 
 
+def names_of(
+    path: Path | str, *, format: Format | None = None, columns: Sequence[str] | None = None, quoting: Quoting = "auto"
+) -> tuple[str, ...]:
+    """The names of the columns of a file."""
+    found = format or _format(path)
+    if found in OBJECTS:
+        return fields_of(path, format=found)
+    return FASTTEXT if found == "fasttext" else _separated(path, found, columns, quoting)[0]
+
+
+class NumberCell(str):
+    """A number of a JSON object as the text that a table would hold."""
+
+
 class ListCell(str):
     """A list of a JSON object as the text that a table would hold; `items` are its members, as cells."""
 
     items: tuple[str | None, ...]
+
+
+def single_class(cell: str, column: str) -> str:
+    """The class in a cell of a column, also of a list with one member; a `ValueError` with the reason for several and none."""
+    found = [member or "" for member in members(cell)]
+    if len(found) > 1:
+        raise ValueError(f"{column!r} holds {len(found)} classes; expected one. For several in a row: --task multi_label")
+    name = "".join(found).strip()
+    if not name:
+        raise ValueError(f"an empty {column!r}; expected a label in every row.")
+    return name
 
 
 def members(cell: str) -> tuple[str | None, ...]:
@@ -206,20 +305,28 @@ def members(cell: str) -> tuple[str | None, ...]:
 
 
 def _cell(value: Any) -> str | None:
-    """A JSON value as the text a table would hold: `1` for 1 and 1.0, `true` for true."""
+    """A JSON value as the text a table would hold: `1` for 1 and 1.0, `true` for true; None for null and NaN."""
+    if isinstance(value, float) and value != value:  # NaN, which pandas writes for a missing value
+        return None
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, list):
-        made = ListCell(json.dumps(value, ensure_ascii=False))
-        made.items = tuple(map(_cell, value))
-        return made
+        return _list_cell(value)
     if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return json.dumps(value, ensure_ascii=False)
+        return NumberCell(int(value))
+    written = json.dumps(value, ensure_ascii=False)
+    return written if isinstance(value, (dict, bool)) else NumberCell(written)
+
+
+def _list_cell(values: Sequence[Any]) -> ListCell:
+    made = ListCell(json.dumps(values, ensure_ascii=False))
+    made.items = tuple(map(_cell, values))
+    return made
 
 
 def _separated(
-    path: Path | str, format: Format, columns: Sequence[str] | None, quoting: Quoting, fault: Fault | None = None, like: str = ""
+    path: Path | str, format: Format, columns: Sequence[str] | None, quoting: Quoting, fault: Fault | None = None, like: str = "",
+    trained: Trained = UNTRAINED,
 ) -> tuple[tuple[str, ...], Iterator[Record]]:
     """The names of the columns, and the rows; each is as wide as the header."""
     separator = "\t" if format == "tsv" else _comma(next((line.text for line in lines(path)), ""))
@@ -236,11 +343,13 @@ def _separated(
     first = next(records, None)
     if first is None:
         raise TaskError(f"{path}: empty; expected a header line and at least one row.")
-    names = tuple(columns) if columns else tuple(name.strip() for name in first[1])
+    header = tuple(name.strip() for name in first[1])
+    columns = columns or trained.columns_of(header)
+    names = tuple(columns) if columns else header
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise TaskError(f"{path}: two columns are named {twice!r}; expected different names.")
-    return names, _as_wide(path, names, chain([first], records) if columns else records, fault, like)
+    return names, _as_wide(path, names, chain([first], records) if columns and header != names else records, fault, like)
 
 
 def _as_wide(

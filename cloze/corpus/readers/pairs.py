@@ -15,9 +15,11 @@ from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile
 from cloze.corpus.readers.gettext import CATALOGUES, SOURCE, read_catalogue, without_compiled
 from cloze.corpus.report import Report
 from cloze.errors import CorpusError, nearest_path
+from cloze.text.encodings import not_utf8
 
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,15}")
 _TABLES = frozenset({"", ".tsv", ".txt"})
+_CONVERT = "Convert it first: iconv -f NAME -t UTF-8 IN > OUT"
 _NOT_TEXT = ("readme", "license", "licence")
 _Line = tuple[int, str, str]  # its number, both sides
 
@@ -195,6 +197,6 @@ def _decoded(stream: IO[bytes], path: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(stream, 1):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError:
-            raise CorpusError(f"{path}:{number}: not UTF-8.\n  Convert it first: iconv -f GB18030 -t UTF-8 IN > OUT") from None
+        except UnicodeDecodeError as error:
+            raise CorpusError(not_utf8(path, number, line, error.start, _CONVERT)) from None
         yield number, text.rstrip("\r\n").replace("\0", "")

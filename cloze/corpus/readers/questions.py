@@ -77,9 +77,10 @@ def each_question(
     """The questions of a file in order. A question that cannot be used is reported to `fault`, if given, and skipped.
 
     SQuAD's shape, version 1 or 2: `{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers": [{"text":
-    …, "answer_start": …}], "is_impossible": …}]}]}]}`. JSON lines: `{"question": …, "context": …, "answers": …}`, the answers as
-    in SQuAD or `{"text": […], "answer_start": […]}`; the same as columns of Parquet. A question without answers, or with
-    `is_impossible`, is not answered by its context. `answer_start` counts characters (Unicode code points).
+    …, "answer_start": …}], "is_impossible": …}]}]}]}`, or a list of its paragraphs. JSON lines, or a list:
+    `{"question": …, "context": …, "answers": …}`, the answers as in SQuAD or `{"text": […], "answer_start": […]}`; the same as
+    columns of Parquet. A question without answers, or with `is_impossible`, is not answered by its context. `answer_start` counts
+    characters (Unicode code points).
     """
     empty = True
     for line, place, raw in _rows(path, names, fault):
@@ -95,6 +96,7 @@ def each_question(
 
 
 _SPACE = (" ", "\t", "\n", "\r")  # of JSON
+_ASKED = "qas"  # the questions about a paragraph
 
 
 class _Wrong(Exception):
@@ -109,7 +111,7 @@ def _rows(path: Path | str, names: Names, fault: Fault | None) -> Iterator[_Row]
         yield from _Document(path, read_all(path)).questions(names, fault)
         return
     for line, record in objects(path, fault):
-        if "data" in record and names.question not in record:
+        if names.question not in record and ("data" in record or _ASKED in record):
             yield from _Document(path, json.dumps(record, ensure_ascii=False), first=line).questions(names, fault)
         else:
             yield line, "", record
@@ -137,17 +139,38 @@ class _Document:
         begin = self._skip(0)
         if self._skip(self._decoded(begin)[1]) < len(self.text):
             raise TaskError(f"{self.path}: not JSON: there is more text after the document.")
+        whole = self._decoded(begin)[0]
+        if isinstance(whole, list):
+            yield from self._array(begin, names, fault)
+            return
+        if isinstance(whole, dict) and _ASKED in whole:
+            yield from self._paragraph(begin, self._line(begin), "", names, fault)
+            return
         for a, (article, _) in enumerate(self._items(self._member(begin, "data", "the document"), "data")):
             inside = f"data[{a}]"
-            for p, (paragraph, at) in enumerate(self._items(self._member(article, "paragraphs", inside), inside)):
-                where = f"{inside}.paragraphs[{p}]"
-                context = self._context(paragraph, at, where, names, fault)
-                for q, (question, line) in enumerate(self._items(self._member(paragraph, "qas", where), where)):
-                    value, place = self._decoded(question)[0], f"{where}.qas[{q}]"
-                    if not isinstance(value, dict):
-                        unusable(self.path, line, f"{place}: expected an object, got {type(value).__name__}.", fault)
-                    elif context is not None:
-                        yield line, place, {**value, names.context: context}
+            for p, (paragraph, line) in enumerate(self._items(self._member(article, "paragraphs", inside), inside)):
+                yield from self._paragraph(paragraph, line, f"{inside}.paragraphs[{p}]", names, fault)
+
+    def _array(self, begin: int, names: Names, fault: Fault | None) -> Iterator[_Row]:
+        """The questions of a list of paragraphs, or of questions with their contexts."""
+        for number, (item, line) in enumerate(self._items(begin, "the document")):
+            value, where = self._decoded(item)[0], f"[{number}]"
+            if isinstance(value, dict) and _ASKED in value:
+                yield from self._paragraph(item, line, where, names, fault)
+            elif isinstance(value, dict):
+                yield line, where, value
+            else:
+                unusable(self.path, line, f"{where}: expected an object, got {type(value).__name__}.", fault)
+
+    def _paragraph(self, at: int, line: int, where: str, names: Names, fault: Fault | None) -> Iterator[_Row]:
+        """The questions about one context."""
+        context = self._context(at, line, where, names, fault)
+        for q, (question, own) in enumerate(self._items(self._member(at, _ASKED, where), where)):
+            value, place = self._decoded(question)[0], f"{where}{'.' if where else ''}{_ASKED}[{q}]"
+            if not isinstance(value, dict):
+                unusable(self.path, own, f"{place}: expected an object, got {type(value).__name__}.", fault)
+            elif context is not None:
+                yield own, place, {**value, names.context: context}
 
     def _context(self, at: int, line: int, where: str, names: Names, fault: Fault | None) -> str | None:
         paragraph = self._decoded(at)[0]

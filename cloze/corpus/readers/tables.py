@@ -13,6 +13,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from cloze.corpus.readers.formats import no_column
 from cloze.errors import CorpusError, counted
+from cloze.text.encodings import Joined
 
 _LONGEST_CELL = 64 << 20
 _LONGEST_ROW = 64 << 20  # characters
@@ -31,7 +32,7 @@ def column_of(stream: IO[bytes], name: str, format: str, column: str, *, begin: 
     A row with more or fewer cells than the first, an unclosed quote, or bytes that are not UTF-8 are a `CorpusError` with the
     line, because a misread table would otherwise become training text.
     """
-    text = io.TextIOWrapper(cast(IO[bytes], _Joined(begin, stream)), encoding="utf-8-sig", newline="")
+    text = io.TextIOWrapper(cast(IO[bytes], Joined(begin, stream)), encoding="utf-8-sig", newline="")
     rows = _rows(_Lines(text, name), name, format)
     first = next(rows, None)
     if first is None:
@@ -119,25 +120,6 @@ class _Lines:
     def row_ends(self) -> None:
         """Note that the next line starts a new row."""
         self._row = 0
-
-
-
-class _Joined(io.RawIOBase):
-    """Bytes that were read already, then the stream they came from."""
-
-    def __init__(self, begin: bytes, stream: IO[bytes]) -> None:
-        self._begin = begin
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._begin or self._stream.read(len(buffer))
-        self._begin = data[len(buffer) :]
-        data = data[: len(buffer)]
-        buffer[: len(data)] = data
-        return len(data)
 
 
 def even(lines: Sequence[str], separator: str) -> bool:

@@ -8,10 +8,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cloze.corpus.readers.labelled import Format, named_like
+from cloze.corpus.readers.labelled import UNTRAINED, Format, Trained, named_like
 from cloze.corpus.readers.objects import OBJECTS, holds_objects, objects
-from cloze.corpus.readers.text_files import Line, lines
-from cloze.corpus.readers.unusable import Fault, unusable
+from cloze.corpus.readers.text_files import Line, cells_of, lines, stripped
+from cloze.corpus.readers.unusable import Fault, Faults, unusable
 from cloze.errors import TaskError, counted, nearest
 from cloze.text.characters import ideograph
 
@@ -21,6 +21,8 @@ _SENTENCES = '  For whole sentences, split at spaces, use JSON lines: {"text": "
 _TOGETHER = 1000  # texts looked at together
 _LONGEST = 12  # ideographs of a word
 _BETWEEN = "-DOCSTART-"  # a line of its own between documents of CoNLL-2003
+_DEFAULTS = {"text": "form", "label": "upos"}  # in CoNLL-U, which has no columns of these names
+_TELLING = 8  # lines with equally many words, without which they may be texts by chance
 _Rows = list[tuple[int, list[str]]]  # the cells of each word of a text, with their line
 
 
@@ -44,17 +46,21 @@ class Tagged:
 
 
 def read_tagged(
-    path: Path | str, *, text: str, label: str, columns: Sequence[str] | None, format: Format | None, labelled: bool
+    path: Path | str, *, text: str, label: str, columns: Sequence[str] | None, format: Format | None, labelled: bool,
+    trained: Trained = UNTRAINED,
 ) -> Tagged:
     """The texts of a file; without `labelled`, labels are optional.
 
     In JSON lines and Parquet, `text` and `label` are lists; a text that is a string is split at spaces, and without labels it is
     kept as it is. The same holds for every line of a .txt file, and of a file with only lines of text. Other files have one word
-    per line, with cells between tabs (or spaces, if the first line has no tab), and an empty line after each text. `columns`
-    names the cells; the default is `text` and `label`, or the columns of CoNLL-U for a file with that ending. Comments, ranges
-    (1-2) and empty nodes (1.1) of CoNLL-U are skipped.
+    per line, with cells between tabs (or ASCII blanks, if the first line has no tab), and an empty line after each text.
+    `columns` names the cells; the default is those of training if there are as many, else `text` and `label`, or the columns of
+    CoNLL-U for a file with that ending, where `text` is form and `label` upos. Comments, ranges (1-2) and empty nodes (1.1) of
+    CoNLL-U are skipped.
     """
-    each = list(each_tagged(path, text=text, label=label, columns=columns, format=format, labelled=labelled))
+    each = list(
+        each_tagged(path, text=text, label=label, columns=columns, format=format, labelled=labelled, trained=trained)
+    )
     labels = [own.labels for own in each if own.labels is not None]
     if labels and len(labels) < len(each):
         raise TaskError(f"{path}: only {len(labels)} of {len(each)} texts have {label!r}; expected all or none.")
@@ -77,26 +83,28 @@ class TaggedText(NamedTuple):
 
 def each_tagged(
     path: Path | str, *, text: str, label: str, columns: Sequence[str] | None, format: Format | None, labelled: bool = True,
-    fault: Fault | None = None, like: str = "--text NAME",
+    fault: Fault | None = None, like: str = "--text NAME", trained: Trained = UNTRAINED,
 ) -> Iterator[TaggedText]:
     """The texts of a file one by one, in constant memory; see `read_tagged`.
 
     A text that cannot be used is reported to `fault` with its line, if given, and skipped. `like`: how the user names the column
     of the text.
     """
-    if format == "csv" or format is None and ".csv" in Path(path).suffixes[-2:]:
-        where = named_like(like, "format", "csv") if format else path
+    if format in ("csv", "fasttext") or format is None and ".csv" in Path(path).suffixes[-2:]:
+        where = named_like(like, "format", format) if format else path
         raise TaskError(f"{where}: labelled words are read from tsv (one word per line) or JSON lines (jsonl).")
+    faults = Faults(fault)
     if format in OBJECTS or format is None and holds_objects(path):
-        found = _objects(path, text, label, labelled, format, fault, like)
-    elif not labelled and columns is None and format is None and _is_running(path):
+        found = _objects(path, text, label, labelled, format, faults.report, like)
+    elif not labelled and columns is None and format is None and _is_running(path, label, trained, like):
         found = _running(path)
     else:
-        found = _lines(path, text, label, columns, labelled, fault, like)
+        found = _lines(path, text, label, columns, labelled, faults.report, like, trained)
     first = next(found, None)
-    if first is None:
+    if first is not None:
+        yield from chain([first], found)
+    elif not faults.count:
         raise TaskError(f"{path}: no texts; expected one word with its label per line and an empty line after each text.")
-    yield from chain([first], found)
 
 
 def _objects(
@@ -111,24 +119,48 @@ def _objects(
             yield found
 
 
-def _is_running(path: Path | str) -> bool:
-    """Whether a file without labels holds lines of running text: a .txt file, or one whose lines are not single words.
+def _is_running(path: Path | str, label: str, trained: Trained, like: str) -> bool:
+    """Whether a file that need not have labels holds lines of running text: a .txt file, or one whose lines are not single words.
 
-    No line has a tab, and most have a space, or more ideographs than any word has.
+    No line has a tab, and most have a space, or more ideographs than any word has. Lines with equally many cells of which one is
+    a label of the run are words with labels. Without such labels, a `TaskError` asks what they are.
     """
     if str(path) == "-":
         return False  # it can be read once only
     if ".txt" in Path(path).suffixes[-2:]:
         return True
-    begins = [line.text for line in islice(lines(path), _TOGETHER) if line.text.strip()]
-    sentences = sum(" " in text.strip() or sum(map(ideograph, text)) > _LONGEST for text in begins)
-    return not any("\t" in text for text in begins) and 2 * sentences > len(begins)
+    begins = [line.text for line in islice(lines(path), _TOGETHER)]
+    filled = [text for text in begins if stripped(text)]
+    sentences = sum(" " in stripped(text) or sum(map(ideograph, text)) > _LONGEST for text in filled)
+    if any("\t" in text for text in filled) or 2 * sentences <= len(filled):
+        return False
+    return not _is_table(path, begins, label, trained, like)
+
+
+def _is_table(path: Path | str, begins: Sequence[str], label: str, trained: Trained, like: str) -> bool:
+    """Whether lines with spaces are words with cells that describe them, in texts that empty lines separate."""
+    rows = [cells for text in begins if (cells := cells_of(text)) and cells[0] != _BETWEEN]
+    width = len(rows[0]) if rows else 0
+    in_blocks = len(rows) < len(begins) and any(stripped(a) and stripped(b) for a, b in zip(begins, begins[1:], strict=False))
+    if width < 2 or not in_blocks or any(len(cells) != width for cells in rows):
+        return False
+    place = trained.columns.index(label) if trained.columns and len(trained.columns) == width and label in trained.columns else -1
+    known = sum(cells[place] in trained.labels for cells in rows)
+    if 2 * known > len(rows):
+        return True
+    if len(rows) < _TELLING:
+        return False
+    naming = _naming(width, "text", "label", like) if width > 2 else named_like(like, "columns", "text,label")
+    raise TaskError(
+        f"{path}: every line has {width} words, and empty lines separate groups of lines: these may be words with labels, or "
+        f"texts.\n  For words with labels, name the columns in order, such as {naming}; for a text per line, give the file the "
+        "ending .txt."
+    )
 
 
 def _running(path: Path | str) -> Iterator[TaggedText]:
     for line in lines(path):
-        if line.text.strip():
-            words = tuple(line.text.split())
+        if words := tuple(cells_of(line.text)):
             yield TaggedText(line.number, words, None, (line.number,) * len(words), line.text)
 
 
@@ -152,27 +184,29 @@ def _listed(record: dict[str, Any], name: str, option: str, *, is_text: bool) ->
         raise _Wrong(f"no field {name!r}. {nearest(name, record)} Choose a field with {option}.")
     value = record[name]
     if is_text:
-        value = value.split() if isinstance(value, str) else value
+        value = cells_of(value) if isinstance(value, str) else value
     elif isinstance(value, list):  # labels may be numbers
         value = [str(one) if isinstance(one, int) and not isinstance(one, bool) else one for one in value]
-    if not isinstance(value, list) or not value or not all(isinstance(one, str) and one.strip() for one in value):
+    if not isinstance(value, list) or not value or not all(isinstance(one, str) and stripped(one) for one in value):
         raise _Wrong(f"{name!r} is not a list of words; expected strings that are not empty: [\"A\", \"word\"].")
-    return tuple(one.strip() for one in value)
+    return tuple(map(stripped, value))
 
 
 def _lines(
-    path: Path | str, text: str, label: str, columns: Sequence[str] | None, labelled: bool, fault: Fault | None, like: str
+    path: Path | str, text: str, label: str, columns: Sequence[str] | None, labelled: bool, fault: Fault | None, like: str,
+    trained: Trained,
 ) -> Iterator[TaggedText]:
     universal = Path(path).name.removesuffix(".gz").removesuffix(".xz").endswith(".conllu")
+    if universal and columns is None:
+        text, label = (name if name in CONLL_U else _DEFAULTS.get(name, name) for name in (text, label))
     stream = _texts(path, universal)
     names: tuple[str, ...] | None = None
     while texts := list(islice(stream, _TOGETHER)):
         first = texts[0][0][0] if names is None else None
         begins = names is None
         if names is None:
-            names = tuple(columns) if columns else CONLL_U if universal else (text, label)[: len(texts[0][0][1])]
-        naming = named_like(like, "columns", f"[{text},x,{label}]" if like.startswith("--set") else f"{text},x,{label}")
-        texts = _of_width(path, texts, names, first, naming, fault)
+            names = tuple(columns) if columns else CONLL_U if universal else _names(len(texts[0][0][1]), text, label, trained)
+        texts = _of_width(path, texts, names, first, _naming(len(texts[0][0][1]), text, label, like), fault)
         word = _place(path, names, text, like)
         if begins and not universal:
             _refuse_sentences(path, texts, names, text)
@@ -182,10 +216,26 @@ def _lines(
             yield TaggedText(rows[0][0], tuple(cells[word] for _, cells in rows), labels, tuple(number for number, _ in rows))
 
 
+def _naming(width: int, text: str, label: str, like: str) -> str:
+    """How a user names the columns of a file with so many cells in a line."""
+    names = ",".join([text, *"xyzuvwabcdefghi"[: max(width - 2, 1)], label])
+    return named_like(like, "columns", f"[{names}]" if like.startswith("--set") else names)
+
+
+def _names(width: int, text: str, label: str, trained: Trained) -> tuple[str, ...]:
+    """The names of the cells of a file whose first line has `width` of them."""
+    of_run = trained.columns or ()
+    return of_run if len(of_run) == width else (text, label)[:width]
+
+
 def _of_width(
     path: Path | str, texts: Sequence[_Rows], names: Sequence[str], first: int | None, naming: str, fault: Fault | None
 ) -> list[_Rows]:
-    """The texts whose rows have a cell for each name; `first` is the first line of the file, `naming` how to name the columns."""
+    """The texts whose rows have a cell for each name; `first` is the first line of the file, `naming` how to name the columns.
+
+    Where all lines have another number of cells, the whole file is at fault."""
+    widths = {len(cells) for rows in texts for _, cells in rows}
+    fault = None if first is not None and len(widths) == 1 and len(names) not in widths else fault
     kept = []
     for rows in texts:
         wrong = [(number, cells) for number, cells in rows if len(cells) != len(names)]
@@ -227,7 +277,7 @@ def _texts(path: Path | str, universal: bool) -> Iterator[_Rows]:
     rows: _Rows = []
     tabs: bool | None = None
     for line in chain(lines(path), [Line(0, "")]):
-        if not line.text.strip():
+        if not stripped(line.text):
             if rows and not (len(rows) == 1 and rows[0][1][0] == _BETWEEN):
                 yield rows
             rows = []
@@ -235,7 +285,7 @@ def _texts(path: Path | str, universal: bool) -> Iterator[_Rows]:
         if universal and line.text.startswith("#"):
             continue
         tabs = "\t" in line.text if tabs is None else tabs
-        cells = [cell.strip() for cell in (line.text.split("\t") if tabs else line.text.split())]
+        cells = [stripped(cell) for cell in line.text.split("\t")] if tabs else cells_of(line.text)
         if universal and not cells[0].isdecimal():
             continue
         rows.append((line.number, cells))

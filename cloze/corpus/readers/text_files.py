@@ -6,18 +6,26 @@ import gzip
 import io
 import json
 import lzma
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import IO, Any, cast
 
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.errors import TaskError, nearest, nearest_path
-from cloze.untrusted import parse_json
+from cloze.text.encodings import SAMPLE, not_utf8, utf8_stream
+from cloze.untrusted import decode_json, parse_json
 
 _JSON = (".jsonl", ".ndjson", ".json")
+
+
+_BLANKS = " \t\r\n\f\v"
+_APART = re.compile(f"[{_BLANKS}]+")
 
 
 @dataclass(frozen=True)
@@ -28,17 +36,31 @@ class Line:
     text: str
 
 
-def open_bytes(path: Path | str) -> BinaryIO:
-    """A file for reading, `-` for standard input, .gz and .xz unpacked; a path that cannot be read is a `TaskError`."""
-    if str(path) == "-":
-        return sys.stdin.buffer
+@contextmanager
+def open_bytes(path: Path | str) -> Iterator[IO[bytes]]:
+    """A file for reading as UTF-8; `-` is standard input, .gz and .xz are unpacked.
+
+    The encoding is the one that the user names, or that the first bytes show. A path that cannot be read, a damaged archive,
+    binary data, and an encoding that is not certain are a `TaskError`.
+    """
+    stream = sys.stdin.buffer if str(path) == "-" else _unpacked(path)
+    try:
+        yield utf8_stream(stream, str(path), error=TaskError)
+    except (EOFError, OSError, lzma.LZMAError) as error:
+        raise TaskError(f"{path}: damaged, or not the format that its name says ({error}).") from error
+    finally:
+        if str(path) != "-":
+            stream.close()
+
+
+def _unpacked(path: Path | str) -> IO[bytes]:
     require_files([path])
     path = Path(path)
     if path.is_dir():
         raise TaskError(f"{path}: is a folder, expected a file.")
     if path.suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path))
-    return cast(BinaryIO, lzma.open(path)) if path.suffix == ".xz" else path.open("rb")
+        return cast(IO[bytes], gzip.open(path))
+    return lzma.open(path) if path.suffix == ".xz" else path.open("rb")
 
 
 def require_files(paths: Iterable[Path | str]) -> None:
@@ -49,19 +71,9 @@ def require_files(paths: Iterable[Path | str]) -> None:
 
 
 def read_all(path: Path | str) -> str:
-    """The text of a file: UTF-8 with or without a byte-order mark; other bytes are a `TaskError` with their line."""
-    with open_bytes(path) as file:
-        try:
-            raw = file.read()
-        except (EOFError, OSError, lzma.LZMAError) as error:
-            raise TaskError(f"{path}: damaged, or not the format that its name says ({error}).") from error
-    if b"\0" in raw[:65536]:
-        raise TaskError(f"{path}: a binary file, expected UTF-8 text.")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise _not_utf8(path, line, raw[error.start]) from None
+    """The text of a file, without a byte-order mark. Bytes that are not UTF-8 in a file of UTF-8, and NUL, are a `TaskError` with
+    their line."""
+    return "".join(_text_lines(path))
 
 
 def lines(path: Path | str) -> Iterator[Line]:
@@ -69,50 +81,84 @@ def lines(path: Path | str) -> Iterator[Line]:
 
     Errors are those of `read_all`, raised when the line is read.
     """
-    looked = 0
-    with open_bytes(path) as file:
-        try:
-            for number, raw in enumerate(file, start=1):
-                if looked < 65536 and b"\0" in raw[: 65536 - looked]:
-                    raise TaskError(f"{path}: a binary file, expected UTF-8 text.")
-                looked += len(raw)
-                yield Line(number, _decoded(path, number, raw.removesuffix(b"\n")).removesuffix("\r"))
-        except (EOFError, OSError, lzma.LZMAError) as error:
-            raise TaskError(f"{path}: damaged, or not the format that its name says ({error}).") from error
+    for number, text in enumerate(_text_lines(path), start=1):
+        yield Line(number, text.removesuffix("\n").removesuffix("\r"))
 
 
 @contextmanager
 def open_text(path: Path | str) -> Iterator[Iterator[str]]:
     """A file as text with its line ends as they are, for readers of quoted cells; errors are those of `read_all`."""
     with open_bytes(path) as file:
+        text = io.TextIOWrapper(cast(Any, file), encoding="utf-8-sig", newline="")
         try:
-            yield io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+            yield _without_nul(path, text)
         except UnicodeDecodeError:
             read_all(path)  # reports the line
             raise
-        except (EOFError, OSError, lzma.LZMAError) as error:
-            raise TaskError(f"{path}: damaged, or not the format that its name says ({error}).") from error
+        finally:
+            text.detach()
 
 
-def _decoded(path: Path | str, number: int, raw: bytes) -> str:
-    try:
-        return raw.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        raise _not_utf8(path, number, raw[error.start]) from None
+def cells_of(text: str) -> list[str]:
+    """The parts of a line between blanks of ASCII. Other spaces are part of a word, such as the no-break space of New York in a
+    corpus, or U+2028."""
+    inner = text.strip(_BLANKS)
+    return _APART.split(inner) if inner else []
 
 
-def _not_utf8(path: Path | str, line: int, byte: int) -> TaskError:
+def stripped(cell: str) -> str:
+    """A cell without blanks of ASCII around it."""
+    return cell.strip(_BLANKS)
+
+
+def _text_lines(path: Path | str) -> Iterator[str]:
+    """The lines with their line feeds."""
+    other = False  # whether a character beyond ASCII was read
+    with open_bytes(path) as file:
+        for number, raw in enumerate(file, start=1):
+            try:
+                text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                data = raw + file.read(SAMPLE)
+                other = other or not data.decode("utf-8", "ignore").isascii()
+                raise _undecodable(path, number, data, error.start, mixed=other) from None
+            other = other or not text.isascii()
+            _require_no_nul(path, number, text)
+            yield text
+
+
+def _undecodable(path: Path | str, line: int, data: bytes, begin: int, *, mixed: bool) -> TaskError:
+    if not mixed:
+        return TaskError(not_utf8(str(path), line, data, begin))
     return TaskError(
-        f"{path}:{line}: byte 0x{byte:02x} is not UTF-8. Save the file as UTF-8 (iconv -f LATIN1 -t UTF-8 {path})."
+        f"{path}:{line}: byte 0x{data[begin]:02x} is not UTF-8, but other characters of this file are.\n"
+        "  Correct this line: it is damaged, or comes from a file in another encoding."
     )
+
+
+def _without_nul(path: Path | str, rows: Iterable[str]) -> Iterator[str]:
+    for number, text in enumerate(rows, start=1):
+        _require_no_nul(path, number, text)
+        yield text
+
+
+def _require_no_nul(path: Path | str, line: int, text: str) -> None:
+    if "\0" in text:
+        raise TaskError(f"{path}:{line}: a NUL character, which no text has. Remove it: tr -d '\\000' < {path} > NEW")
 
 
 def json_lines(path: Path | str, fault: Fault | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSON-lines file with their line numbers; blank lines are skipped. A line without an object is reported to
-    `fault`, or a `TaskError`."""
-    for line in lines(path):
-        if not line.text.strip():
-            continue
+    `fault`, or a `TaskError`.
+
+    An array of objects, and objects of several lines, are read, too; such a file is held in memory.
+    """
+    each = (line for line in lines(path) if line.text.strip())
+    first = next(each, None)
+    if first is not None and (first.text.lstrip().startswith("[") or first.text.strip() == "{"):
+        yield from _spread_objects(path, [first, *each], fault)
+        return
+    for line in chain([] if first is None else [first], each):
         try:
             record = parse_json(line.text)
         except json.JSONDecodeError as error:
@@ -122,6 +168,42 @@ def json_lines(path: Path | str, fault: Fault | None = None) -> Iterator[tuple[i
             yield line.number, record
         else:
             unusable(path, line.number, f"expected a JSON object, got {type(record).__name__}.", fault)
+
+
+def _spread_objects(path: Path | str, read: Sequence[Line], fault: Fault | None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of arrays and of objects of several lines."""
+    text, begins = "\n".join(line.text for line in read), [0]
+    for line in read:
+        begins.append(begins[-1] + len(line.text) + 1)
+
+    def place(at: int) -> tuple[int, int]:
+        """The line and the column of a character."""
+        row = min(bisect_right(begins, at), len(read)) - 1
+        return read[row].number, at - begins[row] + 1
+
+    at, inside = 0, False
+    while (at := _beyond(text, at, " \t\r\n," if inside else " \t\r\n")) < len(text):
+        if text[at] == ("]" if inside else "["):
+            at, inside = at + 1, not inside
+            continue
+        try:
+            value, end = decode_json(text, at)
+        except json.JSONDecodeError as error:
+            line, column = place(error.pos)
+            raise TaskError(f"{path}:{line}: not JSON: {error.msg} at column {column}.") from None
+        if isinstance(value, dict):
+            yield place(at)[0], value
+        else:
+            unusable(path, place(at)[0], f"expected a JSON object, got {type(value).__name__}.", fault)
+        at = end
+    if inside:
+        raise TaskError(f"{path}:{read[-1].number}: not JSON: the array has no end. Is the file cut off?")
+
+
+def _beyond(text: str, at: int, passed: str) -> int:
+    while at < len(text) and text[at] in passed:
+        at += 1
+    return at
 
 
 def is_json_lines(path: Path | str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -12,7 +13,7 @@ import numpy as np
 
 from cloze.corpus.graph import Graph
 from cloze.corpus.readers.entity_columns import header_of
-from cloze.corpus.readers.text_files import Line, lines
+from cloze.corpus.readers.text_files import Line, cells_of, lines, stripped
 from cloze.errors import CorpusError, counted
 
 COLUMNS = ("head", "relation", "tail")
@@ -31,7 +32,7 @@ class TripleFile:
 
     path: str
     order: tuple[str, ...]
-    tabs: bool
+    separator: str
     skip: int
     said: str
 
@@ -39,16 +40,18 @@ class TripleFile:
         """Line, head, relation and tail of each triple. A line without three cells is a `CorpusError`."""
         places = tuple(self.order.index(name) for name in COLUMNS)
         for line in islice(_filled(self.path), self.skip, None):
-            cells = _cells(line.text, self.tabs)
+            cells = _cells(line.text, self.separator)
             if len(cells) != 3 or not all(cells):
                 raise self._ragged(line, cells)
             yield line.number, (cells[places[0]], cells[places[1]], cells[places[2]])
 
     def _ragged(self, line: Line, cells: Sequence[str]) -> CorpusError:
         what = f"{counted(len(cells), 'cell')}, expected 3" if len(cells) != 3 else "an empty cell, expected 3 ids"
-        apart = "tabs" if self.tabs else "spaces"
+        apart = {"\t": "tabs", ",": "commas"}.get(self.separator, "spaces")
         way_out = "Remove what follows the third cell." if len(cells) > 3 else "Complete the line or remove it."
-        if not self.tabs:
+        if self.separator == ",":
+            way_out = 'Quote an id that contains a comma: "Paris, Texas".'
+        if self.separator == " ":
             way_out = "Ids that contain spaces need a file whose cells are separated by tabs."
         return CorpusError(f"{self.path}:{line.number}: {what} ({', '.join(self.order)}), separated by {apart}.\n  {way_out}")
 
@@ -69,13 +72,13 @@ def triple_file(path: str | Path, columns: Sequence[str] | None = None) -> Tripl
         skip, said = 1, f"its first line is the number of its triples, as in OpenKE's files: {', '.join(order or _OPENKE)}"
         order = order or _OPENKE
     begins = head[skip]
-    tabs = "\t" in begins.text
-    cells = _cells(begins.text, tabs)
+    separator = _separator(begins.text, path)
+    cells = _cells(begins.text, separator)
     named = tuple(_NAMES.get(cell.lower(), "") for cell in cells)
     if sorted(named) == sorted(COLUMNS):
         skip, said = skip + 1, f"its first line names its columns: {', '.join(named)}"
         order = order or named
-    made = TripleFile(str(path), order or COLUMNS, tabs, skip, said)
+    made = TripleFile(str(path), order or COLUMNS, separator, skip, said)
     if order is None:
         _require_order(made, head[skip:])
     return made
@@ -146,7 +149,7 @@ def read_ids(path: str | Path) -> Ids:
     if begins is None:
         raise CorpusError(f"{path}: empty; expected an id per line, after a tab its text.")
     numbered = _is_number(begins.text.strip()) and "\t" not in begins.text
-    columns = header_of(_cells(begins.text, True), f"{path}:{begins.number}")
+    columns = header_of(_cells(begins.text, "\t"), f"{path}:{begins.number}")
     for line in each if numbered or columns else chain([begins], each):
         name, text = _entry(line, columns, path)
         if not name:
@@ -165,7 +168,7 @@ def _entry(line: Line, columns: Sequence[str] | None, path: str | Path) -> tuple
     if columns is None:
         name, _, text = line.text.partition("\t")
         return name.strip(), text
-    cells = _cells(line.text, True)
+    cells = _cells(line.text, "\t")
     if len(cells) > len(columns):
         raise CorpusError(
             f"{path}:{line.number}: {counted(len(cells), 'cell')}, expected up to {len(columns)}: {', '.join(columns)}."
@@ -186,7 +189,7 @@ def _unknown(path: str, line: int, kind: str, name: str, listed: str, known: Map
 
 def _require_order(file: TripleFile, head: Sequence[Line]) -> None:
     """Refuse a file whose second column names the things that its first one names, more than its third one does."""
-    rows = [cells for line in head if len(cells := _cells(line.text, file.tabs)) == 3]
+    rows = [cells for line in head if len(cells := _cells(line.text, file.separator)) == 3]
     columns = [{cells[place] for cells in rows} for place in range(3)]
     second, third = len(columns[0] & columns[1]), len(columns[0] & columns[2])
     if second > third:
@@ -214,8 +217,27 @@ def _filled(path: str | Path) -> Iterator[Line]:
     return (line for line in lines(path) if line.text.strip())
 
 
-def _cells(text: str, tabs: bool) -> list[str]:
-    return [cell.strip() for cell in text.split("\t")] if tabs else text.split()
+def _separator(first: str, path: str | Path) -> str:
+    """What separates the cells of a file with this first line: a tab, a comma, or a space."""
+    if "\t" in first:
+        return "\t"
+    apart = _cells(first, " ")
+    commas = len(_cells(first, ",")) == 3 and (len(apart) != 3 or apart[0].endswith(","))
+    return "," if commas or ".csv" in Path(path).suffixes[-2:] else " "
+
+
+def _cells(text: str, separator: str) -> list[str]:
+    if separator == " ":
+        return cells_of(text)
+    return list(map(stripped, text.split("\t") if separator == "\t" else _unquoted(text)))
+
+
+def _unquoted(text: str) -> list[str]:
+    """The cells of a line of CSV."""
+    try:
+        return next(csv.reader([text], skipinitialspace=True), [])
+    except csv.Error:  # a cell of many thousands of characters
+        return text.split(",")
 
 
 def _is_number(text: str) -> bool:

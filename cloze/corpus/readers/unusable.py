@@ -11,6 +11,24 @@ from cloze.errors import TaskError
 Fault = Callable[[int, str], None]
 
 
+class Faults:
+    """Passes faults on and counts them; `report` is None where a fault is an error."""
+
+    def __init__(self, fault: Fault | None) -> None:
+        self.count = 0
+        self._fault = fault
+
+    @property
+    def report(self) -> Fault | None:
+        """What receives a fault."""
+        return None if self._fault is None else self._counted
+
+    def _counted(self, line: int, why: str) -> None:
+        assert self._fault is not None
+        self.count += 1
+        self._fault(line, why)
+
+
 def unusable(path: Path | str, line: int, why: str, fault: Fault | None) -> None:
     """Report a row that cannot be used to `fault`; without one raise a `TaskError` with file and line."""
     if fault is None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.corpus.readers.unusable import Fault
+from cloze.corpus.records.audits import Audit, OddTexts
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError, nearest
 
@@ -66,7 +67,7 @@ class Block(NamedTuple):
 
 
 class Encoder(ABC):
-    """Encodes records into blocks, and collects their labels and remarks.
+    """Encodes records into blocks, and collects their labels.
 
     `labels` are the classes so far, None for answers that are not classes. `given` holds further arguments for the objectives
     that learn the answers.
@@ -80,7 +81,7 @@ class Encoder(ABC):
 
     @property
     def remarks(self) -> Sequence[str]:
-        """Remarks on the records for the user."""
+        """Remarks on what was encoded for the user."""
         return ()
 
     @property
@@ -102,7 +103,7 @@ class Answer(ABC):
 
     `columns`: the names and types of its stored columns; `coded` is the column that holds classes. `ragged`: a record has several
     values. `gives`: the fields for the exercise. `lists`: the last column of texts holds a list of texts in each record.
-    `schemed`: labels may follow a scheme such as BIO, and may violate it. `tabular`: files may be tables with further columns.
+    `tabular`: files may be tables with further columns.
     """
 
     columns: ClassVar[Mapping[str, Any]]
@@ -110,7 +111,6 @@ class Answer(ABC):
     ragged: ClassVar[bool] = False
     gives: ClassVar[frozenset[str]]
     lists: ClassVar[bool] = False
-    schemed: ClassVar[bool] = False
     tabular: ClassVar[bool] = True
 
     @abstractmethod
@@ -148,6 +148,10 @@ class Answer(ABC):
     def generated(self, record: Record) -> Sequence[str]:
         """The texts that are to be generated for a record; empty for answers that are not generated."""
         return ()
+
+    def audits(self, tokenizer: Tokenizer | None) -> list[Audit]:
+        """What looks for oddities in records that can be used; `tokenizer` is that of the network, if it is known."""
+        return [OddTexts()]
 
     def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         """Arguments for the objectives that learn these answers, from the stored answers of the training text."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from cloze.corpus.records.store import BOUNDS, FOLDER, LINES, RecordStore
 from cloze.corpus.writer import HashedFile, StoreWriter
 from cloze.errors import CorpusError, RunError, TaskError, counted
 from cloze.text.annotate import Annotations
+from cloze.text.encodings import recoded
 from cloze.text.tokenizer import Tokenizer
 
 Say = Callable[[str], None]
@@ -66,6 +67,7 @@ class RecordWriter(StoreWriter):
             annotations=header if annotations or linked else None, labels=annotations.labels | ({LINKED: ()} if linked else {}),
         )
         self.tokenizer, self.answer, self.annotations = tokenizer, answer, annotations
+        self.audits = answer.audits(tokenizer)
         self.marked = dict.fromkeys(annotations.layers, 0)
         self.about: dict[str, Any] = {
             "texts": list(columns.texts), "read": asdict(columns), "files": list(files),
@@ -99,6 +101,8 @@ class RecordWriter(StoreWriter):
 
     def add(self, records: Sequence[Record], block: Block, path: str) -> None:
         """Add records of a file and their encoded block."""
+        for audit in self.audits:
+            audit.add(path, records)
         texts = np.array([len(record.texts) for record in records], np.int64)
         layers: dict[str, Any] = {}
         labels: dict[str, Any] = {}
@@ -132,14 +136,15 @@ class RecordWriter(StoreWriter):
             classes, order = labels.order()
             if self.answer.coded is not None:
                 self._renumber(f"{FOLDER}{self.answer.coded}.bin", np.append(order, np.int32(-1)))
+        encodings = recoded(self.about["files"])
         self.header["records"] = {
-            **self.about, "classes": None if classes is None else list(classes), "usual": encoder.usual,
-            "given": dict(encoder.given),
+            **self.about, **({"encodings": encodings} if encodings else {}),
+            "classes": None if classes is None else list(classes), "usual": encoder.usual, "given": dict(encoder.given),
         }
         files = ", ".join(self.about["files"])
         found = [counted(self.documents, "record"), counted(self.tokens, "token")]
         report(f"{files}: {', '.join([*found, *([counted(len(classes), 'class')] if classes else [])])}")
-        for remark in encoder.remarks:
+        for remark in chain(encoder.remarks, *(audit.remarks() for audit in self.audits)):
             report(remark)
         for name, count in self.marked.items():
             if not count and name in self.annotations.layers and not self.annotations.layers[name].of_any_text:

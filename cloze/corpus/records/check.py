@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cloze.corpus.records.answer import Answer, Columns, Record
-from cloze.corpus.records.broken import Broken
 from cloze.errors import counted as in_words
+
+if TYPE_CHECKING:
+    from cloze.text.tokenizer import Tokenizer
 
 _SHOWN = 5  # places of shared texts
 RARE = 10  # times as many rows of the most frequent class that make another one rare
@@ -97,20 +99,21 @@ class _Seen(NamedTuple):
 
 
 def check_records(
-    paths: Sequence[str | Path], answer: Answer, columns: Columns, *, against: Sequence[str | Path] = ()
+    paths: Sequence[str | Path], answer: Answer, columns: Columns, *, against: Sequence[str | Path] = (),
+    tokenizer: Tokenizer | None = None,
 ) -> RecordFindings:
     """Read labelled text to its end and list every row that cannot be used.
 
     `against` is training text: texts that the files share with it are counted, and an answer that does not occur in it cannot be
-    used. Texts that differ only in white space are the same. Memory: 16 bytes and a place per text. Raises `TaskError` for a file
-    that cannot be read at all, such as one without the column.
+    used. Texts that differ only in white space are the same. `tokenizer` is that of the network that will learn them. Memory: 16
+    bytes and a place per text. Raises `TaskError` for a file that cannot be read at all, such as one without the column.
     """
     known: dict[bytes, _Seen] = {}
     labels: set[str] = set()
     rows: dict[str, int] = {}
     unusable: list[Unusable] = []
     shared: list[Shared] = []
-    odd, classes = Broken(), Counter[str]()
+    audits, classes = answer.audits(tokenizer), Counter[str]()
     for path in map(str, against):
         for record in _read(path, answer, columns, unusable, rows):
             own = _labels(answer, record)
@@ -120,8 +123,8 @@ def check_records(
         counted = _Counted()
         for record in _read(path, answer, columns, unusable, rows):
             own = _labels(answer, record)
-            if own and answer.schemed:
-                odd.add(path, [label for _, label in own], [line for line, _ in own])
+            for audit in audits:
+                audit.add(path, [record])
             classes.update(label for _, label in own or () if not answer.ragged)
             counted.add(record, known.get(_digest(record.texts)), _answer_digest(own, record))
             for line, label in own or () if against else ():
@@ -129,7 +132,8 @@ def check_records(
                     unusable.append(Unusable(path, line, f"the label {label!r} does not occur in {' '.join(map(str, against))}."))
         if against:
             shared.append(counted.shared(path, tuple(map(str, against)), rows[path]))
-    return RecordFindings(rows, tuple(unusable), tuple(shared), (*odd.remarks(), *_rare(classes)))
+    remarks = (remark for audit in audits for remark in audit.remarks())
+    return RecordFindings(rows, tuple(unusable), tuple(shared), (*remarks, *_rare(classes)))
 
 
 def _rare(classes: Counter[str]) -> Iterator[str]:

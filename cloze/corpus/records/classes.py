@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.class_folders import read_class_folders
 from cloze.corpus.readers.columnar import is_columnar
+from cloze.corpus.readers.labelled import single_class
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Labels, Record, described_classes
 from cloze.corpus.records.table import table_rows
@@ -35,10 +36,10 @@ class ClassAnswer(Answer):
             yield from (Record(number, (text,), label) for number, text, label in read_class_folders(path))
             return
         for line, (*texts, label) in table_rows(path, columns, fault):
-            if label.strip():
-                yield Record(line, tuple(texts), label.strip())
-            else:
-                unusable(path, line, f"an empty {columns.label!r}; expected a label in every row.", fault)
+            try:
+                yield Record(line, tuple(texts), single_class(label, columns.label))
+            except ValueError as error:
+                unusable(path, line, str(error), fault)
 
     def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
         """The line and the class of a record."""

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
+from itertools import islice
+from pathlib import Path
+from token import STRING
+from tokenize import TokenError, generate_tokens
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.records.answer import Block, Encoder, Labels, Record
-from cloze.corpus.records.table import CellAnswer
+from cloze.corpus.readers.labelled import ListCell, names_of
+from cloze.corpus.readers.unusable import Fault, unusable
+from cloze.corpus.records.answer import Block, Columns, Encoder, Labels, Record
+from cloze.corpus.records.audits import Audit, Unseparated
+from cloze.corpus.records.table import CellAnswer, table_rows, wanted_columns
 from cloze.corpus.records.windows import Shown
-from cloze.errors import RecipeError
+from cloze.errors import RecipeError, TaskError
 from cloze.registry import register
 from cloze.untrusted import parse_json
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
 
+_BITS = frozenset({"0", "1"})
+_LOOKED = 100  # rows
+
 
 @register("answer", "classes")
 class ClassesAnswer(CellAnswer):
-    """Any number of classes for each record, in one cell: a JSON list, or names with `separator` between them.
+    """Any number of classes for each record, in one cell: a list as JSON or Python writes it, or names with `separator` between
+    them.
 
-    An empty cell means no class.
+    An empty cell means no class. `names` are those of the classes where the file has numbers in place of them: a list of 0 and 1
+    in each cell, or a column of 0 and 1 for each class.
     """
 
     columns: ClassVar[Mapping[str, Any]] = {"label": np.int32}
@@ -33,14 +47,42 @@ class ClassesAnswer(CellAnswer):
     ragged: ClassVar[bool] = True
     gives: ClassVar[frozenset[str]] = frozenset({"numbers/label"})
 
-    def __init__(self, *, separator: str = ",") -> None:
+    def __init__(self, *, separator: str = ",", names: list[str] | None = None) -> None:
         if not separator.strip(" "):
             raise RecipeError("classes.separator: expected a character that is in no name, such as ';' or '|'.")
-        self.separator = separator
+        self.separator, self.names = separator, tuple(names or ())
+
+    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
+        """The rows of a table, with the classes in one cell or in a column for each."""
+        own = () if str(path) == "-" else names_of(path, format=columns.format, columns=columns.names, quoting=columns.quoting)
+        by_column = columns.label not in own and self.names and set(self.names) <= set(own)
+        if not by_column:
+            if own and columns.label not in own:
+                refuse_columns(str(path), own, columns.texts, self._bits(path, columns, own))
+            yield from super().read(path, columns, fault)
+            return
+        wanted = {name: option for name, option in wanted_columns(columns).items() if name in columns.texts}
+        wanted |= dict.fromkeys(self.names, "--set corpus.answer.names=[A,B]")
+        for line, cells in table_rows(path, columns, fault, wanted):
+            try:
+                yield Record(line, cells[: len(columns.texts)], chosen(cells[len(columns.texts) :], self.names))
+            except ValueError as error:
+                unusable(path, line, str(error), fault)
+
+    def _bits(self, path: Path | str, columns: Columns, names: Sequence[str]) -> list[str]:
+        """The columns of 0 and 1, by the first rows."""
+        others = [name for name in names if name not in columns.texts]
+        each = table_rows(path, columns, lambda line, why: None, dict.fromkeys(others, ""))
+        rows = [cells for _, cells in islice(each, _LOOKED)]
+        return [name for name, cells in zip(others, zip(*rows, strict=True), strict=False) if set(cells) <= _BITS]
+
+    def audits(self, tokenizer: Tokenizer | None) -> list[Audit]:
+        """Also what notices another separator."""
+        return [*super().audits(tokenizer), Unseparated()]
 
     def parse(self, cell: str) -> list[str]:
         """A cell as classes; one with a class twice or with an empty name cannot be used."""
-        return classes_of(cell, self.separator)
+        return classes_of(cell, self.separator, self.names)
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _ClassesEncoder:
         """The encoder of records."""
@@ -81,30 +123,72 @@ class _ClassesEncoder(Encoder):
         return Block(*self.texts(records), {"label": np.array(codes, np.int32)}, counts)
 
 
-def classes_of(cell: str, separator: str) -> list[str]:
-    """The classes in a cell; a cell without a list of classes is a `ValueError` with the reason."""
-    found = _json_list(cell)
-    if found is None:
-        found = [name.strip() for name in cell.split(separator)] if cell.strip() else []
+def classes_of(cell: str, separator: str, classes: Sequence[str] = ()) -> list[str]:
+    """The classes in a cell; a cell without a list of classes is a `ValueError` with the reason.
+
+    With `classes`, a list of as many 0 and 1 chooses among them.
+    """
+    listed = _listed(cell)
+    found = listed or ([name.strip() for name in cell.split(separator)] if listed is None and cell.strip() else [])
+    if classes and len(found) == len(classes) and set(found) <= _BITS:
+        return chosen(found, classes)
     if "" in found:
         raise ValueError(f"{cell[:60]!r}; expected names with {separator!r} between them, and found an empty one.")
     twice = [name for name, count in Counter(found).items() if count > 1]
+    if len(found) > 1 and set(found) <= _BITS and (twice or listed is not None):
+        raise ValueError(
+            f"{cell[:60]!r}, a list of {len(found)} zeros and ones. Name the class of each place: "
+            "--set 'corpus.answer.names=[A,B,…]'"
+        )
     if twice:
         raise ValueError(f"{cell[:60]!r}; it names {twice[0]!r} twice. Name each class once.")
     return found
 
 
-def _json_list(cell: str) -> list[str] | None:
-    """The names in a JSON list of texts or numbers; None for any other cell."""
-    if not cell.strip().startswith("["):
+def chosen(bits: Sequence[str], classes: Sequence[str]) -> list[str]:
+    """The classes whose cell is 1, not 0; any other cell is a `ValueError` with the reason."""
+    for bit, name in zip(bits, classes, strict=True):
+        if bit.strip() not in _BITS:
+            raise ValueError(f"{name!r} is {bit[:40]!r}; expected 0 or 1.")
+    return [name for bit, name in zip(bits, classes, strict=True) if bit.strip() == "1"]
+
+
+def refuse_columns(path: str, names: Sequence[str], texts: Sequence[str], bits: Sequence[str]) -> None:
+    """Raise a `TaskError` for a file without a column of classes that has columns of 0 and 1, and name the way out."""
+    if bits and set(texts) <= set(names):
+        raise TaskError(
+            f"{path}: no column with classes; it has a column of 0 and 1 for each of {', '.join(bits)}.\n"
+            f"  Name the classes: --set 'corpus.answer.names=[{','.join(bits)}]'"
+        )
+
+
+def _listed(cell: str) -> list[str] | None:
+    """The names in a list of texts or numbers, as JSON or Python writes it; None for a cell that is no list."""
+    if isinstance(cell, ListCell):
+        found: Any = [None if item is None else str(item) for item in cell.items]
+    elif cell.strip().startswith("[") and cell.strip().endswith("]"):
+        try:
+            found = parse_json(cell)
+        except json.JSONDecodeError:
+            found = _python_list(cell)
+    else:
         return None
-    try:
-        found = parse_json(cell)
-    except json.JSONDecodeError:
-        return None
-    if not isinstance(found, list) or any(isinstance(one, (list, dict, bool)) or one is None for one in found):
+    if not isinstance(found, list) or any(isinstance(one, (list, dict, bool)) or one is None or one != one for one in found):
         raise ValueError(f"{cell[:60]!r}; expected a JSON list of names.")
     return [str(one).strip() for one in found]
+
+
+def _python_list(cell: str) -> list[Any] | None:
+    """A list of texts and numbers as Python writes it; None for any other cell. Texts without a comma between them, as numpy
+    writes arrays, are no list, although Python would join them."""
+    try:
+        tree = ast.parse(cell.strip(), mode="eval").body
+        found = ast.literal_eval(tree)
+        strings = [one for one in generate_tokens(StringIO(cell.strip()).readline) if one.type == STRING]
+    except (ValueError, SyntaxError, TokenError, RecursionError, MemoryError):
+        return None
+    texts = [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+    return found if isinstance(found, list) and len(texts) == len(strings) else None
 
 
 def hot(codes: NDArray[Any], classes: int) -> NDArray[np.float32]:

@@ -22,12 +22,12 @@ def wanted_columns(columns: Columns) -> dict[str, str]:
 
 
 def table_rows(
-    path: Path | str, columns: Columns, fault: Fault | None, wanted: dict[str, str] | None = None
+    path: Path | str, columns: Columns, fault: Fault | None, wanted: dict[str, str] | None = None, *, lists: bool = False
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The cells of texts and answer, or of the `wanted` columns, row by row with their line; see `read_rows`."""
     wanted = wanted_columns(columns) if wanted is None else wanted
     return read_rows(
-        path, wanted, format=columns.format, columns=columns.names, quoting=columns.quoting, fault=fault
+        path, wanted, format=columns.format, columns=columns.names, quoting=columns.quoting, fault=fault, lists=lists
     )
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cloze.corpus.readers.labelled import members
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
+from cloze.corpus.records.audits import Audit, Unwritable
 from cloze.corpus.records.table import table_rows
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError
@@ -41,12 +42,16 @@ class TextAnswer(Answer):
         """The rows of a table."""
         if columns.text_b is not None:
             raise TaskError("corpus.text_b: a text is generated from one text. Omit it.")
-        for line, (text, target) in table_rows(path, columns, fault):
+        for line, (text, target) in table_rows(path, columns, fault, lists=True):
             found = references(target)
             if found:
                 yield Record(line, (self.prefix + joined(text),), found)
             else:
                 unusable(path, line, missing(columns.label), fault)
+
+    def audits(self, tokenizer: Tokenizer | None) -> list[Audit]:
+        """Also what looks for targets that the vocabulary cannot write."""
+        return [*super().audits(tokenizer), *([] if tokenizer is None else [Unwritable(tokenizer)])]
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _TextEncoder:
         """The encoder of records."""

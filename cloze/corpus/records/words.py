@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cloze.corpus.readers.tagged import each_tagged
 from cloze.corpus.readers.unusable import Fault
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Int32, Labels, Record, described_classes
-from cloze.corpus.records.broken import Broken
+from cloze.corpus.records.audits import Audit, BrokenSchemes
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError
 from cloze.registry import register
@@ -41,7 +41,6 @@ class WordAnswers(Answer):
     ragged: ClassVar[bool] = True
     gives: ClassVar[frozenset[str]] = frozenset({"column/label", "words"})
     tabular: ClassVar[bool] = False
-    schemed: ClassVar[bool] = True  # labels may be of a scheme such as BIO, which they may break
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The texts of a file of labelled words; a record's text is its words, joined with spaces."""
@@ -57,6 +56,10 @@ class WordAnswers(Answer):
     def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
         """The line and the label of every word."""
         yield from zip(record.answer.at, record.answer.labels, strict=True)
+
+    def audits(self, tokenizer: Tokenizer | None) -> list[Audit]:
+        """Also what looks for labels that violate their scheme."""
+        return [*super().audits(tokenizer), BrokenSchemes()]
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _WordEncoder:
         """The encoder of records; a label that is not among the classes becomes -1."""
@@ -80,25 +83,14 @@ class WordAnswers(Answer):
 class _WordEncoder(Encoder):
     labels: Labels
 
-    def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
-        super().__init__(tokenizer, labels)
-        self.broken = Broken()
-
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])
         words = [record.answer.words for record in records]
-        for record in records:
-            self.broken.add(path, record.answer.labels, record.answer.at)
         codes = np.array([self.labels.code(label) for record in records for label in record.answer.labels], dtype=np.int32)
         first = [first_tokens(spelled, number, own) for number, own in enumerate(words)]
         counts = np.array([len(own) for own in words], dtype=np.int64)
         columns = {"label": codes, "first": np.concatenate(first) if first else np.zeros(0, np.int32)}
         return Block(spelled.ids, spelled.word_start, spelled.offsets, columns, counts)
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """How many labels violate their scheme."""
-        return self.broken.remarks()
 
 
 def first_tokens(spelled: Spelled, number: int, words: Sequence[str]) -> Int32:

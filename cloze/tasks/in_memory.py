@@ -1,0 +1,116 @@
+"""Rows and texts that other packages hold in memory, one by one: data frames, data sets, their columns, arrays.
+
+None of these packages is imported: what counts is the methods that an object has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from cloze.errors import TaskError
+
+_MISSING = ("NAType", "NaTType")  # of pandas
+
+
+@runtime_checkable
+class PandasFrame(Protocol):
+    """The members of a pandas `DataFrame` that are used."""
+
+    @property
+    def columns(self) -> Any: ...
+
+    def iterrows(self) -> Any: ...
+
+    def to_dict(self, orient: Any) -> Any: ...
+
+
+@runtime_checkable
+class PolarsFrame(Protocol):
+    """The member of a polars `DataFrame` that is used."""
+
+    def iter_rows(self, *, named: bool) -> Iterator[Any]: ...
+
+
+@runtime_checkable
+class ArrowData(Protocol):
+    """The member of tables and arrays of pyarrow that is used."""
+
+    def to_pylist(self) -> list[Any]: ...
+
+
+@runtime_checkable
+class Array(Protocol):
+    """The member of arrays and scalars of numpy, torch and pandas that is used."""
+
+    def tolist(self) -> Any: ...
+
+
+def each_item(given: Any) -> Iterator[Any]:
+    """The rows of a table as dictionaries by column; else the items of a collection. Arrays become lists.
+
+    A column of numbers that `datasets` declares as classes gives their names. Several sets of rows, and what has no items, are a
+    `TaskError`.
+    """
+    if isinstance(given, PandasFrame):
+        yield from given.to_dict("records")
+    elif isinstance(given, PolarsFrame):
+        yield from given.iter_rows(named=True)
+    elif isinstance(given, ArrowData):
+        yield from given.to_pylist()
+    elif isinstance(given, Mapping):
+        yield from _rows_of_columns(given)
+    elif not isinstance(given, Iterable) and not hasattr(given, "__getitem__"):
+        raise TaskError(f"expected a list of texts or rows, got {type(given).__name__}.")
+    else:
+        features = getattr(given, "features", None)  # of a data set; of one column it is no mapping
+        classes = {
+            name: feature.names for name, feature in (features.items() if isinstance(features, Mapping) else ())
+            if getattr(feature, "names", None)
+        }
+        for item in given:
+            if classes and isinstance(item, Mapping):
+                yield {name: _named(value, classes.get(name)) for name, value in item.items()}
+            else:
+                yield item.tolist() if isinstance(item, Array) and not isinstance(item, str) else item
+
+
+def _rows_of_columns(given: Mapping[Any, Any]) -> Iterator[dict[Any, Any]]:
+    """The rows of columns of equal length, such as a slice of a data set."""
+    columns = {name: list(each_item(values)) for name, values in given.items() if _is_column(values)}
+    if len(columns) < len(given) or len(set(map(len, columns.values()))) != 1:
+        raise TaskError(f"expected rows, got several sets of them ({', '.join(map(str, given))}). Choose one of them.")
+    yield from (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+
+
+def _is_column(values: Any) -> bool:
+    return not isinstance(values, (str, bytes, Mapping)) and not hasattr(values, "column_names") and isinstance(values, Iterable)
+
+
+def _named(value: Any, names: Sequence[str] | None) -> Any:
+    return names[value] if names is not None and isinstance(value, int) and 0 <= value < len(names) else value
+
+
+def each_text(given: Any, column: str = "text") -> Iterator[str]:
+    """Texts one by one: strings, or the column `column` of rows, or their only one. Anything else is a `TaskError`."""
+    for number, item in enumerate(each_item(given), start=1):
+        text = item
+        if isinstance(item, Mapping):
+            own = column if column in item or len(item) != 1 else next(iter(item))
+            if own not in item:
+                raise TaskError(f"text {number}: no column {column!r}; it has: {', '.join(map(str, item))}. Give one column.")
+            text = item[own]
+        if not isinstance(text, str):
+            raise TaskError(f"text {number}: expected a string, got {type(text).__name__}.")
+        yield text
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON represents it; NaN and the missing values of pandas become None."""
+    if isinstance(value, Array) and not isinstance(value, str):
+        value = value.tolist()
+    if type(value).__name__ in _MISSING or isinstance(value, float) and value != value:
+        return None
+    if isinstance(value, (tuple, list)):
+        return [plain(one) for one in value]
+    return {str(key): plain(one) for key, one in value.items()} if isinstance(value, Mapping) else value
