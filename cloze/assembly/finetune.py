@@ -18,7 +18,7 @@ from cloze.assembly.auxiliary import add_language_model
 from cloze.assembly.binding import bound_tables, check_binds, parse_binds
 from cloze.assembly.build import Loaded, build_part, load_checkpoint
 from cloze.assembly.check import check_recipe
-from cloze.assembly.claim import SEEDS, claimed
+from cloze.assembly.claim import SEEDS, claimed, require_usable
 from cloze.assembly.each import repeat_overrides, repeat_stages, repeats
 from cloze.assembly.fit_task import facts_of, fit_changes, fit_lengths, fit_task
 from cloze.assembly.fitted import holding, table_of
@@ -193,6 +193,7 @@ def finetune(
 def learn(
     checkpoint: str | Path, assignment: Assignment, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto",
     extend: bool = False, from_scratch: bool = False, report: Say | None = None, within: float | None = None,
+    overwrite: bool | None = None,
 ) -> Tuned:
     """Fine-tune a checkpoint on the labelled text of an `assignment`, once per seed; dev files select the best checkpoint.
 
@@ -200,12 +201,15 @@ def learn(
     `cloze/task.json`; a run that was stopped resumes. A recipe of a task that begins at random may be named in place of a
     checkpoint; its tokenizer is trained on the training text. `from_scratch` starts from random weights in the shape of the
     checkpoint, for comparison; `device`, `extend` and `report` are as in `pretrain`. `within` are the most seconds of training.
-    Raises a `ClozeError` before training if the recipe cannot be trained.
+    `overwrite` replaces a result in `out` (`claim.py`). Raises a `ClozeError` before training if the recipe cannot be trained.
     """
     note = report or (lambda line: None)
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
     choose_device(device)  # refuses a missing device before anything is read or printed
+    command = assignment.words(checkpoint, out, seeds)
+    taking: dict[str, Any] = {"overwrite": overwrite and not extend, "command": command}
+    require_usable(out, **taking)
     import_files(assignment.with_files)
     alone = begins_alone(checkpoint)
     loaded = None if alone else load_checkpoint(checkpoint)
@@ -238,21 +242,21 @@ def learn(
     checkpoints = bound_checkpoints(made, bound)
     check_binds(made, {name: given for name, given in bound.items() if name != START}, checkpoint_names(made))
     outcomes: dict[int, Outcome] = {}
-    with claimed(out):
+    with claimed(out, **taking, say=note):
         for seed in seeds:
             folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
             request = Request(
                 CommandLine(shown, out=str(out), overrides=tuple(assignment.overrides)), [], checkpoints=checkpoints,
                 binds={name: one.train for name, one in files.items()}, dev={name: one.dev for name, one in files.items()},
                 tokenizer=Path(checkpoint) if from_scratch and not alone else None, seed=seed, device=device, extend=extend,
-                report=report, command=assignment.words(checkpoint, out, seeds),
+                report=report, command=command,
             )
             if len(seeds) > 1:
                 request.say(f"seed {seed}")
             outcomes[seed] = _run(made, request, folder, within)
             if not outcomes[seed].finished:
                 break
-    published = _published(outcomes, out, made, from_scratch=from_scratch)
+        published = _published(outcomes, out, made, from_scratch=from_scratch)
     return _with_costly_metrics(published, made, files, assignment.shown.given)
 
 

@@ -103,7 +103,11 @@ class Session:
         self.single_objective = len([w for w in objectives if w.weight != 0]) == 1
         self.meter = Meter(self.single_objective)
         self.log: Log | None = None
-        self._open(saved is not None, hint=None if kept else allocator_hint(ranks.device))
+        try:
+            self._open(saved is not None, hint=None if kept else allocator_hint(ranks.device))
+        except BaseException:
+            self.close()
+            raise
 
     def _open(self, resumed: bool, *, hint: str | None) -> None:
         """Write the run's record, open its log, and write the checkpoint of step 0 or publish the last one again."""
