@@ -38,7 +38,7 @@ from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.readers.text_files import require_files
 from cloze.corpus.records.build import batches
 from cloze.decoding.reader import Reader
-from cloze.errors import TaskError
+from cloze.errors import CheckpointError, TaskError
 from cloze.processes import rank
 from cloze.registry import lookup, names, parameters
 from cloze.tasks.evaluation import evaluate
@@ -52,7 +52,7 @@ from cloze.text.words import Words
 from cloze.training.budget import Budget
 from cloze.training.checkpoint import Checkpoints, publish
 from cloze.training.precision import choose_device
-from cloze.training.run import Outcome
+from cloze.training.run import Outcome, read_run_record
 from cloze.whole import whole_file
 
 Say = Callable[[str], None]
@@ -243,6 +243,7 @@ def learn(
     check_binds(made, {name: given for name, given in bound.items() if name != START}, checkpoint_names(made))
     outcomes: dict[int, Outcome] = {}
     with claimed(out, **taking, say=note):
+        _require_same_layout(out, seeds)
         for seed in seeds:
             folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
             request = Request(
@@ -258,6 +259,18 @@ def learn(
                 break
         published = _published(outcomes, out, made, from_scratch=from_scratch)
     return _with_costly_metrics(published, made, files, assignment.shown.given)
+
+
+def _require_same_layout(out: Path, seeds: Sequence[int]) -> None:
+    """Refuse to go on in the folder of one seed with several, or in that of several with one."""
+    several = (out / SEEDS).is_dir()
+    old = read_run_record(out)
+    if len(seeds) > 1 and old is not None or len(seeds) == 1 and several:
+        there = "several seeds" if several else f"the seed {old['seed']}"  # type: ignore[index]
+        raise CheckpointError(
+            f"{out}: was started with {there}; now --seeds {','.join(map(str, seeds))} is given.\n"
+            "  To resume, give the same --seeds. To train with others, choose another --out."
+        )
 
 
 def _blind_tasks(recipe: Recipe) -> Iterator[str]:

@@ -42,7 +42,7 @@ from cloze.training.checkpoint import Checkpoints
 from cloze.training.engine import choose
 from cloze.training.forecast import Forecast, Trials
 from cloze.training.precision import choose_device
-from cloze.training.run import Record, Run, Training, read_run_record, require_recipe
+from cloze.training.run import Record, Run, Training, read_run_record, require_length, require_recipe
 from cloze.training.selection import Selection
 from cloze.training.step import Step
 
@@ -59,6 +59,8 @@ def prepare(
     """
     old = read_run_record(out)
     require_recipe(out, loaded.canonical(), loaded.hash, old)
+    if request.command_line.budget is None and not request.extend:
+        require_length(out, loaded.canonical(), old)
     phases, say, seed = phases_of(loaded), request.say, request.seed
     place = choose_device(request.device)
     compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and place.type == "cuda")

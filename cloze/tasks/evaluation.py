@@ -13,7 +13,7 @@ from cloze.errors import TaskError
 from cloze.tasks.bootstrap import intervals
 from cloze.tasks.conllu import GENERATOR
 from cloze.tasks.task import Evaluation, Learner, Prediction, Report, Written, cut_remark
-from cloze.whole import require_parent, whole_file
+from cloze.whole import require_output, whole_file
 
 
 def evaluate(
@@ -46,11 +46,7 @@ def cut_of(predictions: Sequence[Prediction], length: int | None) -> str | None:
 
 def check_predictions(path: Path) -> None:
     """A `UserError` if predictions cannot be written to `path`; an existing file is only replaced if it holds predictions."""
-    require_parent(path)
-    if path.is_dir():
-        raise TaskError(f"{path}: is a folder; expected the name of a JSON-lines file.")
-    if path.exists() and not _holds_predictions(path):
-        raise TaskError(f"{path}: holds something else than predictions, which would be lost. Choose another --out.")
+    require_output(path, what="predictions", holds=_holds_predictions)
 
 
 def _holds_predictions(path: Path) -> bool:

@@ -245,6 +245,26 @@ def require_recipe(folder: Path, recipe: Mapping[str, Any], recipe_hash: str, ol
         )
 
 
+def require_length(folder: Path, recipe: Mapping[str, Any], old: Mapping[str, Any] | None) -> None:
+    """Refuse a run whose recipe, which sets the budget, now says another number of steps, epochs or tokens."""
+    there, here = _lengths((old or {}).get("recipe", {})), _lengths(recipe)
+    for path in there.keys() & here.keys():
+        if there[path] != here[path]:
+            longer = " To train longer, add --extend." if (here[path] or 0) > (there[path] or 0) else ""
+            raise BudgetError(
+                f"{folder}: was started with {path}={_short(there[path])}, now {_short(here[path])}.\n"
+                f"  To resume it, leave the value as it was.{longer} To train with the new value, choose another --out."
+            )
+
+
+def _lengths(recipe: Mapping[str, Any], path: str = "") -> dict[str, float | None]:
+    """How long a recipe says it is trained, for each of its stages, by the path of the value."""
+    found = {f"{path}training.{unit}": recipe.get("training", {}).get(unit) for unit in ("steps", "epochs", "tokens")}
+    for name, stage in (recipe.get("stages") or {}).items():
+        found |= _lengths(stage, f"{path}stages.{name}.")
+    return found
+
+
 def read_run_record(folder: Path) -> dict[str, Any] | None:
     """The record of the run in a folder; None if there is none."""
     path = folder / "cloze" / "run.json"
