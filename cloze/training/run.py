@@ -247,7 +247,7 @@ def require_recipe(folder: Path, recipe: Mapping[str, Any], recipe_hash: str, ol
 
 def require_length(folder: Path, recipe: Mapping[str, Any], old: Mapping[str, Any] | None) -> None:
     """Refuse a run whose recipe, which sets the budget, now says another number of steps, epochs or tokens."""
-    there, here = _lengths((old or {}).get("recipe", {})), _lengths(recipe)
+    there, here = {} if old is None else _lengths(old.get("recipe", {})), _lengths(recipe)
     for path in there.keys() & here.keys():
         if there[path] != here[path]:
             longer = " To train longer, add --extend." if (here[path] or 0) > (there[path] or 0) else ""
@@ -259,7 +259,8 @@ def require_length(folder: Path, recipe: Mapping[str, Any], old: Mapping[str, An
 
 def _lengths(recipe: Mapping[str, Any], path: str = "") -> dict[str, float | None]:
     """How long a recipe says it is trained, for each of its stages, by the path of the value."""
-    found = {f"{path}training.{unit}": recipe.get("training", {}).get(unit) for unit in ("steps", "epochs", "tokens")}
+    training = recipe.get("training", {})
+    found = {f"{path}training.{unit}": training[unit] for unit in ("steps", "epochs", "tokens") if unit in training}
     for name, stage in (recipe.get("stages") or {}).items():
         found |= _lengths(stage, f"{path}stages.{name}.")
     return found
