@@ -35,6 +35,7 @@ from cloze.assembly.samples import sampler
 from cloze.assembly.user_files import changed_since, files_of, record_of
 from cloze.batching import Cursor, Feed
 from cloze.corpus import Store
+from cloze.corpus.verifying import Verification
 from cloze.processes import processes, rank
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget
@@ -115,6 +116,8 @@ def prepare(
     run.check()
     if probe:
         return run, stores
+    if rank() == 0:
+        run.verification = Verification([*stores.values(), *aside.values()])
     room = make_room(
         run, loaded, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=say, trials=trials,
         pace=None if made is None else made.pace,

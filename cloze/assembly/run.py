@@ -135,6 +135,9 @@ def run_stage(
             outcome = train(run, engines())
         finally:
             run.data.close()
+            unread = "" if run.verification is None else run.verification.close()
+        if unread:
+            request.say(unread)
         if outcome.finished and texts.texts:
             record(out, outcome.step, before, texts.figures(out, device=request.device), say=request.say)
     if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and loaded.training.batch > 32 and not made.kept:

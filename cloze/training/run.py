@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from shlex import quote
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from cloze.batching import Cursor
 from cloze.errors import BudgetError, CheckpointError, RecipeError
@@ -90,6 +90,16 @@ class Record:
         return sha256(json.dumps([self.recipe_hash, digests], sort_keys=True).encode()).hexdigest()
 
 
+class Verifies(Protocol):
+    """What compares checksums in the background."""
+
+    def check(self) -> None:
+        """Raise if one differs."""
+
+    def close(self) -> str:
+        """Stop, and say what was not compared."""
+
+
 @dataclass
 class Run:
     """Everything `train` needs. Assembly builds it; the loop changes nothing in it but `step`'s parameters.
@@ -104,7 +114,7 @@ class Run:
     compared with `baselines`, by their names in the log; `selection` chooses the checkpoint that the run gives (None: the last).
     `until` is the share of the budget at which the run pauses, with a held-out loss and a checkpoint.
     `mirror` is a URL for copies of its checkpoints. `exports` take the place of `export` in each phase, where phases differ in
-    what a checkpoint says of its networks.
+    what a checkpoint says of its networks. `verification` compares the checksums of the text in the background.
     """
 
     folder: Path
@@ -137,6 +147,7 @@ class Run:
     command: tuple[str, ...] = ()
     until: float = 1.0
     mirror: str | None = None
+    verification: Verifies | None = None
 
     def check(self) -> None:
         """Refuse what cannot be run before anything is written."""

@@ -15,7 +15,6 @@ from cloze import whole
 from cloze.cli.main import explain, main
 from cloze.cli.verbs import VERBS, load_verb
 from cloze.errors import CheckpointError
-from cloze.reports.page import is_page
 
 TABLE = "text\tlabel\nthe cat\ta\nthe rain\tb\n"
 #: The arguments of each verb that writes a file, which is named last, and what is already in that file.
@@ -113,6 +112,8 @@ def test_a_folder_of_the_user_is_refused_and_stays(name: str, capsys: pytest.Cap
 
 
 def test_what_a_verb_has_written_itself_is_replaced_and_overwrite_replaces_the_rest() -> None:
+    from cloze.reports.page import is_page
+
     page = Path("f.html")
     page.write_text("<html><title>a · cloze look</title>")
     whole.require_output(page, what="a page of cloze", holds=is_page)
