@@ -26,6 +26,7 @@ class Assignment:
     checkpoint's network (`lora=8`), `auxiliary` is the weight of the checkpoint's language model, which is trained along,
     `annotate` are `NAME=PART:FILE` for the labelled layers that the checkpoint reads, and `shown` are the items of the pictures
     that rows are about. `init` are vectors from which the rows of words begin, for a recipe that begins without a checkpoint.
+    `test` is the file that the result is measured on.
     """
 
     task: str | None = None
@@ -42,6 +43,7 @@ class Assignment:
     annotate: Sequence[str] = ()
     shown: ShownItems = ShownItems()
     init: Path | None = None
+    test: str | None = None
 
     @property
     def kind(self) -> str:
@@ -139,6 +141,7 @@ class Assignment:
         words += ["--auxiliary", self.auxiliary] if self.auxiliary is not None else []
         words += [word for file in self.with_files for word in ("--with", str(file))]
         words += ["--seeds", ",".join(map(str, seeds))] if tuple(seeds) != (1,) else []
+        words += ["--test", self.test] if self.test is not None else []
         return (*words, "--out", str(out))
 
     @property

@@ -18,8 +18,9 @@ from cloze.assembly.auxiliary import add_language_model
 from cloze.assembly.binding import bound_tables, check_binds, parse_binds
 from cloze.assembly.build import Loaded, build_part, load_checkpoint
 from cloze.assembly.check import check_recipe
-from cloze.assembly.claim import SEEDS, claimed, require_usable
+from cloze.assembly.claim import SEEDS, claimed, is_tuned, require_usable
 from cloze.assembly.each import repeat_overrides, repeat_stages, repeats
+from cloze.assembly.finished import drop_checkpoints, is_closed
 from cloze.assembly.fit_task import facts_of, fit_changes, fit_lengths, fit_task
 from cloze.assembly.fitted import holding, table_of
 from cloze.assembly.label_counts import Counts, classes_of, count_labels, stage_recipes
@@ -181,19 +182,19 @@ def _require_own_classes(recipe: Recipe, files: Mapping[str, Labelled], checkpoi
 
 def finetune(
     checkpoint: str | Path, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto", extend: bool = False,
-    from_scratch: bool = False, report: Say | None = None, **assignment: Any,
+    from_scratch: bool = False, report: Say | None = None, keep_checkpoints: bool = False, **assignment: Any,
 ) -> Tuned:
     """`learn` with the fields of its `Assignment` as arguments: `finetune(RUN, train=[A], dev=[B], out=C)`."""
     return learn(
         checkpoint, Assignment(**assignment), out=out, seeds=seeds, device=device, extend=extend, from_scratch=from_scratch,
-        report=report,
+        report=report, keep_checkpoints=keep_checkpoints,
     )
 
 
 def learn(
     checkpoint: str | Path, assignment: Assignment, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto",
     extend: bool = False, from_scratch: bool = False, report: Say | None = None, within: float | None = None,
-    overwrite: bool | None = None,
+    overwrite: bool | None = None, keep_checkpoints: bool = False,
 ) -> Tuned:
     """Fine-tune a checkpoint on the labelled text of an `assignment`, once per seed; dev files select the best checkpoint.
 
@@ -201,7 +202,8 @@ def learn(
     `cloze/task.json`; a run that was stopped resumes. A recipe of a task that begins at random may be named in place of a
     checkpoint; its tokenizer is trained on the training text. `from_scratch` starts from random weights in the shape of the
     checkpoint, for comparison; `device`, `extend` and `report` are as in `pretrain`. `within` are the most seconds of training.
-    `overwrite` replaces a result in `out` (`claim.py`). Raises a `ClozeError` before training if the recipe cannot be trained.
+    `overwrite` replaces a result in `out` (`claim.py`), and `keep_checkpoints` keeps what `extend` needs (`finished.py`).
+    Raises a `ClozeError` before training if the recipe cannot be trained.
     """
     note = report or (lambda line: None)
     if not seeds or len(set(seeds)) < len(seeds):
@@ -243,6 +245,9 @@ def learn(
     check_binds(made, {name: given for name, given in bound.items() if name != START}, checkpoint_names(made))
     outcomes: dict[int, Outcome] = {}
     with claimed(out, **taking, say=note):
+        before, closed = is_tuned(out), is_closed(out, seeds, extend=extend)
+        if closed:
+            note(f"{out}: has finished; nothing is trained.")
         _require_same_layout(out, seeds)
         for seed in seeds:
             folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
@@ -250,14 +255,19 @@ def learn(
                 CommandLine(shown, out=str(out), overrides=tuple(assignment.overrides)), [], checkpoints=checkpoints,
                 binds={name: one.train for name, one in files.items()}, dev={name: one.dev for name, one in files.items()},
                 tokenizer=Path(checkpoint) if from_scratch and not alone else None, seed=seed, device=device, extend=extend,
-                report=report, command=command,
+                report=report, command=command, closed=closed,
             )
             if len(seeds) > 1:
                 request.say(f"seed {seed}")
             outcomes[seed] = _run(made, request, folder, within)
             if not outcomes[seed].finished:
                 break
-        published = _published(outcomes, out, made, from_scratch=from_scratch)
+        if closed:
+            published = Tuned(outcomes, out, contents_of(out) if rank() == 0 else {})
+        else:
+            published = _published(outcomes, out, made, from_scratch=from_scratch)
+        if published.described and not keep_checkpoints and (extend or not before):  # else they were kept on purpose
+            drop_checkpoints(out)
     return _with_costly_metrics(published, made, files, assignment.shown.given)
 
 

@@ -14,12 +14,13 @@ from typing import Unpack
 
 from cloze.assembly.binding import bound_paths, require_text
 from cloze.assembly.claim import claimed
+from cloze.assembly.finished import outcome_of
 from cloze.assembly.fit import fits
 from cloze.assembly.fit_words import learns_words
 from cloze.assembly.fitted import Fitted, fitted
 from cloze.assembly.held_texts import HeldTexts, record
 from cloze.assembly.parts import engines
-from cloze.assembly.preparing import prepare
+from cloze.assembly.preparing import prepare, require_same
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Options, Request, begin_of, bound_to, requested, the_budget
 from cloze.corpus.readers.not_text import require_apart
@@ -126,6 +127,9 @@ def run_stage(
         loaded = made.recipe
         if made.changes:
             request.say(made.table(spend.typed, request.command_line.stage))
+        if request.closed:
+            require_same(loaded, request, out, begin)
+            return outcome_of(out)
         texts = HeldTexts.due(request.measure, out, text_format=request.text_format, extend=request.extend)
         run, _ = prepare(loaded, request, out, within(made, request, spend), begin, made=made, trials=trials)
         before = texts.figures(begin.get(loaded.export), device=request.device)

@@ -26,8 +26,8 @@ def show_recipe(checkpoint: Path, assignment: Assignment) -> None:
 
 
 def run_recipe(
-    checkpoint: Path, assignment: Assignment, *, test: str | None, out: Path, extend: bool, seeds: Sequence[int], device: str,
-    as_json: bool, overwrite: bool, tune: str | None = None,
+    checkpoint: Path, assignment: Assignment, *, out: Path, extend: bool, seeds: Sequence[int], device: str, as_json: bool,
+    overwrite: bool, keep_checkpoints: bool = False, tune: str | None = None,
 ) -> None:
     """Train the recipe of a task onto a checkpoint, and print the result."""
     from cloze.assembly.autotune import tuned_within
@@ -47,14 +47,15 @@ def run_recipe(
                 )
             else:
                 tuned = learn(
-                    checkpoint, assignment, out=out, seeds=seeds, device=device, extend=extend, report=say, overwrite=overwrite
+                    checkpoint, assignment, out=out, seeds=seeds, device=device, extend=extend, report=say, overwrite=overwrite,
+                    keep_checkpoints=keep_checkpoints,
                 )
         stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
         if stopped:
             hint(out)
             raise typer.Exit(stopped[0].exit_code)
-        if test is not None:
-            tuned = measured_on(tuned, [test], "test", assignment.shown.given)
+        if assignment.test is not None:
+            tuned = measured_on(tuned, [assignment.test], "test", assignment.shown.given)
     show(tuned.described, out, as_json=as_json)
     if not as_json:
         hint(out)

@@ -235,14 +235,19 @@ def check_folder(run: Run, old: Mapping[str, Any] | None) -> None:
     if old is None:
         return
     require_recipe(run.folder, run.record.recipe, run.record.recipe_hash, old)
-    if old["seed"] != run.seed:
-        raise CheckpointError(
-            f"{run.folder}: holds a run with the seed {old['seed']}, not {run.seed}. Choose another --out, or give the same seed."
-        )
+    require_seed(run.folder, run.seed, old)
     if old["budget"] != str(run.budget) and not run.extend:
         raise BudgetError(
             f"{run.folder}: was started with --budget {old['budget']}, not {run.budget}.\n"
             "  To resume it, omit --budget. To train longer, add --extend; the learning rate then follows the new budget."
+        )
+
+
+def require_seed(folder: Path, seed: int, old: Mapping[str, Any] | None) -> None:
+    """Refuse a folder whose run, if there is one, has another seed."""
+    if old is not None and old["seed"] != seed:
+        raise CheckpointError(
+            f"{folder}: holds a run with the seed {old['seed']}, not {seed}. Choose another --out, or give the same seed."
         )
 
 

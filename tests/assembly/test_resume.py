@@ -38,7 +38,8 @@ FINETUNE: Mapping[str, str] = {
     "first": COMPARED, "recipe": COMPARED, "init": COMPARED, "overrides": COMPARED, "binds": COMPARED, "changes": COMPARED,
     "auxiliary": COMPARED, "annotate": COMPARED, "items": COMPARED, "picture": COMPARED, "shown": COMPARED, "columns": COMPARED,
     "seeds": COMPARED, "from_scratch": COMPARED, "assignment": "its fields are listed here",
-    "with_files": "a note says that a file has changed", "extend": "the way to more epochs", "test": "measured after training",
+    "with_files": "a note says that a file has changed", "extend": "the way to more epochs", "keep_checkpoints": SAME,
+    "test": "measured after training",
     "tune": "begins again", "within": "begins again", "overwrite": "replaces a result", "print_recipe": "trains nothing",
     "device": SAME, "as_json": SAME, "report": SAME, "out": "the folder itself",
 }  # fmt: skip

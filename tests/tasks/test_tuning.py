@@ -331,9 +331,17 @@ def test_a_finished_run_is_extended_and_a_changed_recipe_is_refused(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path
 ) -> None:
     short = [*QUICK, "training.epochs=1"]
-    assert tune(folder("bert"), tables, tmp_path / "out", *short).outcomes[1].step == 8
-    longer = tune(folder("bert"), tables, tmp_path / "out", *QUICK, extend=True).outcomes[1]
-    assert longer.step == 24 and longer.standing.evaluations == 3
+    assert tune(folder("bert"), tables, tmp_path / "out", *short, keep_checkpoints=True).outcomes[1].step == 8
+    longer = tune(folder("bert"), tables, tmp_path / "out", *QUICK, extend=True)
+    assert longer.outcomes[1].step == 24 and longer.outcomes[1].standing.evaluations == 3
+    assert not (tmp_path / "out" / "cloze" / "checkpoints").exists()
+    again = tune(folder("bert"), tables, tmp_path / "out", *QUICK)  # nothing is trained
+    assert again.described == longer.described and again.outcomes[1].step == 24
+    kept = "has finished with --seeds 1 and keeps no checkpoints, which {} needs.\n  Train again, .* add --keep-checkpoints"
+    with pytest.raises(CheckpointError, match=kept.format("--extend")):
+        tune(folder("bert"), tables, tmp_path / "out", *QUICK, extend=True)
+    with pytest.raises(CheckpointError, match=kept.format("--seeds 1,2")):
+        tune(folder("bert"), tables, tmp_path / "out", *QUICK, seeds=[1, 2])
     with pytest.raises(CheckpointError, match="holds a run of a different recipe"):
         tune(folder("bert"), tables, tmp_path / "out", *QUICK, "training.batch=16")
 
