@@ -24,6 +24,7 @@ from cloze.assembly.finished import drop_checkpoints, is_closed
 from cloze.assembly.fit_task import facts_of, fit_changes, fit_lengths, fit_task
 from cloze.assembly.fitted import holding, table_of
 from cloze.assembly.label_counts import Counts, classes_of, count_labels, stage_recipes
+from cloze.assembly.leakage import notes, record, training_texts
 from cloze.assembly.load import load_recipe, named_recipes, own_task_recipe_names, read_tree
 from cloze.assembly.onto import Origin, depth_groups, put_onto
 from cloze.assembly.origins import add_changes, bound_checkpoints, checkpoint_names, origins_in
@@ -235,7 +236,8 @@ def learn(
     _require_same_classes(made, files, assignment.checkpoints)
     if loaded is not None and str(assignment.recipe) in own_task_recipe_names():
         _require_own_classes(made, files, Path(checkpoint))
-    for line in _unread_texts(made, files):
+    texts = training_texts(made, files)
+    for line in (*_unread_texts(made, files), *notes(made, files, texts, test=assignment.test)):
         note(line)
     made = make_recipe(labels=labels, report=note)
     made = _from_scratch(made) if from_scratch else made
@@ -266,6 +268,8 @@ def learn(
             published = Tuned(outcomes, out, contents_of(out) if rank() == 0 else {})
         else:
             published = _published(outcomes, out, made, from_scratch=from_scratch)
+        if published.described:
+            record(out, texts)
         if published.described and not keep_checkpoints and (extend or not before):  # else they were kept on purpose
             drop_checkpoints(out)
     return _with_costly_metrics(published, made, files, assignment.shown.given)

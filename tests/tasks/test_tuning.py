@@ -39,7 +39,8 @@ def quiet(line: str) -> None:
 
 def tune(folder: Path, tables: Path, out: Path, *values: str, **how: Any) -> Any:
     return finetune(
-        folder, train=[str(tables / "train.tsv")], dev=[str(tables / "dev.tsv")], out=out, overrides=values, report=quiet, **how
+        folder, train=[str(tables / "train.tsv")], dev=[str(tables / "dev.tsv")], out=out, overrides=values, report=quiet,
+        **{"keep_checkpoints": True, **how},
     )
 
 
@@ -331,8 +332,8 @@ def test_a_finished_run_is_extended_and_a_changed_recipe_is_refused(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path
 ) -> None:
     short = [*QUICK, "training.epochs=1"]
-    assert tune(folder("bert"), tables, tmp_path / "out", *short, keep_checkpoints=True).outcomes[1].step == 8
-    longer = tune(folder("bert"), tables, tmp_path / "out", *QUICK, extend=True)
+    assert tune(folder("bert"), tables, tmp_path / "out", *short).outcomes[1].step == 8
+    longer = tune(folder("bert"), tables, tmp_path / "out", *QUICK, extend=True, keep_checkpoints=False)
     assert longer.outcomes[1].step == 24 and longer.outcomes[1].standing.evaluations == 3
     assert not (tmp_path / "out" / "cloze" / "checkpoints").exists()
     again = tune(folder("bert"), tables, tmp_path / "out", *QUICK)  # nothing is trained
