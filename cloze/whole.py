@@ -33,7 +33,6 @@ def whole_folder(target: Path, *, new: bool = False) -> Iterator[Path]:
     A `new` target is never replaced: `require_new` is asked before and after the block.
     """
     if new:
-        recover(target)
         require_new(target)
     with hidden(target) as place:
         stage = place / target.name
@@ -214,6 +213,7 @@ def require_output(
 
 
 def require_new(out: Path) -> None:
-    """Raise a `CheckpointError` if `out` is a file or a folder that is not empty."""
+    """Raise a `CheckpointError` if `out` is a file or a folder that is not empty; what a killed writer left is removed first."""
+    recover(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CheckpointError(f"{out}: is {'not empty' if out.is_dir() else 'a file'}. Choose a new or empty folder.")
