@@ -78,7 +78,7 @@ def command(
     )] = None,
     print_recipe: Annotated[bool, typer.Option("--show", help="Print the recipe and stop.")] = False,
     extend: Annotated[bool, typer.Option(
-        "--extend", help="Continue a run that finished with --keep-checkpoints, for more training.epochs."
+        "--extend", help="Continue a finished run with more training.epochs. It needs --keep-checkpoints."
     )] = False,
     keep_checkpoints: Annotated[bool, typer.Option(
         "--keep-checkpoints", help="Keep the checkpoints of a finished run, for --extend; several times the size of the model."

@@ -91,7 +91,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (place / f"{name}.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
-        assert main(command()) == 0
+        assert main([*command(), "--keep-checkpoints"]) == 0
     return place
 
 
