@@ -10,12 +10,13 @@ killed ones: those on which nobody holds a lock.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -26,14 +27,24 @@ _EXCHANGE = 2  # RENAME_EXCHANGE of Linux and RENAME_SWAP of macOS have the same
 
 
 @contextmanager
-def whole_folder(target: Path) -> Iterator[Path]:
-    """An empty folder to write in, which becomes `target` when the block ends without an error and is removed otherwise."""
+def whole_folder(target: Path, *, new: bool = False) -> Iterator[Path]:
+    """An empty folder to write in, which becomes `target` when the block ends without an error and is removed otherwise.
+
+    A `new` target is never replaced: `require_new` is asked before and after the block.
+    """
+    if new:
+        require_new(target)
     with hidden(target) as place:
         stage = place / target.name
         stage.mkdir()
         yield stage
         flush(stage)
-        put(stage, target)
+        if not new:
+            put(stage, target)
+            return
+        require_new(target)  # another process may have written it meanwhile
+        os.replace(stage, target)
+        _sync(target.parent)
 
 
 @contextmanager
@@ -98,19 +109,38 @@ def flush(path: Path) -> None:
 
 @contextmanager
 def hidden(target: Path) -> Iterator[Path]:
-    """A hidden folder next to `target` for as long as the block lasts, locked by this process; see `put`."""
-    recover(target)
-    with _locked(target.parent):  # nobody sweeps between making and locking
-        place = Path(tempfile.mkdtemp(prefix=f".{target.name}.new-", dir=target.parent))
-        held = os.open(place, os.O_RDONLY)
-        with suppress(OSError):  # a file system without locks on folders: nothing is ever swept there
-            fcntl.flock(held, fcntl.LOCK_EX)
+    """A hidden folder next to `target` for as long as the block lasts, locked by this process; see `put`.
+
+    An `OSError` about something in it names `target`, or the file in `target`, because users know nothing of the hidden place.
+    """
+    with _naming(target):
+        recover(target)
+        with _locked(target.parent):  # nobody sweeps between making and locking
+            place = Path(tempfile.mkdtemp(prefix=f".{target.name}.new-", dir=target.parent))
+            held = os.open(place, os.O_RDONLY)
+            with suppress(OSError):  # a file system without locks on folders: nothing is ever swept there
+                fcntl.flock(held, fcntl.LOCK_EX)
+        try:
+            place.chmod(0o755)
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+            os.close(held)
+
+
+@contextmanager
+def _naming(target: Path) -> Iterator[None]:
+    """Let an `OSError` name `target` in place of a hidden one next to it."""
     try:
-        place.chmod(0o755)
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-        os.close(held)
+        yield
+    except OSError as error:
+        _, hidden_name, after = str(error.filename).partition(f".{target.name}.new-")
+        if hidden_name:
+            inner = Path(after).parts[2:]  # below the random letters and the folder of the same name
+            error.filename = str(target.joinpath(*inner))
+        elif error.filename is None and error.errno == errno.ENOSPC:
+            error.filename = str(target)
+        raise
 
 
 def _sweep(place: Path) -> None:
@@ -165,7 +195,25 @@ def require_parent(path: Path) -> None:
         raise UserError(f"{path}: its folder does not exist. Make it first, or choose another name.")
 
 
+def require_output(
+    path: Path, *, overwrite: bool = False, what: str = "", holds: Callable[[Path], bool] = lambda path: False
+) -> None:
+    """Raise a `UserError` if a file cannot be written, or if there is one that must not be replaced.
+
+    An existing file is replaced with `overwrite`, or if it `holds` what the same command wrote before, which is called `what`.
+    """
+    require_parent(path)
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; expected the name of a file to write.")
+    if overwrite or not os.path.lexists(path) or (path.is_file() and holds(path)):
+        return
+    if what:
+        raise UserError(f"{path}: holds something else than {what}, which would be lost. Choose another --out.")
+    raise UserError(f"{path}: already exists. Choose another name, or replace it with --overwrite.")
+
+
 def require_new(out: Path) -> None:
-    """Raise a `CheckpointError` if `out` is a file or a folder that is not empty."""
+    """Raise a `CheckpointError` if `out` is a file or a folder that is not empty; what a killed writer left is removed first."""
+    recover(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CheckpointError(f"{out}: is {'not empty' if out.is_dir() else 'a file'}. Choose a new or empty folder.")

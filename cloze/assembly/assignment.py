@@ -27,6 +27,7 @@ class Assignment:
     `annotate` are `NAME=PART:FILE` for the labelled layers that the checkpoint reads, and `shown` are the items of the pictures
     that rows are about. `init` are vectors from which the rows of words begin, for a recipe that begins without a checkpoint.
     `encoding` is the one that the command line names for the files (`cloze.text.encodings.reading_as`).
+    `test` is the file that the result is measured on.
     """
 
     task: str | None = None
@@ -44,6 +45,7 @@ class Assignment:
     shown: ShownItems = ShownItems()
     init: Path | None = None
     encoding: str | None = None
+    test: str | None = None
 
     @property
     def kind(self) -> str:
@@ -142,6 +144,7 @@ class Assignment:
         words += ["--auxiliary", self.auxiliary] if self.auxiliary is not None else []
         words += [word for file in self.with_files for word in ("--with", str(file))]
         words += ["--seeds", ",".join(map(str, seeds))] if tuple(seeds) != (1,) else []
+        words += ["--test", self.test] if self.test is not None else []
         return (*words, "--out", str(out))
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cloze.assembly.assignment import Assignment
+from cloze.assembly.claim import claimed
 from cloze.assembly.finetune import Tuned, begins_alone, learn, maker_of, write_description
 from cloze.errors import TaskError
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
 from cloze.training.budget import Budget
-from cloze.whole import recover
+from cloze.whole import put
 
 Say = Callable[[str], None]
 FILE = "cloze/trials.json"
@@ -65,13 +65,13 @@ def moved(best: Mapping[str, float], share: float, draw: np.random.Generator) ->
 
 def tuned_within(
     given: str, name: str | Path, assignment: Assignment, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto",
-    report: Say | None = None,
+    report: Say | None = None, overwrite: bool | None = None,
 ) -> Tuned:
     """Train trials of a recipe that begins without a checkpoint until the time `given` is over; `out` is the best one.
 
     The first trial has the values that fastText's program begins with, every other one values near the best so far. Values of
     `--set` stay as they are. A trial ends with its epochs or with the time. `cloze/trials.json` lists all of them. Anything but
-    a time, several seeds, or another recipe is a `TaskError`.
+    a time, several seeds, or another recipe is a `TaskError`. `overwrite` replaces a result in `out` (`claim.py`).
     """
     budget = Budget.parse(given)
     if budget.kind != "seconds":
@@ -86,6 +86,16 @@ def tuned_within(
     fixed = {override.partition("=")[0] for override in assignment.overrides}
     fixed |= {"network.width"} if assignment.init is not None else set()
     start = {path: float(move.begin) for path, move in MOVES.items() if path not in fixed}
+    with claimed(out, overwrite=overwrite, resume=False, say=say):
+        return _best_of_trials(budget, name, assignment, start, out=out, seeds=seeds, device=device, metric=metric,
+                               larger=task.metrics[metric], draw=draw, began=began, say=say)  # fmt: skip
+
+
+def _best_of_trials(
+    budget: Budget, name: str | Path, assignment: Assignment, start: dict[str, float], *, out: Path, seeds: Sequence[int],
+    device: str, metric: str, larger: bool, draw: np.random.Generator, began: float, say: Say,
+) -> Tuned:
+    """The trials of `tuned_within`; the caller holds `out`."""
     trials, best, chosen = out.with_name(f".{out.name}.trials"), start, None
     shutil.rmtree(trials, ignore_errors=True)
     records: list[dict[str, Any]] = []
@@ -106,7 +116,7 @@ def tuned_within(
                 break
             score = float(tuned.described["dev"][metric])
             records.append({"values": shown, metric: score, "seconds": round(time.monotonic() - began - elapsed, 2)})
-            better = chosen is None or (score > chosen[1]) == task.metrics[metric] and score != chosen[1]
+            better = chosen is None or (score > chosen[1]) == larger and score != chosen[1]
             mark = " (best)" if better else ""
             say(f"trial {len(records)}: {metric} {score:.4f}{mark}  {'  '.join(map('='.join, shown.items()))}")
             if better:
@@ -114,12 +124,12 @@ def tuned_within(
             else:
                 shutil.rmtree(folder)
         if chosen is None:
-            raise TaskError(f"--tune {given}: no trial was trained in this time. Give more, such as 5m.")
-        recover(out)
-        os.replace(chosen[0].folder, out)
+            raise TaskError(f"--tune {budget.typed}: no trial was trained in this time. Give more, such as 5m.")
+        folder = chosen[0].folder
         described = {**chosen[0].described, "tuned": {"trials": len(records), "seconds": round(time.monotonic() - began, 1)}}
-        (out / FILE).write_text(json.dumps(records, indent=2) + "\n", encoding="utf-8")
-        write_description(out / "cloze" / "task.json", described)
+        (folder / FILE).write_text(json.dumps(records, indent=2) + "\n", encoding="utf-8")
+        write_description(folder / "cloze" / "task.json", described)
+        put(folder, out)
         return Tuned(chosen[0].outcomes, out, described)
     finally:
         shutil.rmtree(trials, ignore_errors=True)

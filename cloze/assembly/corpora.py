@@ -12,7 +12,7 @@ from typing import Any
 
 from cloze.assembly.fit_text import advise_on_unknown
 from cloze.assembly.given import build
-from cloze.assembly.inputs import TextRecord, difference, marks_of, require_text_unchanged, store_digest
+from cloze.assembly.inputs import TextRecord, difference, marks_of, require_read_alike, require_text_unchanged, store_digest
 from cloze.assembly.parts import builder_of, class_of
 from cloze.assembly.recipe import PartSpec, Recipe, TextSpec
 from cloze.corpus import Store
@@ -223,6 +223,7 @@ class Text:
         if run is None:
             return known is not None and dict(known.how) == self.how and not self.differs(known)
         if known is not None:
+            require_read_alike(run, known, self.how)
             found = require_text_unchanged(run, known, self.paths, self.files())
             if found != known and rank() == 0:
                 found.write(self.folder)

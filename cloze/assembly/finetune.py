@@ -20,12 +20,14 @@ from cloze.assembly.auxiliary import add_language_model
 from cloze.assembly.binding import bound_tables, check_binds, parse_binds
 from cloze.assembly.build import Loaded, build_part, load_checkpoint
 from cloze.assembly.check import check_recipe
-from cloze.assembly.claim import SEEDS, claimed
+from cloze.assembly.claim import SEEDS, claimed, is_tuned, require_usable
 from cloze.assembly.each import repeat_overrides, repeat_stages, repeats
+from cloze.assembly.finished import drop_checkpoints, is_closed
 from cloze.assembly.fit_length import fit_lengths, fit_targets
 from cloze.assembly.fit_task import facts_of, fit_changes, fit_task, fit_texts
 from cloze.assembly.fitted import holding, table_of
 from cloze.assembly.label_counts import Counts, classes_of, count_labels, stage_recipes
+from cloze.assembly.leakage import Hashes, notes, record, training_texts
 from cloze.assembly.load import load_recipe, named_recipes, own_task_recipe_names, read_tree
 from cloze.assembly.onto import Origin, depth_groups, put_onto
 from cloze.assembly.origins import add_changes, bound_checkpoints, checkpoint_names, origins_in
@@ -41,7 +43,7 @@ from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.readers.text_files import require_files
 from cloze.corpus.records.build import batches
 from cloze.decoding.reader import Reader
-from cloze.errors import TaskError
+from cloze.errors import CheckpointError, TaskError
 from cloze.interop.card_results import add_results
 from cloze.processes import rank
 from cloze.registry import lookup, names, parameters
@@ -57,7 +59,7 @@ from cloze.text.words import Words
 from cloze.training.budget import Budget
 from cloze.training.checkpoint import Checkpoints, publish
 from cloze.training.precision import choose_device
-from cloze.training.run import Outcome
+from cloze.training.run import Outcome, read_run_record
 from cloze.whole import whole_file
 
 Say = Callable[[str], None]
@@ -188,18 +190,19 @@ def _require_own_classes(recipe: Recipe, files: Mapping[str, Labelled], checkpoi
 
 def finetune(
     checkpoint: str | Path, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto", extend: bool = False,
-    from_scratch: bool = False, report: Say | None = None, **assignment: Any,
+    from_scratch: bool = False, report: Say | None = None, keep_checkpoints: bool = False, **assignment: Any,
 ) -> Tuned:
     """`learn` with the fields of its `Assignment` as arguments: `finetune(RUN, train=[A], dev=[B], out=C)`."""
     return learn(
         checkpoint, Assignment(**assignment), out=out, seeds=seeds, device=device, extend=extend, from_scratch=from_scratch,
-        report=report,
+        report=report, keep_checkpoints=keep_checkpoints,
     )
 
 
 def learn(
     checkpoint: str | Path, assignment: Assignment, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto",
     extend: bool = False, from_scratch: bool = False, report: Say | None = None, within: float | None = None,
+    overwrite: bool | None = None, keep_checkpoints: bool = False,
 ) -> Tuned:
     """Fine-tune a checkpoint on the labelled text of an `assignment`, once per seed; dev files select the best checkpoint.
 
@@ -207,21 +210,43 @@ def learn(
     `cloze/task.json`; a run that was stopped resumes. A recipe of a task that begins at random may be named in place of a
     checkpoint; its tokenizer is trained on the training text. `from_scratch` starts from random weights in the shape of the
     checkpoint, for comparison; `device`, `extend` and `report` are as in `pretrain`. `within` are the most seconds of training.
+    `overwrite` replaces a result in `out` (`claim.py`), and `keep_checkpoints` keeps what `extend` needs (`finished.py`).
     Raises a `ClozeError` before training if the recipe cannot be trained.
     """
+    outcomes = dict[int, Outcome]()
+    note = _notes(report)
+    command = assignment.words(checkpoint, out, seeds)
+    taking: dict[str, Any] = {"overwrite": overwrite and not extend, "command": command}
+    require_usable(out, **taking)
     assigned = assign(checkpoint, assignment, out=out, seeds=seeds, device=device, from_scratch=from_scratch, report=report)
-    made, outcomes = assigned.recipe, dict[int, Outcome]()
-    with claimed(out):
+    made = assigned.recipe
+    with claimed(out, **taking, say=note):
+        before, closed = is_tuned(out), is_closed(out, seeds, extend=extend)
+        if closed:
+            note(f"{out}: has finished; nothing is trained.")
+        _require_same_layout(out, seeds)
         for seed in seeds:
             folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
-            request = replace(assigned.request, seed=seed, extend=extend)
+            request = replace(assigned.request, seed=seed, extend=extend, closed=closed)
             if len(seeds) > 1:
                 request.say(f"seed {seed}")
             outcomes[seed] = _run(made, request, folder, within)
             if not outcomes[seed].finished:
                 break
-    published = _published(outcomes, out, made, from_scratch=assigned.from_scratch, base=assigned.base)
+        if closed:
+            published = Tuned(outcomes, out, contents_of(out) if rank() == 0 else {})
+        else:
+            published = _published(outcomes, out, made, from_scratch=assigned.from_scratch, base=assigned.base)
+        if published.described:
+            record(out, assigned.texts)
+        if published.described and not keep_checkpoints and (extend or not before):  # else they were kept on purpose
+            drop_checkpoints(out)
     return _judged(published, made, assigned.files, assignment.shown.given)
+
+
+def _notes(report: Say | None) -> Say:
+    """Where notes go: to `report`, of one process only."""
+    return report if report is not None and rank() == 0 else lambda line: None
 
 
 class Assigned(NamedTuple):
@@ -232,6 +257,7 @@ class Assigned(NamedTuple):
     recipe: Recipe
     files: Mapping[str, Labelled]
     labels: Mapping[str, Counts]
+    texts: Mapping[str, Hashes]
     request: Request
     from_scratch: bool
     base: Mapping[str, str]
@@ -243,7 +269,7 @@ def assign(
 ) -> Assigned:
     """What `learn` trains with the same arguments. Reads the files, writes nothing; raises a `ClozeError` for what cannot be
     trained."""
-    note = report if report is not None and rank() == 0 else lambda line: None
+    note = _notes(report)
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
     choose_device(device)  # refuses a missing device before anything is read or printed
@@ -270,7 +296,8 @@ def assign(
     _require_same_classes(made, files, assignment.checkpoints)
     if loaded is not None and str(assignment.recipe) in own_task_recipe_names():
         _require_own_classes(made, files, Path(checkpoint))
-    for line in _unread_texts(made, files):
+    texts = training_texts(made, files)
+    for line in (*_unread_texts(made, files), *notes(made, files, texts, test=assignment.test)):
         note(line)
     made = make_recipe(labels=labels, report=note)
     made = _from_scratch(made) if from_scratch else made
@@ -284,7 +311,20 @@ def assign(
         tokenizer=Path(checkpoint) if from_scratch and not alone else None, seed=seeds[0], device=device, report=report,
         command=assignment.words(checkpoint, out, seeds),
     )
-    return Assigned(made, files, labels, request, from_scratch, {} if alone else base_of(Path(checkpoint)))
+    base = {} if alone else base_of(Path(checkpoint))
+    return Assigned(made, files, labels, texts, request, from_scratch, base)
+
+
+def _require_same_layout(out: Path, seeds: Sequence[int]) -> None:
+    """Refuse to go on in the folder of one seed with several, or in that of several with one."""
+    several = (out / SEEDS).is_dir()
+    old = read_run_record(out)
+    if len(seeds) > 1 and old is not None or len(seeds) == 1 and several:
+        there = "several seeds" if several else f"the seed {old['seed']}"  # type: ignore[index]
+        raise CheckpointError(
+            f"{out}: was started with {there}; now --seeds {','.join(map(str, seeds))} is given.\n"
+            "  To resume, give the same --seeds. To train with others, choose another --out."
+        )
 
 
 def _blind_tasks(recipe: Recipe) -> Iterator[str]:

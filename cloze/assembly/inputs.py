@@ -20,6 +20,8 @@ from cloze.corpus.store import file_hash
 from cloze.errors import CheckpointError
 
 RECORD = "text.json"
+#: What the record of a text says that is compared with the recipe, the tokenizer and the seed of the run.
+_COMPARED_ELSEWHERE = frozenset({"text", "texts", "records", "tokenizer", "known", "seed"})
 # The network in transformers' format or cloze's own, heads that transformers lacks, and tables.
 _WEIGHTS = ("*.safetensors", "cloze/*.safetensors", "cloze/tables/*.safetensors")
 
@@ -188,6 +190,29 @@ def _refused(out: Path, what: str, option: str) -> CheckpointError:
         f"  To resume, rerun the command that started it; {option} differs. To train with the new value, choose another "
         "--out."
     )
+
+
+def require_read_alike(out: Path, record: TextRecord, how: Mapping[str, Any]) -> None:
+    """Refuse to resume a run whose text was read in another way than `how`: in another format, encoding or column."""
+    for name in sorted((record.how.keys() & how.keys()) - _COMPARED_ELSEWHERE):
+        there, here = record.how[name], how[name]
+        if there == here:
+            continue
+        if name == "format":
+            raise _refused(out, f"text that is read with {_reading(there)}; now with {_reading(here)}", "one of these options")
+        raise _refused(out, f"text that is read with {name} {there}; now with {name} {here}", "the recipe or an option")
+
+
+def _reading(text_format: str) -> str:
+    """How text is read, as options of a command.
+
+    >>> _reading("jsonl@cp1252:body"), _reading("auto")
+    ('--format jsonl --encoding cp1252 --text body', '--format auto')
+    """
+    read_as, _, column = text_format.partition(":")
+    kind, _, encoding = read_as.partition("@")
+    options = {"--format": kind, "--encoding": encoding, "--text": column}
+    return " ".join(f"{option} {value}" for option, value in options.items() if value)
 
 
 def require_text_unchanged(out: Path, record: TextRecord, given: Sequence[str], files: Sequence[str] | None) -> TextRecord:

@@ -36,6 +36,7 @@ from cloze.assembly.samples import sampler
 from cloze.assembly.user_files import changed_since, files_of, record_of
 from cloze.batching import Cursor, Feed
 from cloze.corpus import Store
+from cloze.corpus.verifying import Verification
 from cloze.processes import processes, rank
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget
@@ -43,7 +44,7 @@ from cloze.training.checkpoint import Checkpoints
 from cloze.training.engine import choose
 from cloze.training.forecast import Forecast, Trials
 from cloze.training.precision import choose_device
-from cloze.training.run import Record, Run, Training, read_run_record, require_recipe
+from cloze.training.run import Record, Run, Training, read_run_record, require_length, require_recipe, require_seed
 from cloze.training.selection import Selection
 from cloze.training.step import Step
 
@@ -58,8 +59,7 @@ def prepare(
     With `probe`, the run is only measured and prints nothing. `made` is the fitted recipe, `trials` holds the measurements made
     for it.
     """
-    old = read_run_record(out)
-    require_recipe(out, loaded.canonical(), loaded.hash, old)
+    old = _require_recipe(loaded, request, out)
     phases, say, seed = phases_of(loaded), request.say, request.seed
     place = choose_device(request.device)
     compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and place.type == "cuda")
@@ -115,6 +115,8 @@ def prepare(
     run.check()
     if probe:
         return run, stores
+    if rank() == 0:
+        run.verification = Verification([*stores.values(), *aside.values()])
     room = make_room(
         run, loaded, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=say, trials=trials,
         pace=None if made is None else made.pace,
@@ -123,6 +125,22 @@ def prepare(
     if old is None and rank() == 0 and plan.outlook():
         say("\n".join(["reference losses, before the first step:", *plan.outlook()]))
     return run, stores
+
+
+def require_same(loaded: Recipe, request: Request, out: Path, begin: Mapping[str, Path]) -> None:
+    """Refuse a request that does not ask for the run in `out`: another recipe, seed, length, text or other weights."""
+    old = _require_recipe(loaded, request, out)
+    require_seed(out, request.seed, old)
+    opened(loaded, request, out, begin, old)
+
+
+def _require_recipe(loaded: Recipe, request: Request, out: Path) -> dict[str, Any] | None:
+    """The record of the run in `out`, if there is one; refuses one of another recipe, or with another length."""
+    old = read_run_record(out)
+    require_recipe(out, loaded.canonical(), loaded.hash, old)
+    if request.command_line.budget is None and not request.extend:
+        require_length(out, loaded.canonical(), old)
+    return old
 
 
 class Opened(NamedTuple):

@@ -100,7 +100,8 @@ class Request:
     name ("" is the exported one), `measure` texts by name that the run is measured on
     before and after. `command` is the command that started the run, as words. `until`: the share of the budget at which the run
     pauses. `shard`: under FSDP, how many processes hold the parameters once. `mirror`: a URL for copies of the checkpoints.
-    `later`: of a stage, whether its exported network starts from the weights of an earlier one.
+    `later`: of a stage, whether its exported network starts from the weights of an earlier one. `closed`: the run has finished
+    and keeps no checkpoints; what it was started with is compared, and nothing is trained.
     """
 
     command_line: CommandLine
@@ -126,6 +127,7 @@ class Request:
     shard: int | None = None
     mirror: str | None = None
     later: bool = False
+    closed: bool = False
 
     def continues(self, recipe: Recipe) -> bool:
         """Whether the exported network of a recipe starts from a checkpoint that the user gave."""

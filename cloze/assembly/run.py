@@ -14,13 +14,14 @@ from typing import Unpack
 
 from cloze.assembly.binding import bound_paths, require_text
 from cloze.assembly.claim import claimed
+from cloze.assembly.finished import outcome_of
 from cloze.assembly.fit import fits
 from cloze.assembly.fit_text import advise_on_text, sample_for
 from cloze.assembly.fit_words import learns_words
 from cloze.assembly.fitted import Fitted, fitted
 from cloze.assembly.held_texts import HeldTexts, record
 from cloze.assembly.parts import engines
-from cloze.assembly.preparing import prepare
+from cloze.assembly.preparing import prepare, require_same
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Options, Request, begin_of, bound_to, requested, the_budget
 from cloze.corpus.readers.not_text import require_apart
@@ -128,6 +129,9 @@ def run_stage(
         loaded = made.recipe
         if made.changes:
             request.say(made.table(spend.typed, request.command_line.stage))
+        if request.closed:
+            require_same(loaded, request, out, begin)
+            return outcome_of(out)
         if read_run_record(out) is None and rank() == 0:
             _advise(loaded, request, begin)
         texts = HeldTexts.due(request.measure, out, text_format=request.text_format, extend=request.extend)
@@ -139,6 +143,9 @@ def run_stage(
             outcome = train(run, engines())
         finally:
             run.data.close()
+            unread = "" if run.verification is None else run.verification.close()
+        if unread:
+            request.say(unread)
         if outcome.finished and texts.texts:
             record(out, outcome.step, before, texts.figures(out, device=request.device), say=request.say)
     if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and loaded.training.batch > 32 and not made.kept:

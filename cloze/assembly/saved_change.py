@@ -23,10 +23,10 @@ from cloze.errors import CheckpointError
 from cloze.interop import Head, Imported, Model, import_folder
 from cloze.interop.config import is_adapter
 from cloze.interop.export import DESCRIPTION, OWN_CHANGED, OWN_HEADS
-from cloze.interop.files import read_json, read_tensors, staged, write_json, write_tensors
+from cloze.interop.files import read_json, read_tensors, write_json, write_tensors
 from cloze.interop.own import own_description
 from cloze.reading import Reading
-from cloze.whole import require_new
+from cloze.whole import require_new, whole_folder
 
 BASE = Path("cloze") / "base.json"
 _KEPT = ("recipe.yaml", "task.json")
@@ -63,7 +63,8 @@ def write_change(source: Path, out: Path, *, base: Path | None = None, peft: boo
         )
     base = _base_of(source) if base is None else base
     changed = _changed(imported, base)
-    with staged(out) as stage:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with whole_folder(out, new=True) as stage:
         (stage / "cloze").mkdir()
         if peft:
             remarks = write_peft(stage, imported, base, folder=out.name)

@@ -6,10 +6,8 @@ A run folder also holds the training text as ids, samples of it in the log, and 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +22,7 @@ from cloze.interop import Card, Imported, Model, export_folder, import_folder
 from cloze.interop.card_results import add_results
 from cloze.interop.files import read_json, write_json
 from cloze.tasks.result import TASK_FILE, contents_of, length_of_tuned, read_task, row_length
-from cloze.whole import require_new
+from cloze.whole import require_new, whole_folder
 
 _KEPT = ("recipe.yaml", "task.json")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
@@ -70,9 +68,7 @@ def write_copy(
     called with the complete folder before it appears as `out`; if it raises, `out` does not appear.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    stage = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    try:
-        stage.chmod(0o755)
+    with whole_folder(out, new=True) as stage:
         remarks = export_folder(
             stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
             architecture=imported.architecture, labels=imported.labels or None,
@@ -88,9 +84,6 @@ def write_copy(
             (stage / FOLDER).mkdir(exist_ok=True)
             shutil.copyfile(copy, stage / FOLDER / copy.name)
         finish(stage)
-        os.replace(stage, out)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
     code = [f"{FOLDER / copy.name} is your Python file, without which the model does not open: publish it only if you want to."
             for copy in copies]
     return [*imported.remarks, *remarks, *code]

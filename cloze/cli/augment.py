@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cloze.cli.options import Batch, Columns, Device, Encoding, FileFormat, Quoting
+from cloze.cli.options import Batch, Columns, Device, Encoding, FileFormat, Overwrite, Quoting
 
 
 def command(
@@ -36,6 +36,7 @@ def command(
     quoting: Quoting = "auto",
     batch: Batch = 32,
     device: Device = "cpu",
+    overwrite: Overwrite = False,
 ) -> None:
     """Write each labelled row and copies of it with some words replaced, for a student to learn from (TinyBERT).
 
@@ -48,12 +49,10 @@ def command(
     from cloze.corpus.readers.text_files import require_files
     from cloze.errors import TaskError
     from cloze.tasks.augmentation import FUNCTION_WORDS, Augmenter, augmented_rows, format_of, line_of
-    from cloze.whole import require_parent
+    from cloze.whole import require_output
 
     kind = format_of(out)
-    require_parent(out)
-    if out.exists():
-        raise TaskError(f"--out {out}: exists already. Name a new file.")
+    require_output(out, overwrite=overwrite)
     if ".conll" in "".join(Path(file).suffixes):
         raise TaskError(f"{file}: labelled words. A replaced word may not have the label of the old one; expected whole texts.")
     checkpoint = _checkpoint(with_files)

@@ -77,7 +77,11 @@ def write_task(out: Path) -> dict[str, Path]:
     import json
 
     from cloze.corpus.readers.python_docs import python_docs, python_docs_records
+    from cloze.whole import require_output
 
+    parts = {part: out / f"packages-{part}.jsonl" for part in ("train", "dev", "test")}
+    for path in parts.values() if out.is_dir() else ():
+        require_output(path, what="docstrings of the demo", holds=_holds_docstrings)
     documents = list(python_docs())
     size = sum(len(document.text.encode()) for document in documents) / 1e6
     say(
@@ -85,12 +89,16 @@ def write_task(out: Path) -> dict[str, Path]:
     )
     out.mkdir(parents=True, exist_ok=True)
     records = python_docs_records()
-    parts = {}
-    for part in ("train", "dev", "test"):
+    for part, path in parts.items():
         lines = [json.dumps({"text": r.text, "label": r.package}) for r in records if r.part == part]
-        parts[part] = out / f"packages-{part}.jsonl"
-        parts[part].write_text("\n".join(lines) + "\n", encoding="utf-8")
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return parts
+
+
+def _holds_docstrings(path: Path) -> bool:
+    """Whether a file begins as `write_task` writes it."""
+    with path.open("rb") as file:
+        return file.read(10) == b'{"text": "'
 
 
 # --- 2 pre-training ---------------------------------------------------------------------------------------------------

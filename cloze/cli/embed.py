@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cloze.cli.options import Encoding
+from cloze.cli.options import Encoding, Overwrite
 from cloze.cli.with_files import WithFiles
 
 
@@ -33,6 +33,7 @@ def command(
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
     encoding: Encoding = None,
+    overwrite: Overwrite = False,
     with_files: WithFiles = None,
 ) -> None:
     """Turn texts into vectors. Example: cloze embed RUN --file sentences.txt --out vectors.npy
@@ -41,11 +42,13 @@ def command(
     """
     from cloze.decoding.texts import gather
     from cloze.errors import UserError
-    from cloze.whole import require_parent
+    from cloze.whole import require_output
 
     given = gather(texts or [], file, field=field, json_input=json_input or None)
+    ending = ".npy" if layers is None else ".npz"
     if out is not None:
-        require_parent(out)
+        out = out if out.suffix == ending else out.with_name(out.name + ending)
+        require_output(out, overwrite=overwrite)
     if layers is not None and out is None:
         raise UserError("--layers gives many vectors per text: name the file to write, such as --out F.npz.")
 

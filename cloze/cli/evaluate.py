@@ -67,6 +67,7 @@ class Labelled(Mode):
             self._measured(folder, one, dict(zip(files, own, strict=True)))
             for folder, one, own in zip(folders, tasks, examples, strict=True)
         ]
+        self._note_shared(folders, files)
         compared = self._compared(measured, files) if len(folders) == 2 else {}
         if self.page is not None:
             _write_page(self.page, folders, [found for _, found in measured])
@@ -81,6 +82,18 @@ class Labelled(Mode):
         for file, differences in compared.items():
             print(f"{file}: {folders[1]} - {folders[0]}, on the same {measured[0][1][file].examples} examples")
             _show_differences(differences)
+
+    def _note_shared(self, folders: list[Path], files: list[str]) -> None:
+        """Say which files have rows that a model is trained on."""
+        from cloze.assembly.leakage import note_on
+
+        how: dict[str, Any] = {
+            "task": getattr(self, "task", None), "names": self.columns.split(",") if self.columns else None, "text": self.text,
+            "text_b": self.text_b, "label": self.label,
+        }  # fmt: skip
+        for line in (note_on(folder, file, **how) for folder in folders for file in files):
+            if line:
+                typer.echo(line, err=True)
 
     def reading(self, task: Any) -> Any:
         """The task as its files are written."""

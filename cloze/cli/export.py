@@ -126,11 +126,10 @@ def _is_classifier(model: Path, to: str) -> bool:
 def _write_classifier(model: Path, out: Path, quantising: Any, cutoff: int | None, overwrite: bool) -> None:
     """Write a classifier as fastText's file."""
     from cloze.cli.hints import suggest
-    from cloze.errors import UserError
     from cloze.interop.vectors.classifier import write_classifier
+    from cloze.whole import require_output
 
-    if out.is_file() and not overwrite:
-        raise UserError(f"{out}: there is such a file already. Choose another name, or give --overwrite to replace it.")
+    require_output(out, overwrite=overwrite)
     words, labels, remarks = write_classifier(model, out, quantising=quantising, cutoff=cutoff)
     print(f"{out}: {words:,} words, {labels:,} labels, {out.stat().st_size / 1e6:,.2f} MB")
     for remark in remarks:

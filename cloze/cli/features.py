@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cloze.cli.options import Overwrite
+
 if TYPE_CHECKING:
     from cloze.corpus.items.extractors import Extractor
 
@@ -22,6 +24,7 @@ def command(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of random_conv's weights.")] = 0,
     number: Annotated[str, typer.Option(help="The type of the numbers: float16 or float32.")] = "float16",
+    overwrite: Overwrite = False,
 ) -> None:
     """Write features of the regions of pictures. Example: cloze features PICTURES --boxes boxes.json --out features.npz
 
@@ -32,14 +35,16 @@ def command(
     from cloze.corpus.items.features import count_pictures, write_features
     from cloze.decoding.progress import Progress
     from cloze.errors import CorpusError
+    from cloze.whole import require_output
 
     if number not in ("float16", "float32"):
         raise CorpusError(f"--number {number}: expected float16 or float32.")
+    require_output(out, overwrite=overwrite)
     extractor = extractor_of(using, size=size, seed=seed)
     with Progress(count_pictures(images), "pictures") as progress:
         made = write_features(
             images, out, extractor, boxes=boxes, cells=grid, number=number,  # type: ignore[arg-type]  # checked above
-            report=progress,
+            overwrite=overwrite, report=progress,
         )
     without = f"; {made.without:,} pictures have no boxes and are left out" if made.without else ""
     typer.echo(f"{out}: {made.regions:,} regions of {made.pictures:,} pictures, {made.width} numbers per region "

@@ -79,7 +79,12 @@ def command(
     )] = None,
     print_recipe: Annotated[bool, typer.Option("--show", help="Print the recipe and stop.")] = False,
     plans: Annotated[bool, typer.Option("--plan", help="Print what the run would read and cost, and stop.")] = False,
-    extend: Annotated[bool, typer.Option("--extend", help="Continue a finished run with more training.epochs.")] = False,
+    extend: Annotated[bool, typer.Option(
+        "--extend", help="Continue a finished run with more training.epochs. It needs --keep-checkpoints."
+    )] = False,
+    keep_checkpoints: Annotated[bool, typer.Option(
+        "--keep-checkpoints", help="Keep the checkpoints of a finished run, for --extend; several times the size of the model."
+    )] = False,
     seeds: Annotated[str, typer.Option(help="One run per seed, such as 1,2,3; the best is kept.")] = "1",
     tune: Annotated[str | None, typer.Option(
         help="With fasttext-supervised: search for good values for this long, such as 5m."
@@ -102,7 +107,7 @@ def command(
     before = None if first is None else parse_files(first, option="--first ")
     assignment = Assignment(
         task, [train] if train else [], [dev] if dev else [], several, before, recipe, overrides or [], binds or [],
-        changes or [], with_files or [], auxiliary, annotate or [], ShownItems(items or [], picture), init, encoding,
+        changes or [], with_files or [], auxiliary, annotate or [], ShownItems(items or [], picture), init, encoding, test,
     )
     if print_recipe:
         show_recipe(checkpoint, assignment)
@@ -111,8 +116,8 @@ def command(
         show_plan(checkpoint, assignment, out=out, seeds=_seeds(seeds), device=device)
         return
     run_recipe(
-        checkpoint, assignment, test=test, out=_required(out), extend=extend, seeds=_seeds(seeds), device=device,
-        as_json=as_json, overwrite=overwrite, tune=tune,
+        checkpoint, assignment, out=_required(out), extend=extend, seeds=_seeds(seeds), device=device, as_json=as_json,
+        overwrite=overwrite, keep_checkpoints=keep_checkpoints, tune=tune,
     )
 
 

@@ -108,7 +108,7 @@ def _write_classifier(model: FastText, source: Path, out: Path, name: str | None
     base = read_tree(f"fasttext-supervised{several}").plain()
     named = name or source.stem
     out.parent.mkdir(parents=True, exist_ok=True)
-    with whole_folder(out) as stage:
+    with whole_folder(out, new=True) as stage:
         recipe = recipe_from_data(recipe_of_classifier(imported, base, named), origin=str(source))
         export_folder(
             stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, labels=imported.labels,
@@ -156,7 +156,7 @@ def write(imported: Imported, out: Path, name: str, *, as_it_is: bool) -> list[s
         return write_copy(imported.folder, out, imported, replace(card, name=name))
     task = described_in(imported.folder) if as_it_is else None
     out.parent.mkdir(parents=True, exist_ok=True)
-    with whole_folder(out) as stage:
+    with whole_folder(out, new=True) as stage:
         words, released = imported.model.network_type.of_words, imported.trained_by
         if released:
             recipe = recipe_from_data(

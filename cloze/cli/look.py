@@ -32,11 +32,12 @@ def command(
     """
     from cloze.cli.hints import typed
     from cloze.errors import UserError
-    from cloze.whole import require_parent
+    from cloze.reports.page import is_page
+    from cloze.whole import require_output
 
     if out.suffix.lower() not in (".html", ".htm") or out.is_dir():
         raise UserError(f"--out {out}: expected an HTML file, such as page.html.")
-    require_parent(out)
+    require_output(out, what="a page of cloze", holds=is_page)
 
     from cloze.assembly.build import load_checkpoint
     from cloze.probes.look import look

@@ -22,6 +22,7 @@ from cloze.untrusted import guard_terminal, visible
 _as_python_does = warnings.formatwarning
 _FEWER = "Read fewer rows at once: --set training.micro_batch=N"
 _BATCH = "Read fewer texts at once: --batch N"
+_RESUMING = frozenset({"pretrain", "finetune", "compare", "sweep"})
 #: What takes less memory, for the verbs that have an option for it.
 LESS_MEMORY = {
     "pretrain": f"{_FEWER}. Or use shorter rows (--set length=N) or a smaller --size.",
@@ -143,7 +144,8 @@ def explain(error: BaseException, verb: str = "") -> tuple[str, int]:
         return "interrupted", 130
     if is_disk_full(error):
         place = f" while writing {name}" if isinstance(error, OSError) and (name := error.filename) else ""
-        return f"disk full{place}. Earlier checkpoints are complete. Free some space and rerun the command; it resumes.", 1
+        resumes = " It continues from its last checkpoint, if it has written one." if verb in _RESUMING else ""
+        return f"disk full{place}. Free some space and run the same command again.{resumes}", 1
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {(error.strerror or str(error)).lower()}.", 2
     if (fault := fault_of_user_code(error)) is not None:

@@ -31,6 +31,7 @@ Seed = Annotated[int | None, typer.Option(help="Seed of random choices; default:
 Task = Annotated[str | None, typer.Option(help="Which of several; or retrieval, link_prediction, ….")]
 Candidates = Annotated[str | None, typer.Option(help="Wrong answers to rank per question: a number, or all.")]
 Unknown = Annotated[str, typer.Option(help="What lacks a vector: skip, or zero.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -64,12 +64,12 @@ def command(
     from cloze.cli.hints import typed
     from cloze.errors import UserError, nearest
     from cloze.probes.finding import as_text, plain, subjects
-    from cloze.reports.probe import write_finding
+    from cloze.reports.probe import require_place, write_finding
 
     if kind not in KINDS:
         raise UserError(f"unknown probe {kind!r}. {nearest(kind, KINDS)}\n  Usage: cloze probe PROBE CHECKPOINT…")
-    if out is not None and out.exists() and not out.is_dir():
-        raise UserError(f"--out {out}: is a file; expected a folder. Choose another name.")
+    if out is not None:
+        require_place(out)
     given = {
         "--text": text, "--task": task, "--least": least, "--each": each, "--no-control": not control,
         "--similarity": similarity, "--against": against,

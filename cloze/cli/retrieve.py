@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cloze.cli.options import Encoding
+from cloze.cli.options import Encoding, Overwrite
 from cloze.cli.with_files import WithFiles
 
 
@@ -27,6 +27,7 @@ def command(
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
     encoding: Encoding = None,
+    overwrite: Overwrite = False,
     with_files: WithFiles = None,
 ) -> None:
     """Find the best passages for each query by exact search: one JSON object per query, best passage first.
@@ -42,10 +43,13 @@ def command(
     from cloze.decoding.texts import gather, named_file
     from cloze.errors import TaskError
     from cloze.tasks.result import TASK_FILE
+    from cloze.whole import require_output, whole_file
 
     if not passages:
         raise TaskError("--passages FILE is missing: name the file to search.")
     require_files([passages])
+    if out is not None:
+        require_output(out, overwrite=overwrite)
     file = named_file(queries or [], tables=True)
     query_texts = gather(queries or [], None) if file is None else [text for _, text in _texts(file, query_column, "--text")]
     if not query_texts:
@@ -55,7 +59,6 @@ def command(
     from cloze.decoding.progress import Progress
     from cloze.tasks.result import load_tuned
     from cloze.tasks.retrieval import Retriever, untuned
-    from cloze.whole import whole_file
 
     loaded = load_checkpoint(checkpoint, device)
     learner = load_tuned(loaded, name=task)[0] if (checkpoint / TASK_FILE).is_file() else untuned(loaded)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.options import Overwrite
+
 
 def sounds(
     file: Annotated[Path, typer.Argument(
@@ -17,6 +19,7 @@ def sounds(
     bands: Annotated[int, typer.Option(min=1, help="Mel bands per frame.")] = 40,
     audio: Annotated[str, typer.Option(help="The field with the path of the .wav, relative to the file.")] = "audio",
     words: Annotated[str, typer.Option(help="The field with the start and end of each word, in seconds.")] = "words",
+    overwrite: Overwrite = False,
 ) -> None:
     """Write the mel spectra of recorded words as items for a store (SpeechBERT).
 
@@ -26,6 +29,6 @@ def sounds(
     from cloze.corpus.items.sounds import Bands, write_sounds
     from cloze.errors import counted
 
-    found = write_sounds(file, out, Bands(frames, bands), audio=audio, words=words)
+    found = write_sounds(file, out, Bands(frames, bands), audio=audio, words=words, overwrite=overwrite)
     made = f"{counted(found.words, 'word')} of {counted(found.recordings, 'recording')}"
     typer.echo(f"{out}: {made}, {frames} × {bands} numbers each")

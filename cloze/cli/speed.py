@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cloze.cli.options import Overwrite
 from cloze.cli.with_files import WithFiles
 
 
@@ -20,6 +21,7 @@ def command(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     out: Annotated[Path | None, typer.Option(help="A JSON file to write.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    overwrite: Overwrite = False,
     with_files: WithFiles = None,
 ) -> None:
     """Measure checkpoints: parameters, bytes, floating-point operations and milliseconds of a forward pass.
@@ -36,10 +38,10 @@ def command(
     from importlib.metadata import version
 
     from cloze.errors import UserError
-    from cloze.whole import require_parent, whole_file
+    from cloze.whole import require_output, whole_file
 
     if out is not None:
-        require_parent(out)
+        require_output(out, overwrite=overwrite)
     sizes = {"--lengths": _numbers("--lengths", lengths), "--batch": _numbers("--batch", batch)}
     chosen = [one.strip() for one in formats.split(",")]
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +34,8 @@ def show_plan(checkpoint: Path, assignment: Assignment, *, out: Path | None, see
 
 
 def run_recipe(
-    checkpoint: Path, assignment: Assignment, *, test: str | None, out: Path, extend: bool, seeds: Sequence[int], device: str,
-    as_json: bool, overwrite: bool, tune: str | None = None,
+    checkpoint: Path, assignment: Assignment, *, out: Path, extend: bool, seeds: Sequence[int], device: str, as_json: bool,
+    overwrite: bool, keep_checkpoints: bool = False, tune: str | None = None,
 ) -> None:
     """Train the recipe of a task onto a checkpoint, and print the result."""
     from cloze.assembly.autotune import tuned_within
@@ -46,60 +44,29 @@ def run_recipe(
     from cloze.cli.quiet import silence
     from cloze.errors import naming_options
 
-    with silence(on=as_json, results=True), _replacing(out, overwrite=overwrite):
+    with silence(on=as_json, results=True):
         def say(line: str) -> None:
             typer.echo(line, err=True)
 
         with naming_options({"Choose another --out. To resume": "Choose another --out, or add --overwrite. To resume"}):
             if tune is not None:
-                tuned = tuned_within(tune, checkpoint, assignment, out=out, seeds=seeds, device=device, report=say)
+                tuned = tuned_within(
+                    tune, checkpoint, assignment, out=out, seeds=seeds, device=device, report=say, overwrite=overwrite
+                )
             else:
-                tuned = learn(checkpoint, assignment, out=out, seeds=seeds, device=device, extend=extend, report=say)
+                tuned = learn(
+                    checkpoint, assignment, out=out, seeds=seeds, device=device, extend=extend, report=say, overwrite=overwrite,
+                    keep_checkpoints=keep_checkpoints,
+                )
         stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
         if stopped:
             hint(out)
             raise typer.Exit(stopped[0].exit_code)
-        if test is not None:
-            tuned = measured_on(tuned, [test], "test", assignment.shown.given)
+        if assignment.test is not None:
+            tuned = measured_on(tuned, [assignment.test], "test", assignment.shown.given)
     show(tuned.described, out, as_json=as_json)
     if not as_json:
         hint(out)
-
-
-@contextmanager
-def _replacing(out: Path, *, overwrite: bool) -> Iterator[None]:
-    """Keep what `out` holds in a hidden folder next to it until the new run has finished.
-
-    A run that is stopped or killed leaves both folders, and the same command resumes it. A run that fails gives the old folder
-    its name back. Of several processes the first one does this.
-    """
-    from cloze.assembly.claim import is_run, only_prepared
-    from cloze.processes import rank
-    from cloze.tasks.result import check_new
-
-    if rank() != 0:
-        yield
-        return
-    aside = out.with_name(f".{out.name}.replaced")
-    if not aside.exists() and not only_prepared(out):  # else a run was stopped, perhaps one that replaces, and is now resumed
-        if not is_run(out) or overwrite:
-            check_new(out, overwrite=overwrite)
-        if overwrite and out.exists():
-            out.rename(aside)
-    replaces = aside.exists()
-    try:
-        yield
-    except (typer.Exit, KeyboardInterrupt):
-        if replaces:
-            typer.echo(f"{aside}: keeps the previous contents of --out until this run has finished.", err=True)
-        raise
-    except BaseException:
-        if replaces:
-            shutil.rmtree(out, ignore_errors=True)
-            aside.rename(out)
-        raise
-    if replaces:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cloze.cli.options import Overwrite
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -73,11 +75,11 @@ def candidates(
     from cloze.errors import CorpusError
     from cloze.text import Tokenizer
     from cloze.text.vocabulary import extended, fit_of
-    from cloze.whole import require_new
+    from cloze.whole import require_new, whole_folder
 
-    tokenizer = Tokenizer.load(checkpoint)
     if out is not None:
         require_new(out)
+    tokenizer = Tokenizer.load(checkpoint)
     before = fit_of(tokenizer, _texts(corpus, text_format))
     found = before.candidates(min_count=min_count)[:add]
     if not found:
@@ -88,7 +90,9 @@ def candidates(
     made = extended(tokenizer, [one.word for one in found])
     after = fit_of(made, _texts(corpus, text_format), counts_words=False)
     if out is not None:
-        made.save(out, length=512, frame_single="{A}", frame_pair="{A} {B}")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with whole_folder(out, new=True) as stage:
+            made.save(stage, length=512, frame_single="{A}", frame_pair="{A} {B}")
     if as_json:
         words = [{"word": one.word, "count": one.times, "pieces": one.pieces, "saved": one.saved} for one in found]
         typer.echo(json.dumps({"before": _data(before), "after": _data(after), "words": words}, indent=2, ensure_ascii=False))
@@ -135,6 +139,7 @@ def mentions(
     out: Annotated[Path, typer.Option(help="The file to write: a text per line.")],
     reading: Annotated[str, typer.Option("--as", help="concat (`[ENTITY/Q90] / Paris`) or replace (`[ENTITY/Q90]`).")] = "concat",
     prefix: Annotated[str, typer.Option(help="The prefix of entries that are entities.")] = "ENTITY/",
+    overwrite: Overwrite = False,
 ) -> None:
     """Write texts with the tokens of the entities that they mention (E-BERT).
 
@@ -145,8 +150,9 @@ def mentions(
     from cloze.text import Tokenizer
     from cloze.text.matching import read_text
     from cloze.text.mentions import Mentions
-    from cloze.whole import whole_file
+    from cloze.whole import require_output, whole_file
 
+    require_output(out, overwrite=overwrite)
     if reading not in ("concat", "replace"):
         raise UserError(f"--as {reading}: expected concat or replace.")
     tokenizer = Tokenizer.load(checkpoint)
@@ -188,7 +194,7 @@ def visual(
     known = None if tokenizer is None else with_visual_words(Tokenizer.load(tokenizer), name, branches**levels)
     vectors = sampled(read_pictures(items).pictures, sample, seed)
     words = VisualWords.fit(vectors, branches=branches, levels=levels, seed=seed)
-    with whole_folder(out) as stage:
+    with whole_folder(out, new=True) as stage:
         words.save(stage / VISUAL_WORDS)
         if known is not None:
             known.save(stage, length=512, frame_single="{A}", frame_pair="{A} {B}")
@@ -206,6 +212,7 @@ def assign(
     words: Annotated[Path, typer.Argument(help="A folder of `cloze vocab visual`.")],
     items: Annotated[Path, typer.Argument(help="Items with vectors.")],
     out: Annotated[Path, typer.Option(help="The .npz to write, with the keys of the pictures and the word of each item.")],
+    overwrite: Overwrite = False,
 ) -> None:
     """Write the visual word of each item, for cloze corpus build CAPTIONS.jsonl --items frames=words.npz …
 
@@ -214,8 +221,10 @@ def assign(
     from cloze.corpus.items import read_pictures
     from cloze.corpus.items.visual_words import VISUAL_WORDS, VisualWords, write_words
     from cloze.errors import counted
+    from cloze.whole import require_output
 
-    found = write_words(read_pictures(items).pictures, VisualWords.load(words / VISUAL_WORDS), out)
+    require_output(out, overwrite=overwrite)
+    found = write_words(read_pictures(items).pictures, VisualWords.load(words / VISUAL_WORDS), out, overwrite=overwrite)
     typer.echo(f"{out}: the words of {counted(found.items, 'item')} of {counted(found.pictures, 'picture')}, {found.words:,} "
                "different ones")
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.options import Overwrite
+
 app = typer.Typer(
     add_completion=False, rich_markup_mode=None, no_args_is_help=True,
     help="Find the odd one out or classes of words; retrofit vectors to a lexicon.",
@@ -38,6 +40,7 @@ def classes_of(
     model: Source,
     out: Annotated[Path, typer.Option(help="The file to write: a word and its class per line.")],
     count: Annotated[int, typer.Option(min=1, help="How many classes.")] = 500,
+    overwrite: Overwrite = False,
 ) -> None:
     """Cluster the vectors by k-means and write the class of every word, sorted by class (word2vec's -classes).
 
@@ -45,9 +48,9 @@ def classes_of(
     """
     from cloze.cli.vectors import opened
     from cloze.decoding.word_sets import classes
-    from cloze.whole import require_parent, whole_file
+    from cloze.whole import require_output, whole_file
 
-    require_parent(out)
+    require_output(out, overwrite=overwrite)
     vectors = opened(model)
     found = classes(vectors, count)
     with whole_file(out) as stage, stage.open("w", encoding="utf-8") as stream:
@@ -62,6 +65,7 @@ def retrofit(
     lexicon: Annotated[str, typer.Option(help="A file with a word and the words related to it per line, also compressed.")],
     out: Annotated[Path, typer.Option(help="The file of vectors to write, word2vec's text; .gz compresses.")],
     passes: Annotated[int, typer.Option(min=1, help="Number of passes over all words.")] = 10,
+    overwrite: Overwrite = False,
 ) -> None:
     """Move vectors towards those of related words, such as synonyms, and write them (retrofitting, Faruqui et al., 2015).
 
@@ -72,7 +76,9 @@ def retrofit(
     from cloze.decoding.word_sets import retrofitted
     from cloze.interop.vectors.text import write_text
     from cloze.interop.vectors.whole import whole_file
+    from cloze.whole import require_output
 
+    require_output(out, overwrite=overwrite)
     require_files([lexicon])
     made, moved = retrofitted(opened(model), (cells for line in lines(lexicon) if (cells := cells_of(line.text))), passes=passes)
     with whole_file(out) as stage:

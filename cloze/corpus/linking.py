@@ -21,7 +21,7 @@ from cloze.registry import register
 from cloze.text.annotator import Annotator, Unit
 from cloze.text.matching import WordList, read_bytes
 from cloze.text.tokenizer import readable
-from cloze.whole import require_parent, whole_file
+from cloze.whole import require_output, whole_file
 
 
 class Linked(NamedTuple):
@@ -77,9 +77,7 @@ def link_text(paths: Sequence[str | Path], linker: Linker, out: Path, *, format:
 
     `format` as in `build_store`. Raises `CorpusError` if the corpus cannot be read, or mentions no entity.
     """
-    require_parent(out)
-    if out.exists() and not _holds_mentions(out):
-        raise CorpusError(f"{out}: holds something else than mentions, which would be lost. Choose another --out.")
+    require_output(out, what="mentions", holds=_holds_mentions)
     for path in paths:
         if (kind := what_is(Path(path))) in ("a token store", "a knowledge graph"):
             raise CorpusError(f"{path}: is {kind}, not text.\n  Give the text files, or the folder that holds them.")

@@ -61,7 +61,7 @@ def write_pages(paths: Sequence[str | Path], out: Path) -> Written:
     require_new(out)
     titles = {page.title for page in _pages(paths)}
     count = links = elsewhere = 0
-    with whole_folder(out) as folder, (folder / TEXT).open("w", encoding="utf-8") as text, (folder / LINKS).open(
+    with whole_folder(out, new=True) as folder, (folder / TEXT).open("w", encoding="utf-8") as text, (folder / LINKS).open(
         "w", encoding="utf-8"
     ) as mentions:
         for title in sorted(titles):  # first, so that a line that is a title and a link somewhere counts as a title

@@ -303,7 +303,11 @@ class Store:
             self.tokenizer()
 
     def _verify(self, name: str) -> None:
-        found, expected = file_hash(self.path / name), str(self.header["files"][name]["sha256"])
+        self.require_checksum(name, file_hash(self.path / name))
+
+    def require_checksum(self, name: str, found: str) -> None:
+        """Raise a `CorpusError` if the sha256 that was `found` is not that of a file of the store."""
+        expected = str(self.header["files"][name]["sha256"])
         if found != expected:
             raise CorpusError(
                 f"{self.path / name}: damaged or edited; its checksum is {found[:12]}, expected {expected[:12]}.\n  {_REBUILD}"

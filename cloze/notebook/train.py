@@ -100,7 +100,8 @@ def finetune(
     seeds: Sequence[int] = (1,), recipe: str | Path | None = None, overrides: Values = (),
     binds: Mapping[str, Any] | None = None, changes: Sequence[str] = (), auxiliary: float | str | None = None,
     items: ItemFiles = None, init: Model | str | Path | None = None, device: str = "auto", extend: bool = False,
-    from_scratch: bool = False, with_files: Sequence[str | Path] = (), encoding: str | None = None,
+    keep_checkpoints: bool = False, from_scratch: bool = False, with_files: Sequence[str | Path] = (),
+    encoding: str | None = None,
     report: Say | None = print,
 ) -> Model:
     """Fine-tune a model on labelled text. The metric on `dev` selects the best epoch and seed.
@@ -122,6 +123,8 @@ def finetune(
         items: The file with the items of the pictures that rows are about, or a file for each set of items, by name. A row then
             ends its texts with the key of its picture, `[(text, picture, label), …]`.
         init: With fasttext-supervised: vectors from which the rows of words start, a file or a model.
+        extend: Resume a finished run for more epochs; it must have kept its checkpoints.
+        keep_checkpoints: Keep the checkpoints of the finished run, which are several times as large as the model.
         from_scratch: Start from random weights instead of the model's.
         encoding: The encoding of the files. None: it is detected.
 
@@ -159,10 +162,11 @@ def finetune(
             overrides=[*values, *overrides_of(overrides)], auxiliary=None if auxiliary is None else str(auxiliary),
             with_files=[Path(file) for file in with_files], shown=ShownItems(shown),
             init=init.folder if isinstance(init, Model) else None if init is None else Path(init), encoding=encoding,
+            test=None if test is None else files["test"],
         )
         tuned = learn(
             source, assignment, out=folder, seeds=seeds, device=device, extend=extend, from_scratch=from_scratch,
-            report=report or _nothing,
+            keep_checkpoints=keep_checkpoints, report=report or _nothing,
         )
         if test is not None:
             measured_on(tuned, [files["test"]], "test", shown)

@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from cloze.reports.page import fill_page
-from cloze.whole import whole_file
+from cloze.reports.page import fill_page, is_page
+from cloze.whole import require_output, whole_file
 
 
 def render(examples: Sequence[Mapping[str, Any]], *, recipe: str, made: datetime | None = None) -> str:
@@ -18,6 +18,7 @@ def render(examples: Sequence[Mapping[str, Any]], *, recipe: str, made: datetime
 
 def write_page(examples: Sequence[Mapping[str, Any]], out: Path, *, recipe: str) -> Path:
     """Write the page, whole or not at all."""
+    require_output(out, what="a page of cloze", holds=is_page)
     with whole_file(out) as fresh:
         fresh.write_text(render(examples, recipe=recipe), encoding="utf-8")
     return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +15,9 @@ from cloze.arguments import checked
 from cloze.errors import CheckpointError
 from cloze.reports import sections
 from cloze.reports.run import Run, find_runs, read_run
+from cloze.whole import require_output, whole_file
+
+_TITLE = re.compile(" · cloze (report|look|probe|peek|compare|sweep)</title>".encode())
 
 
 def fill_page(template: str, made: datetime | None, **values: Any) -> str:
@@ -81,15 +85,17 @@ def write_report(folders: Sequence[Path | str] | Path | str, out: Path | str | N
     found = find_runs([Path(folder) for folder in given])
     if not found:
         raise CheckpointError("no run folder was given.\n  cloze report takes the folders that cloze pretrain wrote.")
-    runs = [read_run(folder, name) for folder, name in zip(found, unique_names(found), strict=True)]
     target = Path(out) if out else (found[0] / "report.html" if len(found) == 1 else Path("report.html"))
-    if target.is_dir() or target.exists() and target.suffix.lower() not in (".html", ".htm"):
-        raise CheckpointError(f"{target}: already exists and is not an HTML file. Choose another, such as report.html.")
+    if target.exists():
+        require_output(target, what="a page of cloze", holds=is_page)
+    runs = [read_run(folder, name) for folder, name in zip(found, unique_names(found), strict=True)]
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        part.write_text(render(runs), encoding="utf-8")
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole_file(target) as stage:
+        stage.write_text(render(runs), encoding="utf-8")
     return target
+
+
+def is_page(path: Path) -> bool:
+    """Whether a file is a page that cloze wrote, by its title."""
+    with path.open("rb") as file:
+        return _TITLE.search(file.read(1 << 13)) is not None

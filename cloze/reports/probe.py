@@ -6,11 +6,12 @@ import json
 from datetime import datetime
 from pathlib import Path
 
+from cloze.errors import UserError
 from cloze.probes.finding import Finding, Plot, Table, cell_text, plain
 from cloze.reports.figures import COLOURS, Line, chart
-from cloze.reports.page import fill_page
+from cloze.reports.page import fill_page, is_page
 from cloze.reports.sections import Figure
-from cloze.whole import whole_file
+from cloze.whole import require_output, whole_file
 
 
 def render(finding: Finding, *, command: str = "", made: datetime | None = None) -> str:
@@ -45,8 +46,24 @@ def legend(plot: Plot) -> list[tuple[str, int]]:
     return [(name, number % COLOURS) for number, name in enumerate(plot.lines)]
 
 
+def require_place(out: Path) -> None:
+    """Raise a `UserError` if the result of a probe cannot be written into a folder without a loss."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out}: is a file; expected a folder. Choose another name.")
+    if out.is_dir():
+        require_output(out / "probe.json", what="the result of a probe", holds=_holds_finding)
+        require_output(out / "probe.html", what="a page of cloze", holds=is_page)
+
+
+def _holds_finding(path: Path) -> bool:
+    """Whether a file begins as `write_finding` writes it."""
+    with path.open("rb") as file:
+        return file.read(32).startswith(b'{\n "probe": ')
+
+
 def write_finding(finding: Finding, out: Path, *, command: str = "") -> Path:
     """Write `probe.json` and `probe.html` into a folder, which is made; returns the page."""
+    require_place(out)
     out.mkdir(parents=True, exist_ok=True)
     data = {"probe": finding.kind, "remarks": list(finding.remarks), "checkpoints": plain(finding.data)}
     with whole_file(out / "probe.json") as fresh:

@@ -14,7 +14,7 @@ from cloze.corpus.readers.labelled import Table
 from cloze.errors import MissingExtra, TaskError, nearest
 from cloze.tasks.conllu import GENERATOR
 from cloze.tasks.task import Prediction, Task, Written
-from cloze.whole import require_parent, whole_file
+from cloze.whole import require_output, whole_file
 
 Row = dict[str, Any]
 #: The formats of predictions by the ending of their files.
@@ -73,16 +73,11 @@ def format_of(path: Path | None, wanted: str | None, task: Task) -> str | None:
 def check_predictions(path: Path, *, format: str | None = None, inputs: Sequence[str] = (), overwrite: bool = False) -> None:
     """A `UserError` if predictions cannot be written to `path`; an existing file is only replaced with `overwrite`, or if it
     holds predictions as JSON lines or CoNLL-U, and never if it is one of the `inputs`."""
-    require_parent(path)
-    if path.is_dir():
-        raise TaskError(f"{path}: is a folder; expected the name of a file.")
-    if not path.exists() or _holds_predictions(path):
-        return
-    if format not in (None, "jsonl", "conllu") and not any(Path(one).exists() and path.samefile(one) for one in inputs):
-        if overwrite:
-            return
-        raise TaskError(f"{path}: already exists. Choose another --out, or replace it with --overwrite.")
-    raise TaskError(f"{path}: holds something else than predictions, which would be lost. Choose another --out.")
+    if path.is_file() and any(Path(file).is_file() and path.samefile(file) for file in inputs):
+        raise TaskError(f"{path}: holds the texts to predict, which would be lost. Choose another --out.")
+    require_output(
+        path, overwrite=overwrite, what="predictions" if format in (None, "jsonl", "conllu") else "", holds=_holds_predictions
+    )
 
 
 def _holds_predictions(path: Path) -> bool:

@@ -7,7 +7,6 @@ predicts. For a folder that transformers or peft wrote, config.json says what it
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -24,30 +23,10 @@ from cloze.registry import lookup, names, parameters
 from cloze.tasks.task import Learner, Task
 from cloze.tasks.task import task as make_task
 from cloze.untrusted import parse_json, read_small
-from cloze.whole import recover
 
 TASK_FILE = "cloze/task.json"
 LOG_FILE = "cloze/log.jsonl"
 FILES = "files"  # in task.json: how the files of training were written, where their names and headers do not tell it
-
-
-def check_new(folder: Path, *, overwrite: bool) -> None:
-    """A `TaskError` if a result cannot be written to a folder; check it before the work begins.
-
-    `overwrite` replaces only a result of fine-tuning, never a run with its checkpoints or any other folder.
-    """
-    recover(folder)
-    holds = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-    if holds and not overwrite:
-        raise TaskError(f"{folder}: already exists and is not empty. Choose another --out, or replace it with --overwrite.")
-    if holds and not (folder / TASK_FILE).is_file():
-        raise TaskError(
-            f"{folder}: already exists, and cloze finetune did not write it; --overwrite does not delete it.\n"
-            "  Choose another --out, or remove it yourself."
-        )
-    place = next(parent for parent in folder.absolute().parents if parent.exists())
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        raise TaskError(f"{folder}: you cannot write to {place}. Choose another --out.")
 
 
 def is_tuned(folder: Path) -> bool:

@@ -25,10 +25,10 @@ def alone_in(folder: Path, *, first: bool) -> Iterator[None]:
     The lock is released however the process ends. Raises `RunError` if another process or thread holds it, `CheckpointError`
     if the folder cannot be written.
     """
-    place, me = folder.resolve(), (os.getpid(), threading.get_ident())
-    if not first or _held.get(place) == me:
+    if not first or holds(folder):
         yield
         return
+    place, me = folder.resolve(), (os.getpid(), threading.get_ident())
     with _locked(folder) as held:
         held.truncate(0)
         held.write(f"pid {os.getpid()}")
@@ -38,6 +38,17 @@ def alone_in(folder: Path, *, first: bool) -> Iterator[None]:
             yield
         finally:
             del _held[place]
+
+
+def holds(folder: Path) -> bool:
+    """Whether this thread holds the folder's lock."""
+    return _held.get(folder.resolve()) == (os.getpid(), threading.get_ident())
+
+
+def require_free(folder: Path) -> None:
+    """Raise the `RunError` of `alone_in` if another process or thread holds the folder's lock; writes nothing."""
+    if not holds(folder) and is_held(folder):
+        raise _refused(folder, (folder / LOCK).read_text(encoding="utf-8"))
 
 
 def is_held(folder: Path) -> bool:
@@ -68,14 +79,18 @@ def _locked(folder: Path) -> Iterator[TextIO]:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 held.seek(0)
-                raise RunError(
-                    f"{folder}: another process ({held.read().strip() or 'unknown'}) is training in this folder.\n"
-                    "  Wait until it has ended, or give this run a folder of its own with --out."
-                ) from None
+                raise _refused(folder, held.read()) from None
             if not _is_at(held, path):  # its holder removed the folder meanwhile
                 continue
             yield held
             return
+
+
+def _refused(folder: Path, holder: str) -> RunError:
+    return RunError(
+        f"{folder}: another process ({holder.strip() or 'unknown'}) is training in this folder.\n"
+        "  Wait until it has ended, or give this run a folder of its own with --out."
+    )
 
 
 def _is_at(file: TextIO, path: Path) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from shlex import quote
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from cloze.batching import Cursor
 from cloze.errors import BudgetError, CheckpointError, RecipeError
@@ -90,6 +90,16 @@ class Record:
         return sha256(json.dumps([self.recipe_hash, digests], sort_keys=True).encode()).hexdigest()
 
 
+class Verifies(Protocol):
+    """What compares checksums in the background."""
+
+    def check(self) -> None:
+        """Raise if one differs."""
+
+    def close(self) -> str:
+        """Stop, and say what was not compared."""
+
+
 @dataclass
 class Run:
     """Everything `train` needs. Assembly builds it; the loop changes nothing in it but `step`'s parameters.
@@ -104,7 +114,7 @@ class Run:
     compared with `baselines`, by their names in the log; `selection` chooses the checkpoint that the run gives (None: the last).
     `until` is the share of the budget at which the run pauses, with a held-out loss and a checkpoint.
     `mirror` is a URL for copies of its checkpoints. `exports` take the place of `export` in each phase, where phases differ in
-    what a checkpoint says of its networks.
+    what a checkpoint says of its networks. `verification` compares the checksums of the text in the background.
     """
 
     folder: Path
@@ -137,6 +147,7 @@ class Run:
     command: tuple[str, ...] = ()
     until: float = 1.0
     mirror: str | None = None
+    verification: Verifies | None = None
 
     def check(self) -> None:
         """Refuse what cannot be run before anything is written."""
@@ -224,14 +235,19 @@ def check_folder(run: Run, old: Mapping[str, Any] | None) -> None:
     if old is None:
         return
     require_recipe(run.folder, run.record.recipe, run.record.recipe_hash, old)
-    if old["seed"] != run.seed:
-        raise CheckpointError(
-            f"{run.folder}: holds a run with the seed {old['seed']}, not {run.seed}. Choose another --out, or give the same seed."
-        )
+    require_seed(run.folder, run.seed, old)
     if old["budget"] != str(run.budget) and not run.extend:
         raise BudgetError(
             f"{run.folder}: was started with --budget {old['budget']}, not {run.budget}.\n"
             "  To resume it, omit --budget. To train longer, add --extend; the learning rate then follows the new budget."
+        )
+
+
+def require_seed(folder: Path, seed: int, old: Mapping[str, Any] | None) -> None:
+    """Refuse a folder whose run, if there is one, has another seed."""
+    if old is not None and old["seed"] != seed:
+        raise CheckpointError(
+            f"{folder}: holds a run with the seed {old['seed']}, not {seed}. Choose another --out, or give the same seed."
         )
 
 
@@ -243,6 +259,27 @@ def require_recipe(folder: Path, recipe: Mapping[str, Any], recipe_hash: str, ol
             f"  Choose another --out. To resume this run, repeat the command that started it, which cloze show "
             f"{quote(str(folder))} prints."
         )
+
+
+def require_length(folder: Path, recipe: Mapping[str, Any], old: Mapping[str, Any] | None) -> None:
+    """Refuse a run whose recipe, which sets the budget, now says another number of steps, epochs or tokens."""
+    there, here = {} if old is None else _lengths(old.get("recipe", {})), _lengths(recipe)
+    for path in there.keys() & here.keys():
+        if there[path] != here[path]:
+            longer = " To train longer, add --extend." if (here[path] or 0) > (there[path] or 0) else ""
+            raise BudgetError(
+                f"{folder}: was started with {path}={_short(there[path])}, now {_short(here[path])}.\n"
+                f"  To resume it, leave the value as it was.{longer} To train with the new value, choose another --out."
+            )
+
+
+def _lengths(recipe: Mapping[str, Any], path: str = "") -> dict[str, float | None]:
+    """How long a recipe says it is trained, for each of its stages, by the path of the value."""
+    training = recipe.get("training", {})
+    found = {f"{path}training.{unit}": training[unit] for unit in ("steps", "epochs", "tokens") if unit in training}
+    for name, stage in (recipe.get("stages") or {}).items():
+        found |= _lengths(stage, f"{path}stages.{name}.")
+    return found
 
 
 def read_run_record(folder: Path) -> dict[str, Any] | None:

@@ -104,7 +104,11 @@ class Session:
         self.single_objective = len([w for w in objectives if w.weight != 0]) == 1
         self.meter = Meter(self.single_objective)
         self.log: Log | None = None
-        self._open(saved is not None, hint=None if kept else allocator_hint(ranks.device))
+        try:
+            self._open(saved is not None, hint=None if kept else allocator_hint(ranks.device))
+        except BaseException:
+            self.close()
+            raise
 
     def _open(self, resumed: bool, *, hint: str | None) -> None:
         """Write the run's record, open its log, and write the checkpoint of step 0 or publish the last one again."""
@@ -301,6 +305,7 @@ class Session:
     def after_update(self, before: float, share: float, settle: Callable[[], None] = lambda: None) -> None:
         """Do what is due after a step. `settle` first brings the parameters up to date if an engine holds newer ones."""
         self._observe()
+        self._require_sound()
         if self.due_log(before, share):
             self.write_log()
         evaluating, saving = self.due_evaluation(before, share), self.due_checkpoint(before, share)
@@ -312,6 +317,11 @@ class Session:
             saving |= self._leads
         if saving:
             self.checkpoint(behind=True)
+
+    def _require_sound(self) -> None:
+        """Raise if the text has turned out to be damaged."""
+        if self.run.verification is not None:
+            self.run.verification.check()
 
     def _observe(self) -> None:
         """Give every observer the largest number that it or its copies on other ranks have seen in this step."""
@@ -445,6 +455,7 @@ class Session:
         """Write a checkpoint of this step, on rank 0, at once or `behind` the next steps; all fail together. A collective."""
         self.write_log()
         self.meter.check()
+        self._require_sound()
         self.saver.save(self._state(), self.model, self.optimizer, self.carries, behind=behind)
         self._saved, self._saved_at = self.step, self.progress.spent.seconds
         self.meter.clear()  # the time of writing a checkpoint is not training time

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,58 +17,13 @@ import pytest
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.claim import claimed
 from cloze.assembly.inputs import Mark
-from cloze.assembly.run import pretrain
 from cloze.assembly.watching import reading_corpus
 from cloze.cli.main import main
 from cloze.corpus.build import build_store
 from cloze.errors import BudgetError, CheckpointError, ClozeError, CorpusError, RunError
 from cloze.training.session import Session
 
-from .conftest import MINE
-
-SMALL = (
-    MINE.replace("size: 8000", "size: 200")
-    .replace("layers: 2, width: 64", "layers: 1, width: 16")
-    .replace("length: 128", "length: 16")
-    .replace("batch: 32", "batch: 4")
-)
-Train = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("recipe") / "mine.yaml"
-    path.write_text(SMALL, encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
-def begun(recipe: Path, little_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a text and a finished run on it; tests copy it."""
-    folder = tmp_path_factory.mktemp("begun")
-    shutil.copy(little_text, folder / "text.txt")
-    pretrain(recipe, corpus=folder / "text.txt", out=folder / "run", budget="2steps", device="cpu", report=lambda text: None)
-    return folder
-
-
-@pytest.fixture
-def place(begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(begun, tmp_path / "place")
-    monkeypatch.chdir(tmp_path / "place")
-    return tmp_path / "place"
-
-
-@pytest.fixture
-def train(recipe: Path) -> Train:
-    """`train(out, …)`: the small recipe on `text.txt` of the current folder, unless told otherwise."""
-
-    def trained(out: Path, **changes: Any) -> list[str]:
-        said: list[str] = []
-        given: dict[str, Any] = {"corpus": "text.txt", "device": "cpu", "report": said.append, **changes}
-        pretrain(given.pop("recipe", recipe), out=out, **given)
-        return said
-
-    return trained
+from .conftest import Train
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -174,9 +174,10 @@ def test_a_mixture_of_one_task_is_the_plain_run_bit_for_bit(
     (tmp_path / "mixture.yaml").write_text(MIXTURE)
     topic = tasks["topic"]
     values = ["training.batch=8", "training.epochs=2", "training.rate.peak=1e-2", "length=24", "task.patience=0"]
-    plain = finetune(folder("bert"), train=topic.train, dev=topic.dev, out=tmp_path / "plain", overrides=values, report=quiet)
+    plain = finetune(folder("bert"), train=topic.train, dev=topic.dev, out=tmp_path / "plain", overrides=values, report=quiet,
+                     keep_checkpoints=True)  # fmt: skip
     mixed = finetune(folder("bert"), recipe=tmp_path / "mixture.yaml", train=topic.train, dev=topic.dev, out=tmp_path / "mixed",
-                     report=quiet)  # fmt: skip
+                     report=quiet, keep_checkpoints=True)  # fmt: skip
     one, other = weights(tmp_path / "plain"), weights(tmp_path / "mixed")
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
     assert mixed.outcomes[1].standing.metrics["mean"] == plain.outcomes[1].standing.metrics["accuracy"]
@@ -188,7 +189,7 @@ def test_a_mixture_that_was_killed_five_times_ends_bit_identical(
     values = [*VALUES, "training.epochs=1", "training.batch=16", "training.evaluate_every=0.4", "training.checkpoint_every=2"]
 
     def run(out: Path) -> Any:
-        return finetune(folder("bert"), tasks=tasks, out=out, overrides=values, report=quiet)
+        return finetune(folder("bert"), tasks=tasks, out=out, overrides=values, report=quiet, keep_checkpoints=True)
 
     class Killed(BaseException):
         pass
@@ -217,7 +218,8 @@ def test_the_second_of_two_stages_begins_with_the_network_of_the_first_and_a_new
 ) -> None:
     topic = tasks["topic"]
     made = finetune(
-        folder("bert"), first=topic, train=topic.train, dev=topic.dev, out=tmp_path / "out", report=quiet, overrides=VALUES
+        folder("bert"), first=topic, train=topic.train, dev=topic.dev, out=tmp_path / "out", report=quiet, overrides=VALUES,
+        keep_checkpoints=True,
     )
     before = load_checkpoint(tmp_path / "out" / "cloze" / "stages" / "first")
     start = Checkpoints(tmp_path / "out").load(0)[1]

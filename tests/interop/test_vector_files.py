@@ -174,7 +174,7 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path) -> 
 def test_a_file_that_is_there_already_is_replaced_only_when_asked(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.write_text("mine")
-    with pytest.raises(UserError, match="there is such a file already. Choose another name, or give --overwrite"):
+    with pytest.raises(UserError, match="already exists. Choose another name, or replace it with --overwrite"):
         write_vectors(_good(tmp_path), "word2vec", out)
     assert out.read_text() == "mine"
     write_vectors(_good(tmp_path), "word2vec", out, overwrite=True)

@@ -14,9 +14,9 @@ from cloze.assembly.build import build_step, load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.assembly.new_heads import MOST_GAIN
 from cloze.decoding.reader import Reader
-from cloze.errors import CheckpointError, RecipeError, TaskError
+from cloze.errors import CheckpointError, RecipeError
 from cloze.tasks.evaluation import predict
-from cloze.tasks.result import check_new, load_tuned
+from cloze.tasks.result import load_tuned
 
 Make = Callable[..., Any]
 Folder = Callable[[str], Path]
@@ -94,27 +94,6 @@ def test_pairs_are_read_as_pairs(folder: Folder, tables: Path, tmp_path: Path) -
     assert first.text_b == examples.others[0] and sum(first.probabilities.values()) == pytest.approx(1, abs=1e-5)
     framed = learner.encode(examples)[0]  # type: ignore[operator]
     assert set(framed.part.tolist()) == {-1, 0, 1} and framed.segments[-1] == 1
-
-
-def test_only_what_was_fine_tuned_is_ever_overwritten(tmp_path: Path) -> None:
-    run, letter, file = tmp_path / "run", tmp_path / "letters", tmp_path / "notes.txt"
-    (run / "cloze" / "checkpoints" / "step-00000004").mkdir(parents=True)
-    letter.mkdir()
-    for path in (letter / "a.txt", file):
-        path.write_text("mine")
-    for out in (run, letter, file):
-        with pytest.raises(TaskError, match="cloze finetune did not write it; --overwrite does not delete it"):
-            check_new(out, overwrite=True)
-    check_new(tmp_path / "new" / "out", overwrite=True)
-
-
-def test_a_folder_that_cannot_be_written_is_told_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(TaskError, match="you cannot write to .*file. Choose another --out"):
-        check_new(tmp_path / "file" / "out", overwrite=False)
-    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everywhere
-    with pytest.raises(TaskError, match="you cannot write to"):
-        check_new(tmp_path / "new" / "out", overwrite=False)
 
 
 def test_a_folder_that_is_no_classifier_says_how_to_make_one(folder: Any) -> None:

@@ -41,7 +41,8 @@ def run(tmp_path_factory: pytest.TempPathFactory, folder: Callable[[str], Path],
     bert = shutil.copytree(folder("bert"), place / "bert")
     command = [
         "finetune", str(writer("bart")), "--recipe", "bert-fused", "--bind", f"bert={bert}", "--task", "text_to_text",
-        "--train", str(rows), "--dev", str(rows), *VALUES, "--out", str(place / "run"),
+        "--train", str(rows), "--dev", str(rows), *VALUES, "--keep-checkpoints",
+        "--out", str(place / "run"),
     ]
     assert main(command) == 0
     bert.rename(place / "elsewhere")

@@ -106,7 +106,7 @@ def test_a_table_that_exists_is_replaced_on_demand_and_the_input_never(
     out = tmp_path / "p.csv"
     out.write_text("mine\n")
     refused = cloze("predict", tuned(), rows, "--out", out)
-    assert refused.code == 2 and "already exists. Choose another --out, or replace it with --overwrite." in refused.err
+    assert refused.code == 2 and "already exists. Choose another name, or replace it with --overwrite." in refused.err
     assert out.read_text() == "mine\n"
     assert cloze("predict", tuned(), rows, "--out", out, "--overwrite").code == 0 and len(read_csv(out)) == 6
     refused = cloze("predict", tuned(), rows, "--out", rows, "--overwrite")

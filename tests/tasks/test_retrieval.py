@@ -83,7 +83,10 @@ def two(folder: Callable[[str], Path], pairs: Path, tmp_path_factory: pytest.Tem
     """A run whose queries and passages have networks of their own."""
     out = tmp_path_factory.mktemp("dpr") / "out"
     values = [*VALUES[:-1], "training.epochs=2", "training.rate.peak=2e-2"]
-    return finetune(folder("bert"), recipe="dpr", train=[str(pairs)], dev=[str(pairs)], out=out, overrides=values, report=quiet)
+    return finetune(
+        folder("bert"), recipe="dpr", train=[str(pairs)], dev=[str(pairs)], out=out, overrides=values, report=quiet,
+        keep_checkpoints=True,
+    )
 
 
 def test_queries_and_passages_may_have_networks_of_their_own_that_are_stored_and_used(

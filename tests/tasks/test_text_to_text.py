@@ -45,7 +45,8 @@ def quiet(line: str) -> None:
 
 def tune(folder: Path, rows: Path, out: Path, *values: str, **how: Any) -> Any:
     return finetune(
-        folder, task="text_to_text", train=[str(rows)], dev=[str(rows)], out=out, overrides=values, report=quiet, **how
+        folder, task="text_to_text", train=[str(rows)], dev=[str(rows)], out=out, overrides=values, report=quiet,
+        keep_checkpoints=True, **how,
     )
 
 

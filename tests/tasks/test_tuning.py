@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import typer
 
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
@@ -21,7 +19,6 @@ from cloze.assembly.load import load_recipe, task_recipe_names
 from cloze.assembly.recipe import Recipe, plain
 from cloze.assembly.several import Labelled
 from cloze.cli.main import main
-from cloze.cli.tuning import _replacing
 from cloze.cli.tuning import show as show_tuned
 from cloze.errors import CheckpointError, TaskError
 from cloze.networks.clock import Clock
@@ -42,7 +39,8 @@ def quiet(line: str) -> None:
 
 def tune(folder: Path, tables: Path, out: Path, *values: str, **how: Any) -> Any:
     return finetune(
-        folder, train=[str(tables / "train.tsv")], dev=[str(tables / "dev.tsv")], out=out, overrides=values, report=quiet, **how
+        folder, train=[str(tables / "train.tsv")], dev=[str(tables / "dev.tsv")], out=out, overrides=values, report=quiet,
+        **{"keep_checkpoints": True, **how},
     )
 
 
@@ -335,8 +333,16 @@ def test_a_finished_run_is_extended_and_a_changed_recipe_is_refused(
 ) -> None:
     short = [*QUICK, "training.epochs=1"]
     assert tune(folder("bert"), tables, tmp_path / "out", *short).outcomes[1].step == 8
-    longer = tune(folder("bert"), tables, tmp_path / "out", *QUICK, extend=True).outcomes[1]
-    assert longer.step == 24 and longer.standing.evaluations == 3
+    longer = tune(folder("bert"), tables, tmp_path / "out", *QUICK, extend=True, keep_checkpoints=False)
+    assert longer.outcomes[1].step == 24 and longer.outcomes[1].standing.evaluations == 3
+    assert not (tmp_path / "out" / "cloze" / "checkpoints").exists()
+    again = tune(folder("bert"), tables, tmp_path / "out", *QUICK)  # nothing is trained
+    assert again.described == longer.described and again.outcomes[1].step == 24
+    kept = "has finished with --seeds 1 and keeps no checkpoints, which {} needs.\n  Train again, .* add --keep-checkpoints"
+    with pytest.raises(CheckpointError, match=kept.format("--extend")):
+        tune(folder("bert"), tables, tmp_path / "out", *QUICK, extend=True)
+    with pytest.raises(CheckpointError, match=kept.format("--seeds 1,2")):
+        tune(folder("bert"), tables, tmp_path / "out", *QUICK, seeds=[1, 2])
     with pytest.raises(CheckpointError, match="holds a run of a different recipe"):
         tune(folder("bert"), tables, tmp_path / "out", *QUICK, "training.batch=16")
 
@@ -367,58 +373,6 @@ def test_rows_read_in_parts_give_the_same_losses_and_the_report_shows_the_metric
     assert len(whole) == 8 and parts == pytest.approx(whole, abs=1e-6)
     page = write_report(tmp_path / "whole").read_text()
     assert "accuracy on the dev examples" in page and "dev macro_f1" in page
-
-
-@pytest.mark.parametrize("ends", ["killed", "stopped", "failed", "finished"])
-def test_what_a_run_replaces_is_kept_until_it_has_finished(tmp_path: Path, ends: str) -> None:
-    out, kept = tmp_path / "out", tmp_path / ".out.replaced"
-    (out / "cloze").mkdir(parents=True)
-    (out / "cloze" / "task.json").write_text("old")
-    raised = {"killed": SystemExit(), "stopped": typer.Exit(143), "failed": CheckpointError("no"), "finished": None}[ends]
-    with suppress(SystemExit, typer.Exit, CheckpointError), _replacing(out, overwrite=True):
-        assert not out.exists() and (kept / "cloze" / "task.json").read_text() == "old"
-        out.mkdir()
-        (out / "half").write_text("new")
-        if ends == "killed":  # nothing is cleaned up then
-            shutil.copytree(tmp_path, tmp_path.with_name(f"{tmp_path.name}-killed"))
-        if raised is not None:
-            raise raised
-    if ends == "failed":
-        assert (out / "cloze" / "task.json").read_text() == "old" and not kept.exists()
-        return
-    if ends == "killed":
-        out, kept = (tmp_path.with_name(f"{tmp_path.name}-killed") / name for name in ("out", ".out.replaced"))
-    assert kept.exists() == (ends != "finished")
-    if ends != "finished":
-        with _replacing(out, overwrite=True):  # the same command again finds the half that there is
-            assert (out / "half").read_text() == "new"
-    assert not kept.exists() and (out / "half").read_text() == "new"
-
-
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_run_that_was_killed_while_it_read_its_text_is_resumed(tmp_path: Path, overwrite: bool) -> None:
-    out = tmp_path / "out"
-    (out / "cloze" / "corpus").mkdir(parents=True)
-    (out / "cloze" / "lock").write_text("")
-    with _replacing(out, overwrite=overwrite):
-        assert (out / "cloze" / "corpus").is_dir()
-    (out / "notes.txt").write_text("mine")
-    with pytest.raises(TaskError, match="already exists"), _replacing(out, overwrite=overwrite):
-        pass
-
-
-def test_only_the_first_of_several_processes_replaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = tmp_path / "out"
-    (out / "cloze").mkdir(parents=True)
-    (out / "cloze" / "task.json").write_text("old")
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(CheckpointError), _replacing(out, overwrite=True):
-        assert (out / "cloze" / "task.json").read_text() == "old"
-        raise CheckpointError("no")
-    with _replacing(out, overwrite=False):
-        pass
-    assert (out / "cloze" / "task.json").read_text() == "old" and list(tmp_path.iterdir()) == [out]
 
 
 def test_a_missing_dev_file_is_found_before_anything_is_written(

@@ -26,7 +26,8 @@ def tune(said: dict[str, Any]) -> None:
         what = {"tasks": parse_tasks(said["tasks"])}
     else:
         what = {"recipe": said["recipe"], "train": [said["train"]], "dev": [said["dev"]], "binds": [f"teacher={said['teacher']}"]}
-    finetune(said["checkpoint"], out=Path(said["out"]), overrides=said["values"], report=lambda line: None, **what)
+    finetune(said["checkpoint"], out=Path(said["out"]), overrides=said["values"], report=lambda line: None, keep_checkpoints=True,
+             **what)  # fmt: skip
 
 
 def child(said: dict[str, Any], seconds: float | None) -> float:

@@ -20,7 +20,7 @@ from cloze.corpus.items.extractors import Extractor, Pixels
 from cloze.corpus.items.store import BOXES, FEATURES
 from cloze.corpus.items.writer import boxes as boxes_as_shares
 from cloze.errors import CorpusError, MissingExtra, nearest
-from cloze.whole import require_parent, whole_file
+from cloze.whole import require_output, whole_file
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 Number = Literal["float16", "float32"]
@@ -146,7 +146,7 @@ class Written(NamedTuple):
 
 def write_features(
     images: Path, out: Path, extractor: Extractor, *, boxes: Path | None = None, cells: int | None = None,
-    number: Number = "float16", report: Callable[[int], None] = lambda done: None,
+    number: Number = "float16", overwrite: bool = False, report: Callable[[int], None] = lambda done: None,
 ) -> Written:
     """Write the features of the regions of every picture in a folder to `out`, an `.npz` with the name of the extractor.
 
@@ -158,7 +158,7 @@ def write_features(
         raise CorpusError("expected either a file with boxes (--boxes FILE.json) or a number of equal cells (--grid 3).")
     if out.suffix != ".npz":
         raise CorpusError(f"{out}: expected a name that ends in .npz.")
-    require_parent(out)
+    require_output(out, overwrite=overwrite)
     files = pictures_in(images)
     regions, names = _regions_of(files, boxes, cells, images)
     work = _Partial(out, {

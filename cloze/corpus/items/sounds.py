@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.items.store import FEATURES
 from cloze.errors import CorpusError
-from cloze.whole import require_new, whole_file
+from cloze.whole import require_output, whole_file
 
 Floats = NDArray[np.float64]
 #: The type of a sample of so many bytes, and its middle.
@@ -46,13 +46,15 @@ class Written(NamedTuple):
     words: int
 
 
-def write_sounds(path: Path, out: Path, bands: Bands, *, audio: str = "audio", words: str = "words") -> Written:
+def write_sounds(
+    path: Path, out: Path, bands: Bands, *, audio: str = "audio", words: str = "words", overwrite: bool = False
+) -> Written:
     """Write an item for each word of the recordings of a JSON-lines file to a new `.npz`.
 
     Each line has the key `audio`, a .wav next to the file or below it, and `words`, a list of [start, stop] in seconds. Features
     are `frames` × `bands` logarithms of energies, one frame after another; of each word the mean is 0 and the deviation 1.
     """
-    require_new(out)
+    require_output(out, overwrite=overwrite)
     keys: list[str] = []
     found: list[NDArray[np.float16]] = []
     for spoken in _recordings(path, audio, words):

@@ -15,7 +15,7 @@ from cloze import rng
 from cloze.corpus.items.readers import Picture
 from cloze.corpus.items.store import FEATURES
 from cloze.errors import CheckpointError, CorpusError
-from cloze.whole import require_new, whole_file
+from cloze.whole import require_output, whole_file
 
 Floats = NDArray[np.float64]
 #: The file of a tree in a folder of `cloze vocab visual`.
@@ -158,9 +158,9 @@ def sampled(pictures: Iterable[Picture], most: int, seed: int) -> NDArray[np.flo
     return _kept(vectors, keys, most)[0][0] if vectors else np.zeros((0, 0), np.float32)
 
 
-def write_words(pictures: Iterable[Picture], words: VisualWords, out: Path) -> Written:
+def write_words(pictures: Iterable[Picture], words: VisualWords, out: Path, *, overwrite: bool = False) -> Written:
     """Write the words of all items to a new `.npz` of items, as the array `word`, with the keys of the pictures."""
-    require_new(out)
+    require_output(out, overwrite=overwrite)
     keys: list[str] = []
     found: list[NDArray[np.int32]] = []
     for picture in pictures:

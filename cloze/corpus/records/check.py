@@ -9,6 +9,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cloze.corpus.records.answer import Answer, Columns, Record
 from cloze.errors import counted as in_words
 
@@ -146,6 +149,15 @@ def _rare(classes: Counter[str]) -> Iterator[str]:
             f"the class {rare!r} has {in_words(least, 'row')} and {usual!r} has {most:,}: a network may never predict the rare one.\n"
             "  To weigh rare classes as much as the others: cloze finetune … --set objectives[0].class_weights=balanced"
         )
+
+
+def text_hashes(paths: Sequence[str | Path], answer: Answer, columns: Columns) -> NDArray[np.uint64]:
+    """A 64-bit hash of the texts of each usable row that has any, (rows,); the same as `check_records` compares."""
+    found: list[NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
+    for path in map(str, paths):
+        records = (record for record in answer.read(path, columns, lambda line, why: None) if any(map(str.strip, record.texts)))
+        found.append(np.fromiter((int.from_bytes(_digest(record.texts)[:8], "little") for record in records), np.uint64))
+    return np.concatenate(found)
 
 
 def _read(

@@ -11,6 +11,7 @@ from cloze.interop.vectors.fasttext import FastText, as_fasttext, write_fasttext
 from cloze.interop.vectors.opening import kind_of, open_fasttext, open_vectors
 from cloze.interop.vectors.text import write_text
 from cloze.interop.vectors.whole import whole_file
+from cloze.whole import require_output
 
 FORMATS = ("word2vec", "word2vec-binary", "glove", "fasttext")
 
@@ -24,8 +25,7 @@ def write_vectors(source: Path, to: str, out: Path, *, overwrite: bool = False) 
     """
     if to not in FORMATS:
         raise UserError(f"unknown format {to!r}. {nearest(to, FORMATS)}")
-    if out.is_file() and not overwrite:
-        raise UserError(f"{out}: there is such a file already. Choose another name, or give --overwrite to replace it.")
+    require_output(out, overwrite=overwrite)
     if to == "fasttext":
         model, remarks = _fasttext(source)
         with whole_file(out) as file:
