@@ -241,7 +241,7 @@ def learn(
             record(out, assigned.texts)
         if published.described and not keep_checkpoints and (extend or not before):  # else they were kept on purpose
             drop_checkpoints(out)
-    return _judged(published, made, assigned.files, assignment.shown.given)
+    return published if closed else _judged(published, made, assigned.files, assignment.shown.given)
 
 
 def _notes(report: Say | None) -> Say:
