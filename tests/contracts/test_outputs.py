@@ -79,6 +79,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("a.txt").write_text("The cat sleeps.\n\nIt rains.\n" * 20)
     Path("e.tsv").write_text("e1\tcat\n")
     Path("pictures").mkdir()
+    Path("none").mkdir()
     Path("run/cloze").mkdir(parents=True)
     Path("run/cloze/log.jsonl").write_text("")
     return tmp_path
