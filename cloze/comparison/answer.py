@@ -1,4 +1,4 @@
-"""What a comparison has found, as plain values: scores, differences that are told apart, costs, failures, and a sentence."""
+"""What a comparison has found, as plain values: scores, significant differences, costs, failures, and a sentence."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Pair(NamedTuple):
 
     @property
     def apart(self) -> bool:
-        """Whether they are told apart."""
+        """Whether they differ significantly."""
         return self.adjusted <= LEVEL
 
 
@@ -120,7 +120,7 @@ class Answer:
 
     @property
     def least(self) -> float | None:
-        """About the least difference that this comparison would tell apart: the median over pairs, with the correction."""
+        """About the least difference that this comparison would detect: the median over pairs, with the correction."""
         count = len([pair for pair in self.pairs if pair.task == OVERALL])
         found = [pair.difference.least for pair in self.pairs if pair.task == OVERALL and pair.difference.least is not None]
         if not found:

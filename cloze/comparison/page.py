@@ -76,14 +76,14 @@ def task_figures(answer: Answer) -> list[Figure]:
 
 
 def matrix(answer: Answer) -> list[list[str]]:
-    """Of every pair the difference in points, where they are told apart."""
+    """Of every pair the difference in points, where it is significant."""
     names = [one.name for one in answer.systems if one.overall(answer.ranked)]
     made = []
     for one in names:
         row = [one]
         for two in names:
             pair = answer.pair(one, two, OVERALL) if one != two else None
-            row.append("" if pair is None else f"{100 * pair.difference.value:+.1f}" if pair.apart else "not told apart")
+            row.append("" if pair is None else f"{100 * pair.difference.value:+.1f}" if pair.apart else "not significant")
         made.append(row)
     return made if len(names) > 1 else []
 

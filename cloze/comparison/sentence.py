@@ -18,7 +18,7 @@ from cloze.reports.figures import duration, plain
 
 
 def sentence(answer: Answer) -> str:
-    """Which system is best, by how much, and which others are not told apart from it."""
+    """Which system is best, by how much, and from which others it does not differ significantly."""
     tasks = answer.ranked
     there = [one for one in answer.systems if one.overall(tasks)]
     if not there:
@@ -33,10 +33,11 @@ def sentence(answer: Answer) -> str:
     if not apart:
         low, high = shown(others[-1], tasks), shown(best, tasks)
         scores = high if low == high else f"{low} to {high}"
-        return f"Not told apart: {listed([one.name for one in there])} score {scores} {measure(answer)}. {power(answer)}".strip()
+        names = listed([one.name for one in there])
+        return f"No significant difference: {names} score {scores} {measure(answer)}. {power(answer)}".strip()
     if level:
         return (
-            f"{best.name} scores highest, {score}, but is not told apart from {listed([one.name for one in level])}; "
+            f"{best.name} scores highest, {score}, but not significantly higher than {listed([one.name for one in level])}; "
             f"it is better than {listed([one.name for one in apart])}."
         )
     nearest = pairs[others[0].name]
@@ -57,7 +58,7 @@ def caveats(answer: Answer) -> list[str]:
     found += [f"{counted(len(answer.failures), 'cell')} failed"] if answer.failures else []
     found += [f"{counted(answer.unfinished, 'cell')} not finished"] if answer.unfinished else []
     alone = answer.seeds < 2 and len(answer.systems) > 1
-    return found + (["3 or more seeds can tell candidates apart; finished runs are kept"] if alone else [])
+    return found + (["significant differences need 3 or more seeds; finished runs are kept"] if alone else [])
 
 
 def unequal(design: Design) -> list[str]:
@@ -95,7 +96,7 @@ def spoken(budget: str) -> str:
 
 
 def power(answer: Answer) -> str:
-    """Which differences these seeds and examples can tell apart."""
+    """Which differences these seeds and examples can detect."""
     if answer.seeds < 2:
         return "With one seed, the spread over seeds is unknown."
     least = answer.least
@@ -104,8 +105,8 @@ def power(answer: Answer) -> str:
     if least < 0.0005:
         return "All runs of a candidate score the same."
     if least > 0.5:
-        return "The seeds are too few, or differ too much, to tell any but huge differences apart."
-    return f"With this many seeds and examples, differences below about {points(least)} points cannot be told apart."
+        return "The seeds are too few, or differ too much, to detect any but huge differences."
+    return f"With this many seeds and examples, differences below about {points(least)} points cannot be detected."
 
 
 def listed(words: Sequence[str]) -> str:
@@ -139,7 +140,7 @@ def cell(runs: Sequence[float], *, percent: bool = True) -> str:
 
 
 def rows(answer: Answer) -> tuple[list[str], list[list[str]]]:
-    """The columns and the rows of the table: scores by task, whether told apart from the best, constant answers, cost."""
+    """The columns and the rows of the table: scores by task, whether significantly below the best, constant answers, cost."""
     tasks = [one.name for one in answer.design.tasks]
     several = len(answer.ranked) > 1
     constant = any(one.constant for system in answer.systems for one in system.scores.values())
@@ -170,14 +171,14 @@ def rows(answer: Answer) -> tuple[list[str], list[list[str]]]:
 
 
 def against_best(answer: Answer, system: System) -> str:
-    """Whether a system is told apart from the best one."""
+    """Whether a system differs significantly from the best one."""
     best = answer.systems[0]
     if system is best:
         return "best" if system.overall(answer.ranked) else "failed"
     pair = answer.pair(best.name, system.name)
     if pair is None:
         return "failed" if not system.overall(answer.ranked) else ""
-    return f"{points(-pair.difference.value)} (p {probability(pair.adjusted)})" if pair.apart else "not told apart"
+    return f"{points(-pair.difference.value)} (p {probability(pair.adjusted)})" if pair.apart else "not significant"
 
 
 def table(answer: Answer) -> str:

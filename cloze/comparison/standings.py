@@ -228,7 +228,7 @@ def rows(finding: Finding) -> tuple[list[str], list[list[str]]]:
             apart = finding.apart(one)
             row.append(
                 "best" if one is finding.best else "" if apart is None
-                else f"+{apart.value:.4f} (p {apart.p:.3f})" if apart.p <= LEVEL else "not told apart"
+                else f"+{apart.value:.4f} (p {apart.p:.3f})" if apart.p <= LEVEL else "not significant"
             )
         made.append([*row, *(["–"] * 2 if one.cost is None else [plain(one.cost.flops), duration(one.cost.seconds)])])
     return columns, made

@@ -1,4 +1,4 @@
-"""Whether two of several compared systems can be told apart, from their scores over seeds and test examples.
+"""Whether two of several compared systems differ significantly, from their scores over seeds and test examples.
 
 A score varies for two reasons: another seed trains another network, and another test set has other examples. A difference
 counts only if both explain it badly:
@@ -42,7 +42,7 @@ class Difference(NamedTuple):
     """By how much one system is better than another: the estimate, its 95 % interval, and p values.
 
     `seeds` and `examples` are the p values of the two tests, None where there is one run of a system, or no scores by example.
-    `p` is their maximum. `least` is the least difference that such runs would tell apart at the level `LEVEL` without correction.
+    `p` is their maximum. `least` is the least difference that such runs would detect at the level `LEVEL` without correction.
     """
 
     value: float

@@ -28,7 +28,7 @@ class Comparison:
 
     @property
     def sentence(self) -> str:
-        """Which candidate is best, by how much, and which are not told apart from it."""
+        """Which candidate is best, by how much, and from which it does not differ significantly."""
         return sentence(self.answer)
 
     @property
@@ -60,7 +60,7 @@ def compare(
     text_format: str = "auto", reach: float | None = None, allow_shared: bool = False, device: str = "auto",
     with_files: Sequence[str | Path] = (), fit: bool | None = None, report: Say | None = print,
 ) -> Comparison:
-    """Pre-train and fine-tune candidates at an equal budget, and say which can be told apart; see `cloze compare`.
+    """Pre-train and fine-tune candidates at an equal budget, and say which differ significantly; see `cloze compare`.
 
     Each run is a process of its own, so text and tasks are files. The same call resumes a comparison that was stopped, and one
     with more seeds, tasks or candidates runs only what is missing.

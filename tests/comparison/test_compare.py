@@ -72,7 +72,7 @@ def test_a_comparison_trains_every_cell_once_and_scores_every_example(real: tupl
     found = json.loads((out / "compare.json").read_text(encoding="utf-8"))
     assert {one["name"] for one in found["systems"]} == {"a", "b"} and found["failed"] == []
     assert all(one["cost"]["tokens"] > 0 and one["cost"]["flops"] > 0 for one in found["systems"])
-    assert found["answer"].startswith("Not told apart: ")
+    assert found["answer"].startswith("No significant difference: ")
     runs = [read_json(path) or {} for path in (out / "cells").glob("pretrain-*/run/cloze/run.json")]
     assert len(runs) == 2 and all("training.batch=4" in run["fitted"] for run in runs)  # recipes of one's own, with --fit
 
@@ -500,7 +500,7 @@ def test_the_command_counts_cells_prints_the_finding_and_says_where_the_page_is(
     out = tmp_path / "out"
     assert main([*typed, "--out", str(out)]) == 0
     shown = capsys.readouterr()
-    assert "Not told apart: a and b score 50.0 (accuracy on mood, 3 seeds, 4 steps each)." in shown.out
+    assert "No significant difference: a and b score 50.0 (accuracy on mood, 3 seeds, 4 steps each)." in shown.out
     assert shown.err.splitlines()[-1] == f"Next: open {out}/compare.html in a browser"
     assert main([*typed, "--out", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["level"] == 0.05

@@ -22,7 +22,7 @@ def test_the_page_begins_with_the_answer_and_refers_to_nothing_outside() -> None
     html = render(answer, command="cloze compare …")
     page = Outline(html)
     assert page.headings == [
-        sentence(answer), "Scores", "By task", "Which are told apart", "Cost", "Held-out loss", "Failed"
+        sentence(answer), "Scores", "By task", "Which differences are significant", "Cost", "Held-out loss", "Failed"
     ]  # fmt: skip
     assert page.addresses == [] and not re.search(r"https?://|@import|url\(", html)
     assert html.index("</h1>") < html.index('<svg class="spreads"') < html.index("<h2>")
@@ -36,12 +36,12 @@ def test_the_sentence_says_which_is_best_by_how_much_or_that_they_are_not_told_a
         sentence(finding(qualities={"electra-base": 0.85, "bert": 0.6})),
     )
     assert re.match(
-        r"a scores highest, \d\d\.\d \(.*\), but is not told apart from b; it is better than c\.",
+        r"a scores highest, \d\d\.\d \(.*\), but not significantly higher than b; it is better than c\.",
         sentence(finding(qualities={"a": 0.8, "b": 0.799, "c": 0.4})),
     )
     assert re.match(
-        r"Not told apart: a and b score \d\d\.\d to \d\d\.\d \(.*\)\. With this many seeds and examples, differences below about "
-        r"\d+\.\d points cannot be told apart\.",
+        r"No significant difference: a and b score \d\d\.\d to \d\d\.\d \(.*\)\. With this many seeds and examples, differences "
+        r"below about \d+\.\d points cannot be detected\.",
         sentence(finding(qualities={"a": 0.7, "b": 0.699})),
     )
 
@@ -49,11 +49,11 @@ def test_the_sentence_says_which_is_best_by_how_much_or_that_they_are_not_told_a
 def test_with_one_seed_the_headline_has_the_uncertainty_and_a_note_the_advice() -> None:
     answer = finding(qualities={"a": 0.8, "b": 0.4}, seeds=1, failed=False)
     assert re.fullmatch(
-        r"Not told apart: a and b score \d\d\.\d to \d\d\.\d \(mean score over 2 tasks, 1 seed, 20M tokens each\)\. "
+        r"No significant difference: a and b score \d\d\.\d to \d\d\.\d \(mean score over 2 tasks, 1 seed, 20M tokens each\)\. "
         r"With one seed, the spread over seeds is unknown\.",
         sentence(answer),
     )
-    assert table(answer).splitlines()[-1] == "note: 3 or more seeds can tell candidates apart; finished runs are kept"
+    assert table(answer).splitlines()[-1] == "note: significant differences need 3 or more seeds; finished runs are kept"
 
 
 def test_the_table_counts_constant_runs_and_shows_the_usual_answer() -> None:
