@@ -216,7 +216,6 @@ def test_what_a_config_lacks_for_a_task_is_named_and_adding_it_helps(save: Save,
     ({"problem_type": "regression"}, "predicts 2 numbers of a text; cloze's regression predicts one"),
     ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "names 3 labels .* and the head in model.safetensors has 2 outputs"),
     ({"architectures": ["BertForCausalThings"]}, "not fine-tuned: cloze does not read the head of BertForCausalThings; of"),
-    ({"architectures": ["BertModel"]}, "not fine-tuned: it has no cloze/task.json"),
 ])  # fmt: skip
 def test_a_config_that_no_task_follows_from_is_refused(save: Save, tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     save(tmp_path, **TWO)
