@@ -54,6 +54,8 @@ def test_the_named_column_is_the_text(
         ("a.csv", 'text\nOne.\n"Two.\nThree.\n', r"a\.csv:3: not CSV: .*quote"),
         ("a.csv", b"text\nOne.\nTw\xf3.\n", r"a\.csv:[123]: not UTF-8"),
         ("a.csv", "", "empty"),
+        ("a.conll", "Ada B-PER\n\n", r"a\.conll:1: words with their labels, which would be learned as text\.\n.*--format blank"),
+        ("a.txt", "__label__x One.\n", r"a\.txt:1: texts with labels \(__label__\), which would be learned as text"),
     ],
 )
 def test_structure_that_would_become_text_is_refused(name: str, content: str | bytes, message: str, tmp_path: Path) -> None:

@@ -58,6 +58,15 @@ def test_lines_keep_their_numbers_where_lines_are_empty(cloze: Any, tuned: Tuned
     ]  # fmt: skip
 
 
+def test_texts_in_another_encoding_and_labels_of_fasttext_are_read_as_texts(cloze: Any, tuned: Tuned, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("__label__x café\n\nrain __label__y\n".encode("cp1252"))
+    done = cloze("predict", tuned(), tmp_path / "a.txt")
+    assert done.code == 2 and "a.txt:1: byte 0xe9 is not UTF-8" in done.err
+    done = cloze("predict", tuned(), tmp_path / "a.txt", "--encoding", "cp1252")
+    assert [(row["line"], row["text"]) for row in done.rows] == [(1, "café"), (3, "rain")]
+    assert done.err == f"note: {tmp_path / 'a.txt'}: read as cp1252, as asked for\n"
+
+
 def test_a_pair_is_typed_with_a_tab_between(cloze: Any, tuned: Tuned, tmp_path: Path) -> None:
     (row,) = cloze("predict", tuned(pair=True), "the cat\tthe dog").rows
     assert (row["text"], row["text_b"]) == ("the cat", "the dog")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cloze.errors import MissingExtra, RecipeError
 from cloze.text import Annotations, Dictionary, Jieba, ListAnnotator, Normalise, TextSpec, Tokenizer, Unigram, train
-from cloze.text.matching import WordList
+from cloze.text.matching import WordList, read_list
 from tests.text.conftest import CHINESE
 
 LIST = "研究\n研究生\n生命\n起源\n的\n命\n卡拉OK 12 n\n# a comment\n北京大学\t名\n大学生\n"
@@ -64,6 +64,8 @@ def test_a_list_that_is_missing_empty_or_in_another_encoding_is_reported(tmp_pat
     (tmp_path / "empty.txt").write_text("# nothing\n")
     with pytest.raises(RecipeError, match="the list is empty"):
         ListAnnotator(file=str(tmp_path / "empty.txt"))
+    (tmp_path / "odd.txt").write_text("a\u2028b\nc\x85d\x1ce\n", encoding="utf-8")
+    assert read_list(str(tmp_path / "odd.txt"), "list") == ["a\u2028b", "c\x85d\x1ce"]
     (tmp_path / "gb.txt").write_bytes("熊猫".encode("gb18030"))
     with pytest.raises(RecipeError, match="not UTF-8"):
         Dictionary(file=str(tmp_path / "gb.txt"))

@@ -100,9 +100,6 @@ def read_table(
     quoting = trained.quoting if quoting == "auto" else quoting
     if found in OBJECTS:
         table = _object_table(path, found, lists)
-    elif found == "fasttext":
-        each = list(_fasttext_cells(path))
-        table = Table(str(path), FASTTEXT, tuple(cells for _, cells in each), tuple(line for line, _ in each))
     else:
         names, each = _separated(path, found, columns, quoting, trained=trained)
         records = list(each)
@@ -178,15 +175,6 @@ def read_rows(
     if found in OBJECTS:
         yield from _object_rows(path, wanted, found, fault, lists)
         return
-    if found == "fasttext":
-        places = [place_of(str(path), FASTTEXT, name, option) for name, option in wanted.items()]
-        empty = True
-        for line, cells in _fasttext_cells(path):
-            empty = False
-            yield line, tuple(cells[place] for place in places)
-        if empty:
-            raise _no_examples(path, found, None)
-        return
     names, rows = _separated(path, found, columns, quoting, fault, like)
     places = [place_of(str(path), names, name, option) for name, option in wanted.items()]
     empty = True
@@ -228,10 +216,10 @@ def _held(
     yield from chain([one for one in (first, second) if one is not None], records)
 
 
-def _fasttext_cells(path: Path | str) -> Iterator[tuple[int, tuple[str, str]]]:
+def _fasttext_cells(path: Path | str) -> Iterator[Record]:
     """The text and the labels of each line; a single label is no list."""
     for row in fasttext_rows(path):
-        yield row.line, (row.text, row.labels[0] if len(row.labels) == 1 else _list_cell(row.labels) if row.labels else "")
+        yield row.line, [row.text, row.labels[0] if len(row.labels) == 1 else _list_cell(row.labels) if row.labels else ""]
 
 
 def _require_rows(path: Path | str, cells: Mapping[str, str | None]) -> None:
@@ -275,7 +263,7 @@ def names_of(
     found = format or _format(path)
     if found in OBJECTS:
         return fields_of(path, format=found)
-    return FASTTEXT if found == "fasttext" else _separated(path, found, columns, quoting)[0]
+    return _separated(path, found, columns, quoting)[0]
 
 
 class NumberCell(str):
@@ -329,6 +317,8 @@ def _separated(
     trained: Trained = UNTRAINED,
 ) -> tuple[tuple[str, ...], Iterator[Record]]:
     """The names of the columns, and the rows; each is as wide as the header."""
+    if format == "fasttext":
+        return FASTTEXT, _fasttext_cells(path)
     separator = "\t" if format == "tsv" else _comma(next((line.text for line in lines(path)), ""))
     chosen = quoting if quoting != "auto" else "none" if format == "tsv" else "standard"
     unquoting = False

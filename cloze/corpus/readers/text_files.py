@@ -189,8 +189,8 @@ def _spread_objects(path: Path | str, read: Sequence[Line], fault: Fault | None)
         try:
             value, end = decode_json(text, at)
         except json.JSONDecodeError as error:
-            line, column = place(error.pos)
-            raise TaskError(f"{path}:{line}: not JSON: {error.msg} at column {column}.") from None
+            row, column = place(error.pos)
+            raise TaskError(f"{path}:{row}: not JSON: {error.msg} at column {column}.") from None
         if isinstance(value, dict):
             yield place(at)[0], value
         else:
