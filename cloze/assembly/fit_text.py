@@ -6,6 +6,7 @@ letters. A published recipe keeps its published normalisation, and the user read
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from cloze.assembly.change import Change
@@ -15,14 +16,19 @@ from cloze.corpus import Store
 from cloze.corpus.build import PAIRS, corpus_files
 from cloze.corpus.readers import read_documents
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN
-from cloze.errors import ClozeError
+from cloze.errors import ClozeError, CorpusError
 from cloze.text import Normalise, Tokenizer
+from cloze.text.characters import EXTENDING, IDEOGRAPHS, UNSPACED, ideograph
 from cloze.text.costs import SAMPLE, SIZEABLE, costs_of, covering
 
 _OURS = "cloze's own"  # how `paper` begins in a recipe of our own
 _FILES = 16  # of a corpus that are looked into
 _TOKENS = SAMPLE // 2  # of a store
 WAY = "--set {value}"
+_UNSPACED = re.compile(f"[{IDEOGRAPHS}{UNSPACED}{EXTENDING}]+")
+_MOSTLY = 0.5  # the share of letters of scripts without spaces from which a text is taken for one of them
+_CLAUSE = 6  # characters of such a script in a row, on average: words have fewer
+_SHOWN = 20  # runs and characters from which an example is taken
 _UNKNOWN = 0.01  # the share of [UNK] from which it is worth a line
 
 
@@ -59,8 +65,7 @@ def _beginning(file: str, text_format: str, size: int) -> str:
 
 def normaliser_of(text: TextSpec) -> Callable[[str], str]:
     """What a recipe's text does to a string before it is cut into words."""
-    normaliser = Normalise.of(text.normalise).build(text.tokenizer.name)
-    return str if normaliser is None else normaliser.normalize_str
+    return Normalise.of(text.normalise).applied(text.tokenizer.name)
 
 
 def fit_normalisation(recipe: Recipe, sample: str) -> Iterator[Change]:
@@ -79,6 +84,30 @@ def fit_normalisation(recipe: Recipe, sample: str) -> Iterator[Change]:
 def least_vocabulary(text: TextSpec, sample: str) -> int:
     """The smallest vocabulary with an id for nearly every character of a text; half of it is for single characters."""
     return 1000 * -(-2 * covering(sample, normaliser_of(text)) // 1000)
+
+
+def require_words_apart(recipe: Recipe, sample: str) -> None:
+    """A `CorpusError` if a tokenizer of whole words would read text in which no spaces stand between words."""
+    for name, text in recipe.texts.items():
+        if text.tokenizer.name != "words" or text.words is not None:
+            continue
+        normal = normaliser_of(text)(sample)
+        letters, runs = sum(map(str.isalpha, normal)), _UNSPACED.findall(normal)
+        unspaced = sum(map(len, runs))
+        if unspaced < _MOSTLY * letters or unspaced <= _CLAUSE * len(runs):
+            continue
+        at = "text" if name == "main" else f"texts.{name}"
+        ways = f"Put spaces between the words first, and read them with --set {at}.tokenizer.split=whitespace."
+        if sum(map(ideograph, normal)) > unspaced / 2:
+            ways = (
+                f"Cut it into words: cloze corpus build TEXT --recipe {recipe.name} --words jieba --out STORE, then --corpus "
+                f"STORE\n  Or make a word of every character: --set {at}.normalise.cjk_spacing=true"
+            )
+        raise CorpusError(
+            f"{recipe.name} reads whole words, but this text has no spaces between them: "
+            f"{max(runs[:_SHOWN], key=len)[:_SHOWN]!r} would be one.\n"
+            f"  {ways}"
+        )
 
 
 def advise_on_text(recipe: Recipe, sample: str, tokenizer: Tokenizer | None = None, *, way: str = WAY) -> Iterator[str]:

@@ -220,7 +220,7 @@ class BuildText(Build):
         if known is not None:
             chosen = Tokenizer.load(known)
         else:
-            for line in _advice(self.recipe or "bert", paths, text_format):
+            for line in _advice(self.recipe or "bert", paths, text_format, segmented=kept.words is not None):
                 say(line)
             spec = replace(_trainable(self.recipe or "bert"), words=kept.words)
             chosen = train_tokenizer_from(
@@ -481,13 +481,16 @@ def _trainable(recipe: str) -> Any:
     return trainable(text_of(load_recipe(recipe)))
 
 
-def _advice(recipe: str, paths: list[str], text_format: str) -> Iterator[str]:
-    """What the normalisation of a recipe costs a text."""
-    from cloze.assembly.fit_text import advise_on_text, sample_text
+def _advice(recipe: str, paths: list[str], text_format: str, *, segmented: bool) -> Iterator[str]:
+    """What the normalisation of a recipe costs a text. Text that the recipe cannot read as words is a `CorpusError`."""
+    from cloze.assembly.fit_text import advise_on_text, require_words_apart, sample_text
     from cloze.assembly.load import load_recipe
 
+    loaded, sample = load_recipe(recipe), sample_text(paths, text_format)
+    if not segmented:
+        require_words_apart(loaded, sample)
     way = f"set {{value}} in a recipe of your own (cloze show {recipe} > mine.yaml), and give it with --recipe mine.yaml"
-    return advise_on_text(load_recipe(recipe), sample_text(paths, text_format), way=way)
+    return advise_on_text(loaded, sample, way=way)
 
 
 def _progress(started: float) -> Callable[[int, int | None], None]:

@@ -10,9 +10,17 @@ import numpy as np
 import pytest
 
 from cloze.assembly.fit import fit_vocabulary
-from cloze.assembly.fit_text import advise_on_text, advise_on_unknown, fit_normalisation, sample_for, sample_text
+from cloze.assembly.fit_text import (
+    advise_on_text,
+    advise_on_unknown,
+    fit_normalisation,
+    require_words_apart,
+    sample_for,
+    sample_text,
+)
 from cloze.assembly.fitted import holding
 from cloze.assembly.load import load_recipe
+from cloze.errors import CorpusError
 from cloze.text.costs import costs_of
 
 WITH_MARKS = {
@@ -91,3 +99,21 @@ def test_a_sample_is_the_beginnings_of_a_corpus(tmp_path: Path) -> None:
     assert sample_text([str(tmp_path)]) == "Text 0.\nText 1.\nText 2."
     assert sample_text(["-"]) == sample_text([str(tmp_path / "missing.txt")]) == ""
     assert sample_for(load_recipe("transe"), [str(tmp_path)]) == "" != sample_for(load_recipe("bert"), [str(tmp_path)])
+
+
+def test_text_without_spaces_between_words_is_refused_where_words_are_read() -> None:
+    recipe, chinese = load_recipe("word2vec-skipgram"), "我爱北京天安门上的太阳升起来。"
+    with pytest.raises(CorpusError) as refused:
+        require_words_apart(recipe, chinese)
+    assert str(refused.value) == (
+        "word2vec-skipgram reads whole words, but this text has no spaces between them: "
+        "'我爱北京天安门上的太阳升起来' would be one.\n"
+        "  Cut it into words: cloze corpus build TEXT --recipe word2vec-skipgram --words jieba --out STORE, then --corpus STORE\n"
+        "  Or make a word of every character: --set text.normalise.cjk_spacing=true"
+    )
+    with pytest.raises(CorpusError, match="Put spaces between the words first, and read them with --set text.tokenizer.split"):
+        require_words_apart(recipe, "น้ำดื่มที่นี่สะอาดและเย็นมาก")
+    require_words_apart(load_recipe("word2vec-skipgram", overrides=["text.normalise.cjk_spacing=true"]), chinese)
+    for text in ("我 爱 北京 天安门 上 的 太阳", ENGLISH + chinese, "", "น้ำ ดื่ม ที่ นี่ สะอาด"):
+        require_words_apart(recipe, text)
+    require_words_apart(load_recipe("quick"), chinese)

@@ -67,9 +67,12 @@ def test_mixed_scripts_are_told_apart(tmp_path: Path) -> None:
     ("text", "advice"),
     [
         ("One sentence.\n" * 3 + "Two.\n", "are a single sentence"), ("Just this.\n", "one document"),
-        ("Es war schön.\nEs ist schon so.\n", "with the normalisation of bert and other recipes, 4.5 % of the letters lose a "
-         "mark (schön → schon), and 33.3 % of the different words become the same as another. quick keeps the marks; other recipes do "
-         "with --set text.normalise.strip_accents=false."),
+        (
+            "Es war schön.\nEs ist schon so.\n",
+            "with the normalisation of bert and other recipes, 4.5 % of the letters lose a mark (schön → schon), and 33.3 % of "
+            "the different words become the same as another. quick keeps the marks; other recipes do with --set "
+            "text.normalise.strip_accents=false.",
+        ),
     ],
 )
 def test_advice_names_the_way_out(text: str, advice: str, tmp_path: Path) -> None:
