@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from cloze.assembly.change import Change
+from cloze.assembly.load import load_recipe
 from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import Recipe, TextSpec
 from cloze.corpus import Store
@@ -129,6 +130,18 @@ def advise_on_text(recipe: Recipe, sample: str, tokenizer: Tokenizer | None = No
                 f"advice: {recipe.name} lower-cases I to i, but {share} of the letters are İ or ı.\n"
                 f"  To keep the case: {way.format(value=f'{at}.lower=false')}"
             )
+
+
+def advise_on_build(recipe: str, paths: Sequence[str], text_format: str, *, segmented: bool) -> Iterator[str]:
+    """What the normalisation of a recipe costs a text of which a store is built; `segmented`: a segmenter cuts its words.
+
+    Raises `CorpusError` if the recipe cannot read the text as words.
+    """
+    loaded, sample = load_recipe(recipe), sample_text(paths, text_format)
+    if not segmented:
+        require_words_apart(loaded, sample)
+    way = f"set {{value}} in a recipe of your own (cloze show {recipe} > mine.yaml), and give it with --recipe mine.yaml"
+    yield from advise_on_text(loaded, sample, way=way)
 
 
 def advise_on_unknown(store: Store, tokenizer: Tokenizer) -> Iterator[str]:

@@ -58,6 +58,7 @@ def test_english_text_is_read_as_before() -> None:
 def test_advice_names_the_share_of_letters_and_words_an_example_and_the_value_to_set() -> None:
     sample = "schön schon är ILIK ılık"
     assert costs_of(sample, lambda word: word.replace("ö", "o").replace("ä", "a")) == (2 / 20, 2 / 5, 2 / 20, ("schön", "schon"))
+    assert costs_of("schön schön", lambda word: word.replace("ö", "o")).stripped == 2 / 10
     assert list(advise_on_text(load_recipe("bert"), sample)) == [
         "advice: with bert, 10.0 % of the letters lose a mark (schön → schon), and 40.0 % of the different words become the same "
         "as another.\n  To keep the marks: --set text.normalise.strip_accents=false",
