@@ -88,8 +88,7 @@ def open_corpus(
         progress=progress,
     )
     text.record(store)
-    for line in advise_on_unknown(store, chosen):
-        report(line)
+    advise_on_unknown(store, chosen, report)
     return store, chosen
 
 

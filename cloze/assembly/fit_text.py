@@ -22,6 +22,8 @@ from cloze.text import Normalise, Tokenizer
 from cloze.text.characters import EXTENDING, IDEOGRAPHS, UNSPACED, ideograph
 from cloze.text.costs import SAMPLE, SIZEABLE, costs_of, covering
 
+Say = Callable[[str], None]
+
 _OURS = "cloze's own"  # how `paper` begins in a recipe of our own
 _FILES = 16  # of a corpus that are looked into
 _TOKENS = SAMPLE // 2  # of a store
@@ -132,8 +134,8 @@ def advise_on_text(recipe: Recipe, sample: str, tokenizer: Tokenizer | None = No
             )
 
 
-def advise_on_build(recipe: str, paths: Sequence[str], text_format: str, *, segmented: bool) -> Iterator[str]:
-    """What the normalisation of a recipe costs a text of which a store is built; `segmented`: a segmenter cuts its words.
+def advise_on_build(recipe: str, paths: Sequence[str], text_format: str, *, segmented: bool, report: Say) -> None:
+    """Report what the normalisation of a recipe costs a text of which a store is built; `segmented`: a segmenter cuts its words.
 
     Raises `CorpusError` if the recipe cannot read the text as words.
     """
@@ -141,17 +143,18 @@ def advise_on_build(recipe: str, paths: Sequence[str], text_format: str, *, segm
     if not segmented:
         require_words_apart(loaded, sample)
     way = f"set {{value}} in a recipe of your own (cloze show {recipe} > mine.yaml), and give it with --recipe mine.yaml"
-    yield from advise_on_text(loaded, sample, way=way)
+    for line in advise_on_text(loaded, sample, way=way):
+        report(line)
 
 
-def advise_on_unknown(store: Store, tokenizer: Tokenizer) -> Iterator[str]:
-    """How many tokens of a store are [UNK], if they are many, with a way out. Rare words of a vocabulary of words always are."""
+def advise_on_unknown(store: Store, tokenizer: Tokenizer, report: Say) -> None:
+    """Report how many tokens of a store are [UNK], if they are many, with a way out. Rare words of a vocabulary of words always are."""
     unknown = tokenizer.roles.get("[UNK]")
     if unknown is None or tokenizer.kind in ("words", "byte_bpe"):
         return
     share = float(store.counts()[unknown]) / max(store.size, 1)
     if share >= _UNKNOWN:
-        yield (
+        report(
             f"advice: {100 * share:.1f} % of the tokens are [UNK]: the vocabulary of {tokenizer.size:,} ids lacks characters of "
             "this text.\n  For a larger one: --set text.tokenizer.size=N"
         )

@@ -219,8 +219,7 @@ class BuildText(Build):
         if known is not None:
             chosen = Tokenizer.load(known)
         else:
-            for line in advise_on_build(self.recipe or "bert", paths, text_format, segmented=kept.words is not None):
-                say(line)
+            advise_on_build(self.recipe or "bert", paths, text_format, segmented=kept.words is not None, report=say)
             chosen = train_tokenizer_from(
                 paths, replace(_trainable(self.recipe or "bert"), words=kept.words), format=text_format, size=self.size,
                 languages=self.languages, smooth=0.7 if self.smooth is None else self.smooth, seed=self.seed,
@@ -241,8 +240,7 @@ class BuildText(Build):
         if self.as_json:
             typer.echo(to_json(dict(store.report)))
         elif not self.quiet:
-            for line in advise_on_unknown(store, chosen):
-                say(line)
+            advise_on_unknown(store, chosen, say)
             _tell(store.report, out, self.verbose, time.perf_counter() - started, time.perf_counter() - began)
             usual = self.recipe or ("quick" if sharded.tokens is None else "bert")
             suggest("cloze", "pretrain", usual, "--corpus", out, "--budget", "10m", "--out", "RUN")
