@@ -148,7 +148,7 @@ def advise_on_build(recipe: str, paths: Sequence[str], text_format: str, *, segm
 
 
 def advise_on_unknown(store: Store, tokenizer: Tokenizer, report: Say) -> None:
-    """Report how many tokens of a store are [UNK], if they are many, with a way out. Rare words of a vocabulary of words always are."""
+    """Report how many tokens of a store are [UNK], if they are many, with a way out. For a vocabulary of words that is usual."""
     unknown = tokenizer.roles.get("[UNK]")
     if unknown is None or tokenizer.kind in ("words", "byte_bpe"):
         return
