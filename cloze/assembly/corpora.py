@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloze.assembly.fit_text import advise_on_unknown
+from cloze.assembly.fit_text import advise_on_unknown, require_words_apart, sample_for
 from cloze.assembly.given import build
 from cloze.assembly.inputs import TextRecord, difference, marks_of, require_read_alike, require_text_unchanged, store_digest
 from cloze.assembly.parts import builder_of, class_of
@@ -76,6 +76,8 @@ def open_corpus(
     if text.wait_until_built(run):
         return open_store(folder / "store")
     annotations.require_files()
+    if given is None and any(text.tokenizer.name == "words" for text in recipe.texts.values()):
+        require_words_apart(recipe, sample_for(recipe, paths, text_format))
     chosen = given or with_table_words(recipe, report, train_tokenizer_from(
         list(paths), trainable(text_of(recipe)), format=text_format, languages=languages, smooth=smooth, seed=seed,
         report=report,
@@ -86,8 +88,7 @@ def open_corpus(
         progress=progress,
     )
     text.record(store)
-    for line in advise_on_unknown(store, chosen):
-        report(line)
+    advise_on_unknown(store, chosen, report)
     return store, chosen
 
 

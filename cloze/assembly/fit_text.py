@@ -6,23 +6,32 @@ letters. A published recipe keeps its published normalisation, and the user read
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from cloze.assembly.change import Change
+from cloze.assembly.load import load_recipe
 from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import Recipe, TextSpec
 from cloze.corpus import Store
 from cloze.corpus.build import PAIRS, corpus_files
 from cloze.corpus.readers import read_documents
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN
-from cloze.errors import ClozeError
+from cloze.errors import ClozeError, CorpusError
 from cloze.text import Normalise, Tokenizer
+from cloze.text.characters import EXTENDING, IDEOGRAPHS, UNSPACED, ideograph
 from cloze.text.costs import SAMPLE, SIZEABLE, costs_of, covering
+
+Say = Callable[[str], None]
 
 _OURS = "cloze's own"  # how `paper` begins in a recipe of our own
 _FILES = 16  # of a corpus that are looked into
 _TOKENS = SAMPLE // 2  # of a store
 WAY = "--set {value}"
+_UNSPACED = re.compile(f"[{IDEOGRAPHS}{UNSPACED}{EXTENDING}]+")
+_MOSTLY = 0.5  # the share of letters of scripts without spaces from which a text is taken for one of them
+_CLAUSE = 6  # characters of such a script in a row, on average: words have fewer
+_SHOWN = 20  # runs and characters from which an example is taken
 _UNKNOWN = 0.01  # the share of [UNK] from which it is worth a line
 
 
@@ -59,8 +68,7 @@ def _beginning(file: str, text_format: str, size: int) -> str:
 
 def normaliser_of(text: TextSpec) -> Callable[[str], str]:
     """What a recipe's text does to a string before it is cut into words."""
-    normaliser = Normalise.of(text.normalise).build(text.tokenizer.name)
-    return str if normaliser is None else normaliser.normalize_str
+    return Normalise.of(text.normalise).applied(text.tokenizer.name)
 
 
 def fit_normalisation(recipe: Recipe, sample: str) -> Iterator[Change]:
@@ -79,6 +87,30 @@ def fit_normalisation(recipe: Recipe, sample: str) -> Iterator[Change]:
 def least_vocabulary(text: TextSpec, sample: str) -> int:
     """The smallest vocabulary with an id for nearly every character of a text; half of it is for single characters."""
     return 1000 * -(-2 * covering(sample, normaliser_of(text)) // 1000)
+
+
+def require_words_apart(recipe: Recipe, sample: str) -> None:
+    """A `CorpusError` if a tokenizer of whole words would read text in which no spaces stand between words."""
+    for name, text in recipe.texts.items():
+        if text.tokenizer.name != "words" or text.words is not None:
+            continue
+        normal = normaliser_of(text)(sample)
+        letters, runs = sum(map(str.isalpha, normal)), _UNSPACED.findall(normal)
+        unspaced = sum(map(len, runs))
+        if unspaced < _MOSTLY * letters or unspaced <= _CLAUSE * len(runs):
+            continue
+        at = "text" if name == "main" else f"texts.{name}"
+        ways = f"Put spaces between the words first, and read them with --set {at}.tokenizer.split=whitespace."
+        if sum(map(ideograph, normal)) > unspaced / 2:
+            ways = (
+                f"Cut it into words: cloze corpus build TEXT --recipe {recipe.name} --words jieba --out STORE, then --corpus "
+                f"STORE\n  Or make a word of every character: --set {at}.normalise.cjk_spacing=true"
+            )
+        raise CorpusError(
+            f"{recipe.name} reads whole words, but this text has no spaces between them: "
+            f"{max(runs[:_SHOWN], key=len)[:_SHOWN]!r} would be one.\n"
+            f"  {ways}"
+        )
 
 
 def advise_on_text(recipe: Recipe, sample: str, tokenizer: Tokenizer | None = None, *, way: str = WAY) -> Iterator[str]:
@@ -102,14 +134,27 @@ def advise_on_text(recipe: Recipe, sample: str, tokenizer: Tokenizer | None = No
             )
 
 
-def advise_on_unknown(store: Store, tokenizer: Tokenizer) -> Iterator[str]:
-    """How many tokens of a store are [UNK], if they are many, with a way out. Rare words of a vocabulary of words always are."""
+def advise_on_build(recipe: str, paths: Sequence[str], text_format: str, *, segmented: bool, report: Say) -> None:
+    """Report what the normalisation of a recipe costs a text of which a store is built; `segmented`: a segmenter cuts its words.
+
+    Raises `CorpusError` if the recipe cannot read the text as words.
+    """
+    loaded, sample = load_recipe(recipe), sample_text(paths, text_format)
+    if not segmented:
+        require_words_apart(loaded, sample)
+    way = f"set {{value}} in a recipe of your own (cloze show {recipe} > mine.yaml), and give it with --recipe mine.yaml"
+    for line in advise_on_text(loaded, sample, way=way):
+        report(line)
+
+
+def advise_on_unknown(store: Store, tokenizer: Tokenizer, report: Say) -> None:
+    """Report how many tokens of a store are [UNK], if they are many, with a way out. For a vocabulary of words that is usual."""
     unknown = tokenizer.roles.get("[UNK]")
     if unknown is None or tokenizer.kind in ("words", "byte_bpe"):
         return
     share = float(store.counts()[unknown]) / max(store.size, 1)
     if share >= _UNKNOWN:
-        yield (
+        report(
             f"advice: {100 * share:.1f} % of the tokens are [UNK]: the vocabulary of {tokenizer.size:,} ids lacks characters of "
             "this text.\n  For a larger one: --set text.tokenizer.size=N"
         )

@@ -20,8 +20,7 @@ from cloze.cli.shards import Sharded, add_commands
 from cloze.cli.sounds import sounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
+    from collections.abc import Callable
 
 app = typer.Typer(
     add_completion=False, rich_markup_mode=None, no_args_is_help=True, help="Encode text files into token stores, or check them.",
@@ -190,7 +189,7 @@ class BuildText(Build):
 
     def run(self, paths: list[str], out: Path) -> None:
         """Encode the text of some files."""
-        from cloze.assembly.fit_text import advise_on_unknown
+        from cloze.assembly.fit_text import advise_on_build, advise_on_unknown
         from cloze.assembly.shard_building import annotations_of
         from cloze.corpus.build import build_store, train_tokenizer_from
         from cloze.corpus.check import as_json as to_json
@@ -217,12 +216,11 @@ class BuildText(Build):
         if known is not None:
             chosen = Tokenizer.load(known)
         else:
-            for line in _advice(self.recipe or "bert", paths, text_format):
-                say(line)
-            spec = replace(_trainable(self.recipe or "bert"), words=kept.words)
+            advise_on_build(self.recipe or "bert", paths, text_format, segmented=kept.words is not None, report=say)
             chosen = train_tokenizer_from(
-                paths, spec, format=text_format, languages=self.languages, smooth=0.7 if self.smooth is None else self.smooth,
-                size=self.size, seed=self.seed, workers=self.workers, report=say,
+                paths, replace(_trainable(self.recipe or "bert"), words=kept.words), format=text_format, size=self.size,
+                languages=self.languages, smooth=0.7 if self.smooth is None else self.smooth, seed=self.seed,
+                workers=self.workers, report=say,
             )
         began = time.perf_counter()
         if sharded.tokens is not None:
@@ -239,11 +237,10 @@ class BuildText(Build):
         if self.as_json:
             typer.echo(to_json(dict(store.report)))
         elif not self.quiet:
-            for line in advise_on_unknown(store, chosen):
-                say(line)
+            advise_on_unknown(store, chosen, say)
             _tell(store.report, out, self.verbose, time.perf_counter() - started, time.perf_counter() - began)
-            usual = "quick" if sharded.tokens is None else "bert"
-            suggest("cloze", "pretrain", self.recipe or usual, "--corpus", out, "--budget", "10m", "--out", "RUN")
+            usual = self.recipe or ("quick" if sharded.tokens is None else "bert")
+            suggest("cloze", "pretrain", usual, "--corpus", out, "--budget", "10m", "--out", "RUN")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -482,15 +479,6 @@ def _trainable(recipe: str) -> Any:
     from cloze.assembly.load import load_recipe
 
     return trainable(text_of(load_recipe(recipe)))
-
-
-def _advice(recipe: str, paths: list[str], text_format: str) -> Iterator[str]:
-    """What the normalisation of a recipe costs a text."""
-    from cloze.assembly.fit_text import advise_on_text, sample_text
-    from cloze.assembly.load import load_recipe
-
-    way = f"set {{value}} in a recipe of your own (cloze show {recipe} > mine.yaml), and give it with --recipe mine.yaml"
-    return advise_on_text(load_recipe(recipe), sample_text(paths, text_format), way=way)
 
 
 def _progress(started: float) -> Callable[[int, int | None], None]:

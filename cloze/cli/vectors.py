@@ -129,7 +129,8 @@ def _pairs_table(found: dict[str, Similarity], unknown: str) -> str:
     done = "left out" if unknown == "skip" else "taken as 0"
     rows = [f"{'similarity':<{width}}  spearman  pairs found (others {done})"]
     for file, one in found.items():
-        rows.append(f"{Path(file).name:<{width}}  {_number(one.spearman):>8}  {one.found:,} of {one.pairs:,}{_composed(one)}")
+        number = _number(one.spearman if one.telling else None)
+        rows.append(f"{Path(file).name:<{width}}  {number:>8}  {one.found:,} of {one.pairs:,}{_composed(one)}")
         rows += [f"  {remark}" for remark in (*_missing(one.missing), *one.remarks)]
     return "\n".join(rows)
 

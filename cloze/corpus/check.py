@@ -112,7 +112,7 @@ def check_corpus(paths: Sequence[str | Path], *, format: str = "auto") -> Findin
         _find_duplicate(digest.digest(), document, seen, findings)
     findings.lengths = {**per_document.summary("document"), **per_sentence.summary("sentence")}
     findings.scripts = script_shares(scripts)
-    findings.costs = costs_of("\n".join(sample), Normalise(lower=True).build("wordpiece").normalize_str)
+    findings.costs = costs_of("\n".join(sample), Normalise(lower=True).applied("wordpiece"))
     findings.advice = _advice(findings)
     return findings
 

@@ -17,6 +17,7 @@ from cloze.errors import TaskError, nearest
 from cloze.interop.vectors import Vectors
 
 Unknown = Literal["skip", "zero"]
+FEWEST = 10  # pairs with which a rank correlation says something: its standard error is then about a third
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class Similarity:
     unknown: Unknown
     missing: tuple[str, ...] = ()
     remarks: tuple[str, ...] = field(default=())
+
+    @property
+    def telling(self) -> bool:
+        """Whether enough pairs were found for the correlation to say something."""
+        return self.found >= FEWEST
 
     @property
     def coverage(self) -> float:
@@ -105,8 +111,13 @@ def similarity(vectors: Vectors, pairs: Sequence[Pair], *, unknown: Unknown = "s
         truth, guess = truth + left, guess + [0.0] * len(left)
     return Similarity(
         spearman(truth, guess), len(pairs), len(found), composed, unknown, tuple(missing),
-        lower_case_helps(vectors, missing) if not lower else (),
+        (*(lower_case_helps(vectors, missing) if not lower else ()), *too_few(len(found))),
     )  # fmt: skip
+
+
+def too_few(found: int) -> tuple[str, ...]:
+    """A remark if a correlation over so few pairs says nothing."""
+    return () if found >= FEWEST else (f"too few pairs for a correlation: {found} of at least {FEWEST}",)
 
 
 def spearman(one: ArrayLike, two: ArrayLike) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -52,6 +52,11 @@ class Normalise:
             cjk_spacing=bert if self.cjk_spacing is None else self.cjk_spacing,
             clean=bert or words if self.clean is None else self.clean,
         )
+
+    def applied(self, kind: str) -> Callable[[str], str]:
+        """What these switches do to a string before it is cut into words."""
+        normaliser = self.build(kind)
+        return str if normaliser is None else normaliser.normalize_str
 
     def build(self, kind: str) -> normalizers.Normalizer | None:
         """The `tokenizers` normaliser for these switches, or None if there is nothing to do."""

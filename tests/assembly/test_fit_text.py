@@ -10,9 +10,17 @@ import numpy as np
 import pytest
 
 from cloze.assembly.fit import fit_vocabulary
-from cloze.assembly.fit_text import advise_on_text, advise_on_unknown, fit_normalisation, sample_for, sample_text
+from cloze.assembly.fit_text import (
+    advise_on_text,
+    advise_on_unknown,
+    fit_normalisation,
+    require_words_apart,
+    sample_for,
+    sample_text,
+)
 from cloze.assembly.fitted import holding
 from cloze.assembly.load import load_recipe
+from cloze.errors import CorpusError
 from cloze.text.costs import costs_of
 
 WITH_MARKS = {
@@ -50,6 +58,7 @@ def test_english_text_is_read_as_before() -> None:
 def test_advice_names_the_share_of_letters_and_words_an_example_and_the_value_to_set() -> None:
     sample = "schön schon är ILIK ılık"
     assert costs_of(sample, lambda word: word.replace("ö", "o").replace("ä", "a")) == (2 / 20, 2 / 5, 2 / 20, ("schön", "schon"))
+    assert costs_of("schön schön", lambda word: word.replace("ö", "o")).stripped == 2 / 10
     assert list(advise_on_text(load_recipe("bert"), sample)) == [
         "advice: with bert, 10.0 % of the letters lose a mark (schön → schon), and 40.0 % of the different words become the same "
         "as another.\n  To keep the marks: --set text.normalise.strip_accents=false",
@@ -73,16 +82,17 @@ def test_a_vocabulary_has_an_id_for_nearly_every_character() -> None:
 
 
 def test_many_unknown_tokens_are_reported() -> None:
-    def store(unknown: int) -> Any:
-        return SimpleNamespace(counts=lambda: np.array([unknown, 1000 - unknown]), size=1000)
+    def told(unknown: int, kind: str = "wordpiece") -> list[str]:
+        lines: list[str] = []
+        store: Any = SimpleNamespace(counts=lambda: np.array([unknown, 1000 - unknown]), size=1000)
+        advise_on_unknown(store, SimpleNamespace(roles={"[UNK]": 0}, kind=kind, size=2000), lines.append)  # type: ignore[arg-type]
+        return lines
 
-    tokenizer: Any = SimpleNamespace(roles={"[UNK]": 0}, kind="wordpiece", size=2000)
-    assert list(advise_on_unknown(store(9), tokenizer)) == []
-    assert list(advise_on_unknown(store(138), tokenizer)) == [
+    assert told(9) == told(138, "words") == []
+    assert told(138) == [
         "advice: 13.8 % of the tokens are [UNK]: the vocabulary of 2,000 ids lacks characters of this text.\n"
         "  For a larger one: --set text.tokenizer.size=N"
     ]
-    assert list(advise_on_unknown(store(138), SimpleNamespace(roles={"[UNK]": 0}, kind="words", size=2))) == []  # type: ignore[arg-type]
 
 
 def test_a_sample_is_the_beginnings_of_a_corpus(tmp_path: Path) -> None:
@@ -91,3 +101,21 @@ def test_a_sample_is_the_beginnings_of_a_corpus(tmp_path: Path) -> None:
     assert sample_text([str(tmp_path)]) == "Text 0.\nText 1.\nText 2."
     assert sample_text(["-"]) == sample_text([str(tmp_path / "missing.txt")]) == ""
     assert sample_for(load_recipe("transe"), [str(tmp_path)]) == "" != sample_for(load_recipe("bert"), [str(tmp_path)])
+
+
+def test_text_without_spaces_between_words_is_refused_where_words_are_read() -> None:
+    recipe, chinese = load_recipe("word2vec-skipgram"), "我爱北京天安门上的太阳升起来。"
+    with pytest.raises(CorpusError) as refused:
+        require_words_apart(recipe, chinese)
+    assert str(refused.value) == (
+        "word2vec-skipgram reads whole words, but this text has no spaces between them: "
+        "'我爱北京天安门上的太阳升起来' would be one.\n"
+        "  Cut it into words: cloze corpus build TEXT --recipe word2vec-skipgram --words jieba --out STORE, then --corpus STORE\n"
+        "  Or make a word of every character: --set text.normalise.cjk_spacing=true"
+    )
+    with pytest.raises(CorpusError, match="Put spaces between the words first, and read them with --set text.tokenizer.split"):
+        require_words_apart(recipe, "น้ำดื่มที่นี่สะอาดและเย็นมาก")
+    require_words_apart(load_recipe("word2vec-skipgram", overrides=["text.normalise.cjk_spacing=true"]), chinese)
+    for text in ("我 爱 北京 天安门 上 的 太阳", ENGLISH + chinese, "", "น้ำ ดื่ม ที่ นี่ สะอาด"):
+        require_words_apart(recipe, text)
+    require_words_apart(load_recipe("quick"), chinese)

@@ -67,13 +67,29 @@ def test_mixed_scripts_are_told_apart(tmp_path: Path) -> None:
     ("text", "advice"),
     [
         ("One sentence.\n" * 3 + "Two.\n", "are a single sentence"), ("Just this.\n", "one document"),
-        ("Es war schön.\nEs ist schon so.\n", "with the normalisation of bert and other recipes, 4.5 % of the letters lose a "
-         "mark (schön → schon), and 33.3 % of the different words become the same as another. quick keeps the marks; other recipes do "
-         "with --set text.normalise.strip_accents=false."),
+        (
+            "Es war schön.\nEs ist schon so.\n",
+            "with the normalisation of bert and other recipes, 4.5 % of the letters lose a mark (schön → schon), and 33.3 % of "
+            "the different words become the same as another. quick keeps the marks; other recipes do with --set "
+            "text.normalise.strip_accents=false.",
+        ),
     ],
 )
 def test_advice_names_the_way_out(text: str, advice: str, tmp_path: Path) -> None:
     assert any(advice in line for line in check_corpus([written(tmp_path, text)]).lines())
+
+
+def test_a_build_says_what_normalising_costs_and_refuses_words_without_spaces(tmp_path: Path) -> None:
+    file = str(written(tmp_path, "Es war schön.\nEs ist schon so.\n"))
+    built = CliRunner().invoke(app, ["build", file, "--size", "60", "--out", str(tmp_path / "store")])
+    assert built.output.startswith("advice: with bert, 4.5 % of the letters lose a mark (schön → schon), and 33.3 % of the ")
+    assert (
+        "\n  To keep the marks: set text.normalise.strip_accents=false in a recipe of your own (cloze show bert > mine.yaml), "
+        "and give it with --recipe mine.yaml\n" in built.output
+    )
+    chinese = str(written(tmp_path, "我爱北京天安门，天安门上太阳升。\n"))
+    refused = CliRunner().invoke(app, ["build", chinese, "--recipe", "word2vec-skipgram", "--out", str(tmp_path / "words")])
+    assert isinstance(refused.exception, CorpusError) and "'我爱北京天安门' would be one" in str(refused.exception)
 
 
 def test_the_command_builds_and_checks(tmp_path: Path) -> None:

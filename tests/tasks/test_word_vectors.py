@@ -74,7 +74,8 @@ def test_unknown_pairs_are_counted_and_named(vectors: Vectors, file: Files) -> N
     pairs = read_pairs(file("p.txt", "# words\nman boy 9\r\nman\tking\t5\n\nman queen 1.5\nking tsar 7\nparis man 4\n"))
     found = similarity(vectors, pairs)
     assert (found.spearman, found.pairs, found.found, found.missing) == (1.0, 5, 3, ("tsar", "paris"))
-    assert found.coverage == pytest.approx(0.6) and found.remarks == ()
+    assert found.coverage == pytest.approx(0.6)
+    assert found.remarks == ("too few pairs for a correlation: 3 of at least 10",)
     zero = similarity(vectors, pairs, unknown="zero")
     assert zero.spearman == pytest.approx(spearman([9, 5, 1.5, 7, 4], [0.9, 0.7, -0.4, 0, 0]))
     with pytest.raises(TaskError, match="unknown way with unknown words 'drop'"):
@@ -158,7 +159,10 @@ def test_the_verbs_print_and_give_json(model: Path, file: Files, capsys: pytest.
     assert answers["answers"][0]["word"] == "queen"
     pairs, questions = file("p.txt", "man boy 9\nman king 5\nman tsar 2\n"), file("q.txt", QUESTIONS)
     shown = cloze("evaluate", model, "--similarity", pairs, "--analogies", questions)
-    assert "p.txt         1.0000  2 of 3" in shown and "unknown: tsar" in shown
+    assert "p.txt              -  2 of 3" in shown and "unknown: tsar" in shown
+    assert "  too few pairs for a correlation: 2 of at least 10\n" in shown
+    enough = file("enough.txt", "man boy 9\nman king 5\n" * 5)
+    assert "enough.txt    1.0000  10 of 10\n" in cloze("evaluate", model, "--similarity", enough)
     assert "3CosAdd among all 7 words" in shown and "2 of 3 of 4" in shown and "unknown: prince, princess" in shown
     both = json.loads(cloze("evaluate", model, "--similarity", pairs, pairs, "--json"))
     assert both["similarity"][str(pairs)]["found"] == 2 and both["analogies"] == {}
