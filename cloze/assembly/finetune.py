@@ -254,7 +254,7 @@ def learn(
             if not outcomes[seed].finished:
                 break
     published = _published(outcomes, out, made, from_scratch=from_scratch)
-    return _judged(published, made, files, assignment.shown.given)
+    return _judged(published, made, files, assignment.shown.given, device)
 
 
 def _blind_tasks(recipe: Recipe) -> Iterator[str]:
@@ -285,13 +285,13 @@ def _check_pictures(recipe: Recipe, assignment: Assignment) -> None:
                 raise TaskError(f"--items {assignment.shown.given[0]}: {spec.type} reads no pictures; these tasks do: {able}.")
 
 
-def _judged(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Sequence[str]) -> Tuned:
+def _judged(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Sequence[str], device: str) -> Tuned:
     """Add what one more pass of the result over its dev sets shows: the costly metrics, which were not needed to select a
     checkpoint, and a remark for each task of which nothing was learned."""
     if not tuned.described:
         return tuned
     dev, remarks = tuned.described["dev"], list(tuned.described["remarks"])
-    loaded = load_checkpoint(tuned.folder)
+    loaded = load_checkpoint(tuned.folder, device)
     for name, one in measuring.task_heads(stage_recipes(made)[-1]).items():
         prefix = f"{name}/" if name else ""
         every = [task_of(tuned.folder, name or None).read(file) for file in texts_of(files[one.source].dev)]
