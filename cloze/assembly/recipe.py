@@ -252,13 +252,10 @@ class TaskSpec:
 
 #: Keys of `training` that the canonical form leaves out at their defaults: runs that began before there were any keep their hash.
 _LATER: Mapping[str, Any] = {"lanes": LANES, "batch_warmup": None, "average": None, "keep_best": None, "new_heads": "drawn"}
-
-_LATER_OF_OBJECTIVES: Mapping[str, Any] = {"class_weights": None}  # the same of the arguments of objectives
+_LATER_OF_OBJECTIVES = (("class_weights", None),)  # the same of the arguments of objectives
 
 # Not part of the hash: what changes no weight (as `evaluate_every` may: see `_identity`), or belongs to the run's record.
-RECORD_ONLY = frozenset(
-    {"steps", "epochs", "tokens", "workers", "evaluate_every", "checkpoint_every", "keep", "keep_steps", "log_every"}
-)
+RECORD_ONLY = frozenset("steps epochs tokens workers evaluate_every checkpoint_every keep keep_steps log_every".split())
 
 
 @dataclass(frozen=True)
@@ -475,11 +472,8 @@ def _pass(run: PassSpec) -> dict[str, Any]:
 
 def _objective(objective: ObjectiveSpec) -> dict[str, Any]:
     wiring = {"read": _read(objective.read), "head": objective.head, "weight": plain(objective.weight)}
-    made = _part(objective.part, **wiring)
-    for key, usual in _LATER_OF_OBJECTIVES.items():
-        if made[objective.part.name].get(key, usual) == usual:
-            made[objective.part.name].pop(key, None)
-    return made
+    arguments = {key: value for key, value in objective.part.arguments.items() if (key, value) not in _LATER_OF_OBJECTIVES}
+    return _part(replace(objective.part, arguments=arguments), **wiring)
 
 
 def _read(bindings: Mapping[str, str]) -> str | dict[str, str] | None:
