@@ -255,7 +255,9 @@ _LATER: Mapping[str, Any] = {"lanes": LANES, "batch_warmup": None, "average": No
 _LATER_OF_OBJECTIVES = (("class_weights", None),)  # the same of the arguments of objectives
 
 # Not part of the hash: what changes no weight (as `evaluate_every` may: see `_identity`), or belongs to the run's record.
-RECORD_ONLY = frozenset(["steps", "epochs", "tokens", "workers", "evaluate_every", "checkpoint_every", "keep", "keep_steps", "log_every"])
+RECORD_ONLY = frozenset(
+    {"steps", "epochs", "tokens", "workers", "evaluate_every", "checkpoint_every", "keep", "keep_steps", "log_every"}
+)
 
 
 @dataclass(frozen=True)
@@ -461,12 +463,7 @@ def _pass(run: PassSpec) -> dict[str, Any]:
     }
     objectives = [_objective(objective) for objective in run.objectives]
     return {
-        "name": run.name,
-        "network": run.network,
-        "view": run.view,
-        "take": take,
-        "objectives": objectives,
-        "grad": run.grad,
+        "name": run.name, "network": run.network, "view": run.view, "take": take, "objectives": objectives, "grad": run.grad,
     }
 
 
