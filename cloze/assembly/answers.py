@@ -133,8 +133,17 @@ def _network_path(recipe: Recipe, name: str) -> str:
 def _objective(spec: ObjectiveSpec, known: Mapping[str, Any]) -> ObjectiveSpec:
     accepted = parameters(builder_of("objective", spec.part.name))
     found = {name: value for name, value in known.items() if name in accepted}
-    if spec.part.arguments.get("class_weights") == "balanced":
-        if "label_counts" not in known:
-            raise TaskError(f"{spec.part.path}.class_weights: balanced, but the labelled text has no classes. Leave it out.")
-        found["class_weights"] = balanced(known["label_counts"])
+    if (weights := spec.part.arguments.get("class_weights")) is not None:
+        found["class_weights"] = _class_weights(weights, known, f"{spec.part.path}.class_weights")
     return replace(spec, part=replace(spec.part, arguments={**spec.part.arguments, **found})) if found else spec
+
+
+def _class_weights(given: Any, known: Mapping[str, Any], path: str) -> list[float]:
+    """One weight for each class of the training text; a `TaskError` if it has no classes, or another number of them."""
+    if "label_counts" not in known:
+        raise TaskError(f"{path}: the labelled text has no classes. Leave it out.")
+    if given == "balanced":
+        return balanced(known["label_counts"])
+    if len(given) != known["classes"]:
+        raise TaskError(f"{path}: {len(given)} numbers for {known['classes']} classes. Give one for each, or `balanced`.")
+    return list(given)

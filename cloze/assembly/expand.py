@@ -58,9 +58,9 @@ def expand(root: Node, faults: Faults) -> None:
 def structure(root: Node) -> list[tuple[Node, frozenset[str] | None]]:
     """The mappings of an expanded recipe that hold parts, each with the keys that do; None: all of its keys."""
     named = {key: root.value[key] for key in ("texts", "sources", "tables", "networks", "mixture") if key in root.value}
-    inner = {key: [value for _, value in node.items()] for key, node in named.items()}
+    inner = {key: [value for _, value in node.items() if value.is_mapping] for key, node in named.items()}
     entries = [root, *inner.get("mixture", ())]
-    passes = [run for entry in entries if "passes" in entry.value for run in entry.value["passes"].value]
+    passes = [run for entry in entries if "passes" in entry.value for run in entry.value["passes"].value or ()]
     layers = [text.value["annotate"] for text in inner.get("texts", ()) if "annotate" in text.value]
     return [
         *((node, SECTIONS) for node in entries),

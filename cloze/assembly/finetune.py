@@ -241,7 +241,7 @@ def learn(
             record(out, assigned.texts)
         if published.described and not keep_checkpoints and (extend or not before):  # else they were kept on purpose
             drop_checkpoints(out)
-    return published if closed else _judged(published, made, assigned.files, assignment.shown.given)
+    return published if closed else _judged(published, made, assigned.files, assignment.shown.given, device)
 
 
 def _notes(report: Say | None) -> Say:
@@ -355,7 +355,7 @@ def _check_pictures(recipe: Recipe, assignment: Assignment) -> None:
                 raise TaskError(f"--items {assignment.shown.given[0]}: {spec.type} reads no pictures; these tasks do: {able}.")
 
 
-def _judged(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Sequence[str]) -> Tuned:
+def _judged(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Sequence[str], device: str) -> Tuned:
     """Add what one more pass of the result over its dev sets shows: the costly metrics, which were not needed to select a
     checkpoint, the figures by class where answers are labels, and a remark for each task of which nothing was learned."""
     if not tuned.described:

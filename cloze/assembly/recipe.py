@@ -252,8 +252,7 @@ class TaskSpec:
 
 #: Keys of `training` that the canonical form leaves out at their defaults: runs that began before there were any keep their hash.
 _LATER: Mapping[str, Any] = {"lanes": LANES, "batch_warmup": None, "average": None, "keep_best": None, "new_heads": "drawn"}
-
-_LATER_OF_OBJECTIVES: Mapping[str, Any] = {"class_weights": None}  # the same of the arguments of objectives
+_LATER_OF_OBJECTIVES = (("class_weights", None),)  # the same of the arguments of objectives
 
 # Not part of the hash: what changes no weight (as `evaluate_every` may: see `_identity`), or belongs to the run's record.
 RECORD_ONLY = frozenset(
@@ -464,22 +463,14 @@ def _pass(run: PassSpec) -> dict[str, Any]:
     }
     objectives = [_objective(objective) for objective in run.objectives]
     return {
-        "name": run.name,
-        "network": run.network,
-        "view": run.view,
-        "take": take,
-        "objectives": objectives,
-        "grad": run.grad,
+        "name": run.name, "network": run.network, "view": run.view, "take": take, "objectives": objectives, "grad": run.grad,
     }
 
 
 def _objective(objective: ObjectiveSpec) -> dict[str, Any]:
     wiring = {"read": _read(objective.read), "head": objective.head, "weight": plain(objective.weight)}
-    made = _part(objective.part, **wiring)
-    for key, usual in _LATER_OF_OBJECTIVES.items():
-        if made[objective.part.name].get(key, usual) == usual:
-            made[objective.part.name].pop(key, None)
-    return made
+    arguments = {key: value for key, value in objective.part.arguments.items() if (key, value) not in _LATER_OF_OBJECTIVES}
+    return _part(replace(objective.part, arguments=arguments), **wiring)
 
 
 def _read(bindings: Mapping[str, str]) -> str | dict[str, str] | None:

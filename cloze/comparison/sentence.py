@@ -15,6 +15,7 @@ from cloze.comparison.design import Design
 from cloze.comparison.statistics import summary
 from cloze.errors import counted
 from cloze.reports.figures import duration, plain
+from cloze.tasks.worth import not_above
 
 
 def sentence(answer: Answer) -> str:
@@ -54,6 +55,12 @@ def caveats(answer: Answer) -> list[str]:
     scores = [one for system in answer.systems for one in system.scores.values()]
     constant, runs = sum(one.constant for one in scores), sum(len(one.runs) for one in scores)
     found = [f"{constant} of {runs} runs give one answer to every example: they have learned nothing"] if constant else []
+    level = sum(
+        not_above({metric.name: score}, {metric.name: answer.baselines.get(name)}, {metric.name: metric.more}) is not None
+        for system in answer.systems for name, one in system.scores.items()
+        for metric in [answer.design.metrics[name]] for score in one.runs
+    )  # fmt: skip
+    found += [f"{level} of {runs} runs are no better than the usual answer"] if level else []
     found += unequal(answer.design)
     found += [f"{counted(len(answer.failures), 'cell')} failed"] if answer.failures else []
     found += [f"{counted(answer.unfinished, 'cell')} not finished"] if answer.unfinished else []

@@ -104,8 +104,8 @@ class TextClassification(Chosen):
     transformers' class uses one (ModernBERT's `classifier_pooling`) and no head was trained on the summary; for other networks
     transformers has no class for the mean.
 
-    With `soft` the targets are probabilities of the classes, and the loss is that of `soft_classification`. `class_weights` are as
-    in `relation_prediction`.
+    With `soft` the targets are probabilities of the classes, and the loss is that of `soft_classification`. `class_weights` are
+    as in `relation_prediction`.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class TextClassification(Chosen):
         class_weights: ClassWeights = None,
     ) -> None:
         if soft is not None and class_weights is not None:
-            raise RecipeError("text_classification: class_weights are for labels, and `soft` learns probabilities. Leave one out.")
+            raise RecipeError("text_classification: class_weights are for labels, `soft` is for probabilities. Leave one out.")
         self.set, self.dropout, self.pool, self.soft, self.class_weights = set, dropout, pool, soft, class_weights
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:

@@ -29,7 +29,8 @@ class ClassifySpan(TargetsAtPositions):
     `first`: the state of its first token (Devlin et al., 2019, §5.3, of words); `mean`: the mean of its states (R-BERT: Wu
     and He, 2019, §3.2); `ends`: the states of its first and last token, concatenated (Lee et al., 2017, §4).
     `positions/<set>` (M, 2 · spans) are the first and the last token of each span, in one row. Labelled text provides `spans`
-    and `classes`; `class_weights` are as in `relation_prediction`. Parameters: `head.dense.*` with a transform, `head.output.*`. Metrics: `correct`.
+    and `classes`; `class_weights` are as in `relation_prediction`.
+    Parameters: `head.dense.*` with a transform, `head.output.*`. Metrics: `correct`.
     """
 
     head: ClassHead

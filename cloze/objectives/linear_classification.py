@@ -32,8 +32,8 @@ class LinearClassification(Objective):
     several: a text has any number of classes. `softmax` and `hierarchical` then learn each of them with the same weight; the
       compiled engine draws one of them for each step, as `fasttext.cc` does.
 
-    class_weights: as in `relation_prediction`; they multiply the steps of a text of that class. Losses are divided by the number of
-      texts.
+    class_weights: as in `relation_prediction`; they multiply the steps of a text of that class. Losses are divided by the number
+      of texts.
 
     The output is zero at first. Metrics: `correct`, texts whose most probable class is theirs, or one of theirs.
 
@@ -57,7 +57,7 @@ class LinearClassification(Objective):
         if loss == "hierarchical" and label_counts is not None and len(label_counts) != classes:
             raise RecipeError(f"linear_classification: {len(label_counts)} label_counts for {classes} classes.")
         if several and class_weights is not None:
-            raise RecipeError("linear_classification: class_weights are for texts with one class each. Leave them or `several` out.")
+            raise RecipeError("linear_classification: class_weights are for texts of one class each. Leave it or `several` out.")
         self.register_buffer("class_weights", weights_of(class_weights, classes), persistent=False)
         self.weighs_classes = not several
         self.set, self.classes, self.formula, self.several = set, classes, loss, several

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from cloze import fields
 from cloze.batch import Batch
 from cloze.bounds import Positive
-from cloze.errors import RecipeError
 from cloze.networks.cost import Operations, shown
 from cloze.objectives.heads import count_head
 from cloze.objectives.product import Product
@@ -53,7 +52,9 @@ class Objective(nn.Module, ABC):
     `kind` is what commands may use the trained head for; with None they find it by its name only. `likelihood`: the loss is the
     targets' negative log-likelihood. `of_tokens`: its targets are tokens of the vocabulary. `of_texts`: its positions are the
     ends of two texts. `of_records`: it is about whole records and needs no column of answers. `over_vocabulary`: one table
-    scores every token. `weighs_classes`: its classes may have weights. `vectors_from`: what vectors of words are learned from, `windows` of a text or `cells`, the counts of
+    scores every token. `weighs_classes`: its classes may have weights.
+
+    `vectors_from`: what vectors of words are learned from, `windows` of a text or `cells`, the counts of
     words that occur together; None for other objectives.
 
     `width_arguments` may name a reading in place of a number: the width of the network that it comes from.
@@ -136,11 +137,9 @@ def balanced(counts: Sequence[int]) -> list[float]:
 
 
 def weights_of(given: ClassWeights, classes: int) -> Tensor | None:
-    """The weights of classes (C,). None: all weigh the same, or they are `balanced` and the labels are not known yet."""
-    if given is None or given == "balanced":
+    """The weights of classes (C,). None: all weigh the same, or the labels of the training text are not known yet."""
+    if given is None or given == "balanced" or len(given) != classes:
         return None
-    if len(given) != classes:
-        raise RecipeError(f"class_weights: {len(given)} numbers for {classes} classes. Give one for each, or `balanced`.")
     return torch.tensor(given, dtype=torch.float32)
 
 

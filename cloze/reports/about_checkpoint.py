@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cloze.reports.fact import About, Fact, command, shown_size, size_of
-from cloze.reports.run import read_environment, read_recipe
+from cloze.reports.run import read_object, read_recipe
 
 RECIPE, TASK, NETWORK = Path("cloze") / "recipe.yaml", Path("cloze") / "task.json", Path("cloze") / "network.json"
 
@@ -223,4 +223,4 @@ def tuned(path: Path) -> Path:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object; {} if it is absent or damaged."""
-    return read_environment(path)
+    return read_object(path)

@@ -149,9 +149,9 @@ def chart(
         f'data-y="{up.low:.9g},{up.high:.9g},{up.start},{up.stop}" data-format="{x_format}">'
     ]
     for value in ticks(up.low, up.high):
-        y = up(value)
-        parts.append(f'<line class="grid" x1="{left}" x2="{width - right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="tick" x="{left - 8}" y="{y + 3.5:.1f}" text-anchor="end">{plain(value)}</text>')
+        level = up(value)
+        parts.append(f'<line class="grid" x1="{left}" x2="{width - right}" y1="{level:.1f}" y2="{level:.1f}"/>')
+        parts.append(f'<text class="tick" x="{left - 8}" y="{level + 3.5:.1f}" text-anchor="end">{plain(value)}</text>')
     for value in ticks(across.low, across.high, 4, seconds=x_format == "duration"):
         at = across(value)
         parts.append(

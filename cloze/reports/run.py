@@ -44,6 +44,7 @@ class Run:
     budget: str = ""
     baselines: dict[str, Baseline] = field(default_factory=dict)
     dev: list[Record] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)  # of a fine-tuned folder: what to know about its figures
 
     def series(self, x: str, y: str) -> list[Point]:
         """Points of two logged numbers; `y` may be a path such as `objectives.main`. Gaps are left out."""
@@ -174,9 +175,10 @@ def read_run(folder: Path, name: str | None = None) -> Run:
         tables=list({str(record.get("title")): record for record in events if record.get("event") == "table"}.values()),
         recipe_text=text,
         recipe=recipe,
-        environment=read_environment(folder / "cloze" / "environment.json"),
+        environment=read_object(folder / "cloze" / "environment.json"),
         unreadable_lines=unreadable,
         budget=next((str(record["budget"]) for record in reversed(events) if record.get("budget")), ""),
+        remarks=[str(one) for one in read_object(folder / _TASK).get("remarks") or ()],
         baselines=baselines_from(next((r["baselines"] for r in reversed(events) if r.get("baselines")), None)),
     )
 
@@ -226,8 +228,8 @@ def read_recipe(path: Path) -> tuple[str, Record]:
     return text, tree if isinstance(tree, dict) else {}
 
 
-def read_environment(path: Path) -> Record:
-    """The environment record; {} if it is absent or damaged."""
+def read_object(path: Path) -> Record:
+    """A JSON object of a run's folder; {} if it is absent or damaged."""
     try:
         value = parse_json(read_small(path))
     except (OSError, ValueError):

@@ -70,7 +70,7 @@ class EngineSteps:
 
     def ready(self) -> bool:
         """Whether another step may begin."""
-        self.session.start_clock()
+        self.session.clock.start()
         self.session.progress.spent.seconds = self.session.clock_now()
         return not self.interrupt and not self.session.reached
 

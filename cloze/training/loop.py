@@ -104,7 +104,7 @@ def _step(session: Session, interrupt: Interrupt) -> None:
     session.enter_phase()
     entries = session.entries()
     pieces, cursors = _fetch(session, entries)
-    session.start_clock()
+    session.clock.start()
     counts = {name: 0.0 for entry in entries for name in session.names(entry)}
     for piece in pieces:
         for name, count in session.model.count(piece.entry, piece.micro.batch).items():

@@ -6,7 +6,6 @@ The loop calls `after_update` after each update. Logged losses are means: `Meter
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +20,7 @@ from cloze.networks.blocks.observer import Observer
 from cloze.training.averaged import averages, observe_loss
 from cloze.training.baselines import not_learning, with_measured
 from cloze.training.carry import Carries, Carry
+from cloze.training.clock import Clock
 from cloze.training.distribution import Ranks
 from cloze.training.freezing import Freezing
 from cloze.training.hardware import allocator_hint, environment, keep_memory, matrix_rate
@@ -99,7 +99,7 @@ class Session:
         self._odds: dict[str, float] = {}
         self._set_phase(self.progress.phase)
         self.matrix_rate = matrix_rate(ranks.device, self.precision)
-        self._started: float | None = None  # by the clock, less the seconds that were spent before
+        self.clock = Clock(self.progress.spent)
         objectives = [w for passes in self.model.entries.values() for pass_ in passes for w in pass_.objectives]
         self.single_objective = len([w for w in objectives if w.weight != 0]) == 1
         self.meter = Meter(self.single_objective)
@@ -185,16 +185,9 @@ class Session:
         selection = self.run.selection
         return selection is not None and selection.best and self.standing is not None and self.standing.step == self.step
 
-    def start_clock(self) -> None:
-        """Begin to count seconds, when the first step begins: opening the data and compiling kernels take none of the budget."""
-        if self._started is None:
-            self._started = time.perf_counter() - self.progress.spent.seconds
-
     def clock_now(self) -> float:
         """Seconds of training so far, as rank 0 measures them; 0 on the other ranks, so that the sum is rank 0's."""
-        if not self.ranks.first:
-            return 0.0
-        return self.progress.spent.seconds if self._started is None else time.perf_counter() - self._started
+        return self.clock.now() if self.ranks.first else 0.0
 
     def ready(self, interrupt: Interrupt) -> bool:
         """Enter the coming step, on a run's only rank; false if a signal has come or the budget is spent."""
@@ -355,8 +348,7 @@ class Session:
         self.meter.check()
         means = self.meter.means(self.ranks)
         seconds, speed = self.meter.speed()
-        if self.step == 1:
-            self.first_losses = dict(means["objectives"])
+        self.first_losses = dict(means["objectives"]) if self.step == 1 else self.first_losses
         if self.log is not None:
             record = self.log.write(
                 "train", self.step, **self._spent(), **means,

@@ -82,7 +82,6 @@ def test_every_value_is_applied_or_refused_and_every_unknown_key_is_refused() ->
         ("bert", "networks.other=transformer"),
         ("ernie", "mixture.characters.passes=[1]"),
         ("tinybert-task", "stages.intermediate.passes[0].take=foo"),
-        ("word2vec-skipgram", "training.rate=cosine"),
     ],
 )
 def test_structure_is_refused_also_where_nothing_stands_yet(recipe: str, override: str) -> None:

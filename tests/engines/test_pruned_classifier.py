@@ -37,7 +37,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     (folder / "rows.tsv").write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in ROWS))
     rows, whole = folder / "rows.tsv", folder / "whole"
-    values = [f"--set={one}" for one in ("network.width=6", "tables.ngrams.buckets=300", "training.rate.peak=0.5")]
+    given = ("network.width=6", "tables.ngrams.buckets=300", "training.rate.peak=0.5", "training.epochs=5")
+    values = [f"--set={one}" for one in given]
     run("finetune", "fasttext-supervised", "--train", rows, "--dev", rows, "--out", whole, *values)
     run("compress", whole, "--rows", 300, "--out", folder / "pruned")
     return folder

@@ -141,11 +141,13 @@ def parameters(folder: Path) -> dict[str, torch.Tensor]:
 
 @COMPILED
 @pytest.mark.parametrize(
-    ("loss", "weights"), [("softmax", "null"), ("softmax", "[0.5, 1.0, 2.0]"), ("one_versus_all", "null"), ("hierarchical", "null")]
+    ("loss", "weights"),
+    [("softmax", "null"), ("softmax", "[0.5, 1.0, 2.0]"), ("one_versus_all", "null"), ("hierarchical", "null")],
 )
 def test_engine_and_loop_learn_the_same_text_by_text(table: Path, tmp_path: Path, loss: str, weights: str) -> None:
     torch.set_num_threads(1)
-    values = [f"objectives[0].loss={loss}", f"objectives[0].class_weights={weights}", "training.epochs=2", "training.optimizer.row_clip=null"]
+    of_classes = f"objectives[0].class_weights={weights}"
+    values = [f"objectives[0].loss={loss}", of_classes, "training.epochs=2", "training.optimizer.row_clip=null"]
     one, other = (
         parameters(tuned(table, tmp_path / engine, *values, f"training.engine={engine}")) for engine in ("loop", "compiled")
     )

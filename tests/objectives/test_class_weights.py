@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from cloze.assembly.answers import _objective
+from cloze.assembly.load import load_recipe
 from cloze.batch import Batch
-from cloze.errors import RecipeError
+from cloze.errors import RecipeError, TaskError
 from cloze.networks.clock import Clock
 from cloze.objectives.chosen import Start, TextClassification, WordLabelling
 from cloze.objectives.classify import classify
@@ -62,7 +64,7 @@ def test_the_classifier_of_fasttext_weighs_the_step_of_every_text() -> None:
     right = Batch({"targets/label": LABELS, "positions/label": torch.arange(ROWS)})
     each = nn.CrossEntropyLoss(weight=torch.tensor(WEIGHTS), reduction="sum")(scores, LABELS)
     torch.testing.assert_close(objective.loss(scores, right).total, each)
-    with pytest.raises(RecipeError, match="class_weights are for texts with one class each"):
+    with pytest.raises(RecipeError, match="class_weights are for texts of one class each"):
         LinearClassification(classes=3, class_weights="balanced", several=True, width=WIDTH)
 
 
@@ -79,10 +81,19 @@ def test_balanced_weights_have_no_effect_until_the_labels_are_known() -> None:
     assert objective.count(batch("relation_prediction")) == 5.0
 
 
-def test_a_number_for_each_class_is_needed() -> None:
-    with pytest.raises(RecipeError) as caught:
-        relation_prediction(**{**GIVEN, "class_weights": [1.0, 2.0]})
-    assert str(caught.value) == "class_weights: 2 numbers for 3 classes. Give one for each, or `balanced`."
+def test_the_weights_of_a_run_are_those_of_its_labels() -> None:
+    recipe = load_recipe("fasttext-supervised", overrides=["objectives[0].class_weights=balanced"])
+    (_, spec), known = next(iter(recipe.entries["main"].objectives())), {"label_counts": [6, 2], "classes": 2}
+    assert _objective(spec, known).part.arguments["class_weights"] == [8 / 12, 2.0]
+    assert "class_weights" not in load_recipe("fasttext-supervised").canonical()["passes"][0]["objectives"][0]
+    path = "objectives[0].linear_classification.class_weights"
+    with pytest.raises(TaskError) as caught:
+        _objective(spec, {})
+    assert str(caught.value) == f"{path}: the labelled text has no classes. Leave it out."
+    three = load_recipe("fasttext-supervised", overrides=["objectives[0].class_weights=[1.0, 2.0, 3.0]"])
+    with pytest.raises(TaskError) as caught:
+        _objective(next(iter(three.entries["main"].objectives()))[1], known)
+    assert str(caught.value) == f"{path}: 3 numbers for 2 classes. Give one for each, or `balanced`."
 
 
 def test_weights_reach_the_objective_that_the_checkpoint_asks_for() -> None:
@@ -91,5 +102,5 @@ def test_weights_reach_the_objective_that_the_checkpoint_asks_for() -> None:
     assert [name for name, _ in made] == ["relation_prediction", "classify", "pooled_classification"]
     assert all(arguments["class_weights"] == "balanced" for _, arguments in made)
     assert WordLabelling(class_weights=[1.0]).chosen(starts[0])[1]["class_weights"] == [1.0]
-    with pytest.raises(RecipeError, match="class_weights are for labels, and `soft` learns probabilities"):
+    with pytest.raises(RecipeError, match="class_weights are for labels, `soft` is for probabilities"):
         TextClassification(class_weights="balanced", soft="kl_divergence")

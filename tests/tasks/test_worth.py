@@ -25,7 +25,8 @@ def remark(judged: Any, metrics: dict[str, float], baseline: dict[str, Any] | No
            weighs: bool = False, more: dict[str, bool] = ACCURACY, names: tuple[str, ...] = ()) -> str | None:  # fmt: skip
     """The remark on a result of a learner of this kind."""
     learner: Any = SimpleNamespace(
-        task=SimpleNamespace(metrics=more, threshold=0.5), head=SimpleNamespace(weighs_classes=weighs, class_weights=None), names=names,
+        task=SimpleNamespace(metrics=more, threshold=0.5), names=names,
+        head=SimpleNamespace(weighs_classes=weighs, class_weights=None),
     )
     learner.answers = lambda items: kind.answers(learner, items)
     return remark_on(learner, judged, metrics, baseline)

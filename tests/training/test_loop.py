@@ -271,7 +271,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("cloze.training.session.time", made)
+    monkeypatch.setattr("cloze.training.clock.time", made)
     return made
 
 

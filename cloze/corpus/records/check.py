@@ -146,7 +146,8 @@ def _rare(classes: Counter[str]) -> Iterator[str]:
     (usual, most), (rare, least) = classes.most_common(1)[0], classes.most_common()[-1]
     if most >= RARE * least:
         yield (
-            f"the class {rare!r} has {in_words(least, 'row')} and {usual!r} has {most:,}: a network may never predict the rare one.\n"
+            f"the class {rare!r} has {in_words(least, 'row')} and {usual!r} has {most:,}: a network may never predict the rare "
+            "one.\n"
             "  To weigh rare classes as much as the others: cloze finetune … --set objectives[0].class_weights=balanced"
         )
 
