@@ -167,7 +167,8 @@ def _rooms(entry: EntrySpec, length: int) -> tuple[int, int | None, int | None]:
         text = room if edit.separates else text
         left, of = edit.room(room), spec.part.arguments.get("of")
         limit = spec.part.arguments.get("max_length")
-        target = room - left if of and limit is not None and 0 < room - left < limit else target  # the row, not the limit, cuts it
+        if of and limit is not None and 0 < room - left < limit:  # the row cuts a target, not the recipe's limit
+            target = room - left
         room = left
     return room if row is None else row, text, target
 

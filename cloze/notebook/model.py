@@ -232,7 +232,7 @@ class Model:
 
     def embed(
         self, texts: str | Texts, *, layer: int = -1, pooling: Pooling | None = None, normalise: bool = False,
-        length: int | None = None, language: str | None = None, batch: int = 64,
+        length: int | None = None, language: str | None = None, batch: int | None = None,
     ) -> NDArray[np.float32]:
         """One vector per text. Texts that are too long are cut, with a warning; that of a text without tokens is zero.
 
@@ -243,7 +243,7 @@ class Model:
             normalise: Divide each vector by its length, so that dot products are cosines.
             length: The most tokens to read of a text.
             language: The language of the texts, for networks that read one.
-            batch: Texts at once.
+            batch: Texts at once; default: by their length.
 
         Returns:
             An array (texts, width) of float32; (width,) for one string.

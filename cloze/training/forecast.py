@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cloze.batching import MicroBatch
 from cloze.training import memory
 from cloze.training.log import duration
 from cloze.training.phases import Phase
@@ -130,9 +131,7 @@ def forecast(
                 trials[entry, length] = tried(
                     step, entry, lambda rows, entry=entry, length=length: data.sample(entry, rows, length),  # type: ignore[misc]
                     limit=data.micro_batch, precision=precision, device=device, room=max(room - int(update.state * bytes_), 0),
-                    elsewhere=lambda rows, entry=entry, length=length: [  # type: ignore[misc]
-                        data.sample(entry, rows, length, at=at) for at in _PLACES
-                    ],
+                    elsewhere=lambda rows, entry=entry, length=length: _elsewhere(data, entry, rows, length),  # type: ignore[misc]
                 )
             used[entry, length] = trials[entry, length]
     costs = [whole.cost(phase, used, update.seconds * bytes_) for phase in whole.phases]
@@ -150,6 +149,14 @@ def forecast(
         micro_batch=data.micro_batch, base=base, trials=tuple(used.values()),
         available=None if free is None else free + held, earliest=_earliest(run, total["epochs"]),
     )
+
+
+def _elsewhere(data: Any, entry: str, rows: int, length: int | None) -> list[MicroBatch]:
+    """Micro-batches from other places of an epoch, if rows of like length share batches."""
+    source = getattr(getattr(data.feeds[entry], "source", None), "source", None)
+    if not getattr(source, "of_one_length", False):
+        return []
+    return [data.sample(entry, rows, length, at=at) for at in _PLACES]
 
 
 def _measuring(data: Any, trials: Trials) -> float:

@@ -271,6 +271,11 @@ def test_figures_are_those_of_trec_eval() -> None:
     assert figures(found)["recall@10"] == pytest.approx(5 / 6)
 
 
+def test_figures_of_many_right_passages_are_those_of_trec_eval() -> None:
+    found = dict(zip(METRICS, judged([np.arange(1, 13)])[0].tolist(), strict=True))
+    assert found["ndcg@10"] == pytest.approx(1.0) and found["recall@10"] == pytest.approx(10 / 12) and found["map"] == 1.0
+
+
 def test_a_query_of_several_rows_counts_once_and_its_recall_is_the_share_of_its_passages(tuned: Any) -> None:
     learner, _ = load_tuned(load_checkpoint(tuned.folder))
     rows = [Row("the cat saw the dog", text) for text in ("the cat", "rain and wind", "a river")] + [Row("night", "the night")]
