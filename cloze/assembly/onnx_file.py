@@ -87,8 +87,8 @@ def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None 
     """Write the network of a checkpoint, with the head of its task if it has one and `heads` are wanted, to a new file.
 
     With `int8`, linear maps multiply in int8 (onnxruntime's dynamic quantisation). With `heads`, the metadata hold the tokenizer,
-    the task and the other files of the checkpoint, so that cloze predicts with the file alone. Raises a `MissingExtra` without the
-    packages, and a `CheckpointError` for a network that the format cannot hold; `out` appears whole or not at all.
+    the task and the other files of the checkpoint, so that cloze predicts with the file alone. Raises a `MissingExtra` without
+    the packages, and a `CheckpointError` for a network that the format cannot hold; `out` appears whole or not at all.
     """
     onnx, runtime = _packages("--to onnx")
     loaded = load_checkpoint(source)

@@ -31,8 +31,9 @@ class Predictions(list[Any]):
         Raises:
             UserError: The predictions have no probability for every class.
         """
-        each = [getattr(one, "probabilities", None) for one in self]
-        if not self.labels or not all(isinstance(shares, Mapping) for shares in each):
+        every = [getattr(one, "probabilities", None) for one in self]
+        each = [shares for shares in every if isinstance(shares, Mapping)]
+        if not self.labels or len(each) < len(every):
             raise UserError("probabilities: these predictions have none for every class. See cloze.frame(predictions).")
         return np.array([[shares[label] for label in self.labels] for shares in each], np.float64).reshape(-1, len(self.labels))
 

@@ -173,7 +173,7 @@ def _write_table(rows: Sequence[Row], path: Path | None, format: str) -> None:
         return
     writer = csv.writer(_Lines(), delimiter="," if format == "csv" else "\t", lineterminator="\r\n")
     cells = ([_cell(row.get(name)) for name in columns] for row in rows)
-    _write_lines((writer.writerow(row) for row in (columns, *cells)), path)  # type: ignore[misc]  # what `write` returns
+    _write_lines((writer.writerow(row) for row in (columns, *cells)), path)  # `writerow` gives what `write` does
 
 
 class _Lines:

@@ -12,8 +12,7 @@ import yaml
 
 from cloze.interop import Card, Head, export_folder
 from cloze.interop.architecture import ARCHITECTURES
-from cloze.interop.card import _line, _safe
-from cloze.interop.card_results import add_results
+from cloze.interop.card import _safe
 
 HOSTILE = (
     "<script>alert(1)</script> `\n<img src=x onerror=alert(1)>\n` \\`<b>` ``<i>`` | ` <svg/onload=x>\n\n# Heading\n"
@@ -57,6 +56,8 @@ def test_no_field_of_a_recipe_becomes_html(systems: ModuleType, tmp_path: Path) 
 
 
 def test_text_of_one_line_begins_no_block() -> None:
+    from cloze.interop.card import _line
+
     assert _line("# a\n b") == "&#35; a b" and _line("- a") == "&#45; a" and _line("12. a") == "12&#46; a"
     assert _line("see [1]") == "see &#91;1&#93;"
 
@@ -75,6 +76,8 @@ def test_the_card_of_a_classifier_shows_how_it_predicts(systems: ModuleType, tmp
 
 
 def test_results_are_in_the_card_once_for_readers_and_for_the_hub(systems: ModuleType, tmp_path: Path) -> None:
+    from cloze.interop.card_results import add_results
+
     folder = tmp_path / "moods"
     classifier(systems, folder, Card("sentence_classification", languages=("no",), task=TASK))
     add_results(folder / "README.md", {**TASK, "dev": {"accuracy": 0.1}})

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import cloze as package
-from cloze.tasks.evaluation_text import CLASSES, evaluation_lines, short_lines
 from cloze.tasks.task import Evaluation
 
 Tuned = Callable[..., Path]
@@ -124,6 +123,8 @@ def test_predictions_without_classes_have_no_probabilities() -> None:
 
 
 def test_of_many_classes_those_with_most_examples_are_printed() -> None:
+    from cloze.tasks.evaluation_text import CLASSES, evaluation_lines
+
     count = CLASSES + 10
     report = [{"label": f"c{n:02}", "precision": 0.5, "recall": 0.5, "f1": 0.5, "support": n} for n in range(count)]
     lines = list(evaluation_lines("a.tsv", Evaluation(count, {"accuracy": 0.5}, None, report=report)))
@@ -132,6 +133,8 @@ def test_of_many_classes_those_with_most_examples_are_printed() -> None:
 
 
 def test_the_short_form_names_the_worst_classes_the_confusions_and_the_threshold() -> None:
+    from cloze.tasks.evaluation_text import short_lines
+
     report = [{"label": f"c{n}", "precision": 0.0, "recall": 0.0, "f1": n / 10, "support": n} for n in range(7)]
     details = {
         "report": report, "confusion": {"c0": {"c0": 9, "c1": 2}, "c1": {"c2": 5}},

@@ -21,7 +21,6 @@ from cloze.tasks.entities import LabelsOfWords
 from cloze.tasks.extractor import Found
 from cloze.tasks.multi_label import LabelSet
 from cloze.tasks.parser import Parsed
-from cloze.tasks.prediction_files import format_of, joined, write_predictions
 from cloze.tasks.token_labelling import token_labelling
 
 Tuned = Callable[..., Path]
@@ -114,6 +113,8 @@ def test_a_table_that_exists_is_replaced_on_demand_and_the_input_never(
 
 
 def written(predictions: list[Any], path: Path) -> str:
+    from cloze.tasks.prediction_files import write_predictions
+
     write_predictions(predictions, path, path.suffix[1:])
     return path.read_text()
 
@@ -145,6 +146,8 @@ def read_csv_text(text: str) -> list[dict[str, str]]:
 
 
 def test_predicted_columns_get_names_that_the_table_does_not_have() -> None:
+    from cloze.tasks.prediction_files import joined
+
     table = Table("a.tsv", ("text", "label", "predicted_label", "line"), (("x", "1", "2", "3"),), (2,))
     row = {"line": 2, "text": "x", "label": "new"}
     assert joined(table, [row], sentence_classification()) == [
@@ -153,6 +156,8 @@ def test_predicted_columns_get_names_that_the_table_does_not_have() -> None:
 
 
 def test_words_have_conll_and_no_other_task_has() -> None:
+    from cloze.tasks.prediction_files import format_of
+
     assert format_of(Path("a.conll"), None, token_labelling()) == "conll" == format_of(None, "conll", token_labelling())
     assert format_of(Path("predictions"), None, token_labelling()) is None
     with pytest.raises(TaskError, match=r"Did you mean 'csv'\?"):
@@ -161,6 +166,8 @@ def test_words_have_conll_and_no_other_task_has() -> None:
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12), min_size=1, max_size=5))
 def test_any_text_comes_back_from_csv_and_tsv(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+    from cloze.tasks.prediction_files import write_predictions
+
     place = tmp_path_factory.mktemp("any")
     made: list[Any] = [Choice(number, text, None, "a", 1.0, {"a": 1.0}) for number, text in enumerate(texts)]
     for ending, delimiter in (("csv", ","), ("tsv", "\t")):
@@ -169,6 +176,8 @@ def test_any_text_comes_back_from_csv_and_tsv(tmp_path_factory: pytest.TempPathF
 
 
 def test_cloze_reads_back_the_tables_that_it_writes(tmp_path: Path) -> None:
+    from cloze.tasks.prediction_files import write_predictions
+
     made: list[Any] = [Choice(number, text, None, "a", 1.0, {"a": 1.0}) for number, text in enumerate(ODD)]
     for ending in ("csv", "tsv"):
         write_predictions(made, tmp_path / f"p.{ending}", ending)
