@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from cloze.assembly import measuring
 from cloze.assembly.annotating import Given, add_annotators, parse_annotators
-from cloze.assembly.assignment import Assignment
+from cloze.assembly.assignment import KEEP_CHECKPOINTS, Assignment
 from cloze.assembly.auxiliary import add_language_model
 from cloze.assembly.binding import bound_tables, check_binds, parse_binds
 from cloze.assembly.build import Loaded, build_part, load_checkpoint
@@ -210,7 +210,7 @@ def learn(
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
     choose_device(device)  # refuses a missing device before anything is read or printed
-    command = assignment.words(checkpoint, out, seeds)
+    command = assignment.words(checkpoint, out, seeds, *[KEEP_CHECKPOINTS] * keep_checkpoints)
     taking: dict[str, Any] = {"overwrite": overwrite and not extend, "command": command}
     require_usable(out, **taking)
     import_files(assignment.with_files)
