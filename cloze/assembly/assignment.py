@@ -15,6 +15,8 @@ from cloze.assembly.several import FIRST, START, Labelled, after, several, simil
 from cloze.assembly.showing import ShownItems
 from cloze.errors import TaskError, nearest
 
+KEEP_CHECKPOINTS = "--keep-checkpoints"
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -119,8 +121,8 @@ class Assignment:
         own = self.tasks or {alone: Labelled(self.kind, tuple(map(str, self.train)), tuple(map(str, self.dev)))}
         return {**({} if self.first is None else {FIRST: self.first}), **own}
 
-    def words(self, checkpoint: str | Path, out: Path, seeds: Sequence[int]) -> tuple[str, ...]:
-        """The equivalent command line; empty if there is none (several files of one kind)."""
+    def words(self, checkpoint: str | Path, out: Path, seeds: Sequence[int], *options: str) -> tuple[str, ...]:
+        """The equivalent command line, with further `options`; empty if there is none (several files of one kind)."""
         one = [Labelled(self.kind, tuple(map(str, self.train)), tuple(map(str, self.dev)))]
         if any(len(files) != 1 for task in (self.tasks.values() or one) for files in (task.train, task.dev)):
             return ()
@@ -145,7 +147,7 @@ class Assignment:
         words += [word for file in self.with_files for word in ("--with", str(file))]
         words += ["--seeds", ",".join(map(str, seeds))] if tuple(seeds) != (1,) else []
         words += ["--test", self.test] if self.test is not None else []
-        return (*words, "--out", str(out))
+        return (*words, *options, "--out", str(out))
 
     @property
     def checkpoints(self) -> dict[str, Path]:

@@ -24,7 +24,7 @@ _RUN = Path("cloze") / "run.json"
 _TASK = Path("cloze") / "task.json"
 SEEDS = Path("cloze") / "seeds"  # the runs of several seeds, each in a folder of its own
 _BEFORE_RUN = {"lock", "corpus", "stages"}  # in `cloze/` where a run was prepared and did not begin
-_FREE = ("--out", "--test")  # options of a command that do not change what it trains
+_FREE = {"--out": 2, "--test": 2, "--keep-checkpoints": 1}  # options that do not change what is trained, with their words
 WAIT = 60.0  # seconds
 
 
@@ -176,7 +176,7 @@ def _same_command(out: Path, command: Sequence[str]) -> bool:
 
 def _trained_by(command: Sequence[str]) -> list[str]:
     """The words of a command that say what it trains."""
-    free = {place + step for place, word in enumerate(command) if word in _FREE for step in (0, 1)}
+    free = {place + step for place, word in enumerate(command) for step in range(_FREE.get(word, 0))}
     return [word for place, word in enumerate(command) if place not in free]
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from cloze.assembly import measuring
 from cloze.assembly.annotating import Given, add_annotators, parse_annotators
-from cloze.assembly.assignment import Assignment
+from cloze.assembly.assignment import KEEP_CHECKPOINTS, Assignment
 from cloze.assembly.auxiliary import add_language_model
 from cloze.assembly.binding import bound_tables, check_binds, parse_binds
 from cloze.assembly.build import Loaded, build_part, load_checkpoint
@@ -215,7 +215,7 @@ def learn(
     """
     outcomes = dict[int, Outcome]()
     note = _notes(report)
-    command = assignment.words(checkpoint, out, seeds)
+    command = assignment.words(checkpoint, out, seeds, *[KEEP_CHECKPOINTS] * keep_checkpoints)
     taking: dict[str, Any] = {"overwrite": overwrite and not extend, "command": command}
     require_usable(out, **taking)
     assigned = assign(checkpoint, assignment, out=out, seeds=seeds, device=device, from_scratch=from_scratch, report=report)
@@ -227,7 +227,7 @@ def learn(
         _require_same_layout(out, seeds)
         for seed in seeds:
             folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
-            request = replace(assigned.request, seed=seed, extend=extend, closed=closed)
+            request = replace(assigned.request, seed=seed, extend=extend, closed=closed, command=command)
             if len(seeds) > 1:
                 request.say(f"seed {seed}")
             outcomes[seed] = _run(made, request, folder, within)

@@ -48,7 +48,8 @@ def run_recipe(
         def say(line: str) -> None:
             typer.echo(line, err=True)
 
-        with naming_options({"Choose another --out. To resume": "Choose another --out, or add --overwrite. To resume"}):
+        way_out = f"or remove {out}" if overwrite else "or add --overwrite"
+        with naming_options({"Choose another --out. To resume": f"Choose another --out, {way_out}. To resume"}):
             if tune is not None:
                 tuned = tuned_within(
                     tune, checkpoint, assignment, out=out, seeds=seeds, device=device, report=say, overwrite=overwrite

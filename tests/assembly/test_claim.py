@@ -103,7 +103,7 @@ def test_a_kill_between_two_renames_loses_nothing(out: Path) -> None:
 def test_an_unfinished_run_of_the_same_command_resumes_and_of_another_is_replaced(tmp_path: Path) -> None:
     for command, seen in ((COMMAND, ["cloze", "weights"]), (("cloze", "finetune", "OTHER"), ["cloze"])):
         out = tmp_path / f"{len(command)}" / "out"
-        write(out, "half", finished=False, command=(*COMMAND[:-2], "--test", "t.tsv", *COMMAND[-2:]))
+        write(out, "half", finished=False, command=(*COMMAND[:-2], "--test", "t.tsv", "--keep-checkpoints", *COMMAND[-2:]))
         with claimed(out, overwrite=True, command=command):
             assert names(out) == seen
         assert (out / "weights").read_text() == "half"

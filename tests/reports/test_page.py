@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cloze.errors import CheckpointError
+from cloze.errors import UserError
 from cloze.reports import read_run, render, write_report
 from tests.pages import Outline
 
@@ -72,7 +72,7 @@ def test_a_report_goes_into_the_run_and_several_into_the_current_folder(
     assert write_report([Path("runs/b")], "deep/er/page.html").is_file()
     assert write_report([Path("runs/b")], "deep/er/page.html").is_file()  # a page is made again
     Path("notes.txt").write_text("mine")
-    with pytest.raises(CheckpointError, match="notes.txt: already exists and is not an HTML file"):
+    with pytest.raises(UserError, match="notes.txt: holds something else than a page of cloze, which would be lost"):
         write_report([Path("runs/b")], "notes.txt")
     assert Path("notes.txt").read_text() == "mine"
     assert [p.name for p in tmp_path.glob("**/.*")] == []
