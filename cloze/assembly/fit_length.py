@@ -9,6 +9,7 @@ beyond `MOST` tokens, and says so where rows are longer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -104,9 +105,9 @@ def fit_targets(recipe: Recipe, known: Mapping[str, Lengths], most: int | None) 
                 if not len(sizes) or not spec.part.arguments.get("of") or published is None:
                     continue
                 bound = min(MOST, _UNLIMITED if most is None else most // 2)
-                length = _shortest(published, bound, lambda length, sizes=sizes: float((sizes <= length).mean()))
+                length = _shortest(published, bound, partial(_share_within, sizes))
                 if length > published:
-                    why = _reason("targets", float((sizes <= length).mean()), network=length < MOST)
+                    why = _reason("targets", _share_within(sizes, length), network=length < MOST)
                     edit = spec.part.path.removesuffix(f".{spec.part.name}")
                     changes.append(Change(f"{at}{edit}.max_length", published, length, why))
     return changes
@@ -124,6 +125,10 @@ def _longer(path: str, published: int, bound: int, lengths: Lengths, entries: Se
 
     length = _shortest(published, min(bound, MOST), held)
     return [Change(path, published, length, _reason("rows", held(length), network=length == bound))] if length > published else []
+
+
+def _share_within(sizes: NDArray[np.int64], length: int) -> float:
+    return float((sizes <= length).mean())
 
 
 def _shortest(published: int, most: int, held: Callable[[int], float]) -> int:

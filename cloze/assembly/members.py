@@ -59,7 +59,7 @@ def _computed_fault(network: Network, name: str) -> str | None:
         _READ[name](network)
     except AttributeError as error:
         cause, kind = hidden_error(error), type(network).__name__
-        if cause.obj is network and cause.name in _COMPUTED:
+        if cause.obj is network and cause.name is not None and cause.name in _COMPUTED:
             return f"{kind} has no `{cause.name}`: {_COMPUTED[cause.name]}."
         return f"`{name}` of {kind} cannot be computed: AttributeError: {cause}."
     return None

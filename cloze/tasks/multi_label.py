@@ -149,7 +149,7 @@ class MultiLabeller(SummaryLearner):
     def answers(self, judged: Any) -> tuple[Sequence[Any], Sequence[Any]]:
         """The given sets and those of the classes that are likely enough, (N, C) each."""
         both = np.asarray(judged, np.float64).reshape(-1, 2, len(self.names))
-        return both[:, 0], both[:, 1] > self.task.threshold
+        return list(both[:, 0]), list(both[:, 1] >= self.task.threshold)
 
     def metrics(self, judged: Any) -> dict[str, float]:
         """Every metric of given sets and probabilities (N, 2, C)."""

@@ -226,5 +226,6 @@ def test_a_config_that_no_task_follows_from_is_refused(save: Save, tmp_path: Pat
 
 def test_a_folder_that_is_not_there_is_said_to_be_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", str(tmp_path / "none"), "text"]) == 2
-    said = capsys.readouterr().err
-    assert f"{tmp_path / 'none'}: there is no such file or folder; expected a folder with config.json" in said and "fine-tune" not in said
+    error = capsys.readouterr().err
+    assert f"{tmp_path / 'none'}: there is no such file or folder; expected a folder with config.json" in error
+    assert "fine-tune" not in error
