@@ -28,7 +28,7 @@ FILES: dict[str, tuple[list[str], str]] = {
     "link": (["a.txt", "--entities", "e.tsv", "--out", "f.jsonl"], "holds something else than mentions"),
     "look": (["none", "a text", "--out", "f.html"], "holds something else than a page of cloze"),
     "peek": (["quick", "--corpus", "a.txt", "--html", "f.html"], "holds something else than a page of cloze"),
-    "predict": (["none", "a text", "--out", "f.jsonl"], "holds something else than predictions"),
+    "predict": (["tuned", "a text", "--out", "f.jsonl"], "holds something else than predictions"),
     "report": (["run", "--out", "f.html"], "holds something else than a page of cloze"),
     "retrieve": (["none", "a query", "--passages", "a.txt", "--out", "f.jsonl"], "already exists"),
     "speed": (["none", "--out", "f.json"], "already exists"),
@@ -80,6 +80,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("e.tsv").write_text("e1\tcat\n")
     Path("pictures").mkdir()
     Path("none").mkdir()
+    Path("tuned/cloze").mkdir(parents=True)
+    Path("tuned/cloze/task.json").write_text('{"task": "sentence_classification", "columns": {}, "labels": ["a", "b"]}')
     Path("run/cloze").mkdir(parents=True)
     Path("run/cloze/log.jsonl").write_text("")
     return tmp_path
