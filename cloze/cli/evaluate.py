@@ -166,7 +166,7 @@ class Tuned(Labelled):
     task: Task = None
     repair: Annotated[str | None, typer.Option(help="For invalid BIO labels: begin (as conlleval), or drop.")] = None
     bleu: Annotated[str | None, typer.Option(help="Add BLEU by sacrebleu: 13a, zh, char or intl.")] = None
-    threshold: Annotated[float | None, typer.Option(help="Multi-label: predict labels from this probability.")] = None
+    threshold: Annotated[float | None, typer.Option(help="Give a class, of two the second, from this probability on.")] = None
     at: Annotated[str | None, typer.Option(help="Add precision and recall at k: 1,5.")] = None
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None
     length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None

@@ -149,6 +149,11 @@ class Run:
     mirror: str | None = None
     verification: Verifies | None = None
 
+    def require_sound(self) -> None:
+        """Raise if the text has turned out to be damaged."""
+        if self.verification is not None:
+            self.verification.check()
+
     def check(self) -> None:
         """Refuse what cannot be run before anything is written."""
         check_until(self.until)
