@@ -125,7 +125,7 @@ def _answers(task: Mapping[str, Any]) -> list[str]:
     shown = ", ".join(_code(str(label)) for label in labels[:MOST_LABELS])
     more = f" and {len(labels) - MOST_LABELS} more" if len(labels) > MOST_LABELS else ""
     lines = [f"Labels of {_code(str(task.get('task')))}: {shown}{more}.", ""] if labels else []
-    return lines + ([f"It was trained on the first {length} tokens of each text, and cloze reads no more.", ""] if length else [])
+    return lines + ([f"It was trained on the first {length} tokens of each text; cloze reads as many, or `--length` of them.", ""] if length else [])
 
 
 def _opening(card: Card, choice: Choice | list[str], model: Model, vocab_size: int) -> str:
@@ -151,7 +151,7 @@ def _usage(card: Card, choice: Choice | list[str], folder: str) -> list[str]:
     place = json.dumps(folder, ensure_ascii=False)
     if isinstance(choice, list):
         asked = ["", 'print(model.predict("A text."))'] if _tasks(card).keys() == {""} else []
-        return ["import cloze", "", f"model = cloze.load({place})", *asked]
+        return ["# pip install cloze-lm", "import cloze", "", f"model = cloze.load({place})", *asked]
     if choice.cls.pipeline in CLASSIFYING and choice.architecture.until is None:
         return _classifying(card, choice.cls.pipeline, place)
     until = choice.architecture.until

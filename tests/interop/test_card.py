@@ -106,6 +106,13 @@ def test_every_class_that_writes_or_chooses_has_its_pipeline() -> None:
     assert found["AutoModelForMultipleChoice"] == "multiple-choice"
 
 
+def test_a_model_that_cloze_alone_opens_says_what_to_install() -> None:
+    from cloze.interop.card import _usage
+
+    lines = _usage(Card("my-network"), ["AutoModel"], "published")
+    assert lines[:2] == ["# pip install cloze-lm", "import cloze"] and 'model = cloze.load("published")' in lines
+
+
 def test_code_in_notes_is_shown_as_written() -> None:
     assert _safe("ends with `</s>`, as `fairseq` does") == "ends with <code>&lt;/s&gt;</code>, as `fairseq` does"
     assert _safe("a < b & c") == "a &lt; b &amp; c"
