@@ -125,7 +125,8 @@ def _answers(task: Mapping[str, Any]) -> list[str]:
     shown = ", ".join(_code(str(label)) for label in labels[:MOST_LABELS])
     more = f" and {len(labels) - MOST_LABELS} more" if len(labels) > MOST_LABELS else ""
     lines = [f"Labels of {_code(str(task.get('task')))}: {shown}{more}.", ""] if labels else []
-    return lines + ([f"It was trained on the first {length} tokens of each text; cloze reads as many, or `--length` of them.", ""] if length else [])
+    read = f"It was trained on the first {length} tokens of each text; cloze reads as many, or `--length` of them."
+    return lines + ([read, ""] if length else [])
 
 
 def _opening(card: Card, choice: Choice | list[str], model: Model, vocab_size: int) -> str:
