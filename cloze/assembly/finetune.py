@@ -417,9 +417,9 @@ def _from_scratch(made: Recipe) -> Recipe:
 
 def base_of(checkpoint: Path) -> dict[str, str]:
     """The name of a checkpoint, and its identifier on the Hub where it lies in the cache of huggingface_hub."""
-    place = checkpoint.resolve()
-    cached = re.search(r"/models--([^/]+)--([^/]+)/snapshots/", f"{place}/")
-    return {"name": cached[2], "hub": f"{cached[1]}/{cached[2]}"} if cached else {"name": place.name}
+    path = checkpoint.resolve()
+    cached = re.search(r"/models--([^/]+)--([^/]+)/snapshots/", f"{path}/")
+    return {"name": cached[2], "hub": f"{cached[1]}/{cached[2]}"} if cached else {"name": path.name}
 
 
 def _published(

@@ -281,10 +281,10 @@ def require_length(folder: Path, recipe: Mapping[str, Any], old: Mapping[str, An
 def _lengths(recipe: Mapping[str, Any], path: str = "") -> dict[str, float | None]:
     """How long a recipe says it is trained, for each of its stages, by the path of the value."""
     training = recipe.get("training", {})
-    found = {f"{path}training.{unit}": training[unit] for unit in ("steps", "epochs", "tokens") if unit in training}
+    lengths = {f"{path}training.{unit}": training[unit] for unit in ("steps", "epochs", "tokens") if unit in training}
     for name, stage in (recipe.get("stages") or {}).items():
-        found |= _lengths(stage, f"{path}stages.{name}.")
-    return found
+        lengths |= _lengths(stage, f"{path}stages.{name}.")
+    return lengths
 
 
 def read_run_record(folder: Path) -> dict[str, Any] | None:
