@@ -55,13 +55,14 @@ def _results(described: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for part, metrics in _parts(described):
         for name, task in tasks.items():
             lead = f"{name}/" if name else ""
-            shown = {key.removeprefix(lead): value for key, value in metrics.items() if key.startswith(lead)}
+            scored = {key.removeprefix(lead): value for key, value in metrics.items() if key.startswith(lead)}
             kind = str(task.get("task"))
             yield {
                 "task": {"type": PIPELINES.get(kind, kind), "name": name or kind},
                 "dataset": {"name": f"{part} examples", "type": part},
                 "metrics": [
-                    {"type": METRICS.get(metric, metric), "value": float(value), "name": metric} for metric, value in shown.items()
+                    {"type": METRICS.get(metric, metric), "value": float(value), "name": metric}
+                    for metric, value in scored.items()
                 ],
             }
 
