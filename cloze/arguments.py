@@ -45,13 +45,13 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 @lru_cache(maxsize=64)
 def _plain_types(function: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
     """The alternatives of the annotation of each parameter that takes only plain values."""
-    found = {}
+    parameter_types = {}
     for name, annotation in typing.get_type_hints(function).items():
         union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
         kinds = typing.get_args(annotation) if union else (annotation,)
         if name != "return" and all(_is_plain(kind) for kind in kinds):
-            found[name] = kinds
-    return found
+            parameter_types[name] = kinds
+    return parameter_types
 
 
 def _is_plain(kind: Any) -> bool:

@@ -53,6 +53,6 @@ def in_cache(name: str) -> Path | None:
     home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface")
     model = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{name.replace('/', '--')}"
     main = model / "refs" / "main"
-    found = sorted(path.parent for path in model.glob("snapshots/*/config.json"))
-    named = [path for path in found if main.is_file() and path.name == main.read_text(encoding="utf-8").strip()]
-    return next(iter([*named, *found]), None)
+    snapshots = sorted(path.parent for path in model.glob("snapshots/*/config.json"))
+    current = [path for path in snapshots if main.is_file() and path.name == main.read_text(encoding="utf-8").strip()]
+    return next(iter([*current, *snapshots]), None)

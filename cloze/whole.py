@@ -116,15 +116,15 @@ def hidden(target: Path) -> Iterator[Path]:
     with _naming(target):
         recover(target)
         with _locked(target.parent):  # nobody sweeps between making and locking
-            place = Path(tempfile.mkdtemp(prefix=f".{target.name}.new-", dir=target.parent))
-            held = os.open(place, os.O_RDONLY)
+            folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.new-", dir=target.parent))
+            held = os.open(folder, os.O_RDONLY)
             with suppress(OSError):  # a file system without locks on folders: nothing is ever swept there
                 fcntl.flock(held, fcntl.LOCK_EX)
         try:
-            place.chmod(0o755)
-            yield place
+            folder.chmod(0o755)
+            yield folder
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             os.close(held)
 
 

@@ -374,20 +374,18 @@ def load_checkpoint(
 ) -> Loaded:
     """Open a run folder, a fine-tuned folder, any Hugging Face folder that `cloze import` reads, or an ONNX file of cloze.
 
-    `open_folder` reads the files, and this function builds the objects: the network, its lasting changes (see
-    `cloze/transfer/change.py`), the weights, then the heads. With `plain`, the network is opened without its changes. `annotate`
-    replaces annotators of the checkpoint, each as a recipe writes it: `{"entity": {"mentions": {"file": …}}}`.
+    `open_folder` reads the files; this function builds the network, its lasting changes (`cloze/transfer/change.py`; none with
+    `plain`), weights and heads. `annotate` replaces annotators, as recipes write them: `{"entity": {"mentions": {"file": …}}}`.
 
     Raises:
         CheckpointError: Something is missing, damaged or of an unknown architecture, or there is no plain form.
     """
+    from cloze.assembly.onnx_model import load_onnx
     from cloze.assembly.saved_change import open_folder
     from cloze.interop.onnx_folder import folder_of, is_onnx
     from cloze.training.precision import choose_device
 
     if is_onnx(Path(folder)):
-        from cloze.assembly.onnx_model import load_onnx
-
         return load_onnx(folder_of(Path(folder)))
     place = choose_device(device)
     with naming_files(Path(folder)):
@@ -410,8 +408,7 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
     tables = restored(model.tables, annotations.labels)
     available = {
         "vocab_size": imported.vocab_size, "clock": clock, "tables": tables or None, "counts": None, "entity_count": None,
-        "documents": None,
-        "spellings": imported.tokenizer.spellings,
+        "documents": None, "spellings": imported.tokenizer.spellings,
     }
     own = {**available, "tables": tables_for(model.arguments, imported.folder, tables)}
     network: Any = _build_described("network", model.part, model.arguments, own, imported.folder)
@@ -432,8 +429,7 @@ def _opened(imported: Any, place: torch.device, *, plain: bool, annotate: Mappin
     recipe = read_plain(file) if file.is_file() else None
     add_inference(network, heads, imported.tokenizer, recipe)
     return Loaded(
-        recipe=recipe,
-        network=network, heads=heads,
+        recipe=recipe, network=network, heads=heads,
         tokenizer=imported.tokenizer, reading=imported.reading, order=model.order, folder=imported.folder,
         network_arguments=model.arguments, clock=clock, imported=imported,
         reads={name: head.read for name, head in model.heads.items() if head.read},

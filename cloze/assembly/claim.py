@@ -97,8 +97,8 @@ def require_usable(
 
 def run_name(folder: Path) -> str:
     """The name of a run by its folder; that of one of several seeds is the name of the folder of all."""
-    place = folder.resolve()
-    return place.parents[2].name if place.parent.parts[-2:] == SEEDS.parts else place.name
+    path = folder.resolve()
+    return path.parents[2].name if path.parent.parts[-2:] == SEEDS.parts else path.name
 
 
 def is_run(out: Path) -> bool:
@@ -235,11 +235,11 @@ def _end(out: Path, say: Callable[[str], None]) -> None:
 
 def _require_writable(out: Path) -> None:
     """Refuse a folder that cannot be created or written."""
-    place = next(parent for parent in (out.absolute(), *out.absolute().parents) if parent.exists())
-    if not place.is_dir():
+    ancestor = next(parent for parent in (out.absolute(), *out.absolute().parents) if parent.exists())
+    if not ancestor.is_dir():
         raise CheckpointError(f"{out}: cannot be created: not a directory. Choose another --out.")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise CheckpointError(f"{out}: you cannot write to {place}. Choose another --out.")
+    if not os.access(ancestor, os.W_OK | os.X_OK):
+        raise CheckpointError(f"{out}: you cannot write to {ancestor}. Choose another --out.")
 
 
 def _make(out: Path) -> list[Path]:

@@ -57,8 +57,8 @@ def expand(root: Node, faults: Faults) -> None:
 
 def structure(root: Node) -> list[tuple[Node, frozenset[str] | None]]:
     """The mappings of an expanded recipe that hold parts, each with the keys that do; None: all of its keys."""
-    named = {key: root.value[key] for key in ("texts", "sources", "tables", "networks", "mixture") if key in root.value}
-    inner = {key: [value for _, value in node.items() if value.is_mapping] for key, node in named.items()}
+    sections = {key: root.value[key] for key in ("texts", "sources", "tables", "networks", "mixture") if key in root.value}
+    inner = {key: [value for _, value in node.items() if value.is_mapping] for key, node in sections.items()}
     entries = [root, *inner.get("mixture", ())]
     passes = [run for entry in entries if "passes" in entry.value for run in entry.value["passes"].value or ()]
     layers = [text.value["annotate"] for text in inner.get("texts", ()) if "annotate" in text.value]
@@ -67,7 +67,7 @@ def structure(root: Node) -> list[tuple[Node, frozenset[str] | None]]:
         *((node, _PARTS_OF_TEXT) for node in inner.get("texts", ())),
         *((node, _PARTS_OF_NETWORK) for node in inner.get("networks", ())),
         *((node, _PARTS_OF_PASS) for node in passes),
-        *((node, None) for node in (*named.values(), *layers)),
+        *((node, None) for node in (*sections.values(), *layers)),
     ]
 
 

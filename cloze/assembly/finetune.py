@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple, Protocol
@@ -18,7 +17,7 @@ from cloze.assembly.annotating import Given, add_annotators, parse_annotators
 from cloze.assembly.assignment import KEEP_CHECKPOINTS, Assignment
 from cloze.assembly.auxiliary import add_language_model
 from cloze.assembly.binding import bound_tables, check_binds, parse_binds
-from cloze.assembly.build import Loaded, build_part, load_checkpoint
+from cloze.assembly.build import Loaded, load_checkpoint
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import SEEDS, claimed, is_tuned, require_usable
 from cloze.assembly.each import repeat_overrides, repeat_stages, repeats
@@ -26,7 +25,7 @@ from cloze.assembly.finished import drop_checkpoints, is_closed
 from cloze.assembly.fit_length import fit_lengths, fit_targets
 from cloze.assembly.fit_task import facts_of, fit_changes, fit_task, fit_texts
 from cloze.assembly.fitted import holding, table_of
-from cloze.assembly.label_counts import Counts, classes_of, count_labels, stage_recipes
+from cloze.assembly.label_counts import Counts, count_labels, stage_recipes
 from cloze.assembly.leakage import Hashes, notes, record, training_texts
 from cloze.assembly.load import load_recipe, named_recipes, own_task_recipe_names, read_tree
 from cloze.assembly.onto import Origin, depth_groups, put_onto
@@ -37,21 +36,28 @@ from cloze.assembly.run import run_stage, run_stages
 from cloze.assembly.several import START, Labelled
 from cloze.assembly.showing import ShownItems, add_items, with_pictures
 from cloze.assembly.starting import going_on, with_vectors
+from cloze.assembly.task_checks import (
+    blind_tasks,
+    check_metrics,
+    check_pictures,
+    require_own_classes,
+    require_readable,
+    require_same_classes,
+    require_same_layout,
+    unread_texts,
+)
 from cloze.assembly.user_files import import_files
 from cloze.corpus import RecordStore, Store
 from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.readers.text_files import require_files
-from cloze.corpus.records.build import batches
 from cloze.decoding.reader import Reader
-from cloze.errors import CheckpointError, TaskError
+from cloze.errors import TaskError
 from cloze.interop.card_results import add_results
 from cloze.processes import rank
-from cloze.registry import lookup, names, parameters
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.metrics import spread
 from cloze.tasks.result import contents_of, load_tuned, task_of
-from cloze.tasks.task import chosen_metric, together
-from cloze.tasks.task import task as make_task
+from cloze.tasks.task import together
 from cloze.tasks.worth import remark_on, remark_on_loss
 from cloze.text import Tokenizer
 from cloze.text.normalise import Normalise
@@ -59,11 +65,10 @@ from cloze.text.words import Words
 from cloze.training.budget import Budget
 from cloze.training.checkpoint import Checkpoints, publish
 from cloze.training.precision import choose_device
-from cloze.training.run import Outcome, read_run_record
+from cloze.training.run import Outcome
 from cloze.whole import whole_file
 
 Say = Callable[[str], None]
-SECOND = "text_b"  # the usual name of the column with the second text of a pair
 
 
 @dataclass(frozen=True)
@@ -133,61 +138,6 @@ def recipe_onto(
     return made
 
 
-def require_readable(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: Tokenizer) -> None:
-    """Read the dev files of every source of all stages; a row that cannot be used is a `TaskError`, as is an unknown label."""
-    for stage in stage_recipes(recipe):
-        for name, spec in stage.sources.items():
-            source: Any = build_part(spec, {})
-            classes = classes_of(source, files[name].train)
-            encode = source.answer.encoder(tokenizer, classes)
-            for file in files[name].train[:1] if classes is None else ():  # scores: the first row names the classes
-                for records in () if Store.is_store(file) else islice(batches(source.answer.read(file, source.columns)), 1):
-                    encode(records, file)
-            for file in files[name].dev:
-                for records in () if Store.is_store(file) else batches(source.answer.read(file, source.columns)):
-                    encode(records, file)
-
-
-def _unread_texts(recipe: Recipe, files: Mapping[str, Labelled]) -> Iterator[str]:
-    """A note for every training file with a second text that the recipe does not read."""
-    for stage in stage_recipes(recipe):
-        for name, spec in stage.sources.items():
-            source: Any = build_part(spec, {})
-            for file in files[name].train if source.columns.text_b is None else ():
-                if not Store.is_store(file) and source.answer.also_has(file, source.columns, SECOND):
-                    yield f"note: {file} has a column {SECOND}, which is not read. To read pairs: --set corpus.text_b={SECOND}"
-
-
-def _require_same_classes(recipe: Recipe, files: Mapping[str, Labelled], bound: Mapping[str, Path]) -> None:
-    """Raise a `TaskError` if a bound checkpoint was tuned to other classes than those of the training files: its scores would be
-    learned for the wrong ones."""
-    for stage in stage_recipes(recipe):
-        for name, spec in stage.sources.items():
-            classes = classes_of(build_part(spec, {}), files[name].train)
-            for teacher, folder in bound.items():
-                described = folder / "cloze" / "task.json"
-                theirs = json.loads(described.read_text(encoding="utf-8")).get("labels") if described.is_file() else None
-                if classes is not None and theirs is not None and list(theirs) != list(classes):
-                    raise TaskError(
-                        f"--bind {teacher}={folder}: was tuned to the classes {', '.join(theirs)}, and the training files have "
-                        f"{', '.join(classes)}.\n  Use a teacher for the same task, or text with the same labels."
-                    )
-
-
-def _require_own_classes(recipe: Recipe, files: Mapping[str, Labelled], checkpoint: Path) -> None:
-    """Raise a `TaskError` if a checkpoint whose head is trained further was tuned to other classes, or in another order."""
-    theirs = contents_of(checkpoint).get("labels") or ()
-    for name, spec in recipe.sources.items():
-        classes = classes_of(build_part(spec, {}), files[name].train)
-        if classes is not None and list(theirs) != list(classes):
-            other = "in another order than" if set(theirs) == set(classes) else "other than"
-            raise TaskError(
-                f"{checkpoint}: its classes are {', '.join(theirs)}, {other} those of the training files, {', '.join(classes)}.\n"
-                "  A classifier is trained further on its own classes. To train another one: "
-                f"cloze finetune {recipe.name} --train FILE --dev FILE --out DIR"
-            )
-
-
 def finetune(
     checkpoint: str | Path, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto", extend: bool = False,
     from_scratch: bool = False, report: Say | None = None, keep_checkpoints: bool = False, **assignment: Any,
@@ -224,7 +174,7 @@ def learn(
         before, closed = is_tuned(out), is_closed(out, seeds, extend=extend)
         if closed:
             note(f"{out}: has finished; nothing is trained.")
-        _require_same_layout(out, seeds)
+        require_same_layout(out, seeds)
         for seed in seeds:
             folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
             request = replace(assigned.request, seed=seed, extend=extend, closed=closed, command=command)
@@ -282,10 +232,10 @@ def assign(
     shown = str(assignment.recipe or made.name)
     assignment.require_task(made, checkpoint)
     assignment.require_kinds(made)
-    _check_metrics(made)
-    _check_pictures(made, assignment)
+    check_metrics(made)
+    check_pictures(made, assignment)
     if loaded is not None and loaded.order == "left_to_right":
-        for line in _blind_tasks(made):
+        for line in blind_tasks(made):
             note(line)
     files = _files(made, assignment)
     named = [file for one in files.values() for file in (*one.train, *one.dev)]
@@ -293,11 +243,11 @@ def assign(
     require_apart(named, out)
     labels = count_labels(made, files, None if loaded is None else loaded.tokenizer)
     require_readable(made, files, Words(min_count=1).of_words(["a"], Normalise()) if loaded is None else loaded.tokenizer)
-    _require_same_classes(made, files, assignment.checkpoints)
+    require_same_classes(made, files, assignment.checkpoints)
     if loaded is not None and str(assignment.recipe) in own_task_recipe_names():
-        _require_own_classes(made, files, Path(checkpoint))
+        require_own_classes(made, files, Path(checkpoint))
     texts = training_texts(made, files)
-    for line in (*_unread_texts(made, files), *notes(made, files, texts, test=assignment.test)):
+    for line in (*unread_texts(made, files), *notes(made, files, texts, test=assignment.test)):
         note(line)
     made = make_recipe(labels=labels, report=note)
     made = _from_scratch(made) if from_scratch else made
@@ -313,46 +263,6 @@ def assign(
     )
     base = {} if alone else base_of(Path(checkpoint))
     return Assigned(made, files, labels, texts, request, from_scratch, base)
-
-
-def _require_same_layout(out: Path, seeds: Sequence[int]) -> None:
-    """Refuse to go on in the folder of one seed with several, or in that of several with one."""
-    several = (out / SEEDS).is_dir()
-    old = read_run_record(out)
-    if len(seeds) > 1 and old is not None or len(seeds) == 1 and several:
-        there = "several seeds" if several else f"the seed {old['seed']}"  # type: ignore[index]
-        raise CheckpointError(
-            f"{out}: was started with {there}; now --seeds {','.join(map(str, seeds))} is given.\n"
-            "  To resume, give the same --seeds. To train with others, choose another --out."
-        )
-
-
-def _blind_tasks(recipe: Recipe) -> Iterator[str]:
-    """A note for a task that asks about each word, on a network that reads from left to right."""
-    for spec in recipe.tasks.values() or ([] if recipe.task is None else [recipe.task]):
-        if spec.type is not None and make_task(spec.type).of_words:
-            yield (
-                f"note: this network reads from left to right, so in {spec.type} it labels each word without seeing the words "
-                "that follow. A bidirectional network, such as bert, usually does better."
-            )
-            return
-
-
-def _check_metrics(recipe: Recipe) -> None:
-    """Raise a `TaskError` for an unknown task or metric, before any file is read."""
-    for stage in stage_recipes(recipe):
-        for spec in stage.tasks.values() or ([] if stage.task is None else [stage.task]):
-            if spec.type is not None:
-                chosen_metric(make_task(spec.type), spec.metric)
-
-
-def _check_pictures(recipe: Recipe, assignment: Assignment) -> None:
-    """Raise a `TaskError` if rows are to be about pictures and a task reads none."""
-    for stage in stage_recipes(recipe) if assignment.shown.given else ():
-        for spec in stage.tasks.values() or ([] if stage.task is None else [stage.task]):
-            if spec.type is not None and "picture" not in parameters(lookup("task", spec.type)):
-                able = ", ".join(name for name in names("task") if "picture" in parameters(lookup("task", name)))
-                raise TaskError(f"--items {assignment.shown.given[0]}: {spec.type} reads no pictures; these tasks do: {able}.")
 
 
 def _judged(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Sequence[str], device: str) -> Tuned:
@@ -507,9 +417,9 @@ def _from_scratch(made: Recipe) -> Recipe:
 
 def base_of(checkpoint: Path) -> dict[str, str]:
     """The name of a checkpoint, and its identifier on the Hub where it lies in the cache of huggingface_hub."""
-    place = checkpoint.resolve()
-    cached = re.search(r"/models--([^/]+)--([^/]+)/snapshots/", f"{place}/")
-    return {"name": cached[2], "hub": f"{cached[1]}/{cached[2]}"} if cached else {"name": place.name}
+    path = checkpoint.resolve()
+    cached = re.search(r"/models--([^/]+)--([^/]+)/snapshots/", f"{path}/")
+    return {"name": cached[2], "hub": f"{cached[1]}/{cached[2]}"} if cached else {"name": path.name}
 
 
 def _published(

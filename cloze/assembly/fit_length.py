@@ -25,7 +25,7 @@ from cloze.corpus.records.answer import Answer, Record
 from cloze.text import Tokenizer
 
 HELD = 0.99  # the share of the rows that the length holds whole
-MOST = 512  # the longest rows that are chosen: BERT's, and 4 to 6 times the time of 128 tokens
+MOST = 512  # the longest rows that are chosen, as long as those of BERT
 STEP = 32  # lengths are multiples of it
 SAMPLED = 2000  # rows of which the tokens are counted
 FRAME = 2  # special tokens around a text that is generated, at most

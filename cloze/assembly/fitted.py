@@ -83,21 +83,21 @@ def fitted(
     if not fits(recipe):
         return Fitted(recipe)
     size = None if tokenizer is not None else text_bytes(corpus)
-    known: list[Change] = []
+    changes_by_text: list[Change] = []
     if size is not None:
         sample = sample_for(recipe, corpus, text_format)
-        known = holding(load, [*fit_vocabulary(recipe, size, sample), *fit_normalisation(recipe, sample)])[0]
-    base = _with(load, known) if known else recipe
+        changes_by_text = holding(load, [*fit_vocabulary(recipe, size, sample), *fit_normalisation(recipe, sample)])[0]
+    base = _with(load, changes_by_text) if changes_by_text else recipe
     words = learns_words(recipe)
     guess = Facts(_GUESS.budget_tokens, size // _BYTES) if words and size is not None else _GUESS
-    run = prepare(_with(load, [*known, *fit(base, guess._replace(continued=continued))]))
+    run = prepare(_with(load, [*changes_by_text, *fit(base, guess._replace(continued=continued))]))
     text = sum(_text_tokens(run))
     engine = pace(run, engines()) if budget.timed and words else None
     pays = passes_paid(run, budget, engine) if words else paid(run, budget, trials)
     run.data.close()
     stays = () if budget.timed else ("training.epochs",)
     updates = int(budget.amount) if budget.kind == "steps" else None
-    made = fitted_to(base, load, pays, text, known=known, stays=stays, continued=continued, updates=updates)
+    made = fitted_to(base, load, pays, text, known=changes_by_text, stays=stays, continued=continued, updates=updates)
     return replace(made, pace=engine, tokens=made.tokens if budget.timed or not words else None)
 
 

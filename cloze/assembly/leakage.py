@@ -53,11 +53,11 @@ def note_on(
     """The note on a file on which a model is measured, empty if it shares no texts with the training rows, or if they are not
     known. `task` names one of several; `names` and `columns` replace what the recipe says of its files."""
     try:
-        known = np.load(folder / FILE, allow_pickle=False)
+        hashes = np.load(folder / FILE, allow_pickle=False)
         sources = _sources(load_recipe(folder))
         spec = next(iter(sources.values())) if len(sources) == 1 else sources.get(task or "")
-        if spec is not None and known.dtype == np.uint64:
-            return _note(file, spec, known, names=names, **columns)
+        if spec is not None and hashes.dtype == np.uint64:
+            return _note(file, spec, hashes, names=names, **columns)
     except (OSError, ValueError, ClozeError):  # of another version, or a file that the recipe's source does not read
         pass
     return ""
@@ -69,8 +69,8 @@ def _sources(made: Recipe) -> dict[str, PartSpec]:
 
 def _hashes(spec: PartSpec, files: Sequence[str], *, names: Sequence[str] | None = None, **columns: Any) -> Hashes:
     source: Any = build_part(spec, {})
-    given = {name: value for name, value in columns.items() if value is not None}
-    read_as = replace(source.columns, **given, **({} if names is None else {"names": tuple(names)}))
+    column_names = {name: value for name, value in columns.items() if value is not None}
+    read_as = replace(source.columns, **column_names, **({} if names is None else {"names": tuple(names)}))
     return text_hashes([file for file in files if not Store.is_store(file)], source.answer, read_as)
 
 

@@ -118,8 +118,8 @@ def _described(recipe: Recipe, one: TaskHead, store: Store) -> dict[str, Any]:
     made |= {"head": one.objective.state, **_towers(recipe, one)}
     read = store.about["read"]
     files = {"columns": read["names"], "format": read["format"], "quoting": read["quoting"]}
-    told = {name: value for name, value in files.items() if value not in (None, "auto")}
-    made |= {FILES: told} if told else {}
+    options = {name: value for name, value in files.items() if value not in (None, "auto")}
+    made |= {FILES: options} if options else {}
     made |= {name: recipe.sources[one.source].arguments[name] for name in ("length", "stride")}
     made |= {} if store.about.get("usual") is None else {"usual": store.about["usual"]}
     answer = build_part(recipe.sources[one.source]).answer

@@ -147,8 +147,8 @@ def companions(source: Path, place: Path, task: str | None, *, about: Mapping[st
     copy = replace(imported, model=model, labels=labels)
     write_copy(source, place / "published", copy, Card(source.name), description=description)
     names = [path.name for path in sorted((place / "published").iterdir()) if path.suffix in (".json", ".txt")]
-    own = [name for name in ("cloze/network.json", TASK_FILE) if (place / "published" / name).is_file()]
-    texts = {name: (place / "published" / name).read_text(encoding="utf-8") for name in (*names, *own) if name not in SENTENCES}
+    extra = [name for name in ("cloze/network.json", TASK_FILE) if (place / "published" / name).is_file()]
+    texts = {name: (place / "published" / name).read_text(encoding="utf-8") for name in (*names, *extra) if name not in SENTENCES}
     return {**texts, ABOUT: json.dumps(dict(about))}
 
 
@@ -157,11 +157,11 @@ def write_onnx_folder(source: Path, out: Path, *, int8: bool = False, task: str 
     require_new(out)
     require_parent(out)
     with whole_folder(out) as stage:
-        written = write_onnx(source, stage / FILE, int8=int8, task=task)
+        result = write_onnx(source, stage / FILE, int8=int8, task=task)
         for name, text in files_in(stage / FILE).items():
             (stage / name).parent.mkdir(exist_ok=True)
             (stage / name).write_text(text, encoding="utf-8")
-    return written
+    return result
 
 
 def files_to_time(source: Path, place: Path, formats: Sequence[str]) -> dict[str, Path | str]:

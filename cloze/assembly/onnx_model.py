@@ -61,11 +61,11 @@ class OnnxNetwork(nn.Module):
         """The states in `want`: `hidden` (B, L, D) and `logits`, (B, C) or (B, L, C) for a labeller."""
         block = torch.ones_like(tokens) if block is None else block
         segments = torch.zeros_like(tokens) if segments is None else segments
-        given = {"input_ids": tokens, "attention_mask": block, "token_type_ids": segments}
+        inputs = {"input_ids": tokens, "attention_mask": block, "token_type_ids": segments}
         if not self.alone:
-            return self._run(given, want)
+            return self._run(inputs, want)
         rows = [
-            self._run({name: field[row : row + 1, :length] for name, field in given.items()}, want)
+            self._run({name: field[row : row + 1, :length] for name, field in inputs.items()}, want)
             for row, length in enumerate(block.sum(1).tolist())
         ]
         return {name: _joined([row[name] for row in rows], tokens.shape[1]) for name in want}

@@ -24,8 +24,8 @@ def write_adapter_card(
     peft's files have no place for the names of classes, so the lines of Python give them.
     """
     cls, place = _CLASSES.get(task, "AutoPeftModel"), json.dumps(folder, ensure_ascii=False)
-    named = {"id2label": repr(dict(enumerate(labels)))} if labels else {"num_labels": "1"} if problem else {}
-    options = "".join(f", {key}={value}" for key, value in {**named, **{key: repr(one) for key, one in problem.items()}}.items())
+    label = {"id2label": repr(dict(enumerate(labels)))} if labels else {"num_labels": "1"} if problem else {}
+    options = "".join(f", {key}={value}" for key, value in {**label, **{key: repr(one) for key, one in problem.items()}}.items())
     lines = [
         "---", f"base_model: {json.dumps(str(base.resolve()), ensure_ascii=False)}", "library_name: peft", "tags:", "- cloze",
         f"- {choice.architecture.name}", *([f"pipeline_tag: {choice.cls.pipeline}"] if choice.cls.pipeline else []), "---", "",

@@ -36,18 +36,18 @@ def plan_tuning(
 
 def _rows(assigned: Assigned) -> list[str]:
     """The rows and the classes of the training files of each source."""
-    made = []
+    lines = []
     for name, counts in assigned.labels.items():
         many = f"{counts.rows:,}" if counts.rows < COUNTED else f"at least {COUNTED:,}"
         classes = f", {counts.classes:,} classes" if counts.classes else ""
         lead = f"{name}: " if len(assigned.labels) > 1 else ""
-        made.append(f"rows: {lead}{many} to train on ({', '.join(assigned.files[name].train)}){classes}")
-    return made
+        lines.append(f"rows: {lead}{many} to train on ({', '.join(assigned.files[name].train)}){classes}")
+    return lines
 
 
 def _lengths(recipe: Recipe, labels: Mapping[str, Counts]) -> list[str]:
     """The share of the rows that the chosen length holds whole, and the tokens that it and other lengths read."""
-    made = []
+    lines = []
     for _, stage in stages_of(recipe):
         for name, source in stage.sources.items():
             lengths, chosen = labels[name].lengths, source.arguments.get("length")
@@ -58,9 +58,9 @@ def _lengths(recipe: Recipe, labels: Mapping[str, Counts]) -> list[str]:
             for length, (whole, tokens) in rows.items():
                 times = f"{tokens / max(rows[chosen][1], 1.0):.2f} times the tokens"
                 mark = "chosen" if length == chosen else times
-                made.append(f"  {length:>5} tokens  {whole:>4.0%} of the rows whole  {mark}")
-            made.insert(len(made) - len(rows), f"length of a row{'' if len(labels) == 1 else f' of {name}'}:")
-    return made
+                lines.append(f"  {length:>5} tokens  {whole:>4.0%} of the rows whole  {mark}")
+            lines.insert(len(lines) - len(rows), f"length of a row{'' if len(labels) == 1 else f' of {name}'}:")
+    return lines
 
 
 def _cost(assigned: Assigned, folder: Path, seeds: int) -> Iterator[str]:

@@ -398,9 +398,7 @@ class CheckLabelled(Check, OfTask):
     """Labelled rows that cannot be used."""
 
     against: Against = None
-    tokenizer: Annotated[Path | None, typer.Option(
-        help="The checkpoint to fine-tune: also report what its vocabulary lacks of texts to write (text_to_text)."
-    )] = None
+    tokenizer: Annotated[Path | None, typer.Option(help="The checkpoint: reports targets that it cannot write.")] = None
 
     def run(self, paths: list[str]) -> None:
         """List the rows; exit code 2 if there are any."""

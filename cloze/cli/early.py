@@ -45,6 +45,6 @@ def require_paths_of(given: Mapping[str, Any]) -> None:
 def _missing(given: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[Path]:
     for name in names:
         value = given.get(name)
-        for one in value if isinstance(value, list | tuple) else [value]:
-            if one is not None and str(one) != "-" and ":/" not in str(one) and not Path(one).exists():
-                yield Path(one)
+        for entry in value if isinstance(value, list | tuple) else [value]:
+            if entry is not None and str(entry) != "-" and ":/" not in str(entry) and not Path(entry).exists():
+                yield Path(entry)

@@ -73,8 +73,8 @@ def command(
         typer.echo(f"note: {remark}", err=True)
     if layers is not None and out is not None:
         with Progress(len(given), "texts") as progress:
-            written = save_features(out, token_features(reader, framed, layers, rows=batch or 64, report=progress), given)
-        typer.echo(f"{written}: an array (layers, tokens, width) for each of {len(given)} texts")
+            path = save_features(out, token_features(reader, framed, layers, rows=batch or 64, report=progress), given)
+        typer.echo(f"{path}: an array (layers, tokens, width) for each of {len(given)} texts")
         return
     with Progress(len(given), "texts") as progress:
         vectors = embed(
@@ -82,8 +82,8 @@ def command(
             normalise=normalise, rows=batch, head=sentence_head(loaded), report=progress,
         )
     if out is not None:
-        written = save_vectors(out, vectors)
-        typer.echo(f"{written}: {vectors.shape[0]} vectors of width {vectors.shape[1]}")
+        path = save_vectors(out, vectors)
+        typer.echo(f"{path}: {vectors.shape[0]} vectors of width {vectors.shape[1]}")
         return
     for text, vector in zip(given, vectors.tolist(), strict=True):
         if as_json:

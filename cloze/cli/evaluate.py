@@ -166,7 +166,7 @@ class Tuned(Labelled):
     task: Task = None
     repair: Annotated[str | None, typer.Option(help="For invalid BIO labels: begin (as conlleval), or drop.")] = None
     bleu: Annotated[str | None, typer.Option(help="Add BLEU by sacrebleu: 13a, zh, char or intl.")] = None
-    threshold: Annotated[float | None, typer.Option(help="Multi-label: predict labels from this probability.")] = None
+    threshold: Annotated[float | None, typer.Option(help="Give a class, of two the second, from this probability on.")] = None
     at: Annotated[str | None, typer.Option(help="Add precision and recall at k: 1,5.")] = None
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None
     length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None
@@ -190,13 +190,13 @@ class Tuned(Labelled):
         """Print the command that labels texts."""
         from cloze.cli.hints import suggest
 
-        given = {
+        options = {
             "--task": self.task, "--text": self.text, "--text-b": self.text_b, "--columns": self.columns,
             "--format": self.file_format, "--quoting": None if self.quoting == "auto" else self.quoting,
             "--encoding": self.encoding,
         }  # fmt: skip
-        named = [word for option, value in given.items() if value for word in (option, value)]
-        suggest("cloze", "predict", checkpoint, file, *named, "--out", "predictions.jsonl")
+        words = [word for option, value in options.items() if value for word in (option, value)]
+        suggest("cloze", "predict", checkpoint, file, *words, "--out", "predictions.jsonl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,12 +268,12 @@ def _write_page(page: Path, folders: list[Path], measured: list[dict[str, Evalua
     from cloze.reports.evaluation import write_page
 
     several = len(folders) > 1
-    named = {
+    descriptions = {
         (f"{folder}: {file}" if several else file): one
         for folder, found in zip(folders, measured, strict=True) for file, one in found.items()
     }
     title = " and ".join(folder.resolve().name for folder in folders)
-    write_page(named, page, title=title, command=" ".join(["cloze evaluate", *map(str, folders), *measured[0]]))
+    write_page(descriptions, page, title=title, command=" ".join(["cloze evaluate", *map(str, folders), *measured[0]]))
     typer.echo(f"page: {page}", err=True)
 
 

@@ -148,8 +148,8 @@ def write(imported: Imported, out: Path, name: str, *, as_it_is: bool) -> list[s
     from cloze.tasks.result import described_in, length_of_tuned
     from cloze.whole import whole_folder
 
-    own = (imported.folder / "cloze" / "recipe.yaml").is_file()
-    if as_it_is and own:
+    has_recipe = (imported.folder / "cloze" / "recipe.yaml").is_file()
+    if as_it_is and has_recipe:
         from cloze.assembly.share import card_of, write_copy
 
         card = card_of(imported.folder, imported, languages=(), licence=None, data=None, folder=out.name)
@@ -162,7 +162,7 @@ def write(imported: Imported, out: Path, name: str, *, as_it_is: bool) -> list[s
             recipe = recipe_from_data(
                 released_recipe(imported, read_tree(released).plain(), name), origin=str(imported.folder)
             )
-        elif not words and own:
+        elif not words and has_recipe:
             recipe = load_recipe(imported.folder)
         else:
             base = read_tree(base_of_vectors(imported) if words else base_recipe(imported)).plain()

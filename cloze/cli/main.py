@@ -165,8 +165,8 @@ def explain(error: BaseException, verb: str = "") -> tuple[str, int]:
 
 def as_note(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
     """A warning of cloze as one line; that of another package as Python prints it."""
-    own = Path(__file__).parents[1] in Path(filename).parents
-    return f"note: {message}\n" if own else _as_python_does(message, category, filename, lineno, line)
+    from_cloze = Path(__file__).parents[1] in Path(filename).parents
+    return f"note: {message}\n" if from_cloze else _as_python_does(message, category, filename, lineno, line)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -73,8 +73,8 @@ def takes_options_of(*modes: type[Mode]) -> Callable[[Command], Command]:
 
 def class_of(command: Command) -> type[Verb]:
     """The class of a verb, which prints its help."""
-    found: type[Verb] = vars(command).get("help_class", Verb)
-    return found
+    verb: type[Verb] = vars(command).get("help_class", Verb)
+    return verb
 
 
 def mode_of(modes: Sequence[type[M]], context: typer.Context, options: Mapping[str, Any]) -> M:

@@ -19,7 +19,7 @@ def _read_as(context: typer.Context, encoding: str | None) -> str | None:
 
 
 Encoding = Annotated[str | None, typer.Option(
-    "--encoding", callback=_read_as, help="Encoding of text files: utf-8, gb18030, cp1252, …; default: detected."
+    "--encoding", callback=_read_as, help="Encoding of texts; default: detected."
 )]
 Batch = Annotated[int, typer.Option(min=1, help="Texts per batch.")]
 Length = Annotated[int | None, typer.Option(min=2, help="Read this many tokens of a text; default: as in training.")]

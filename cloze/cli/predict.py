@@ -39,9 +39,7 @@ def command(
     demonstrations: Demonstrations = None,
     normalise: Normalise = None,
     seed: Annotated[int, typer.Option(help="With --shots: seed of the drawn demonstrations.")] = 0,
-    threshold: Annotated[float | None, typer.Option(
-        help="Of two classes, give the second from this probability on; multi-label: every class."
-    )] = None,
+    threshold: Annotated[float | None, typer.Option(help="Give a class, of two the second, from this probability on.")] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None,
     columns: Columns = None,

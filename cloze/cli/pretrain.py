@@ -44,7 +44,7 @@ def command(
         str | None, typer.Option("--text", help="In tables and JSON lines, the column or key with the text; default: text.")
     ] = None,
     encoding: Annotated[
-        str | None, typer.Option("--encoding", help="Encoding of text files: utf-8, gb18030, cp1252, …; default: detected.")
+        str | None, typer.Option("--encoding", help="Encoding of texts; default: detected.")
     ] = None,
     binds: Annotated[
         list[str] | None,

@@ -36,7 +36,7 @@ def command(
     pairs: Annotated[Path | None, typer.Option(help="Minimal pairs: JSON lines, folder, .tar.xz.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="With --pairs: at most this many pairs of each file.")] = None,
     language: Annotated[str | None, typer.Option(help="The language of the texts.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "cpu",
     order: Annotated[str | None, typer.Option(help="How to read: open, left_to_right or source_to_target.")] = None,
     stride: Annotated[int | None, typer.Option(help="Tokens between windows; default: half of one.")] = None,
     max_length: Annotated[int | None, typer.Option(help="Tokens per window; default: as many as the network reads.")] = None,

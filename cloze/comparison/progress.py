@@ -59,10 +59,10 @@ class Progress:
             return
         self.shown = now
         parts = {cell.key: self._part(cell, began) for cell, began in self._clocks()}
-        named = [
+        cells = [
             f"{cell.label}" + ("" if (part := parts[cell.key]) is None else f" {part:.0%}") for cell, _ in self.running.values()
         ]
-        running = f"{len(self.running)} running ({', '.join(named[:NAMED])}{', …' if len(named) > NAMED else ''})"
+        running = f"{len(self.running)} running ({', '.join(cells[:NAMED])}{', …' if len(cells) > NAMED else ''})"
         failed = f", {len(self.grid.failed)} failed" if self.grid.failed else ""
         end = f", {running}{self._left(parts, now)}" if self.running else ""
         line = f"{self.done.total()} of {self.total.total()} cells done{failed}{end}"

@@ -262,13 +262,9 @@ class Reader:
         return [np.asarray(encoded.ids, np.int32) for encoded in self.tokenizer.encode_batch(list(texts))]
 
     def batch(self, rows: Sequence[Framed]) -> Batch:
-        """Framed rows as a batch, padded to one length. Without padding there is no `block`. `summaries` are flat positions.
-
-        Of a row without tokens a network sees one padding token, because attention to nothing is not a number; a table of words
-        needs none.
-        """
-        lengths = np.array([len(row) for row in rows])
-        lengths = lengths if self.network.of_words else np.maximum(lengths, 1)
+        """Framed rows as a batch, padded to one length. Without padding there is no `block`. `summaries` are flat positions."""
+        least = 0 if self.network.of_words else 1  # an empty row is a padding token: attention to nothing is not a number
+        lengths = np.array([max(len(row), least) for row in rows])
         width = max(1, int(lengths.max()))
         tokens = np.full((len(rows), width), self.tokenizer.roles.get("[PAD]", 0), np.int64)
         segments = np.zeros((len(rows), width), np.int64)
@@ -483,13 +479,12 @@ def refuse_answering(loaded: Checkpoint, *, verb: str) -> None:
 
 def require_order(loaded: Checkpoint, *orders: str, verb: str, instead: str) -> str:
     """The first of `orders` that the checkpoint reads in; a `UserError` if there is none."""
-    own = orders_of(loaded)
-    for order in orders:
-        if order in own:
-            return order
+    readable = orders_of(loaded)
+    if (order := next((order for order in orders if order in readable), None)) is not None:
+        return order
     raise UserError(
         f"{loaded.folder}: cloze {verb} needs a network that reads in the order {' or '.join(sorted(orders))}; this one reads in "
-        f"the order {' or '.join(own)}.\n  {instead}"
+        f"the order {' or '.join(readable)}.\n  {instead}"
     )
 
 

@@ -125,7 +125,8 @@ def _answers(task: Mapping[str, Any]) -> list[str]:
     shown = ", ".join(_code(str(label)) for label in labels[:MOST_LABELS])
     more = f" and {len(labels) - MOST_LABELS} more" if len(labels) > MOST_LABELS else ""
     lines = [f"Labels of {_code(str(task.get('task')))}: {shown}{more}.", ""] if labels else []
-    return lines + ([f"It was trained on the first {length} tokens of each text, and cloze reads no more.", ""] if length else [])
+    read = f"It was trained on the first {length} tokens of each text; cloze reads as many, or `--length` of them."
+    return lines + ([read, ""] if length else [])
 
 
 def _opening(card: Card, choice: Choice | list[str], model: Model, vocab_size: int) -> str:
@@ -150,8 +151,8 @@ def _all(model: Model) -> Iterable[Tensor]:
 def _usage(card: Card, choice: Choice | list[str], folder: str) -> list[str]:
     place = json.dumps(folder, ensure_ascii=False)
     if isinstance(choice, list):
-        asked = ["", 'print(model.predict("A text."))'] if _tasks(card).keys() == {""} else []
-        return ["import cloze", "", f"model = cloze.load({place})", *asked]
+        prediction = ["", 'print(model.predict("A text."))'] if _tasks(card).keys() == {""} else []
+        return ["# pip install cloze-lm", "import cloze", "", f"model = cloze.load({place})", *prediction]
     if choice.cls.pipeline in CLASSIFYING and choice.architecture.until is None:
         return _classifying(card, choice.cls.pipeline, place)
     until = choice.architecture.until
@@ -220,17 +221,17 @@ def _table(model: Model) -> list[str]:
 
 def _line(text: str) -> str:
     """Text as one line of Markdown that begins neither a heading nor a list, and holds no link."""
-    made = _safe(re.sub(r"\s+", " ", text).strip())
-    return f"&#{ord(made[0])};{made[1:]}" if re.match(r"[#>+*=~|-]", made) else re.sub(r"^(\d+)([.)])", r"\1&#46;", made)
+    line = _safe(re.sub(r"\s+", " ", text).strip())
+    return f"&#{ord(line[0])};{line[1:]}" if re.match(r"[#>+*=~|-]", line) else re.sub(r"^(\d+)([.)])", r"\1&#46;", line)
 
 
 def _safe(text: str) -> str:
     """Text of a recipe as Markdown that holds no HTML and no link; code between backticks is shown as it was written."""
     spans = re.split(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", text)
     plain, codes = spans[::3], spans[2::3]
-    made = [_without_links(html.escape(part, quote=False)) for part in plain]
-    made[1:] = [f"{_code(code.strip())}{part}" for code, part in zip(codes, made[1:], strict=True)]
-    return "".join(made)
+    pieces = [_without_links(html.escape(part, quote=False)) for part in plain]
+    pieces[1:] = [f"{_code(code.strip())}{part}" for code, part in zip(codes, pieces[1:], strict=True)]
+    return "".join(pieces)
 
 
 def _without_links(text: str) -> str:

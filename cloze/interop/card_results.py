@@ -28,14 +28,14 @@ def add_results(path: Path, described: Mapping[str, Any], *, title: str | None =
     if not text.startswith("---\n") or TRAINING not in text:
         return
     _, head, body = text.split("---\n", 2)
-    found = re.search(r"^# (.*)$", body, re.MULTILINE)
+    heading = re.search(r"^# (.*)$", body, re.MULTILINE)
     front = {name: value for name, value in yaml.safe_load(head).items() if name not in ("model-index", "base_model")}
     base = described.get("base") or {}
     if base.get("hub"):
         front["base_model"] = base["hub"]
     results = list(_results(described))
     if results:
-        front["model-index"] = [{"name": title or (found[1] if found else "model"), "results": results}]
+        front["model-index"] = [{"name": title or (heading[1] if heading else "model"), "results": results}]
     shown = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     body = re.sub(rf"^{RESULTS}\n.*?(?=^{TRAINING}$)", "", body, flags=re.MULTILINE | re.DOTALL)
     before, after = body.split(TRAINING, 1)
@@ -45,8 +45,8 @@ def add_results(path: Path, described: Mapping[str, Any], *, title: str | None =
 def _parts(described: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, float]]]:
     """The sets of examples with their metrics."""
     for part in ("dev", "test"):
-        found = described.get(part) or {}
-        several = found if isinstance(found, list) else [found]
+        metrics = described.get(part) or {}
+        several = metrics if isinstance(metrics, list) else [metrics]
         yield from ((part if len(several) == 1 else f"{part} {number}", one) for number, one in enumerate(several, 1) if one)
 
 
@@ -55,13 +55,14 @@ def _results(described: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for part, metrics in _parts(described):
         for name, task in tasks.items():
             lead = f"{name}/" if name else ""
-            own = {key.removeprefix(lead): value for key, value in metrics.items() if key.startswith(lead)}
+            scored = {key.removeprefix(lead): value for key, value in metrics.items() if key.startswith(lead)}
             kind = str(task.get("task"))
             yield {
                 "task": {"type": PIPELINES.get(kind, kind), "name": name or kind},
                 "dataset": {"name": f"{part} examples", "type": part},
                 "metrics": [
-                    {"type": METRICS.get(metric, metric), "value": float(value), "name": metric} for metric, value in own.items()
+                    {"type": METRICS.get(metric, metric), "value": float(value), "name": metric}
+                    for metric, value in scored.items()
                 ],
             }
 

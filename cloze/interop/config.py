@@ -46,15 +46,15 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The config of a folder, with its `model_type`. Every fault is a `CheckpointError`, also a list of classes that is none."""
     if is_adapter(folder):
         return _adapter_config(folder)
-    place = config_file(folder)
-    config = read_json(place, "a checkpoint: a run folder, or a folder that transformers wrote")
+    file = config_file(folder)
+    config = read_json(file, "a checkpoint: a run folder, or a folder that transformers wrote")
     classes = config.get("architectures")
     if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
         raise CheckpointError(
-            f'{place}: architectures is {classes!r}; expected a list with the name of a class, such as ["BertModel"].\n'
+            f'{file}: architectures is {classes!r}; expected a list with the name of a class, such as ["BertModel"].\n'
             "  Copy the file again."
         )
-    kind = config.get("model_type") or ("bert" if place.name == OLD_CONFIG else _type_of_class(config))
+    kind = config.get("model_type") or ("bert" if file.name == OLD_CONFIG else _type_of_class(config))
     return {**config, **({"model_type": kind} if kind else {})}
 
 
@@ -88,11 +88,11 @@ def classes_of(architecture: Architecture, config: Mapping[str, Any]) -> list[Mo
 
 def base_of_adapter(folder: Path) -> Path:
     """The folder with the network that peft trained; a `CheckpointError` if it is not here."""
-    given = str(read_json(folder / ADAPTER_CONFIG, "what peft trained").get("base_model_name_or_path") or "")
-    base = Path(given)
-    if not given or not base.is_dir():
+    name = str(read_json(folder / ADAPTER_CONFIG, "what peft trained").get("base_model_name_or_path") or "")
+    base = Path(name)
+    if not name or not base.is_dir():
         raise CheckpointError(
-            f"{folder / ADAPTER_CONFIG}: base_model_name_or_path is {given!r}, which is no folder here.\n"
+            f"{folder / ADAPTER_CONFIG}: base_model_name_or_path is {name!r}, which is no folder here.\n"
             "  Write the folder that holds the network there."
         )
     return base
@@ -101,8 +101,8 @@ def base_of_adapter(folder: Path) -> Path:
 def adapter_class(architecture: Architecture, adapter: Mapping[str, Any]) -> ModelClass | None:
     """The class that peft worked on, from `auto_mapping` or the type of the task; None if it names none that cloze has."""
     mapped, auto = adapter.get("auto_mapping"), ADAPTER_TASKS.get(str(adapter.get("task_type")))
-    named = mapped.get("base_model_class") if isinstance(mapped, Mapping) else None
-    return next((cls for cls in architecture.classes if cls.name == named or cls.auto == auto), None)
+    name = mapped.get("base_model_class") if isinstance(mapped, Mapping) else None
+    return next((cls for cls in architecture.classes if cls.name == name or cls.auto == auto), None)
 
 
 def _adapter_config(folder: Path) -> dict[str, Any]:
@@ -113,8 +113,8 @@ def _adapter_config(folder: Path) -> dict[str, Any]:
     if architecture is None or cls is None:
         return base
     outputs = _outputs_of_adapter(folder, architecture, cls)
-    own = {} if outputs in (None, len(base.get("id2label") or ())) else {"id2label": None, "num_labels": outputs}
-    return {**base, "architectures": [cls.name], **own}
+    labels = {} if outputs in (None, len(base.get("id2label") or ())) else {"id2label": None, "num_labels": outputs}
+    return {**base, "architectures": [cls.name], **labels}
 
 
 def _outputs_of_adapter(folder: Path, architecture: Architecture, cls: ModelClass) -> int | None:
@@ -142,13 +142,13 @@ def _type_of_class(config: Mapping[str, Any]) -> str | None:
 
 def _unknown(folder: Path, kind: str) -> str:
     """What is wrong with the `model_type` of a config, and what to write."""
-    known = f"cloze reads {', '.join(sorted(ARCHITECTURES))}."
+    readable = f"cloze reads {', '.join(sorted(ARCHITECTURES))}."
     if kind:
         hint = nearest(kind, ARCHITECTURES)
-        return f"model_type {kind!r}; {known} {hint if hint.startswith('Did') else ''}".rstrip()
+        return f"model_type {kind!r}; {readable} {hint if hint.startswith('Did') else ''}".rstrip()
     leads = {name.partition(".")[0] for name in names_of_weights(folder)}
     likely = next((ARCHITECTURES[name] for name in sorted(leads) if name in ARCHITECTURES), None)
     if likely is None:
-        return f'no model_type; {known}\n  Write the kind of its network into {CONFIG}, for example: "model_type": "bert",'
+        return f'no model_type; {readable}\n  Write the kind of its network into {CONFIG}, for example: "model_type": "bert",'
     line = f'"model_type": "{likely.name}",'
     return f"no model_type; its tensors have the names of {likely.title}'s.\n  Write this line into {CONFIG}: {line}"

@@ -125,10 +125,10 @@ def parse_modules(path: Path) -> list[tuple[str, str]]:
 
 def weights_file(folder: Path) -> Path:
     """The file that holds a folder's weights, or the index that names its shards; a `CheckpointError` if there is none."""
-    found = next((folder / name for name in _WEIGHT_FILES if (folder / name).exists()), None)
-    if found is None:
+    file = next((folder / name for name in _WEIGHT_FILES if (folder / name).exists()), None)
+    if file is None:
         raise CheckpointError(_no_weights(folder))
-    return found
+    return file
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

@@ -65,8 +65,8 @@ def read_heads(
 
 def _absent(architecture: Architecture, config: Mapping[str, Any], heads: Mapping[str, Any]) -> list[str]:
     """A remark on a class whose head the file does not hold."""
-    named = [cls for cls in classes_of(architecture, config) if cls.roles - heads.keys()]
-    return [f"config.json names {cls.name}, and the file lacks its head ({', '.join(sorted(cls.roles))})." for cls in named[:1]]
+    classes = [cls for cls in classes_of(architecture, config) if cls.roles - heads.keys()]
+    return [f"config.json names {cls.name}, and the file lacks its head ({', '.join(sorted(cls.roles))})." for cls in classes[:1]]
 
 
 def _present(
@@ -86,11 +86,11 @@ def _present(
 
 def _class_allows(table: HeadTable, architecture: Architecture, config: Mapping[str, Any]) -> bool:
     """Whether the class in config.json allows this head, if several heads have tensors of the same names."""
-    named = classes_of(architecture, config)
+    candidates = classes_of(architecture, config)
     if table.by_class:
-        return any(table.role in cls.roles for cls in named)
+        return any(table.role in cls.roles for cls in candidates)
     others = {other.role for other in architecture.heads if other.by_class and set(other.sign) & set(table.sign)}
-    return not any(cls.roles & others for cls in named)
+    return not any(cls.roles & others for cls in candidates)
 
 
 def _class_predicts(table: HeadTable, architecture: Architecture, config: Mapping[str, Any]) -> bool:

@@ -39,13 +39,13 @@ def folder_of(path: Path) -> Path:
 
 @cache
 def _unpacked(path: Path, changed: int) -> Path:
-    place = Path(tempfile.mkdtemp(prefix="cloze-onnx-"))
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix="cloze-onnx-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name, text in files_in(path).items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_text(text, encoding="utf-8")
-    (place / FILE).symlink_to(path)
-    return place
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / FILE).symlink_to(path)
+    return folder
 
 
 def files_in(path: Path) -> Mapping[str, str]:
@@ -64,8 +64,8 @@ def files_in(path: Path) -> Mapping[str, str]:
 
 
 def _is_safe(name: str) -> bool:
-    place = PurePosixPath(name)
-    return not place.is_absolute() and ".." not in place.parts and place.suffix in _ENDINGS
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts and path.suffix in _ENDINGS
 
 
 def session_of(path: Path, *, threads: int = 1) -> Any:

@@ -24,7 +24,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
         require_ordinary(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the protocol of a file that is not torch's
-            found: Any = torch.load(path, map_location="cpu", weights_only=True)
+            state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error}); expected a file that torch saved.") from None
     except Exception:  # torch raises nearly every kind for a damaged or refused file, with advice to run its code
@@ -33,13 +33,13 @@ def read_state(path: Path) -> dict[str, Tensor]:
             "  If you trust the file, save its tensors again: "
             "torch.save({name: t for name, t in torch.load(PATH, weights_only=False).items() if torch.is_tensor(t)}, NEW)"
         ) from None
-    if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
-        found = found["model"]
-    if not isinstance(found, Mapping):
-        raise CheckpointError(f"{path}: holds a {type(found).__name__}; expected a state dictionary of tensors.")
+    if isinstance(state, Mapping) and isinstance(state.get("model"), Mapping):
+        state = state["model"]
+    if not isinstance(state, Mapping):
+        raise CheckpointError(f"{path}: holds a {type(state).__name__}; expected a state dictionary of tensors.")
     tensors = {
         str(name): tensor.float() if tensor.is_floating_point() else tensor
-        for name, tensor in found.items() if isinstance(tensor, Tensor)
+        for name, tensor in state.items() if isinstance(tensor, Tensor)
     }  # fmt: skip
     if not tensors:
         raise CheckpointError(f"{path}: holds no tensor; expected a state dictionary.")

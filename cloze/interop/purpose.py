@@ -59,16 +59,16 @@ def as_meant(head: Head, purpose: Purpose | None) -> Head:
 
 def labels_of(folder: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of the classes in their order: LABEL_0, LABEL_1, … where config.json names none, as in transformers."""
-    named = config.get("id2label")
-    if named is None:
+    mapping = config.get("id2label")
+    if mapping is None:
         return tuple(f"LABEL_{number}" for number in range(_number_of_labels(config)))
-    numbers = [str(number) for number in range(len(named))] if isinstance(named, dict) else []
-    if not isinstance(named, dict) or set(named) != set(numbers):
+    numbers = [str(number) for number in range(len(mapping))] if isinstance(mapping, dict) else []
+    if not isinstance(mapping, dict) or set(mapping) != set(numbers):
         raise CheckpointError(
-            f'{config_file(folder)}: id2label is {named!r}; expected the name of each class by its number, such as '
+            f'{config_file(folder)}: id2label is {mapping!r}; expected the name of each class by its number, such as '
             '{"0": "no", "1": "yes"}.\n  Copy the file again.'
         )
-    return tuple(str(named[number]) for number in numbers)
+    return tuple(str(mapping[number]) for number in numbers)
 
 
 def task_of_config(folder: Path) -> dict[str, Any] | None:

@@ -153,7 +153,7 @@ MT5 = add(replace(
     name="mt5",
     title="mT5",
     classes=(
-        ModelClass("MT5ForConditionalGeneration", frozenset({"seq2seq_lm"}), "AutoModelForSeq2SeqLM"),
+        ModelClass("MT5ForConditionalGeneration", frozenset({"seq2seq_lm"}), "AutoModelForSeq2SeqLM", "text2text-generation"),
         ModelClass("MT5Model", frozenset(), "AutoModel", "feature-extraction"),
     ),
     heads=(replace(

@@ -32,10 +32,10 @@ class Predictions(list[Any]):
             UserError: The predictions have no probability for every class.
         """
         every = [getattr(one, "probabilities", None) for one in self]
-        each = [shares for shares in every if isinstance(shares, Mapping)]
-        if not self.labels or len(each) < len(every):
+        rows = [shares for shares in every if isinstance(shares, Mapping)]
+        if not self.labels or len(rows) < len(every):
             raise UserError("probabilities: these predictions have none for every class. See cloze.frame(predictions).")
-        return np.array([[shares[label] for label in self.labels] for shares in each], np.float64).reshape(-1, len(self.labels))
+        return np.array([[shares[label] for label in self.labels] for shares in rows], np.float64).reshape(-1, len(self.labels))
 
     def _repr_html_(self) -> str:
         """A table of the first ones, for notebooks."""

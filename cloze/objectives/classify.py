@@ -197,8 +197,8 @@ def classify(
     if not output_bias:  # it stays zero
         head.output.bias.requires_grad_(False)
     if reading == "mean":
-        made: Classify = ClassifyMean(head, set=set)
+        objective: Classify = ClassifyMean(head, set=set)
     else:
-        made = RelationPrediction(head, set=set) if reading == "summary" else Classify(head, set=set, reading=reading)
-    made.class_weights = weights_of(class_weights, classes)
-    return made
+        objective = RelationPrediction(head, set=set) if reading == "summary" else Classify(head, set=set, reading=reading)
+    objective.class_weights = weights_of(class_weights, classes)
+    return objective

@@ -173,8 +173,8 @@ class TargetsAtPositions(Objective):
 
     def target_weights(self, batch: Batch) -> Tensor | None:
         """The weight of every target (M,); None: each weighs 1."""
-        given = batch.get(self.weights)
+        weights = batch.get(self.weights)
         if self.class_weights is None:
-            return given
+            return weights
         of_class = of_targets(self.class_weights, batch[self.targets])
-        return of_class if given is None else given * of_class
+        return of_class if weights is None else weights * of_class

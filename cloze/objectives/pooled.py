@@ -206,6 +206,6 @@ def pooled_classification(
         width=width, classes=classes, pool=pool, hidden=hidden, norm=norm, recurrent=recurrent,
         dropouts=(pooled_dropout, energy_dropout, dropout), clock=clock,
     )
-    made = PooledClassification(head, set=set, smoothing=smoothing)
-    made.class_weights = weights_of(class_weights, classes)
-    return made
+    objective = PooledClassification(head, set=set, smoothing=smoothing)
+    objective.class_weights = weights_of(class_weights, classes)
+    return objective

@@ -36,9 +36,9 @@ def relation_prediction(
     """
     transform = Tanh() if pool else None
     head = ClassHead(width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock), pool=True)
-    made = RelationPrediction(head, set=set)
-    made.class_weights = weights_of(class_weights, classes)
-    return made
+    objective = RelationPrediction(head, set=set)
+    objective.class_weights = weights_of(class_weights, classes)
+    return objective
 
 
 class RelationClassification(RelationPrediction):

@@ -87,15 +87,15 @@ def next_step(path: Path) -> str:
         return f"To resume: {words[0]}" if words else "To resume, rerun the command."
     sample, dev = record.sample(), record.dev()
     if (path / TASK).is_file() and dev:
-        found = command("cloze", "evaluate", path, dev[0], *record.encoding())
+        suggestion = command("cloze", "evaluate", path, dev[0], *record.encoding())
     elif sample:
-        found = command("cloze", "fill" if "[MASK]" in sample or "<mask>" in sample else "generate", _sampled(path), sample)
+        suggestion = command("cloze", "fill" if "[MASK]" in sample or "<mask>" in sample else "generate", _sampled(path), sample)
     elif _of_words((network := read_json(path / NETWORK)).get("part")):
         words = (network.get("arguments") or {}).get("words", True)  # paragraph vectors may have none of words
-        found = command("cloze", "neighbours", path, "WORD") if words else command("cloze", "embed", path, "TEXT")
+        suggestion = command("cloze", "neighbours", path, "WORD") if words else command("cloze", "embed", path, "TEXT")
     else:
         return f"Next: {opening(path, command('cloze', 'show', path))}"
-    return f"Next: {opening(path, found)}  (more: {opening(path, command('cloze', 'show', path))})"
+    return f"Next: {opening(path, suggestion)}  (more: {opening(path, command('cloze', 'show', path))})"
 
 
 def _sampled(path: Path) -> Path:

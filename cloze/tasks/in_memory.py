@@ -96,10 +96,10 @@ def each_text(given: Any, column: str = "text") -> Iterator[str]:
     for number, item in enumerate(each_item(given), start=1):
         text = item
         if isinstance(item, Mapping):
-            own = column if column in item or len(item) != 1 else next(iter(item))
-            if own not in item:
+            name = column if column in item or len(item) != 1 else next(iter(item))
+            if name not in item:
                 raise TaskError(f"text {number}: no column {column!r}; it has: {', '.join(map(str, item))}. Give one column.")
-            text = item[own]
+            text = item[name]
         if not isinstance(text, str):
             raise TaskError(f"text {number}: expected a string, got {type(text).__name__}.")
         yield text

@@ -74,8 +74,8 @@ class WordLabeller(Learner):
         assert examples.labels is not None  # read with labels
         names = self._named_by_number(examples)
         windows = word_windows(self.reader, examples.words, self.length, numbers_of(self.reader, examples))
-        named = [tuple(names.get(label, label) for label in own) for own in examples.labels]
-        return [LabelledWords(*row) for row in zip(named, windows, strict=True)]
+        labels = [tuple(names.get(label, label) for label in own) for own in examples.labels]
+        return [LabelledWords(*row) for row in zip(labels, windows, strict=True)]
 
     def _named_by_number(self, examples: Tagged) -> dict[str, str]:
         """The labels that a file gives by their numbers."""

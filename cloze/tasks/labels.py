@@ -38,10 +38,10 @@ def label_ids(
 
 def names_of_numbers(labels: Iterable[str], known: Sequence[str], *, numbered: bool) -> dict[str, str]:
     """The labels by their numbers in `known` if all labels of a file are whole numbers and no label looks like one; else none."""
-    asked = set(labels) if numbered and not any(label.lstrip("-").isdigit() for label in known) else set()
-    if not all(label.isdigit() for label in asked):
+    numbers = set(labels) if numbered and not any(label.lstrip("-").isdigit() for label in known) else set()
+    if not all(label.isdigit() for label in numbers):
         return {}
-    return {str(number): label for number, label in enumerate(known) if str(number) in asked}
+    return {str(number): label for number, label in enumerate(known) if str(number) in numbers}
 
 
 def remark_on_numbers(names: Mapping[str, str]) -> list[str]:

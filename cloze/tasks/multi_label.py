@@ -47,13 +47,13 @@ class MultiLabel(CellTask):
         if self.label in table.columns or not self.names or not set(self.names) <= set(table.columns):
             return super().answers(table)
         columns = [table.column(name, "--label NAME") for name in self.names]
-        found = []
+        answers = []
         for line, *bits in zip(table.lines, *columns, strict=True):
             try:
-                found.append(chosen(bits, self.names))
+                answers.append(chosen(bits, self.names))
             except ValueError as error:
                 raise TaskError(f"{table.path}:{line}: {error}") from None
-        return found
+        return answers
 
     def answer(self, cell: str) -> list[str]:
         """A cell as classes."""
@@ -75,8 +75,8 @@ class MultiLabel(CellTask):
 
     def description(self) -> dict[str, Any]:
         """The columns, what separates classes, and from which probability on one is predicted."""
-        named = {"names": list(self.names)} if self.names else {}
-        return {**super().description(), "separator": self.separator, "threshold": self.threshold, **named}
+        names = {"names": list(self.names)} if self.names else {}
+        return {**super().description(), "separator": self.separator, "threshold": self.threshold, **names}
 
 
 def label_sets(
@@ -166,8 +166,8 @@ class MultiLabeller(SummaryLearner):
         judged = self.judge(rows, size=size, report=report)
         constant = None if always is None else {"always": always, **self.task.constant(always, examples, self.names)}
         cut = cut_remark([row.framed.cut for row in rows], self.length)
-        given = chain.from_iterable(examples.known())
-        numbers = remark_on_numbers(names_of_numbers(given, self.names, numbered=self.numbered))
+        gold = chain.from_iterable(examples.known())
+        numbers = remark_on_numbers(names_of_numbers(gold, self.names, numbered=self.numbered))
         remarks = (*numbers, *([] if cut is None else [cut]))
         truth, guess = judged[:, 0] > 0.5, judged[:, 1] >= self.task.threshold
         counts = ClassCounts.of_sets(truth, guess)

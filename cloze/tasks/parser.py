@@ -92,10 +92,10 @@ class Parsed(Prediction):
 
     def word_rows(self) -> list[dict[str, Any]]:
         """The words as rows of a table: each with its number, from 1, and that of its head, 0 for the root."""
-        each = zip(self.words, self.heads, self.relations, self.probabilities, strict=True)
+        columns = zip(self.words, self.heads, self.relations, self.probabilities, strict=True)
         return [
             {"id": number, "word": word, "head": head, "relation": relation, "probability": probability}
-            for number, (word, head, relation, probability) in enumerate(each, start=1)
+            for number, (word, head, relation, probability) in enumerate(columns, start=1)
         ]
 
 

@@ -53,12 +53,12 @@ def format_of(path: Path | None, wanted: str | None, task: Task) -> str | None:
 
     A name and an ending that disagree, an unknown ending, and a format that the task's predictions do not have are `TaskError`s.
     """
-    known = [format for format in ENDINGS.values() if format not in ("conll", "conllu") or format in task.writes]
-    if wanted is not None and wanted not in known:
-        raise TaskError(f"--as {wanted}: {task.name} has no predictions of this format. {nearest(wanted, known)}")
+    formats = [format for format in ENDINGS.values() if format not in ("conll", "conllu") or format in task.writes]
+    if wanted is not None and wanted not in formats:
+        raise TaskError(f"--as {wanted}: {task.name} has no predictions of this format. {nearest(wanted, formats)}")
     ending = "" if path is None else path.suffix.lower()
-    if ending and wanted is None and ENDINGS.get(ending) not in known:
-        endings = ", ".join(ending for ending, format in ENDINGS.items() if format in known)
+    if ending and wanted is None and ENDINGS.get(ending) not in formats:
+        endings = ", ".join(ending for ending, format in ENDINGS.items() if format in formats)
         raise TaskError(
             f"--out {path}: the predictions of {task.name} have no format with the ending {ending}. Known: {endings}.\n"
             "  Choose one of these, or name the format: --as csv"
@@ -111,15 +111,15 @@ def write_records(records: Iterable[Mapping[str, Any]], path: Path | None) -> No
 
 def _lines(predictions: Sequence[Prediction], format: str | None) -> Iterator[str]:
     if format == "json":
-        yield "[" + ",\n ".join(_json(one.record()) for one in predictions) + "]\n"
+        yield "[" + ",\n ".join(_json(prediction.record()) for prediction in predictions) + "]\n"
         return
-    for one in predictions:
-        if format == "conll" and isinstance(one, Tagged):
-            yield "".join(f"{word}\t{label}\n" for word, label in zip(one.words, one.labels, strict=True)) + "\n"
-        elif format in (None, "conllu") and isinstance(one, Written):
-            yield one.written
+    for prediction in predictions:
+        if format == "conll" and isinstance(prediction, Tagged):
+            yield "".join(f"{word}\t{label}\n" for word, label in zip(prediction.words, prediction.labels, strict=True)) + "\n"
+        elif format in (None, "conllu") and isinstance(prediction, Written):
+            yield prediction.written
         else:
-            yield _json(one.record()) + "\n"
+            yield _json(prediction.record()) + "\n"
 
 
 def flat_rows(predictions: Sequence[Prediction]) -> Iterator[Row]:
@@ -147,15 +147,15 @@ def table_of(task: Task, path: str | None) -> Table | None:
     read = getattr(task, "table", None)
     if read is None or path is None or Path(path).is_dir() and not is_columnar(path):
         return None
-    found: Table = read(path)
-    return found
+    table: Table = read(path)
+    return table
 
 
 def joined(table: Table, rows: Sequence[Row], task: Task) -> list[Row]:
     """The rows of a table with what was predicted for each. A predicted column whose name the table has is `predicted_NAME`."""
-    asked = {"line", *(kind for kind in task.description()["columns"] if kind != "label")}
+    inputs = {"line", *(kind for kind in task.description()["columns"] if kind != "label")}
     names: dict[str, str] = {}
-    for name in dict.fromkeys(name for row in rows for name in row if name not in asked):
+    for name in dict.fromkeys(name for row in rows for name in row if name not in inputs):
         names[name] = name
         while names[name] in table.columns:
             names[name] = f"predicted_{names[name]}"

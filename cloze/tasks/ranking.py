@@ -56,13 +56,13 @@ def ranks(queries: Vectors, passages: Vectors, right: Sequence[Sequence[int]]) -
     scores = np.einsum("nd,nd->n", queries[query], passages[passage])
     order = np.lexsort((-scores, query))
     passage, scores, begins = passage[order], scores[order], np.cumsum(counts) - counts
-    found = 1 + np.arange(len(query)) - np.repeat(begins, counts)
+    places = 1 + np.arange(len(query)) - np.repeat(begins, counts)
     for start in range(0, len(passages), _BLOCK):
         block = queries @ passages[start : start + _BLOCK].T
         inside = (passage >= start) & (passage < start + _BLOCK)
         block[query[inside], passage[inside] - start] = -np.inf  # a right passage is not before another as a wrong one is
-        found += (block[query] >= scores[:, None] - 1e-6).sum(1)
-    return np.split(found, begins[1:])
+        places += (block[query] >= scores[:, None] - 1e-6).sum(1)
+    return np.split(places, begins[1:])
 
 
 def judged(found: Sequence[Int64]) -> NDArray[np.float64]:
@@ -75,12 +75,12 @@ def judged(found: Sequence[Int64]) -> NDArray[np.float64]:
     Differs: trec_eval puts passages with equal scores into the order of their names.
     """
     rows = []
-    for own in found:
-        gains = 1 / np.log2(1 + own)
+    for ranks in found:
+        gains = 1 / np.log2(1 + ranks)
         rows.append([
-            1 / own[0], float((np.arange(1, len(own) + 1) / own).mean()),
-            gains[own <= _CUT].sum() / (1 / np.log2(2 + np.arange(min(len(own), _CUT)))).sum(),
-            *(float((own <= depth).mean()) for depth in DEPTHS), *(float(own[0] <= depth) for depth in DEPTHS),
+            1 / ranks[0], float((np.arange(1, len(ranks) + 1) / ranks).mean()),
+            gains[ranks <= _CUT].sum() / (1 / np.log2(2 + np.arange(min(len(ranks), _CUT)))).sum(),
+            *(float((ranks <= depth).mean()) for depth in DEPTHS), *(float(ranks[0] <= depth) for depth in DEPTHS),
         ])
     return np.array(rows, np.float64).reshape(-1, len(METRICS))
 

@@ -64,9 +64,9 @@ def contents_of(folder: Path) -> dict[str, Any]:
     """Like `read_task`, but with all `tasks` if there are several."""
     require_checkpoint(folder)
     folder = folder_of(folder)
-    found = described_in(folder)
-    if found is not None:
-        return found
+    description = described_in(folder)
+    if description is not None:
+        return description
     if _network_of(folder) == "graph_vectors":
         raise CheckpointError(
             f"{folder}: not fine-tuned: it holds the vectors of a knowledge graph.\n"
@@ -87,10 +87,10 @@ def described_in(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return task_of_config(folder) if has_config(folder) else None
     try:
-        found: dict[str, Any] = parse_json(read_small(path))
+        description: dict[str, Any] = parse_json(read_small(path))
     except json.JSONDecodeError as error:
         raise CheckpointError(f"{path}: damaged (line {error.lineno}: {error.msg}). Fine-tune again.") from None
-    return found
+    return description
 
 
 def row_length(described: Mapping[str, Any]) -> int | None:
@@ -138,8 +138,8 @@ def task_of(folder: Path, task: str | None = None, **given: Any) -> Task:
 
 def head_of(loaded: Checkpoint, described: Mapping[str, Any]) -> str | None:
     """The name of the head for a task; None if it is to be found by its part, in a folder that an older cloze imported."""
-    named: str | None = described["head"]
-    return named if named in loaded.heads or (Path(loaded.folder) / TASK_FILE).is_file() else None
+    name: str | None = described["head"]
+    return name if name in loaded.heads or (Path(loaded.folder) / TASK_FILE).is_file() else None
 
 
 def load_tuned(

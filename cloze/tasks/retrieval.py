@@ -177,10 +177,10 @@ class Retriever(Learner):
         right: dict[str, set[int]] = {}
         for row in rows:
             right.setdefault(row.query, set()).add(place[row.passage])
-        asked = self.vectors(list(right), size=size, report=report)
+        vectors = self.vectors(list(right), size=size, report=report)
         made = self.passage_vectors(passages, size=size)
-        found = ranks(asked, made, [sorted(own) for own in right.values()])
-        return dict(zip(right, found, strict=True)), asked, made, passages
+        right_ranks = ranks(vectors, made, [sorted(own) for own in right.values()])
+        return dict(zip(right, right_ranks, strict=True)), vectors, made, passages
 
     def metrics(self, judged: Any) -> dict[str, float]:
         """The means over queries, of what `judge` returned."""

@@ -105,10 +105,10 @@ class Evaluation:
 
     def details(self) -> dict[str, Any]:
         """The JSON object of what is known besides the metrics: by class, by pairs of classes, of probabilities."""
-        made: dict[str, Any] = {name: list(vars(self)[name]) for name in ("report", "averages", "tags") if vars(self)[name]}
-        made |= {} if self.confusion is None else {"confusion": self.confusion.record()}
+        tables: dict[str, Any] = {name: list(vars(self)[name]) for name in ("report", "averages", "tags") if vars(self)[name]}
+        tables |= {} if self.confusion is None else {"confusion": self.confusion.record()}
         parts = {"calibration": self.calibration, "ranking": self.ranking}
-        return made | {name: dict(vars(part)) for name, part in parts.items() if part is not None}
+        return tables | {name: dict(vars(part)) for name, part in parts.items() if part is not None}
 
     def __repr__(self) -> str:
         """The tables that `cloze evaluate` prints."""

@@ -108,13 +108,13 @@ def recoded(paths: Iterable[str]) -> dict[str, str]:
 def known_encoding(name: str) -> str:
     """The name of a text encoding as Python spells it; a `CorpusError` for an unknown one."""
     try:
-        found = codecs.lookup(name)
+        codec = codecs.lookup(name)
         "".encode(name)  # codecs such as base64 do not encode text
     except (LookupError, ValueError):
         raise CorpusError(
             f"--encoding {name}: no such encoding. Examples: utf-8, utf-16, gb18030, big5, shift_jis, cp1252, …"
         ) from None
-    return found.name
+    return codec.name
 
 
 def find_encoding(
@@ -316,10 +316,10 @@ class _Recoded(io.RawIOBase):
         try:
             text: str = self._decoder.decode(data, self._ended)
         except UnicodeDecodeError as error:
-            place = self._read - waiting + error.start
+            position = self._read - waiting + error.start
             line = self._line + error.object.count(b"\n", 0, error.start)
             raise self._error(
-                f"{self._path}:{line}: byte {place:,} (0x{error.object[error.start]:02x}) is not {self._encoding}: "
+                f"{self._path}:{line}: byte {position:,} (0x{error.object[error.start]:02x}) is not {self._encoding}: "
                 f"{error.reason}.\n  Name the file's encoding with --encoding NAME, or remove the damaged bytes."
             ) from None
         self._read += len(data)

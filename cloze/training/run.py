@@ -149,6 +149,11 @@ class Run:
     mirror: str | None = None
     verification: Verifies | None = None
 
+    def require_sound(self) -> None:
+        """Raise if the text has turned out to be damaged."""
+        if self.verification is not None:
+            self.verification.check()
+
     def check(self) -> None:
         """Refuse what cannot be run before anything is written."""
         check_until(self.until)
@@ -276,10 +281,10 @@ def require_length(folder: Path, recipe: Mapping[str, Any], old: Mapping[str, An
 def _lengths(recipe: Mapping[str, Any], path: str = "") -> dict[str, float | None]:
     """How long a recipe says it is trained, for each of its stages, by the path of the value."""
     training = recipe.get("training", {})
-    found = {f"{path}training.{unit}": training[unit] for unit in ("steps", "epochs", "tokens") if unit in training}
+    lengths = {f"{path}training.{unit}": training[unit] for unit in ("steps", "epochs", "tokens") if unit in training}
     for name, stage in (recipe.get("stages") or {}).items():
-        found |= _lengths(stage, f"{path}stages.{name}.")
-    return found
+        lengths |= _lengths(stage, f"{path}stages.{name}.")
+    return lengths
 
 
 def read_run_record(folder: Path) -> dict[str, Any] | None:

@@ -33,6 +33,7 @@ from cloze.training.rates import observe_losses
 from cloze.training.run import Progress, Run, check_folder, read_run_record, write_run_record
 from cloze.training.saving import Saver
 from cloze.training.selection import Standing
+from cloze.training.step import compile_layers
 
 _LOG_SHARE, _CHECKPOINT_SHARE = 1 / 500, 1 / 10
 
@@ -67,7 +68,7 @@ class Session:
         kept = keep_memory() if ranks.device.type == "cpu" else False
         self.model = run.step.to(ranks.device).train()
         self.model.clock.to(ranks.device)
-        _compile(self.model, run.training.compile, ranks.device)
+        compile_layers(self.model, run.training.compile, ranks.device)
         self.module = ranks.wrap(self.model, half=self.precision == "bf16")
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.observers = [module for module in self.model.modules() if isinstance(module, Observer)]
@@ -298,7 +299,7 @@ class Session:
     def after_update(self, before: float, share: float, settle: Callable[[], None] = lambda: None) -> None:
         """Do what is due after a step. `settle` first brings the parameters up to date if an engine holds newer ones."""
         self._observe()
-        self._require_sound()
+        self.run.require_sound()
         if self.due_log(before, share):
             self.write_log()
         evaluating, saving = self.due_evaluation(before, share), self.due_checkpoint(before, share)
@@ -310,11 +311,6 @@ class Session:
             saving |= self._leads
         if saving:
             self.checkpoint(behind=True)
-
-    def _require_sound(self) -> None:
-        """Raise if the text has turned out to be damaged."""
-        if self.run.verification is not None:
-            self.run.verification.check()
 
     def _observe(self) -> None:
         """Give every observer the largest number that it or its copies on other ranks have seen in this step."""
@@ -447,7 +443,7 @@ class Session:
         """Write a checkpoint of this step, on rank 0, at once or `behind` the next steps; all fail together. A collective."""
         self.write_log()
         self.meter.check()
-        self._require_sound()
+        self.run.require_sound()
         self.saver.save(self._state(), self.model, self.optimizer, self.carries, behind=behind)
         self._saved, self._saved_at = self.step, self.progress.spent.seconds
         self.meter.clear()  # the time of writing a checkpoint is not training time
@@ -500,11 +496,3 @@ class Session:
         self.line.close()
         if self.log is not None:
             self.log.close()
-
-
-def _compile(step: Any, wanted: Any, device: torch.device) -> None:
-    """Compile the depth groups, whose shapes are fixed within a phase, by default on CUDA only."""
-    if wanted is True or (wanted == "auto" and device.type == "cuda"):
-        for network in step.networks.values():
-            for group in network.depth_groups()[1:]:
-                group.compile()

@@ -78,30 +78,30 @@ def tried(
     slope = int(_BACKWARD * max(held - forward, 0) / (many - 1))
     fixed = max(first - slope, 0)
     slope = max(slope, (peak - fixed) // many)
-    made = Trial(seconds, Line(fixed, slope), batch.tokens / many, step.flops(entry, batch.batch) / many)
+    trial = Trial(seconds, Line(fixed, slope), batch.tokens / many, step.flops(entry, batch.batch) / many)
     few = many if quick <= _ONCE else 1  # of slow rows, one tells enough
     others = [micro for micro in elsewhere(few) if micro.tokens]
     sizes = [one.tokens if few == 1 else batch.tokens, *(micro.tokens for micro in others)]
     if max(sizes) < _UNLIKE * min(sizes):
-        return made
+        return trial
     times = [seconds.of(few)]
     for micro in others:
         run(step, entry, micro, precision, device)  # rows of a new length may compile or allocate something once
         times.append(_timed(step, entry, micro, precision, device))
     flops = [step.flops(entry, micro.batch) / few for micro in (one if few == 1 else batch, *others)]
-    return _over(made, times, sizes, flops, few)
+    return _over(trial, times, sizes, flops, few)
 
 
 def _over(first: Trial, times: Sequence[float], sizes: Sequence[int], flops: Sequence[float], rows: int) -> Trial:
     """What rows cost on average over micro-batches of so many rows, of which the `first` was measured in full: its times and
     sizes in tokens come first. The largest decides how much memory is needed."""
     slower, larger = sum(times) / len(times) / times[0], max(sizes) / sizes[0]
-    each = [time / size for time, size in zip(times, sizes, strict=True)]
+    ratios = [time / size for time, size in zip(times, sizes, strict=True)]
     mean = sum(times) / sum(sizes)
     return Trial(
         Line(first.seconds.fixed * slower, first.seconds.per_row * slower), first.bytes._replace(
             per_row=first.bytes.per_row * larger), sum(sizes) / len(sizes) / rows, sum(flops) / len(flops),
-        (min(each) / mean, max(each) / mean),
+        (min(ratios) / mean, max(ratios) / mean),
     )
 
 

@@ -101,9 +101,20 @@ def test_an_architecture_is_tagged_once_and_no_licence_is_made_up(systems: Modul
 
 
 def test_every_class_that_writes_or_chooses_has_its_pipeline() -> None:
-    found = {cls.auto: cls.pipeline for architecture in ARCHITECTURES.values() for cls in architecture.classes}
-    assert found["AutoModelForSeq2SeqLM"] == "text2text-generation" and found["AutoModelForCausalLM"] == "text-generation"
-    assert found["AutoModelForMultipleChoice"] == "multiple-choice"
+    pipelines: dict[str, set[str | None]] = {}
+    for architecture in ARCHITECTURES.values():
+        for cls in architecture.classes:
+            pipelines.setdefault(cls.auto, set()).add(cls.pipeline)
+    assert pipelines["AutoModelForSeq2SeqLM"] == {"text2text-generation"}
+    assert pipelines["AutoModelForCausalLM"] == {"text-generation"}
+    assert pipelines["AutoModelForMultipleChoice"] == {"multiple-choice"}
+
+
+def test_a_model_that_cloze_alone_opens_says_what_to_install() -> None:
+    from cloze.interop.card import _usage
+
+    lines = _usage(Card("my-network"), ["AutoModel"], "published")
+    assert lines[:2] == ["# pip install cloze-lm", "import cloze"] and 'model = cloze.load("published")' in lines
 
 
 def test_code_in_notes_is_shown_as_written() -> None:

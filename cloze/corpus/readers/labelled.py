@@ -96,16 +96,16 @@ def read_table(
     reading makes every row as wide as the header. A quoted cell with doubled quotes inside is always unquoted. `quoting`
     overrides this.
     """
-    found = format or _format(path, usual=trained.format)
+    kind = format or _format(path, usual=trained.format)
     quoting = trained.quoting if quoting == "auto" else quoting
-    if found in OBJECTS:
-        table = _object_table(path, found, lists)
+    if kind in OBJECTS:
+        table = _object_table(path, kind, lists)
     else:
-        names, each = _separated(path, found, columns, quoting, trained=trained)
+        names, each = _separated(path, kind, columns, quoting, trained=trained)
         records = list(each)
         table = Table(str(path), names, tuple(tuple(cells) for _, cells in records), tuple(line for line, _ in records))
     if not table.rows:
-        raise _no_examples(path, found, columns)
+        raise _no_examples(path, kind, columns)
     return table
 
 
@@ -260,10 +260,10 @@ def names_of(
     path: Path | str, *, format: Format | None = None, columns: Sequence[str] | None = None, quoting: Quoting = "auto"
 ) -> tuple[str, ...]:
     """The names of the columns of a file."""
-    found = format or _format(path)
-    if found in OBJECTS:
-        return fields_of(path, format=found)
-    return _separated(path, found, columns, quoting)[0]
+    kind = format or _format(path)
+    if kind in OBJECTS:
+        return fields_of(path, format=kind)
+    return _separated(path, kind, columns, quoting)[0]
 
 
 class NumberCell(str):
@@ -278,10 +278,10 @@ class ListCell(str):
 
 def single_class(cell: str, column: str) -> str:
     """The class in a cell of a column, also of a list with one member; a `ValueError` with the reason for several and none."""
-    found = [member or "" for member in members(cell)]
-    if len(found) > 1:
-        raise ValueError(f"{column!r} holds {len(found)} classes; expected one. For several in a row: --task multi_label")
-    name = "".join(found).strip()
+    classes = [member or "" for member in members(cell)]
+    if len(classes) > 1:
+        raise ValueError(f"{column!r} holds {len(classes)} classes; expected one. For several in a row: --task multi_label")
+    name = "".join(classes).strip()
     if not name:
         raise ValueError(f"an empty {column!r}; expected a label in every row.")
     return name
@@ -302,14 +302,14 @@ def _cell(value: Any) -> str | None:
         return _list_cell(value)
     if isinstance(value, float) and value.is_integer():
         return NumberCell(int(value))
-    written = json.dumps(value, ensure_ascii=False)
-    return written if isinstance(value, (dict, bool)) else NumberCell(written)
+    text = json.dumps(value, ensure_ascii=False)
+    return text if isinstance(value, (dict, bool)) else NumberCell(text)
 
 
 def _list_cell(values: Sequence[Any]) -> ListCell:
-    made = ListCell(json.dumps(values, ensure_ascii=False))
-    made.items = tuple(map(_cell, values))
-    return made
+    cell = ListCell(json.dumps(values, ensure_ascii=False))
+    cell.items = tuple(map(_cell, values))
+    return cell
 
 
 def _separated(

@@ -95,14 +95,14 @@ def each_tagged(
         raise TaskError(f"{where}: labelled words are read from tsv (one word per line) or JSON lines (jsonl).")
     faults = Faults(fault)
     if format in OBJECTS or format is None and holds_objects(path):
-        found = _objects(path, text, label, labelled, format, faults.report, like)
+        examples = _objects(path, text, label, labelled, format, faults.report, like)
     elif not labelled and columns is None and format is None and _is_running(path, label, trained, like):
-        found = _running(path)
+        examples = _running(path)
     else:
-        found = _lines(path, text, label, columns, labelled, faults.report, like, trained)
-    first = next(found, None)
+        examples = _lines(path, text, label, columns, labelled, faults.report, like, trained)
+    first = next(examples, None)
     if first is not None:
-        yield from chain([first], found)
+        yield from chain([first], examples)
     elif not faults.count:
         raise TaskError(f"{path}: no texts; expected one word with its label per line and an empty line after each text.")
 
@@ -144,9 +144,9 @@ def _is_table(path: Path | str, begins: Sequence[str], label: str, trained: Trai
     in_blocks = len(rows) < len(begins) and any(stripped(a) and stripped(b) for a, b in zip(begins, begins[1:], strict=False))
     if width < 2 or not in_blocks or any(len(cells) != width for cells in rows):
         return False
-    place = trained.columns.index(label) if trained.columns and len(trained.columns) == width and label in trained.columns else -1
-    known = sum(cells[place] in trained.labels for cells in rows)
-    if 2 * known > len(rows):
+    last = trained.columns.index(label) if trained.columns and len(trained.columns) == width and label in trained.columns else -1
+    matches = sum(cells[last] in trained.labels for cells in rows)
+    if 2 * matches > len(rows):
         return True
     if len(rows) < _TELLING:
         return False

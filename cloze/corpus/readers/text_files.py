@@ -153,12 +153,12 @@ def json_lines(path: Path | str, fault: Fault | None = None) -> Iterator[tuple[i
 
     An array of objects, and objects of several lines, are read, too; such a file is held in memory.
     """
-    each = (line for line in lines(path) if line.text.strip())
-    first = next(each, None)
+    filled = (line for line in lines(path) if line.text.strip())
+    first = next(filled, None)
     if first is not None and (first.text.lstrip().startswith("[") or first.text.strip() == "{"):
-        yield from _spread_objects(path, [first, *each], fault)
+        yield from _spread_objects(path, [first, *filled], fault)
         return
-    for line in chain([] if first is None else [first], each):
+    for line in chain([] if first is None else [first], filled):
         try:
             record = parse_json(line.text)
         except json.JSONDecodeError as error:

@@ -78,10 +78,10 @@ def triple_file(path: str | Path, columns: Sequence[str] | None = None) -> Tripl
     if sorted(named) == sorted(COLUMNS):
         skip, said = skip + 1, f"its first line names its columns: {', '.join(named)}"
         order = order or named
-    made = TripleFile(str(path), order or COLUMNS, separator, skip, said)
+    file = TripleFile(str(path), order or COLUMNS, separator, skip, said)
     if order is None:
-        _require_order(made, head[skip:])
-    return made
+        _require_order(file, head[skip:])
+    return file
 
 
 def read_triples(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[tuple[int, tuple[str, str, str]]]:

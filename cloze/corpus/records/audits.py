@@ -48,9 +48,9 @@ class OddTexts:
 
     def remarks(self) -> list[str]:
         """How many rows of each file."""
-        told = {"empty": "have an empty text", "number": "have a number as their text, which is read as it is written"}
+        phrases = {"empty": "have an empty text", "number": "have a number as their text, which is read as it is written"}
         return [
-            f"{path}: {count:,} of {self.rows[path]:,} rows {told[kind]}; the first is in line {self.first[kind, path]}."
+            f"{path}: {count:,} of {self.rows[path]:,} rows {phrases[kind]}; the first is in line {self.first[kind, path]}."
             for kind, counts in self.odd.items() for path, count in counts.items()
         ]
 
@@ -126,13 +126,13 @@ class Unwritable:
 
     def remarks(self) -> list[str]:
         """A remark for each file."""
-        made = []
+        sentences = []
         for path, count in self.lacking.items():
             parts = [part for part, _ in self.parts[path].most_common(_SHOWN + 1)]
             if count:
                 shown = " ".join(parts[:_SHOWN]) + (" …" if len(parts) > _SHOWN else "")
-                made.append(
+                sentences.append(
                     f"{path}: {count:,} of {self.targets[path]:,} targets ({count / self.targets[path]:.0%}) hold what the "
                     f"vocabulary lacks, so they cannot be written exactly: {shown}"
                 )
-        return made
+        return sentences

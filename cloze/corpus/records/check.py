@@ -154,11 +154,11 @@ def _rare(classes: Counter[str]) -> Iterator[str]:
 
 def text_hashes(paths: Sequence[str | Path], answer: Answer, columns: Columns) -> NDArray[np.uint64]:
     """A 64-bit hash of the texts of each usable row that has any, (rows,); the same as `check_records` compares."""
-    found: list[NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
+    parts: list[NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
     for path in map(str, paths):
         records = (record for record in answer.read(path, columns, lambda line, why: None) if any(map(str.strip, record.texts)))
-        found.append(np.fromiter((int.from_bytes(_digest(record.texts)[:8], "little") for record in records), np.uint64))
-    return np.concatenate(found)
+        parts.append(np.fromiter((int.from_bytes(_digest(record.texts)[:8], "little") for record in records), np.uint64))
+    return np.concatenate(parts)
 
 
 def _read(

@@ -54,11 +54,11 @@ class ClassesAnswer(CellAnswer):
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The rows of a table, with the classes in one cell or in a column for each."""
-        own = () if str(path) == "-" else names_of(path, format=columns.format, columns=columns.names, quoting=columns.quoting)
-        by_column = columns.label not in own and self.names and set(self.names) <= set(own)
+        header = () if str(path) == "-" else names_of(path, format=columns.format, columns=columns.names, quoting=columns.quoting)
+        by_column = columns.label not in header and self.names and set(self.names) <= set(header)
         if not by_column:
-            if own and columns.label not in own:
-                refuse_columns(str(path), own, columns.texts, self._bits(path, columns, own))
+            if header and columns.label not in header:
+                refuse_columns(str(path), header, columns.texts, self._bits(path, columns, header))
             yield from super().read(path, columns, fault)
             return
         wanted = {name: option for name, option in wanted_columns(columns).items() if name in columns.texts}
@@ -129,20 +129,20 @@ def classes_of(cell: str, separator: str, classes: Sequence[str] = ()) -> list[s
     With `classes`, a list of as many 0 and 1 chooses among them.
     """
     listed = _listed(cell)
-    found = listed or ([name.strip() for name in cell.split(separator)] if listed is None and cell.strip() else [])
-    if classes and len(found) == len(classes) and set(found) <= _BITS:
-        return chosen(found, classes)
-    if "" in found:
+    members = listed or ([name.strip() for name in cell.split(separator)] if listed is None and cell.strip() else [])
+    if classes and len(members) == len(classes) and set(members) <= _BITS:
+        return chosen(members, classes)
+    if "" in members:
         raise ValueError(f"{cell[:60]!r}; expected names with {separator!r} between them, and found an empty one.")
-    twice = [name for name, count in Counter(found).items() if count > 1]
-    if len(found) > 1 and set(found) <= _BITS and (twice or listed is not None):
+    twice = [name for name, count in Counter(members).items() if count > 1]
+    if len(members) > 1 and set(members) <= _BITS and (twice or listed is not None):
         raise ValueError(
-            f"{cell[:60]!r}, a list of {len(found)} zeros and ones. Name the class of each place: "
+            f"{cell[:60]!r}, a list of {len(members)} zeros and ones. Name the class of each place: "
             "--set 'corpus.answer.names=[A,B,…]'"
         )
     if twice:
         raise ValueError(f"{cell[:60]!r}; it names {twice[0]!r} twice. Name each class once.")
-    return found
+    return members
 
 
 def chosen(bits: Sequence[str], classes: Sequence[str]) -> list[str]:
@@ -165,17 +165,17 @@ def refuse_columns(path: str, names: Sequence[str], texts: Sequence[str], bits: 
 def _listed(cell: str) -> list[str] | None:
     """The names in a list of texts or numbers, as JSON or Python writes it; None for a cell that is no list."""
     if isinstance(cell, ListCell):
-        found: Any = [None if item is None else str(item) for item in cell.items]
+        members: Any = [None if item is None else str(item) for item in cell.items]
     elif cell.strip().startswith("[") and cell.strip().endswith("]"):
         try:
-            found = parse_json(cell)
+            members = parse_json(cell)
         except json.JSONDecodeError:
-            found = _python_list(cell)
+            members = _python_list(cell)
     else:
         return None
-    if not isinstance(found, list) or any(isinstance(one, (list, dict, bool)) or one is None or one != one for one in found):
+    if not isinstance(members, list) or any(isinstance(one, (list, dict, bool)) or one is None or one != one for one in members):
         raise ValueError(f"{cell[:60]!r}; expected a JSON list of names.")
-    return [str(one).strip() for one in found]
+    return [str(one).strip() for one in members]
 
 
 def _python_list(cell: str) -> list[Any] | None:
@@ -183,12 +183,12 @@ def _python_list(cell: str) -> list[Any] | None:
     writes arrays, are no list, although Python would join them."""
     try:
         tree = ast.parse(cell.strip(), mode="eval").body
-        found = ast.literal_eval(tree)
+        value = ast.literal_eval(tree)
         strings = [one for one in generate_tokens(StringIO(cell.strip()).readline) if one.type == STRING]
     except (ValueError, SyntaxError, TokenError, RecursionError, MemoryError):
         return None
-    texts = [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
-    return found if isinstance(found, list) and len(texts) == len(strings) else None
+    texts = [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    return value if isinstance(value, list) and len(texts) == len(strings) else None
 
 
 def hot(codes: NDArray[Any], classes: int) -> NDArray[np.float32]:
