@@ -1,6 +1,6 @@
 """cloze: pre-trains the family of language models from a corpus, a budget and a recipe.
 
-May import: nothing when it is imported (no torch); each public name loads its module on first use.
+May import: its version when it is imported (no torch); each public name loads its module on first use.
 To add a public name: one line in `_PUBLIC`, naming the module that defines it.
 Contract: tests/docs/test_contracts.py (every public name resolves; importing cloze imports no torch).
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from cloze.version import __version__
 
 if TYPE_CHECKING:
     from cloze.assembly.load import load_recipe
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from cloze.notebook.train import finetune, pretrain
     from cloze.registry import Given, Live, Part, register
     from cloze.reports.page import write_report as report
-
-__version__ = "0.1.0"
 
 # How many turns a thread of OpenMP waits busily for others before it sleeps; read when torch is loaded. With the default of
 # 300,000, training next to other busy processes is half as fast (benchmarks/waiting.py).

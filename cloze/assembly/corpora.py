@@ -21,6 +21,7 @@ from cloze.errors import CorpusError, RecipeError
 from cloze.processes import rank
 from cloze.text import Annotations, Tokenizer
 from cloze.text import TextSpec as Trainable
+from cloze.text.encodings import chosen_encoding
 from cloze.text.segment import segmenter_of
 from cloze.text.training import train
 from cloze.text.vocabulary import extended
@@ -150,7 +151,10 @@ def open_own(
     of_rows = class_of("source", spec.name).of_rows
     arguments = {key: value for key, value in given.items() if key not in of_rows}
     known_tokenizer = None if tokenizer is None else tokenizer.hash
-    how = {"records": arguments, "tokenizer": known_tokenizer, "known": None if known is None else store_digest(known)}
+    how = {
+        "records": arguments, "tokenizer": known_tokenizer, "known": None if known is None else store_digest(known),
+        "encoding": chosen_encoding() or "auto",
+    }
     if arguments.get("annotate"):
         how["annotations"] = build(builder_of("source", spec.name), given, {}).annotations.header()
     text = LabelledText(folder, tuple(map(str, paths)), "records", False, json.loads(json.dumps(how)))

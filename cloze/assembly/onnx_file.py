@@ -142,7 +142,7 @@ def companions(source: Path, place: Path, task: str | None, *, about: Mapping[st
         imported = open_folder(source)
     plain = imported.model.plain
     model = replace(plain, heads={name: head for name, head in plain.heads.items() if name == about["head"]})
-    description = read_task(source, task) if described_in(source) is not None else None
+    description = {**read_task(source, task), "head": about["head"]} if described_in(source) is not None else None
     labels = imported.labels if description is None else tuple(description.get("labels") or ())
     copy = replace(imported, model=model, labels=labels)
     write_copy(source, place / "published", copy, Card(source.name), description=description)
@@ -206,6 +206,9 @@ def _head(loaded: Loaded, source: Path, task: str | None) -> tuple[Any | None, l
     if described_in(source) is not None:
         described = read_task(source, task)
         name, labels = head_of(loaded, described), described.get("labels") or labels
+        if name is None:  # found by its part, as the task would find it
+            parts = {head: model.part for head, model in loaded.imported.model.heads.items()}
+            name = next((head for head, part in parts.items() if part in ("classify", "sequence_labelling")), None)
     if name is None:
         left = ", ".join(loaded.heads)
         return None, [f"heads that are not in the file: {left}"] if left else [], ()

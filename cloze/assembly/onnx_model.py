@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cloze.assembly.build import Loaded
 from cloze.assembly.given import build
+from cloze.assembly.loaded import Loaded
 from cloze.batch import Batch
 from cloze.errors import CheckpointError
 from cloze.interop import Imported, Model

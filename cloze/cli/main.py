@@ -44,7 +44,7 @@ def run(arguments: list[str]) -> None:
         print(overview())
         return
     if arguments[0] in ("-V", "--version"):
-        from cloze import __version__
+        from cloze.version import __version__
 
         print(f"cloze {__version__}")
         return

@@ -1,4 +1,4 @@
-"""An `Evaluation` as lines of text for the terminal, and as HTML for notebooks."""
+"""An `Evaluation` (`cloze.tasks.task`, which shows itself by this module) as lines of text, and as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cloze.tasks.class_report import Confusion, Ranking
-    from cloze.tasks.task import Evaluation
 
 Row = Mapping[str, Any]
 CLASSES = 30  # in a table; of more, those with the most examples
@@ -17,7 +16,7 @@ CONFUSIONS = 5
 LOWEST, CONFUSED = 5, 3  # classes and confusions in the short form
 
 
-def evaluation_lines(title: str, one: Evaluation) -> Iterator[str]:
+def evaluation_lines(title: str, one: Any) -> Iterator[str]:
     """The metrics of a file, a line each, with its interval and what always giving one answer has, if there are any; then the
     tables and the remarks."""
     yield f"{title}: {one.examples} examples"
@@ -37,12 +36,12 @@ def evaluation_lines(title: str, one: Evaluation) -> Iterator[str]:
         yield f"  note: {remark}"
 
 
-def _class_lines(one: Evaluation) -> list[str]:
+def _class_lines(one: Any) -> list[str]:
     shown, left = most_supported(one.report)
     return [*table([*shown, *one.averages]), *([f"and {left} more: --json and --page have all"] if left else [])]
 
 
-def _further_lines(one: Evaluation) -> Iterator[list[str]]:
+def _further_lines(one: Any) -> Iterator[list[str]]:
     yield table([{"tag" if name == "label" else name: row[name] for name in row} for row in most_supported(one.tags)[0]])
     if one.confusion is not None:
         yield confusion_lines(one.confusion)
@@ -96,7 +95,7 @@ def confusion_lines(confusion: Confusion) -> list[str]:
     return table([{"most frequent confusions": f"{true} → {given}", "examples": count} for true, given, count in mistakes])
 
 
-def evaluation_html(one: Evaluation) -> str:
+def evaluation_html(one: Any) -> str:
     """The tables of an evaluation, for notebooks."""
     constant = {} if one.baseline is None else {f"always {one.baseline['always'][:40]!r}": one.baseline}
     metrics = [

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from cloze.objectives.objective import Objective
 from cloze.tasks.task import Learner
 
 _EQUAL = 0.002  # a loss so close to that of equal probabilities, in shares of it, is no better
@@ -31,7 +32,8 @@ def remark_on(
     """
     pairs = learner.answers(judged)
     if is_constant(pairs):
-        weights = _WEIGHTS if learner.head.weighs_classes and learner.head.class_weights is None else ""
+        head = learner.head  # of a prompt or an ONNX file, no objective
+        weights = _WEIGHTS if isinstance(head, Objective) and head.weighs_classes and head.class_weights is None else ""
         return f"one answer for all {len(judged):,} examples: the network has learned nothing. {_ADVICE}{weights}."
     worse = not_above(metrics, baseline or {}, learner.task.metrics)
     if worse is None:

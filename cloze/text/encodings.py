@@ -99,6 +99,12 @@ def reading_as(name: str | None, note: Callable[[str], None] = lambda line: None
         _CHOICE.reset(token)
 
 
+def chosen_encoding() -> str | None:
+    """The encoding that `reading_as` names for the users' files; None if it is detected."""
+    choice = _CHOICE.get()
+    return choice.name or None if choice is not None else None
+
+
 def recoded(paths: Iterable[str]) -> dict[str, str]:
     """The encodings of those of some files that were read inside of `reading_as` and are not UTF-8."""
     choice = _CHOICE.get() or _Choice()

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from cloze import __version__
+from cloze.version import __version__
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # glibc's malloc.h
 _GIVE_BACK_ABOVE = 2**31 - 1

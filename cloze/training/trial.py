@@ -82,7 +82,7 @@ def tried(
     few = many if quick <= _ONCE else 1  # of slow rows, one tells enough
     others = [micro for micro in elsewhere(few) if micro.tokens]
     sizes = [one.tokens if few == 1 else batch.tokens, *(micro.tokens for micro in others)]
-    if max(sizes) < _UNLIKE * min(sizes):
+    if not min(sizes) or max(sizes) < _UNLIKE * min(sizes):  # passes over cells read no tokens
         return trial
     times = [seconds.of(few)]
     for micro in others:

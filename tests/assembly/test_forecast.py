@@ -22,7 +22,7 @@ from cloze.training.optimizers import AdamW
 from cloze.training.run import Run
 from cloze.training.trial import Line, Trial, tried, update_of
 
-from .test_run_folder import SMALL
+from .conftest import SMALL
 
 Pretrain = Callable[..., list[str]]
 CPU = torch.device("cpu")

@@ -37,10 +37,10 @@ FINETUNE: Mapping[str, str] = {
     "checkpoint": COMPARED, "model": COMPARED, "train": COMPARED, "dev": COMPARED, "task": COMPARED, "tasks": COMPARED,
     "first": COMPARED, "recipe": COMPARED, "init": COMPARED, "overrides": COMPARED, "binds": COMPARED, "changes": COMPARED,
     "auxiliary": COMPARED, "annotate": COMPARED, "items": COMPARED, "picture": COMPARED, "shown": COMPARED, "columns": COMPARED,
-    "seeds": COMPARED, "from_scratch": COMPARED, "assignment": "its fields are listed here",
+    "seeds": COMPARED, "encoding": COMPARED, "from_scratch": COMPARED, "assignment": "its fields are listed here",
     "with_files": "a note says that a file has changed", "extend": "the way to more epochs", "keep_checkpoints": SAME,
     "test": "measured after training",
-    "tune": "begins again", "within": "begins again", "overwrite": "replaces a result", "print_recipe": "trains nothing",
+    "tune": "begins again", "within": "begins again", "overwrite": "replaces a result", "print_recipe": "trains nothing", "plans": "trains nothing",
     "device": SAME, "as_json": SAME, "report": SAME, "out": "the folder itself",
 }  # fmt: skip
 
@@ -110,6 +110,7 @@ def command(*values: str, train: str = "train.tsv", dev: str = "dev.tsv") -> lis
     ([*command(), "--seeds", "2"], "out: holds a run with the seed 1, not 2"),
     ([*command(), "--seeds", "1,2"], "out: was started with the seed 1; now --seeds 1,2 is given"),
     ([*command(), "--change", "lora=2"], "out: holds a run of a different recipe"),
+    ([*command(), "--encoding", "cp1252"], "out: .* text that is read with encoding auto; now with encoding cp1252"),
 ])  # fmt: skip
 def test_fine_tuning_does_not_resume_with_another_value(
     tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], changed: list[str],

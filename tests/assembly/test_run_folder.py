@@ -163,7 +163,7 @@ def test_options_that_cannot_work_are_refused_before_the_text_is_read(
 def test_a_run_resumes_with_the_same_inputs_and_without_a_budget(place: Path, train: Train) -> None:
     os.utime("text.txt")  # touched, and the same
     said = train(place / "run")
-    assert any("budget of 2steps is spent" in line for line in said)
+    assert any("budget of 2 steps is spent" in line for line in said)
     shutil.copy("text.txt", "copy.txt")
     train(place / "run", corpus="copy.txt")
     train(place / "run", corpus="run/cloze/corpus/main/store")
@@ -329,7 +329,7 @@ def test_show_says_what_a_run_is_and_its_commands_work(
     shown = capsys.readouterr().out
     assert shown.startswith("my run: a pre-training run, finished\n  recipe         mine\n  network        transformer, 1 ")
     spaced = " ".join(shown.split())
-    for part in ("started from random weights", "budget 2steps spent 100%: 2 steps,", "checkpoints of steps 0, 1, 2",
+    for part in ("started from random weights", "budget 2 steps spent 100%: 2 steps,", "checkpoints of steps 0, 1, 2",
                  "tokenizer wordpiece,", "held out loss token_prediction "):  # fmt: skip
         assert part in spaced, part
     commands = [line.strip() for line in shown.partition("next:\n")[2].splitlines()]

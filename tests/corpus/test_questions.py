@@ -47,7 +47,7 @@ def test_lists_of_paragraphs_and_of_questions_are_read(tmp_path: Path) -> None:
     assert [one.line for one in found] == [5, 15, 27] and {one.context for one in found} == {CONTEXT}
     (tmp_path / "q.jsonl").write_text(json.dumps(paragraph) + "\n" + json.dumps(flat) + "\n")
     assert [one.place for one in read_questions(tmp_path / "q.jsonl").each] == ["qas[0]", "qas[1]", ""]
-    with pytest.raises(TaskError, match=r"q.json:1: \[0\]: expected an object, got int"):
+    with pytest.raises(TaskError, match=r"q.json:1: expected a JSON object, got int"):
         read_questions(write(tmp_path / "q.json", [3]))
 
 

@@ -48,7 +48,7 @@ def test_standard_input_is_read_when_nothing_else_is_given(monkeypatch: pytest.M
     ("raw", "message"),
     [
         (b"fine\nna\xefve\n", r":2: byte 0xef is not UTF-8"),
-        (b"\x00\x01", "a binary file"),
+        (b"\x00\x01", ":1: a NUL character"),
         (b"", "empty, expected one text per line"),
     ],
 )
@@ -73,7 +73,7 @@ def test_json_lines_name_line_and_field(tmp_path: Path) -> None:
     for content, message in (
         ('{"text": "x"}\n{"txt": "y"}\n', r":2: no field 'text'. Did you mean 'txt'"),
         ('{"text": 3}\n', ":1: field 'text' is int, expected text"),
-        ("[1]\n", ":1: expected a JSON object, got list"),
+        ("[1]\n", ":1: expected a JSON object, got int"),
         ("{\n", ":1: not JSON"),
     ):
         path.write_text(content)

@@ -244,9 +244,10 @@ def test_what_transformers_saves_is_read_as_the_same_model(systems: ModuleType, 
     assert list(back.remarks) == said(system) and back.model.order == system.order
     for key, tensor in system.network.state_dict().items():
         assert torch.equal(back.model.network[key], tensor), key
+    by_part = {head.part: head for head in back.model.heads.values()}
     for head_name, head in system.model().heads.items():
         for key, tensor in head.state.items():
-            assert torch.equal(back.model.heads[system.parts[head_name][0]].state[key], tensor), key
+            assert torch.equal(by_part[system.parts[head_name][0]].state[key], tensor), key
     expected, found = completed(system.arguments), dict(back.model.flat)
     for derived in ("initial", "initial.residual", "initial.std", "initial.positions"):  # a folder does not say how weights began
         expected.pop(derived, None), found.pop(derived, None)

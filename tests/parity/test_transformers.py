@@ -190,9 +190,10 @@ def test_what_transformers_saves_again_is_read_as_the_same_model(systems: Module
     assert not back.remarks
     for key, tensor in made.network.state_dict().items():
         assert torch.equal(back.model.network[key], tensor), key
+    by_part = {head.part: head for head in back.model.heads.values()}
     for head_name, head in made.model().heads.items():
         for key, tensor in head.state.items():
-            assert torch.equal(back.model.heads[made.parts[head_name][0]].state[key], tensor), key
+            assert torch.equal(by_part[made.parts[head_name][0]].state[key], tensor), key
 
 
 def test_every_published_shape_of_random_weights_agrees(systems: ModuleType, tmp_path: Path) -> None:
@@ -288,7 +289,7 @@ def test_models_made_by_transformers_are_read_whole(systems: ModuleType, tmp_pat
             theirs = output.seq_relationship_logits
         else:
             theirs = output.prediction_logits if "prediction_logits" in output else output.logits
-        theirs = theirs if head in ("relation_prediction", "classify") else theirs.flatten(0, 1)
+        theirs = theirs if head in ("relation_prediction", "classification") else theirs.flatten(0, 1)
         torch.testing.assert_close(
             real(scores, batch["attention_mask"]), real(theirs, batch["attention_mask"]), atol=1e-4, rtol=0
         )

@@ -178,7 +178,7 @@ def test_a_finding_prints_the_control_beside_the_accuracy() -> None:
     made = finding("layers", "upos", [Subject("a", Path())], {"a": probe_linear(made_split(True))})
     lines = as_text(made).splitlines()
     assert lines[1].split() == ["layer", "accuracy", "control", "selectivity"] and len(made.plots) == 2
-    assert made.plots[0].dashed == {"a, control"}
+    assert made.plots[0].dashed == {"a, control", "a, without a network"}
 
 
 @pytest.mark.parametrize(("arguments", "said"), [

@@ -77,7 +77,7 @@ def test_a_text_is_classified_by_the_mean_where_no_summary_was_trained_and_trans
     bert = Start("open", 2)
     assert TextClassification().chosen(bert)[0] == "relation_prediction"
     mean = {"set": "label", "dropout": 0.1, "reading": "mean", "transform": "tanh"}
-    assert TextClassification(pool="mean").chosen(bert) == ("classify", mean)
+    assert TextClassification(pool="mean").chosen(bert) == ("classify", mean | {"class_weights": None})
 
 
 def test_the_mean_that_is_classified_leaves_padding_out() -> None:

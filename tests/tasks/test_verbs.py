@@ -143,7 +143,7 @@ def test_finetune_evaluate_predict_follow_each_other(cloze: Any, folder: Folder,
     mine = tmp_path / "mine.tsv"
     mine.write_bytes(dev.read_bytes())
     refused = cloze("predict", out, mine, "--out", mine)
-    assert refused.code == 2 and "holds something else than predictions, which would be lost" in refused.err
+    assert refused.code == 2 and "holds the texts to predict, which would be lost" in refused.err
     assert mine.read_bytes() == dev.read_bytes()
 
 

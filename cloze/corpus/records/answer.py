@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.corpus.readers.unusable import Fault
 from cloze.corpus.records.audits import Audit, OddTexts
+from cloze.corpus.records.record import Record
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError, nearest
 
@@ -25,14 +26,6 @@ if TYPE_CHECKING:
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 _WHOLE = re.compile(r"-?\d{1,18}")
-
-
-class Record(NamedTuple):
-    """One row: its first line, its texts, and its answer as in the file (None if it has none)."""
-
-    line: int
-    texts: tuple[str, ...]
-    answer: Any
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from cloze.corpus.readers.labelled import NumberCell
 from cloze.corpus.records.broken import Broken
+from cloze.corpus.records.record import Record
 
 if TYPE_CHECKING:
-    from cloze.corpus.records.answer import Record
     from cloze.text.tokenizer import Tokenizer
 
 _SEPARATORS = ("|", ";", ",")
