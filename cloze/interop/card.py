@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from torch import Tensor
 
 from cloze.interop.model import Model
@@ -93,13 +94,18 @@ def _licence(card: Card) -> str:
 
 
 def _front(card: Card, choice: Choice | list[str]) -> list[str]:
-    lines = ["---", *(["language:", *(f"- {json.dumps(code)}" for code in card.languages)] if card.languages else [])]
+    lines = ["---", *(["language:", *(f"- {_scalar(code)}" for code in card.languages)] if card.languages else [])]
     lines += [f"license: {card.licence}"] if card.licence else []
     tags = ["cloze", card.name, *([] if isinstance(choice, list) else [choice.architecture.name])]
     lines += ["tags:", *(f"- {json.dumps(tag, ensure_ascii=False)}" for tag in dict.fromkeys(tags))]
     lines.append(f"library_name: {'cloze' if isinstance(choice, list) else 'transformers'}")
     pipeline = _pipeline(card, choice)
     return [*lines, *([f"pipeline_tag: {pipeline}"] if pipeline else []), "---"]
+
+
+def _scalar(text: str) -> str:
+    """A text in YAML, quoted where YAML takes it for something else, such as the code of Norwegian, no."""
+    return text if yaml.safe_load(text) == text else json.dumps(text)
 
 
 def _pipeline(card: Card, choice: Choice | list[str]) -> str | None:
