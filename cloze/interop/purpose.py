@@ -20,11 +20,13 @@ _ONE = "single_label_classification"  # what a classifier does if nothing else i
 
 class Purpose(NamedTuple):
     """The task (None: classes of one text or of two), and the name that its recipe gives the head; the objective to which the
-    parameters of a classifier belong if that is another one than the table of the architecture says."""
+    parameters of a classifier belong if that is another one than the table of the architecture says, and what it calls their
+    number."""
 
     task: str | None
     head: str
     part: str | None = None
+    outputs: str = "classes"
 
 
 _ROLES: Mapping[str, Purpose] = MappingProxyType({
@@ -34,7 +36,7 @@ _ROLES: Mapping[str, Purpose] = MappingProxyType({
 #: By `problem_type`; see `PROBLEMS` for what is written.
 _PROBLEMS: Mapping[str, Purpose] = MappingProxyType({
     _ONE: _ROLES["classifier"], "multi_label_classification": Purpose("multi_label", "multi_label", "several"),
-    "regression": Purpose("regression", "regression", "regress"),
+    "regression": Purpose("regression", "regression", "regress", "numbers"),
 })
 
 
@@ -52,9 +54,8 @@ def as_meant(head: Head, purpose: Purpose | None) -> Head:
     """A classifier as the objective that it was trained with: the reverse of `as_classifier`."""
     if purpose is None or purpose.part is None:
         return head
-    outputs = "numbers" if purpose.part == "regress" else "classes"
     rest = {name: value for name, value in head.arguments.items() if name != "classes"}
-    return Head(purpose.part, {**rest, outputs: head.argument("classes")}, head.state, head.read)
+    return Head(purpose.part, {**rest, purpose.outputs: head.argument("classes")}, head.state, head.read)
 
 
 def labels_of(folder: Path, config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from cloze.corpus.readers.labelled import Table
 from cloze.errors import MissingExtra, TaskError, nearest
 from cloze.tasks.conllu import GENERATOR
 from cloze.tasks.task import Prediction, Task, Written
+from cloze.tasks.text_to_text import TextToText
+from cloze.tasks.texts import TableTask
 from cloze.whole import require_output, whole_file
 
 Row = dict[str, Any]
@@ -144,11 +146,9 @@ def _flat(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def table_of(task: Task, path: str | None) -> Table | None:
     """The rows of an input file that is a table in which every row is an example of the task; None for others."""
-    read = getattr(task, "table", None)
-    if read is None or path is None or Path(path).is_dir() and not is_columnar(path):
+    if not isinstance(task, TableTask | TextToText) or path is None or Path(path).is_dir() and not is_columnar(path):
         return None
-    table: Table = read(path)
-    return table
+    return task.table(path)
 
 
 def joined(table: Table, rows: Sequence[Row], task: Task) -> list[Row]:

@@ -267,7 +267,7 @@ def test_a_head_that_nothing_trains_is_the_checkpoints_only_one_whatever_its_nam
         (["bgi={teacher}"], "Did you mean"),
         (["big={teacher}"] * 2, "distilled: the checkpoint 'big' is bound 2 times. Bind it once: --bind big=FOLDER."),
         (["big={teacher}", "more={teacher}"], "--bind more: distilled has no such source, table or checkpoint."),
-        (["big=nowhere"], "nowhere: there is no such folder"),
+        (["big=nowhere"], "nowhere: there is no such file or folder"),
     ],
 )
 def test_a_checkpoint_that_is_not_bound_is_refused_before_anything_is_read(

@@ -42,7 +42,8 @@ def command_of(verb: str) -> Any:
 def typed(option: Any, modes: tuple[type[Mode], ...]) -> list[str]:
     """An option with a value that it may have."""
     kind = next(str(field.type) for mode in modes for field in fields(mode) if field.name == option.name)
-    return [option.opts[0]] if option.is_flag else [option.opts[0], "1" if "float" in kind else "8"]
+    value = "1" if "float" in kind else "cp1252" if option.name == "encoding" else "8"
+    return [option.opts[0]] if option.is_flag else [option.opts[0], value]
 
 
 def asks(modes: tuple[type[Mode], ...], name: str) -> bool:
@@ -58,7 +59,12 @@ def pairs() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("verb", "mode"), list(pairs()))
-def test_every_option_of_other_modes_is_refused_by_its_name(verb: str, mode: type[Mode], tmp_path: Path) -> None:
+def test_every_option_of_other_modes_is_refused_by_its_name(
+    verb: str, mode: type[Mode], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("DIR").mkdir()
+    Path("F").touch()
     arguments, modes, how = VERBS[verb]
     own = {field.name for field in fields(mode)}
     known = {field.name for other in modes for field in fields(other)}
@@ -86,7 +92,14 @@ def test_every_option_of_other_modes_is_refused_by_its_name(verb: str, mode: typ
     ("corpus build f.tsv --out G --format triples --seed 0", "--seed has no meaning for facts of a knowledge graph"),
     ("corpus build f.txt --out S --smooth 0.5", "--smooth needs a folder or file per language. Add --languages, or omit"),
 ])  # fmt: skip
-def test_what_is_said_of_an_option_that_has_no_meaning(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_said_of_an_option_that_has_no_meaning(
+    line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("DIR", "V"):  # a missing one is said before its options are looked at
+        Path(folder).mkdir()
+    for file in ("f.tsv", "f.txt"):
+        Path(file).touch()
     assert main(shlex.split(line)) == 2
     shown = capsys.readouterr()
     assert said in shown.err and shown.out == ""

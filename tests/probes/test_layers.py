@@ -200,6 +200,7 @@ def test_what_is_missing_is_said_before_a_checkpoint_is_opened(
     arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "X").mkdir()
     (tmp_path / "t.conllu").write_text("1\tcats\tcat\tNOUN\t_\t_\t0\troot\t_\t_\n\n")
     (tmp_path / "t.jsonl").write_text('{"text": ["cats"], "label": ["NOUN"]}\n')
     assert main(["probe", *arguments]) == 2
