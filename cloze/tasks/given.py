@@ -115,9 +115,12 @@ def line_examples(task: Task, lines: Sequence[str], source: str | None) -> Itera
         cells = line.split("\t") if len(names) > 1 or source is not None else [line]
         if line.strip() and len(cells) != len(names):
             where = f"text {number}" if source is None else f"{source}:{number}"
+            way_out = "If the file is a table, or a word and its label a line, say so with --format tsv."
+            if source is None:
+                written = "\\t".join(name.upper() for name in names)
+                way_out = f"Write them in one argument with a tab between, in a shell: $'{written}'. Or give a file."
             raise TaskError(
-                f"{where}: {len(cells) - 1} tabs, expected {len(names) - 1}: a line has {' and '.join(names)}.\n"
-                "  If the file is a table, or a word and its label a line, say so with --format tsv."
+                f"{where}: {len(cells) - 1} tabs, expected {len(names) - 1}: a line has {' and '.join(names)}.\n  {way_out}"
             )
         rows.append(dict(zip(names, cells, strict=True)) if line.strip() else None)
     if not any(rows):
