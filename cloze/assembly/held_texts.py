@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 
 from cloze.assembly.build import load_checkpoint
@@ -39,6 +40,17 @@ def parse_measured(given: Sequence[str]) -> dict[str, str]:
             raise CorpusError(f"--measure: two texts are called {name}: {found[name]} and {path}. Name them: --measure NAME=PATH")
         found[name] = path
     return found
+
+
+def trained_on(measured: Mapping[str, str], corpus: Sequence[str | Path]) -> list[str]:
+    """A note for each text that is a file or folder of the corpus, or lies in one."""
+    files = {Path(file).resolve() for one in corpus for file in (glob(str(one)) or [one])}
+    notes = []
+    for name, path in measured.items():
+        place = Path(path).resolve()
+        if files & {place, *place.parents}:
+            notes.append(f"note: --measure {name}={path}: is part of the corpus: trained on, so its figures are too good")
+    return notes
 
 
 @dataclass(frozen=True)

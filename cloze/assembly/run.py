@@ -19,7 +19,7 @@ from cloze.assembly.fit import fits
 from cloze.assembly.fit_text import advise_on_text, sample_for
 from cloze.assembly.fit_words import learns_words
 from cloze.assembly.fitted import Fitted, fitted
-from cloze.assembly.held_texts import HeldTexts, record
+from cloze.assembly.held_texts import HeldTexts, record, trained_on
 from cloze.assembly.parts import engines
 from cloze.assembly.preparing import prepare, require_same
 from cloze.assembly.recipe import Recipe
@@ -134,6 +134,8 @@ def run_stage(
             return outcome_of(out)
         if read_run_record(out) is None and rank() == 0:
             _advise(loaded, request, begin)
+            for note in trained_on(request.measure, request.corpus):
+                request.say(note)
         texts = HeldTexts.due(request.measure, out, text_format=request.text_format, extend=request.extend)
         run, _ = prepare(loaded, request, out, within(made, request, spend), begin, made=made, trials=trials)
         before = texts.figures(begin.get(loaded.export), device=request.device)

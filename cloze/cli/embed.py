@@ -47,7 +47,7 @@ def command(
     given = gather(texts or [], file, field=field, json_input=json_input or None)
     ending = ".npy" if layers is None else ".npz"
     if out is not None:
-        out = out if out.suffix == ending else out.with_name(out.name + ending)
+        out = with_ending(out, ending)
         require_output(out, overwrite=overwrite)
     if layers is not None and out is None:
         raise UserError("--layers gives many vectors per text: name the file to write, such as --out F.npz.")
@@ -92,3 +92,15 @@ def command(
             print(json.dumps({"text": text, "vector": vector}, ensure_ascii=False))
         else:
             print("\t".join(f"{number:.6g}" for number in vector))
+
+
+def with_ending(out: Path, ending: str) -> Path:
+    """The file to write; a name that asks for another format is a `UserError`."""
+    from cloze.errors import UserError
+
+    others = {".npy", ".npz", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".pt", ".safetensors", ".bin", ".vec"}
+    if out.suffix in others - {ending}:
+        what = "--layers writes" if ending == ".npz" else "cloze embed writes"
+        way = "" if ending == ".npz" else "; without --out, numbers or, with --json, JSON lines are printed"
+        raise UserError(f"--out {out}: {what} a {ending} file of numpy. Name one, such as {out.with_suffix(ending)}{way}.")
+    return out if out.suffix == ending else out.with_name(out.name + ending)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.lexicon import BoundLexicon
 from cloze.corpus.look_up import LookUp
+from cloze.corpus.readers.triples import COLUMNS, header_order
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError, nearest
 from cloze.registry import register
@@ -186,7 +187,8 @@ def _branch_ids(texts: Sequence[str], tokenizer: Tokenizer) -> list[NDArray[np.i
 
 
 def read_triples(file: str) -> list[tuple[str, str, str]]:
-    """The facts of a file, a line each: subject, predicate, object, separated by tabs. Empty lines count nothing.
+    """The facts of a file, a line each: subject, predicate, object, separated by tabs. Empty lines count nothing. A first line
+    that names the columns, as in a graph's file (`readers/triples.py`), is no fact and states their order.
 
     Raises `RecipeError` for a missing file, and `CorpusError` with file and line for a line of another form.
     """
@@ -212,6 +214,9 @@ def read_triples(file: str) -> list[tuple[str, str, str]]:
             empty = ("subject", "predicate", "object")[cells.index("")]
             raise CorpusError(f"{file}:{number}: the {empty} is empty: {line.strip()[:60]!r}.\n  Fill it in, or delete the line.")
         made.append((cells[0], cells[1], cells[2]))
+    if made and (order := header_order(made[0])) is not None:
+        head, relation, tail = (order.index(name) for name in COLUMNS)
+        made = [(fact[head], fact[relation], fact[tail]) for fact in made[1:]]
     if not made:
         raise CorpusError(f"{file}: no facts; expected lines `subject TAB predicate TAB object`.")
     return made

@@ -15,6 +15,7 @@ from cloze.decoding.reader import Reader
 from cloze.decoding.scoring import Method, score
 from cloze.decoding.windows import Windows
 from cloze.errors import TaskError
+from cloze.text.encodings import decoded
 from cloze.untrusted import parse_json
 
 GOOD, BAD = "sentence_good", "sentence_bad"
@@ -69,12 +70,22 @@ def _files(path: Path) -> Iterator[tuple[str, Iterator[tuple[str, int, dict[str,
         chosen = [p for p in inside if is_json_lines(p)] or [p for p in inside if ".tar" in p.suffixes]
         if not chosen:
             raise TaskError(f"{path}: holds neither JSON-lines files nor tar archives.")
-        for file in chosen:
-            yield from _files(file)
+        names = [_name(p) for p in chosen]
+        for file, name in zip(chosen, names, strict=True):
+            apart = name if names.count(name) == 1 else f"{file.parent.relative_to(path) / name}"
+            for inside_file, records in _files(file):
+                yield apart if is_json_lines(file) else inside_file, records
     elif ".tar" in path.suffixes or path.suffix in (".tgz", ".txz"):
         yield from _archive(path)
     else:
-        yield path.name.split(".")[0], ((str(path), n, record) for n, record in json_lines(path))
+        yield _name(path), ((str(path), n, record) for n, record in json_lines(path))
+
+
+def _name(path: Path) -> str:
+    """The name of a file without its endings; of `agreement.en.jsonl` it is `agreement.en`."""
+    while is_json_lines(path) or path.suffix in (".gz", ".xz"):
+        path = path.with_suffix("")
+    return path.name
 
 
 def _archive(path: Path) -> Iterator[tuple[str, Iterator[tuple[str, int, dict[str, Any]]]]]:
@@ -83,13 +94,13 @@ def _archive(path: Path) -> Iterator[tuple[str, Iterator[tuple[str, int, dict[st
             for member in sorted(archive.getmembers(), key=lambda m: m.name):
                 stream = archive.extractfile(member) if member.isfile() and is_json_lines(member.name) else None
                 if stream is not None:
-                    yield Path(member.name).name.split(".")[0], _records(f"{path}:{member.name}", stream.read())
+                    yield _name(Path(member.name)), _records(f"{path}:{member.name}", stream.read())
     except (tarfile.TarError, EOFError, OSError) as error:
         raise TaskError(f"{path}: damaged archive ({error}).") from error
 
 
 def _records(where: str, raw: bytes) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    for number, line in enumerate(raw.decode("utf-8-sig", errors="replace").split("\n"), start=1):
+    for number, line in enumerate(decoded(raw, where, error=TaskError).split("\n"), start=1):
         if line.strip():
             try:
                 record = parse_json(line)

@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -76,12 +75,11 @@ def as_records(given: Any, task: Task, *, labelled: bool) -> Iterator[dict[str, 
         raise TaskError("expected a list of rows, got one. Put it into a list.")
     texts, answers = columns_of(task)
     names = texts + answers if labelled else texts
-    rows = each_item(given)
-    first = next(rows, None)
-    if first is None:
-        raise TaskError("no rows; expected at least one.")
-    for number, row in enumerate(chain([first], rows), start=1):
+    number = 0
+    for number, row in enumerate(each_item(given), start=1):
         yield _record(row, number, names, words=len(names) == 1 and task.of_words)
+    if not number:
+        raise TaskError("no rows; expected at least one.")
 
 
 def _is_row(given: Mapping[Any, Any]) -> bool:
@@ -95,7 +93,7 @@ def _record(row: Any, number: int, names: Sequence[str], *, words: bool) -> dict
     if isinstance(row, str) or (words and isinstance(row, (list, tuple))):
         row = (row,)
     if not isinstance(row, (tuple, list)) or len(row) != len(names):
-        had = f"{len(row)} values" if isinstance(row, (tuple, list)) else f"a {type(row).__name__}"
+        had = f"{len(row)} values" if isinstance(row, (tuple, list)) else f"a {type(row).__name__}" if row is not None else "None"
         raise TaskError(
             f"row {number}: {had}, expected {' and '.join(names)}.\n"
             f"  Write ({', '.join(names)}) or {{{', '.join(f'{name!r}: …' for name in names)}}}."
@@ -115,9 +113,12 @@ def line_examples(task: Task, lines: Sequence[str], source: str | None) -> Itera
         cells = line.split("\t") if len(names) > 1 or source is not None else [line]
         if line.strip() and len(cells) != len(names):
             where = f"text {number}" if source is None else f"{source}:{number}"
+            way_out = "If the file is a table, or a word and its label a line, say so with --format tsv."
+            if source is None:
+                written = "\\t".join(name.upper() for name in names)
+                way_out = f"Write them in one argument with a tab between, in a shell: $'{written}'. Or give a file."
             raise TaskError(
-                f"{where}: {len(cells) - 1} tabs, expected {len(names) - 1}: a line has {' and '.join(names)}.\n"
-                "  If the file is a table, or a word and its label a line, say so with --format tsv."
+                f"{where}: {len(cells) - 1} tabs, expected {len(names) - 1}: a line has {' and '.join(names)}.\n  {way_out}"
             )
         rows.append(dict(zip(names, cells, strict=True)) if line.strip() else None)
     if not any(rows):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cloze.assembly.build import load_checkpoint
-from cloze.assembly.held_texts import parse_measured
+from cloze.assembly.held_texts import parse_measured, trained_on
 from cloze.assembly.run import pretrain
 from cloze.cli.main import main
 from cloze.decoding.text_figures import figures_of
@@ -73,6 +73,15 @@ def test_the_closing_lines_and_the_report_name_the_pseudo_likelihood(place: Path
     assert "no probability of the text" in said[at + 3] and size == str(len("".join(GENERAL)))
     page = write_report(place / "run", place / "page.html").read_text(encoding="utf-8")
     assert "Held-out texts before and after" in page and "no probability of the text" in page and f"<td>{after}</td>" in page
+
+
+def test_a_text_of_the_corpus_is_told(place: Path, little_text: Path, tmp_path: Path) -> None:
+    (note,) = [line for line in json.loads((place / "said.json").read_text()) if "is part of the corpus" in line]
+    assert note.startswith(f"note: --measure domain={little_text}: ")
+    inside = tmp_path / "texts" / "more" / "a.txt"
+    for corpus in (tmp_path / "texts", tmp_path / "texts" / ".." / "texts", tmp_path / "t*s", inside):
+        inside.parent.mkdir(parents=True, exist_ok=True)
+        assert len(trained_on({"a": str(inside), "b": str(tmp_path / "b.txt")}, [corpus])) == 1
 
 
 def test_measuring_changes_no_weight_and_a_finished_run_is_not_measured_again(place: Path, little_text: Path) -> None:

@@ -84,6 +84,8 @@ def test_a_file_has_subject_predicate_and_object(tmp_path: Path) -> None:
     file = tmp_path / "facts.tsv"
     file.write_bytes("\ufeffTim Cook\tleads\tApple\r\n\r\n Beijing \tcapital of\tChina\r\n".encode())
     assert read_triples(str(file)) == [("Tim Cook", "leads", "Apple"), ("Beijing", "capital of", "China")]
+    file.write_text("object\tsubject\tpredicate\nApple\tTim Cook\tleads\n", encoding="utf-8")
+    assert read_triples(str(file)) == [("Tim Cook", "leads", "Apple")]
 
 
 @pytest.mark.parametrize(("content", "expected"), [

@@ -46,6 +46,15 @@ def test_facts_are_read_from_csv(tmp_path: Path, rows: str) -> None:
         read_graph([path])
 
 
+def test_names_with_spaces_between_commas_are_never_split(tmp_path: Path) -> None:
+    path = tmp_path / "facts.txt"
+    path.write_text("New York,in,New Zealand\nada,lives in,Bonn\nParis,in,France\n")
+    assert read_graph([path]).entities == ("New York", "New Zealand", "ada", "Bonn", "Paris", "France")
+    path.write_text("Paris,lies right in,France\n")
+    with pytest.raises(CorpusError, match=r"facts.txt:1: commas and spaces both separate three cells: .*\n  Separate .* by tabs"):
+        read_graph([path])
+
+
 def test_a_graph_numbers_ids_in_order_of_appearance_and_counts_a_repeated_fact_once(facts: Path) -> None:
     facts.write_text(FACTS + "ada\tlikes\tbob\n", encoding="utf-8")
     graph = read_graph([facts])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from cloze.cli.embed import with_ending
 from cloze.decoding.embedding import embed, save_vectors
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
@@ -75,3 +76,16 @@ def test_vectors_are_written_whole(tmp_path: Path) -> None:
     assert save_vectors(tmp_path / "v", vectors) == tmp_path / "v.npy"
     assert np.array_equal(np.load(tmp_path / "v.npy"), vectors)
     assert [p.name for p in tmp_path.iterdir()] == ["v.npy"]
+
+
+@pytest.mark.parametrize(
+    ("name", "ending", "written"), [("v", ".npy", "v.npy"), ("v.1", ".npy", "v.1.npy"), ("v.npz", ".npz", "v.npz")]
+)
+def test_the_ending_of_a_file_of_vectors_is_added(name: str, ending: str, written: str) -> None:
+    assert with_ending(Path(name), ending) == Path(written)
+
+
+@pytest.mark.parametrize(("name", "ending"), [("v.npz", ".npy"), ("v.csv", ".npy"), ("v.npy", ".npz")])
+def test_a_name_of_another_format_is_refused(name: str, ending: str) -> None:
+    with pytest.raises(UserError, match=rf"--out {name}: .* writes a {ending} file of numpy. Name one, such as v{ending}"):
+        with_ending(Path(name), ending)

@@ -229,6 +229,23 @@ def test_pairs_come_from_a_file_a_folder_or_an_archive(tmp_path: Path) -> None:
     assert read_pairs(packed) == read_pairs(packed / "pairs.tar.xz") == [Pair("one", "a", "b")]
 
 
+def test_paradigms_whose_names_begin_alike_stay_apart(tmp_path: Path) -> None:
+    for name in ("number.en.jsonl", "number.de.jsonl", "fr/gender.json", "es/gender.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(lines((name, "b")))
+    assert [pair.file for pair in read_pairs(tmp_path)] == ["es/gender", "fr/gender", "number.de", "number.en"]
+
+
+def test_an_archive_with_another_encoding_is_refused(tmp_path: Path) -> None:
+    content = '{"sentence_good": "na\xefve", "sentence_bad": "b"}\n'.encode("latin-1")
+    with tarfile.open(tmp_path / "pairs.tar", "w") as archive:
+        info = tarfile.TarInfo("one.jsonl")
+        info.size = len(content)
+        archive.addfile(info, io.BytesIO(content))
+    with pytest.raises(TaskError, match=r"pairs\.tar:one\.jsonl:1: byte 0xef is not UTF-8"):
+        read_pairs(tmp_path / "pairs.tar")
+
+
 def test_faulty_pairs_name_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text('{"sentence_good": "a", "sentence_bad": "b"}\n{"sentence_god": "a"}\n')

@@ -106,7 +106,7 @@ def offers(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ('{"text": "a", "choices": "b", "label": 0}', r":2: 'choices' is 'b'; expected a JSON list of texts"),
         ('{"text": "a", "choices": [], "label": 0}', r":2: 'choices' is '\[\]'; expected a JSON list of texts"),
         ('{"text": "a", "choices": ["b", " "], "label": 0}', r":2: 'choices' offers an empty text \(number 1"),
-        ('{"text": "a", "choices": ["b", "c"], "label": 2}', r":2: 'label' is '2'; expected the number .* from 0 to 1"),
+        ('{"text": "a", "choices": ["b", "c"], "label": 2}', r":2: 'label' is '2'; .* from 0 to 1\. The first text is 0: "),
         ('{"text": "a", "choices": ["b", "c"], "label": "c"}', r":2: 'label' is 'c'; expected the number"),
         ('{"text": "a", "choices": ["b", "c"], "label": "' + "1" * 5000 + '"}', r":2: 'label' is '1+'; expected the number"),
         ('{"text": "a", "choices": "' + "[" * 100_000 + '", "label": 0}', r":2: 'choices' is '\[+'; expected a JSON list"),

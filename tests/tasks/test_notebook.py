@@ -221,6 +221,7 @@ def test_a_dataset_gives_the_names_of_its_classes(tuned: Tuned) -> None:
     [
         ("the cat", True, "expected a list of rows, got one"),
         ([], False, "no rows; expected at least one"),
+        ([None, "a"], False, r"row 1: None, expected text\."),
         (["a", ("b", "c")], False, r"row 2: 2 values, expected text.\n  Write \(text\)"),
         ([("a", "x"), ("b",)], True, r"row 2: 1 values, expected text and label\.\n  Write \(text, label\) or"),
         ([3], True, "row 1: a int, expected text and label"),

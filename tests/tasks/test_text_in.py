@@ -70,6 +70,9 @@ def test_texts_in_another_encoding_and_labels_of_fasttext_are_read_as_texts(cloz
 def test_a_pair_is_typed_with_a_tab_between(cloze: Any, tuned: Tuned, tmp_path: Path) -> None:
     (row,) = cloze("predict", tuned(pair=True), "the cat\tthe dog").rows
     assert (row["text"], row["text_b"]) == ("the cat", "the dog")
+    refused = cloze("predict", tuned(pair=True), "the cat", "the dog")
+    assert refused.code == 2 and "0 tabs, expected 1: a line has text and text_b.\n  Write them in one" in refused.err
+    assert r"in a shell: $'TEXT\tTEXT_B'. Or give a file" in refused.err
     (tmp_path / "pairs.txt").write_text("the cat\tthe dog\nthe rain\n")
     refused = cloze("predict", tuned(pair=True), tmp_path / "pairs.txt")
     assert refused.code == 2 and "pairs.txt:2: 0 tabs, expected 1: a line has text and text_b" in refused.err

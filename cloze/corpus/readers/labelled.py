@@ -249,11 +249,13 @@ def place_of(path: str, columns: Sequence[str], name: str, option: str) -> int:
     shown = ", ".join(column if len(column) <= 40 else column[:40] + "…" for column in columns)
     close = nearest(name, columns)
     hint = f"{close} " if close.startswith("Did") else ""
-    naming = named_like(option, "columns", "[A,B]" if option.startswith("--set") else "A,B")
-    raise TaskError(
-        f"{path}: no column {name!r}; it has: {shown}.\n"
-        f"  {hint}Choose a column with {option}; if the file has no header, name all columns in order: {naming}"
-    )
+    raise TaskError(f"{path}: no column {name!r}; it has: {shown}.\n  {hint}Choose a column with {option}{_unnamed(option)}")
+
+
+def _unnamed(like: str) -> str:
+    """What to do if the first line of a file holds no names; `like` is how the user names an option."""
+    naming = named_like(like, "columns", "[A,B]" if like.startswith("--set") else "A,B")
+    return f"; if the file has no header, name all columns in order: {naming}"
 
 
 def names_of(
@@ -338,7 +340,8 @@ def _separated(
     names = tuple(columns) if columns else header
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise TaskError(f"{path}: two columns are named {twice!r}; expected different names.")
+        way_out = "." if columns else _unnamed(like)
+        raise TaskError(f"{path}: two columns are named {twice!r}; expected different names{way_out}")
     return names, _as_wide(path, names, chain([first], records) if columns and header != names else records, fault, like)
 
 

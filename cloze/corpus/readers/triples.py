@@ -72,16 +72,21 @@ def triple_file(path: str | Path, columns: Sequence[str] | None = None) -> Tripl
         skip, said = 1, f"its first line is the number of its triples, as in OpenKE's files: {', '.join(order or _OPENKE)}"
         order = order or _OPENKE
     begins = head[skip]
-    separator = _separator(begins.text, path)
-    cells = _cells(begins.text, separator)
-    named = tuple(_NAMES.get(cell.lower(), "") for cell in cells)
-    if sorted(named) == sorted(COLUMNS):
+    separator = _separator(head[skip:], path)
+    named = header_order(_cells(begins.text, separator))
+    if named is not None:
         skip, said = skip + 1, f"its first line names its columns: {', '.join(named)}"
         order = order or named
     file = TripleFile(str(path), order or COLUMNS, separator, skip, said)
     if order is None:
         _require_order(file, head[skip:])
     return file
+
+
+def header_order(cells: Sequence[str]) -> tuple[str, ...] | None:
+    """The order of the columns that a first line names, such as head, tail, relation; None: the line is a triple."""
+    named = tuple(_NAMES.get(cell.lower(), "") for cell in cells)
+    return named if sorted(named) == sorted(COLUMNS) else None
 
 
 def read_triples(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[tuple[int, tuple[str, str, str]]]:
@@ -217,13 +222,25 @@ def _filled(path: str | Path) -> Iterator[Line]:
     return (line for line in lines(path) if line.text.strip())
 
 
-def _separator(first: str, path: str | Path) -> str:
-    """What separates the cells of a file with this first line: a tab, a comma, or a space."""
+def _separator(head: Sequence[Line], path: str | Path) -> str:
+    """What separates the cells of a file that begins with these lines: a tab, a comma, or a space.
+
+    If commas and spaces both give three cells, as in `New York,in,New Zealand`, more lines decide, and a space after each comma.
+    """
+    first = head[0].text
     if "\t" in first:
         return "\t"
-    apart = _cells(first, " ")
-    commas = len(_cells(first, ",")) == 3 and (len(apart) != 3 or apart[0].endswith(","))
-    return "," if commas or ".csv" in Path(path).suffixes[-2:] else " "
+    if ".csv" in Path(path).suffixes[-2:]:
+        return ","
+    if any(len(_cells(first, separator)) != 3 for separator in ", "):
+        return "," if len(_cells(first, ",")) == 3 else " "
+    commas, spaces = (sum(len(_cells(line.text, separator)) == 3 for line in head) for separator in ", ")
+    if commas == spaces and first.count(", ") != 2:
+        raise CorpusError(
+            f"{path}:{head[0].number}: commas and spaces both separate three cells: {first[:60]!r}.\n"
+            "  Separate the cells by tabs, or by commas in a file whose name ends in .csv."
+        )
+    return "," if commas >= spaces else " "
 
 
 def _cells(text: str, separator: str) -> list[str]:

@@ -91,5 +91,6 @@ def number_among(cell: str, count: int, name: str) -> int:
     if isinstance(cell, ClassName):
         raise ValueError(f"{name!r} is {cell[:40]!r}, the class {cell.number}; expected a class from 0 to {count - 1}.")
     if not _NUMBER.fullmatch(cell.strip()) or int(cell) >= count:
-        raise ValueError(f"{name!r} is {cell[:40]!r}; expected the number of the right text, from 0 to {count - 1}.")
+        hint = " The first text is 0: if it is 1 in your file, subtract 1 from every label." if cell.strip() == str(count) else ""
+        raise ValueError(f"{name!r} is {cell[:40]!r}; expected the number of the right text, from 0 to {count - 1}.{hint}")
     return int(cell)
