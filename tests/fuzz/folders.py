@@ -10,7 +10,6 @@ import shutil
 import struct
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from functools import lru_cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,7 +18,8 @@ import torch
 
 from cloze.cli.main import main
 from cloze.errors import CorpusError
-from tests.fuzz.targets import NASTY, Fault, as_json, legal, spoilt_bytes, spoilt_tree, target
+from tests.fuzz.judging import Fault, prepared
+from tests.fuzz.targets import NASTY, as_json, legal, spoilt_bytes, spoilt_tree, target
 
 TEXTS = ("the cat sleeps", "a dog barks. It runs.")
 
@@ -47,7 +47,7 @@ def labels_of(output: str) -> list[str]:
     return [json.loads(line)["label"] for line in output.splitlines()]
 
 
-@lru_cache(maxsize=1)
+@prepared
 def tuned() -> Path:
     """A small classifier that `finetune` wrote, next to the rows that it learned."""
     from cloze.assembly.finetune import finetune
@@ -63,7 +63,7 @@ def tuned() -> Path:
     return place / "tuned"
 
 
-@lru_cache(maxsize=1)
+@prepared
 def answers() -> list[str]:
     """What the classifier says of the texts."""
     return labels_of(said("predict", tuned(), *TEXTS)[1])
@@ -97,8 +97,8 @@ def tuned_folders(chance: Random, folder: Path) -> None:
     """A fine-tuned folder with another file: the verbs answer, and what is no part of the model changes no answer."""
     model = folder / "m"
     shutil.copytree(tuned(), model, symlinks=True)
-    files = [path for path in model.rglob("*") if path.suffix in (".json", ".jsonl", ".yaml", ".md") and "corpus" not in str(path)]
-    file = chance.choice(sorted(files))
+    endings = (".json", ".jsonl", ".yaml", ".md")
+    file = chance.choice(sorted(path for path in model.rglob("*") if path.suffix in endings and "corpus" not in path.parts))
     spoil(chance, file)
     verb = chance.choice(["predict", "predict", "evaluate", "show", "report", "embed", "import", "export", "fill"])
     rest: dict[str, tuple[Any, ...]] = {
@@ -142,7 +142,7 @@ def configs(chance: Random, folder: Path) -> None:
     said("import", model, "--out", folder / "i")
 
 
-@lru_cache(maxsize=1)
+@prepared
 def _classifier() -> Path:
     """A classifier with three classes as transformers would leave it."""
     from cloze.interop import Card, export_folder
@@ -232,12 +232,15 @@ def pickles(chance: Random, folder: Path) -> None:
     (model / "model.safetensors").unlink()
     file = model / "pytorch_model.bin"
     code = _Code(f"touch {trace}")
+    changes: list[Callable[[torch.Tensor], torch.Tensor]] = [
+        lambda one: torch.zeros(0), lambda one: one.to(torch.complex64), lambda one: one.to_sparse(), lambda one: one.to("meta"),
+        lambda one: one.bool(), lambda one: one * float("nan"), lambda one: one.double(), lambda one: one[:1],
+    ]  # fmt: skip
+    change = chance.choice(changes)
     content: Any = chance.choice([
-        tensors, tensors, {"model": tensors}, {**tensors, "x": code}, code, [code], {"model": {"a": [code]}}, list(tensors.values()),
-        {**tensors, 5: torch.zeros(2)}, {"bert": 1, **tensors}, {}, dict.fromkeys(tensors),
-        {name: torch.zeros(0) for name in tensors}, {name: tensor.to(torch.complex64) for name, tensor in tensors.items()},
-        {name: tensor.to_sparse() for name, tensor in tensors.items()}, {name: tensor.to("meta") for name, tensor in tensors.items()},
-        {name: tensor.bool() for name, tensor in tensors.items()}, {name: tensor * float("nan") for name, tensor in tensors.items()},
+        tensors, tensors, {"model": tensors}, {**tensors, "x": code}, code, [code], {"model": {"a": [code]}},
+        list(tensors.values()), {**tensors, 5: torch.zeros(2)}, {"bert": 1, **tensors}, {}, dict.fromkeys(tensors),
+        *3 * [{name: change(tensor) for name, tensor in tensors.items()}],
     ])  # fmt: skip
     if chance.random() < 0.3:
         file.write_bytes(pickle.dumps(content, protocol=chance.choice([0, 2, 4])))
@@ -252,7 +255,7 @@ def pickles(chance: Random, folder: Path) -> None:
         raise Fault("a pickle ran its code")
 
 
-@lru_cache(maxsize=1)
+@prepared
 def _adapter() -> Path:
     """A folder as peft writes it, with an update for every query and a head."""
     from safetensors.torch import save_file
@@ -279,10 +282,11 @@ def adapters(chance: Random, folder: Path) -> None:
     """A folder of peft with another value or other bytes."""
     shutil.copytree(_adapter(), folder / "m")
     spoil(chance, folder / "m" / chance.choice(["adapter_config.json", "adapter_config.json", "adapter_model.safetensors"]))
-    said(*chance.choice([("predict", folder / "m", *TEXTS), ("import", folder / "m", "--out", folder / "i"), ("show", folder / "m")]))
+    model = folder / "m"
+    said(*chance.choice([("predict", model, *TEXTS), ("import", model, "--out", folder / "i"), ("show", model)]))
 
 
-@lru_cache(maxsize=1)
+@prepared
 def _onnx() -> Path | None:
     """The classifier as an ONNX file; None without the packages."""
     try:
@@ -334,7 +338,7 @@ def onnx_files(chance: Random, folder: Path) -> None:
         raise Fault("a file outside of its place")
 
 
-@lru_cache(maxsize=1)
+@prepared
 def _fasttext() -> bytes:
     """A small file of fastText."""
     import numpy as np
@@ -353,7 +357,8 @@ def fasttext_headers(chance: Random, folder: Path) -> None:
     data = bytearray(_fasttext())
     for _ in range(chance.randint(1, 2)):
         place = chance.choice([*range(0, 56, 4), 64, 68, 72])
-        number = chance.choice([0, 1, 2, 3, 7, -1, 1 << 10, 1 << 16, (1 << 30), (1 << 31) - 1, -(1 << 31), chance.randrange(1 << 31)])
+        some = [0, 1, 2, 3, 7, -1, 1 << 10, 1 << 16, 1 << 30, (1 << 31) - 1, -(1 << 31), chance.randrange(1 << 31)]
+        number = chance.choice(some)
         struct.pack_into("<i", data, place, number)
     if chance.random() < 0.3:
         struct.pack_into("<q", data, chance.choice([76, 84]), chance.choice([0, -1, 1 << 40, (1 << 63) - 1, -(1 << 63)]))

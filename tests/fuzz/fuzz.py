@@ -19,7 +19,8 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.fuzz import folders, outputs  # noqa: F401
-from tests.fuzz.targets import TARGETS, Fault, judged, legal
+from tests.fuzz.judging import Fault, judged
+from tests.fuzz.targets import TARGETS, legal
 
 
 def main() -> int:
