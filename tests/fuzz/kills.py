@@ -45,6 +45,7 @@ from cloze.training.checkpoint import Checkpoints
 TEXT = "The cat sleeps. It dreams of fish.\n\nA dog barks. It runs.\n\nRain falls at night. The river is cold.\n\n" * 60
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")  # audited by Python, with "open" for writing
 WRITING = os.O_WRONLY | os.O_RDWR
+MOST = 9  # kills in a row
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,12 @@ CASES = {
     ),
     "compare": Case(
         "compare base --task mood=train.tsv,dev.tsv,test.tsv --seeds 1 --tune length=16 --tune training.epochs=1 --device cpu "
-        "--out compared", "compared", ("compare.json", "cells/*/run/model.safetensors"), resumes=True, share=2,
+        "--out compared", "compared", ("compare.json", "cells/*/run/model.safetensors"), resumes=True, share=2, every=MOST,
     ),
     "sweep": Case(
         "sweep bert --size tiny --corpus ids --tokenizer base --budget 2steps --rungs 1 --trials 2 --search grid "
         "--vary training.rate.peak=0.001,0.002 --device cpu --out swept", "swept", ("cells/*/run/model.safetensors",),
-        resumes=True, share=2,
+        resumes=True, share=2, every=MOST,
     ),
 }  # fmt: skip
 
@@ -173,6 +174,13 @@ def clear(out: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
+def reset(out: Path, saved: Path) -> None:
+    """Put the old result back, if there is one."""
+    clear(out)
+    if saved.exists():
+        (shutil.copytree if saved.is_dir() else shutil.copyfile)(saved, out)
+
+
 def check(case: Case, out: Path, old: str, new: str) -> str:
     """What is lost after a kill; empty if nothing is."""
     found = digest(out, case.files)
@@ -200,9 +208,11 @@ def try_case(case: Case, count: int, chance: Random, say: Callable[[str], None])
     out, saved = Path(case.out), Path(f"{case.out}.old")
     if case.old:
         run(case.old)
-    old = digest(out, case.files)
-    if case.old:
         (shutil.copytree if out.is_dir() else shutil.copyfile)(out, saved)
+    old = digest(out, case.files)
+    if case.every < MOST:
+        run(case.command)  # loads what it needs, which would count as its time
+        reset(out, saved)
     began = time.monotonic()
     changes = run(case.command)
     seconds = time.monotonic() - began
@@ -211,9 +221,7 @@ def try_case(case: Case, count: int, chance: Random, say: Callable[[str], None])
         raise SystemExit(f"{out}: not all of {case.files}")
     for number in range(count):
         if number % case.every == 0:
-            clear(out)
-            if case.old:
-                (shutil.copytree if saved.is_dir() else shutil.copyfile)(saved, out)
+            reset(out, saved)
         if number % 2:
             status = attempted(case.command, change=chance.randrange(changes))
         else:

@@ -202,12 +202,12 @@ def cards(chance: Random, folder: Path) -> None:
     from cloze.interop import Card, export_folder
     from tests.fuzz.targets import _systems
 
-    hostile = ("# H\n", "\n---\nlicense: mit\n---\n", "<script>alert(1)</script>",
-               "[a](javascript:alert(1))", "![](http://x)",
-               "```\n# H\n", "</code>", "\x1b[2J", "\u202e", "`", "``` \n", "- x: {", "\n\n## Training\n", "<!-- ", "&lt;script&gt;",
-               "|a|\n|-|\n", "\r# H",
-               "<img src=x onerror=y>", "http://evil.example", "\u2028# H", "{{ x }}", "'; rm -rf", "$(id)",
-               "\\", "\t# H", "%", "é")  # fmt: skip
+    hostile = (
+        "# H\n", "\n---\nlicense: mit\n---\n", "<script>alert(1)</script>", "[a](javascript:alert(1))", "![](http://x)",
+        "```\n# H\n", "</code>", "\x1b[2J", "\u202e", "`", "``` \n", "- x: {", "\n\n## Training\n", "<!-- ", "&lt;script&gt;",
+        "|a|\n|-|\n", "\r# H", "<img src=x onerror=y>", "http://evil.example", "\u2028# H", "{{ x }}", "'; rm -rf", "$(id)", "\\",
+        "\t# H", "%", "é",
+    )  # fmt: skip
 
     def text() -> str:
         return "".join(chance.choice([*hostile, "plain words ", "a"]) for _ in range(chance.randint(1, 4)))
@@ -244,16 +244,14 @@ def streams(encoding: str, terminal: bool) -> Iterator[tuple[io.BytesIO, io.Byte
     """Standard output and error in an encoding."""
     before, kind = (sys.stdout, sys.stderr), _Screen if terminal else io.BytesIO
     out, err = kind(), kind()
-    sys.stdout, sys.stderr = io.TextIOWrapper(out, encoding=encoding), io.TextIOWrapper(err, encoding=encoding)
+    ours = io.TextIOWrapper(out, encoding=encoding), io.TextIOWrapper(err, encoding=encoding)  # if collected, they close `out`
+    sys.stdout, sys.stderr = ours
     try:
         yield out, err
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        wrappers = (sys.stdout, sys.stderr)
         sys.stdout, sys.stderr = before
-        for one in wrappers:
-            one.detach()
 
 
 @target
