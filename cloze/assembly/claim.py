@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -18,6 +17,7 @@ from cloze.errors import CheckpointError, ClozeError, RunError
 from cloze.processes import rank
 from cloze.training.lock import alone_in, holds, require_free
 from cloze.training.run import read_run_record
+from cloze.untrusted import parse_json, read_small
 from cloze.whole import exchange
 
 _RUN = Path("cloze") / "run.json"
@@ -109,7 +109,7 @@ def is_run(out: Path) -> bool:
 def is_tuned(out: Path) -> bool:
     """Whether a run of fine-tuning has finished in a folder."""
     try:
-        return "trials" in json.loads((out / _TASK).read_text(encoding="utf-8"))
+        return "trials" in parse_json(read_small(out / _TASK))
     except (OSError, ValueError, TypeError):
         return False
 

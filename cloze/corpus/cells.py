@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.errors import CorpusError
+from cloze.untrusted import parse_json
 
 Int64 = NDArray[np.int64]
 
@@ -56,7 +57,7 @@ class Cells:
         Raises `CorpusError` if a value is out of range: compiled code uses them as addresses without bounds checks.
         """
         try:
-            header = json.loads((folder / HEADER).read_text(encoding="utf-8"))
+            header = parse_json((folder / HEADER).read_text(encoding="utf-8"))
             sizes = {name: (folder / name).stat().st_size for name in _FILES}
             whole = header["version"] == VERSION and sizes == header["bytes"]
         except (OSError, ValueError, KeyError, TypeError):

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cloze.errors import CheckpointError, MissingExtra
+from cloze.untrusted import parse_json, without_surrogates
 
 FILE = "model.onnx"
 KEY = "cloze"  # of the metadata
@@ -51,21 +51,22 @@ def _unpacked(path: Path, changed: int) -> Path:
 def files_in(path: Path) -> Mapping[str, str]:
     """The files in the metadata by name."""
     try:
-        files = json.loads(session_of(path).get_modelmeta().custom_metadata_map[KEY])
+        files = parse_json(session_of(path).get_modelmeta().custom_metadata_map[KEY])
     except (KeyError, ValueError):
         raise CheckpointError(
             f"{path}: holds no tokenizer and no task, so cloze did not export it, or an older cloze did.\n"
             "  Export it again: cloze export DIR FILE.onnx --to onnx"
         ) from None
-    safe = isinstance(files, dict) and all(isinstance(text, str) and _is_safe(name) for name, text in files.items())
+    safe = isinstance(files, dict) and all(_is_safe(name, text) for name, text in files.items())
     if not safe or ABOUT not in files:
         raise CheckpointError(f"{path}: its metadata are not what cloze writes there. Export it again.")
     return dict(files)
 
 
-def _is_safe(name: str) -> bool:
-    path = PurePosixPath(name)
-    return not path.is_absolute() and ".." not in path.parts and path.suffix in _ENDINGS
+def _is_safe(name: str, text: Any) -> bool:
+    """Whether a file of this name can be written below a folder, and holds text."""
+    place, ordinary = PurePosixPath(name), isinstance(text, str) and without_surrogates(name + text) == name + text
+    return ordinary and "\0" not in name and not place.is_absolute() and ".." not in place.parts and place.suffix in _ENDINGS
 
 
 def session_of(path: Path, *, threads: int = 1) -> Any:

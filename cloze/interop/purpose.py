@@ -6,7 +6,7 @@ transformers, a classifier with one output predicts a number if `problem_type` s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -45,9 +45,9 @@ def purpose_of(role: str, config: Mapping[str, Any]) -> Purpose | None:
     if role != "classifier":
         return _ROLES.get(role)
     problem = config.get("problem_type") or ("regression" if _number_of_labels(config) == 1 else _ONE)
-    if problem not in _PROBLEMS:
+    if not isinstance(problem, str) or problem not in _PROBLEMS:
         raise CheckpointError(f"config.json: problem_type is {problem!r}; expected {', '.join(_PROBLEMS)}. Copy the file again.")
-    return _PROBLEMS[str(problem)]
+    return _PROBLEMS[problem]
 
 
 def as_meant(head: Head, purpose: Purpose | None) -> Head:
@@ -69,7 +69,18 @@ def labels_of(folder: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
             f'{config_file(folder)}: id2label is {mapping!r}; expected the name of each class by its number, such as '
             '{"0": "no", "1": "yes"}.\n  Copy the file again.'
         )
-    return tuple(str(mapping[number]) for number in numbers)
+    labels = [mapping[number] for number in numbers]
+    if any(isinstance(label, bool) or not isinstance(label, (str, int, float)) for label in labels) or _repeated(labels):
+        raise CheckpointError(
+            f"{config_file(folder)}: id2label is {mapping!r}; expected a name for each class that no other has.\n"
+            "  Give the classes names of their own there."
+        )
+    return tuple(map(str, labels))
+
+
+def _repeated(labels: Sequence[Any]) -> bool:
+    """Whether two classes have one name."""
+    return len(set(map(str, labels))) < len(labels)
 
 
 def task_of_config(folder: Path) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from cloze.interop.onnx_folder import folder_of, is_onnx
 from cloze.interop.purpose import task_of_config, unread_head
 from cloze.missing import require_checkpoint
 from cloze.registry import lookup, names, parameters
+from cloze.tasks.described import fault_of
 from cloze.tasks.task import Learner, Task
 from cloze.tasks.task import task as make_task
 from cloze.untrusted import parse_json, read_small
@@ -90,6 +91,10 @@ def described_in(folder: Path) -> dict[str, Any] | None:
         description: dict[str, Any] = parse_json(read_small(path))
     except json.JSONDecodeError as error:
         raise CheckpointError(f"{path}: damaged (line {error.lineno}: {error.msg}). Fine-tune again.") from None
+    except UnicodeDecodeError:
+        raise CheckpointError(f"{path}: damaged (not UTF-8). Fine-tune again.") from None
+    if fault := fault_of(description):
+        raise CheckpointError(f"{path}: {fault}. Copy the file again.")
     return description
 
 
@@ -123,6 +128,8 @@ def task_of(folder: Path, task: str | None = None, **given: Any) -> Task:
     A sequence-classification folder that transformers wrote may classify single texts or pairs: pairs if `text_b` is given.
     """
     described = read_task(folder, task)
+    if missing := [name for name in ("task", "columns", "head") if name not in described]:
+        raise CheckpointError(f"{folder / TASK_FILE}: says nothing of {missing[0]}. Copy the file again.")
     name = described["task"] or ("pair_classification" if given.get("text_b") else "sentence_classification")
     if name not in names("task"):
         raise CheckpointError(f"{folder / TASK_FILE}: the task {name!r} is not one that this cloze knows. Use a newer cloze.")

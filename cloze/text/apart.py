@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cloze.errors import CheckpointError, ClozeError, RecipeError
 from cloze.registry import lookup, names
 from cloze.text.segment import LISTED, Segmenter
-from cloze.untrusted import require_ordinary
+from cloze.untrusted import parse_json, read_small, require_ordinary
 
 _SAID, _LIST = "segmenter.json", "segmenter.txt"
 
@@ -58,7 +58,7 @@ def read_segmenter(folder: Path) -> Segmenter | None:
     if not (folder / _SAID).is_file():
         return None
     try:
-        described = json.loads((folder / _SAID).read_text(encoding="utf-8"))
+        described = parse_json(read_small(folder / _SAID))
         name, arguments, listed, expected = described["name"], dict(described["arguments"]), described["list"], described["hash"]
         if listed is not None:
             require_ordinary(folder / listed)

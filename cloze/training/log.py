@@ -20,6 +20,7 @@ from typing import Any, TextIO
 from cloze.errors import MissingExtra, RunError
 from cloze.training.baselines import Baseline
 from cloze.training.plain import open_plain
+from cloze.untrusted import parse_json
 
 _QUIET_SECONDS = 20.0
 
@@ -77,7 +78,7 @@ def cut_log(path: Path, after: int) -> None:
 
 def _belongs(line: bytes, after: int) -> bool:
     try:
-        return bool(json.loads(line)["step"] <= after)
+        return bool(parse_json(line)["step"] <= after)
     except (ValueError, KeyError, TypeError):
         return False
 

@@ -7,12 +7,19 @@ import json
 import os
 import pty
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from cloze.assembly.claim import is_tuned
 from cloze.cli.main import main
+from cloze.corpus.cells import HEADER, Cells
+from cloze.corpus.items.features import read_boxes
 from cloze.document import read_plain
-from cloze.errors import CheckpointError, RecipeError
+from cloze.errors import CheckpointError, CorpusError, RecipeError
+from cloze.interop import onnx_folder
+from cloze.text.apart import read_segmenter
+from cloze.training.log import cut_log
 from cloze.untrusted import Terminal, guard_terminal, parse_json, visible, without_surrogates
 
 
@@ -75,6 +82,32 @@ def test_one_deep_line_does_not_stop_a_corpus(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "a.jsonl").write_text("\n".join([*rows, '{"text": ' + "[" * 100_000, *rows]))
     assert main(["corpus", "check", str(tmp_path / "a.jsonl")]) == 0
     assert "note: records without a readable text, left out: 1" in capsys.readouterr().out
+
+
+def test_deep_json_is_damage_wherever_it_is_read(tmp_path: Path) -> None:
+    for name in (HEADER, "cloze/task.json", "boxes.json", "segmenter.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("[" * 100_000)
+    assert Cells.open(tmp_path) is None and not is_tuned(tmp_path)
+    with pytest.raises(CorpusError, match="boxes.json: is not JSON .nested too deeply"):
+        read_boxes(tmp_path / "boxes.json")
+    with pytest.raises(CheckpointError, match="segmenter.json: cannot be read"):
+        read_segmenter(tmp_path)
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"step": 1}\n' + "[" * 100_000 + "\n")
+    cut_log(log, 5)
+    assert log.read_text() == '{"step": 1}\n'
+
+
+@pytest.mark.parametrize("held", [
+    "[" * 100_000, "[]",
+    '{"cloze/onnx.json": "{}", "a\\u0000.json": "x"}', '{"cloze/onnx.json": "\\ud800"}', '{"cloze/onnx.json": 5}',
+])  # fmt: skip
+def test_metadata_of_onnx_that_are_no_files_are_refused(monkeypatch: pytest.MonkeyPatch, held: str) -> None:
+    metadata = SimpleNamespace(custom_metadata_map={onnx_folder.KEY: held})
+    monkeypatch.setattr(onnx_folder, "session_of", lambda path: SimpleNamespace(get_modelmeta=lambda: metadata))
+    with pytest.raises(CheckpointError, match="m.onnx: (holds no tokenizer and no task|its metadata are not what cloze writes)"):
+        onnx_folder.files_in(Path("m.onnx"))
 
 
 def test_lone_surrogates_of_json_become_replacement_characters() -> None:

@@ -16,9 +16,11 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from targets import TARGETS, Fault, judged, legal
+from tests.fuzz import folders, outputs  # noqa: F401
+from tests.fuzz.judging import Fault, judged
+from tests.fuzz.targets import TARGETS, legal
 
 
 def main() -> int:
@@ -27,11 +29,11 @@ def main() -> int:
     options.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     options.add_argument("--inputs", type=int, default=sys.maxsize, help="stop after this many inputs")
     options.add_argument("--seed", type=int, default=0, help="the first input's seed; the next have the following numbers")
-    options.add_argument("--only", choices=sorted(TARGETS), help="one kind of input")
+    options.add_argument("--only", choices=sorted(TARGETS), action="append", help="one kind of input; repeatable")
     chosen = options.parse_args()
     warnings.simplefilter("ignore")
     legal()
-    names = [chosen.only] if chosen.only else sorted(TARGETS)
+    names = chosen.only or sorted(TARGETS)
     tried: Counter[str] = Counter()
     faults: dict[str, str] = {}
     slowest = (0.0, "")

@@ -1,30 +1,23 @@
 """What is fuzzed: for each kind of input, how a legal one is spoilt and what is done with it.
 
 A target is given a source of chance and an empty folder; it writes its input there and does with it what a verb would. Every
-way out is right but three: an exception that is no answer to a person, more than `SECONDS`, and more than `BYTES` of memory.
+way out is right but those that `judged` names.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import resource
 import shutil
-import signal
 import sys
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import lru_cache
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from cloze.cli.main import explain
-from cloze.errors import ClozeError, CorpusError
+from cloze.errors import CorpusError
+from tests.fuzz.judging import Fault, judged, prepared
 
-SECONDS = 20
-BYTES = 1 << 30
 Target = Callable[[Random, Path], None]
 TARGETS: dict[str, Target] = {}
 
@@ -117,42 +110,10 @@ SNIPPETS = (
 )
 
 
-class Fault(AssertionError):
-    """An input was answered as no input may be."""
-
-
 def target(function: Target) -> Target:
     """Make a function one of the targets."""
     TARGETS[function.__name__] = function
     return function
-
-
-@contextmanager
-def judged() -> Iterator[None]:
-    """Let answers to a person pass; everything else is a `Fault`."""
-    before = signal.signal(signal.SIGALRM, _late)
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + BYTES, limits[1]))
-    signal.alarm(SECONDS)
-    try:
-        yield
-    except Fault:
-        raise
-    except ClozeError:
-        pass
-    except Exception as error:
-        said = explain(error)[0]
-        if "bug in cloze" in said or "out of memory" in said:
-            raise Fault(f"{said}\n{traceback.format_exc()}") from None
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-        resource.setrlimit(resource.RLIMIT_AS, limits)
-
-
-def _late(_signal: int, _frame: Any) -> None:
-    raise Fault(f"no answer after {SECONDS} s\n{''.join(traceback.format_stack()[-12:])}")
 
 
 # ---- spoiling ----------------------------------------------------------------------------------------------------------
@@ -214,7 +175,7 @@ def as_json(value: Any) -> str:
 # ---- legal inputs --------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
+@prepared
 def legal() -> Path:
     """A folder with a store, a tokenizer, a checkpoint and vectors, made once per process and removed at its end."""
     import atexit

@@ -197,7 +197,7 @@ def test_the_onnx_file_of_an_imported_classifier_holds_its_head_and_labels(
     assert "not in the file" not in capsys.readouterr().out
     held = onnx.load(str(tmp_path / "two.onnx"))
     assert [one.name for one in held.graph.output] == ["last_hidden_state", "logits"]
-    assert {one.key: one.value for one in held.metadata_props} == {"labels": '["LABEL_0", "LABEL_1"]'}
+    assert {one.key: one.value for one in held.metadata_props}["labels"] == '["LABEL_0", "LABEL_1"]'
 
 
 def test_what_a_config_lacks_for_a_task_is_named_and_adding_it_helps(save: Save, tmp_path: Path) -> None:
@@ -212,6 +212,9 @@ def test_what_a_config_lacks_for_a_task_is_named_and_adding_it_helps(save: Save,
 
 @pytest.mark.parametrize(("changes", "said"), [
     ({"problem_type": "ranking"}, "config.json: problem_type is 'ranking'; expected single_label_classification, multi_label"),
+    ({"problem_type": ["regression"]}, r"config.json: problem_type is \['regression'\]; expected single_label"),
+    ({"id2label": {"0": "a", "1": "a"}}, "id2label is {'0': 'a', '1': 'a'}; expected a name for each class that no other has"),
+    ({"id2label": {"0": None, "1": "a"}}, "id2label is {'0': None, '1': 'a'}; expected a name for each class"),
     ({"id2label": {"0": "a", "2": "b"}}, "id2label is {'0': 'a', '2': 'b'}; expected the name of each class by its number"),
     ({"problem_type": "regression"}, "predicts 2 numbers of a text; cloze's regression predicts one"),
     ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "names 3 labels .* and the head in model.safetensors has 2 outputs"),

@@ -20,6 +20,7 @@ from cloze.corpus.items.extractors import Extractor, Pixels
 from cloze.corpus.items.store import BOXES, FEATURES
 from cloze.corpus.items.writer import boxes as boxes_as_shares
 from cloze.errors import CorpusError, MissingExtra, nearest
+from cloze.untrusted import parse_json
 from cloze.whole import require_output, whole_file
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
@@ -65,7 +66,7 @@ def read_boxes(path: Path) -> BoxFile:
     Raises `CorpusError` for anything else.
     """
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        given = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CorpusError(f"{path}: no such file; expected the boxes of each picture as JSON.") from None
     except ValueError as error:

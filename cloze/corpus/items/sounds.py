@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import wave
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.items.store import FEATURES
 from cloze.errors import CorpusError
+from cloze.untrusted import parse_json
 from cloze.whole import require_output, whole_file
 
 Floats = NDArray[np.float64]
@@ -103,7 +103,7 @@ def _recordings(path: Path, audio: str, words: str) -> Iterator[Spoken]:
             continue
         where = f"{path}:{number}"
         try:
-            given = json.loads(line)
+            given = parse_json(line)
             key, times = str(given[audio]), tuple((float(start), float(stop)) for start, stop in given[words])
         except (ValueError, KeyError, TypeError) as error:
             raise CorpusError(

@@ -1,0 +1,93 @@
+"""What task.json must be for the verbs that read it: every entry of the type that cloze writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _truth(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_text, value))
+
+
+def _distinct(value: Any) -> bool:
+    return _texts(value) and 0 < len(set(value)) == len(value)
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_number, value.values()))
+
+
+def _measured(value: Any) -> bool:
+    return isinstance(value, dict) and all(one is None or _number(one) for one in value.values())
+
+
+def _spread(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_measured, value.values()))
+
+
+def _trials(value: Any) -> bool:
+    return isinstance(value, list) and all(_object(one) and _measured(one.get("metrics")) for one in value)
+
+
+def _columns(value: Any) -> bool:
+    return isinstance(value, dict) and all(one is None or isinstance(one, (str, int, float, list)) for one in value.values())
+
+
+#: Entries of one task, with what they must be where they are not null.
+_ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "task": (_text, "the name of a task"), "columns": (_columns, "an object with names of columns"),
+    "head": (_text, "the name of a head"), "length": (_whole, "a whole number"), "stride": (_whole, "a whole number"),
+    "target_length": (_whole, "a whole number"), "longest": (_whole, "a whole number"), "numbered": (_truth, "true or false"),
+    "labels": (_distinct, "a list of different names"), "usual": (_text, "a text"),
+    "label_counts": (_numbers, "an object with numbers"),
+    "files": (_object, "an object"), "dev": (_measured, "an object with numbers"), "spread": (_spread, "an object with numbers"),
+    "trials": (_trials, "a list of objects with metrics"), "baseline": (_object, "an object"), "base": (_object, "an object"),
+    "examples": (_object, "an object"), "remarks": (_texts, "a list of texts"), "dev_report": (_object, "an object"),
+    "towers": (_object, "an object"), "seed": (_whole, "a whole number"), "epoch": (_number, "a number"),
+}  # fmt: skip
+
+
+def fault_of(found: Any) -> str:
+    """What is wrong with the contents of a task.json; empty if nothing is."""
+    if not isinstance(found, dict):
+        return f"holds {_shown(found)}; expected an object"
+    tasks = found.get("tasks", {})
+    if not isinstance(tasks, dict) or not all(map(_object, tasks.values())):
+        return f"tasks is {_shown(tasks)}; expected an object with an object for each task"
+    faults = [fault for name, one in tasks.items() if (fault := _fault(one, f"tasks.{name}."))]
+    return next(iter(faults), "") or _fault(found, "")
+
+
+def _fault(found: Mapping[str, Any], lead: str) -> str:
+    for name, (fits, expected) in _ENTRIES.items():
+        if found.get(name) is not None and not fits(found[name]):
+            return f"{lead}{name} is {_shown(found[name])}; expected {expected}"
+    if found.get("columns", {}) is None:
+        return f"{lead}columns is null; expected {_ENTRIES['columns'][1]}"
+    return ""
+
+
+def _shown(value: Any) -> str:
+    text = ascii(value) if not isinstance(value, int) or abs(value) < 1 << 64 else "a huge number"
+    return text if len(text) <= 60 else text[:60] + "…"
