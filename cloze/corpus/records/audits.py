@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _SEPARATORS = ("|", ";", ",")
 _OFTEN = 0.1  # the share of rows with a character, from which it may separate classes
 _SHOWN = 8  # parts of targets
+_LONG = 100  # words, from which a file's only text may be several that nothing divides
 
 
 class Audit(Protocol):
@@ -69,6 +70,26 @@ class BrokenSchemes:
     def remarks(self) -> tuple[str, ...]:
         """A remark for each file."""
         return self.broken.remarks()
+
+
+class Undivided:
+    """Notices a file of labelled words that is one long text."""
+
+    def __init__(self) -> None:
+        self.texts: Counter[str] = Counter()
+        self.words: Counter[str] = Counter()
+
+    def add(self, path: str, records: Sequence[Record]) -> None:
+        """Count texts and words."""
+        self.texts[path] += len(records)
+        self.words[path] += sum(len(record.answer.labels) for record in records)
+
+    def remarks(self) -> list[str]:
+        """A remark for each file."""
+        return [
+            f"{path}: all {self.words[path]:,} words are one text. An empty line ends a text: put one after each sentence."
+            for path, count in self.texts.items() if count == 1 and self.words[path] >= _LONG
+        ]
 
 
 class Unseparated:
