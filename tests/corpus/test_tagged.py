@@ -108,6 +108,7 @@ def test_words_alone_can_be_labelled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "text", "said"), [
     ("x.conll", "a\tX\nb\n", r"x.conll:2: 1 cell, expected 2 \(text, label\)"),
     ("x.conll", "a\nb\n", "no column 'label'; it has: text"),
+    ("x.iob", "Ada|NNP|B-PER is|VBZ|O\nno|DT|O one|PRP|O\n", r"x.iob:1: a word and its label with '\|' between them"),
     ("x.conll", "a\t\n", "x.conll:1: an empty 'label'"),
     ("x.conll", "\n\n", "no texts"),
     ("x.conllu", CONLL_U + "2\tcut o", r"x.conllu:9: 2 cells, expected 10 .*\n.*truncated"),

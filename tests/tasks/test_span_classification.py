@@ -119,7 +119,8 @@ def test_spans_that_a_cut_text_loses_are_told(
     examples = learner.task.read(files[1])
     found = evaluate(learner, examples, always=told["usual"])
     rows = learner.encode(examples)
-    assert found.remarks[0].startswith(f"{told['lost']['dev']} of 24 texts lose a span by truncation, the first in line ")
+    lost = f"{told['lost']['dev']} of 24 texts lose a span by truncation, the first in line "
+    assert any(remark.startswith(lost) for remark in found.remarks)
     for row, said in zip(rows, predict(learner, examples), strict=True):
         assert row.read or (said.label, said.probability) == (told["usual"], 1.0)
     assert main(["evaluate", str(tmp_path / "out"), str(files[1])]) == 0

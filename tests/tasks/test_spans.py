@@ -37,7 +37,8 @@ def test_labels_are_spans(labels: str, expected: set[tuple[int, int, str]]) -> N
     ("PER-B PER-I O", "B-PER I-PER O"),
     ("b-tax-rate i-tax-rate o", "B-tax-rate I-tax-rate O"),
     ("B-COUNT B-COUNT o", "B-COUNT B-COUNT O"),  # flair issue 223
-    ("B-PER I-PER O", ""), ("B E S V R", ""), ("B E S O X", ""), ("NOUN VERB", ""), ("S_X B_X", ""), ("O", ""), ("B-PER I-PER o O", ""),
+    ("B-PER I-PER O", ""), ("B E S V R", ""), ("B E S O X", ""), ("NOUN VERB", ""), ("S_X B_X", ""), ("O", ""),
+    ("B-PER I-PER o O", ""),
 ])  # fmt: skip
 def test_a_scheme_in_other_letters_is_read_where_all_labels_have_it(labels: str, expected: str) -> None:
     names = labels.split()

@@ -23,6 +23,7 @@ _TOGETHER = 1000  # texts looked at together
 _LONGEST = 12  # ideographs of a word
 _BETWEEN = "-DOCSTART-"  # begins a document of CoNLL-2003, in a line of its own
 _COMMENT = re.compile(r"# (\S+ = |(id|newdoc|newpar)\b)")  # of CoNLL-U and MultiCoNER, before the words of a text
+_PAIR = re.compile(r"[^|]+(\|[^|]+)+")  # `Anna|B-PER`, in spaCy's files of sentences
 _DEFAULTS = {"text": "form", "label": "upos"}  # in CoNLL-U, which has no columns of these names
 _TELLING = 8  # lines with equally many words, without which they may be texts by chance
 _Rows = list[tuple[int, list[str]]]  # the cells of each word of a text, with their line
@@ -207,6 +208,7 @@ def _lines(
         first = texts[0][0][0] if names is None else None
         begins = names is None
         if names is None:
+            _refuse_pairs(path, texts)
             names = tuple(columns) if columns else CONLL_U if universal else _names(len(texts[0][0][1]), text, label, trained)
         texts = _of_width(path, texts, names, first, _naming(len(texts[0][0][1]), text, label, like), fault)
         word = _place(path, names, text, like)
@@ -253,6 +255,17 @@ def _of_width(
         if not wrong:
             kept.append(rows)
     return kept
+
+
+def _refuse_pairs(path: Path | str, texts: Sequence[_Rows]) -> None:
+    """Raise a `TaskError` for a file of sentences with the label of each word behind a bar, whose pairs would become words."""
+    rows = [(number, cells) for rows in texts for number, cells in rows]
+    if all(_PAIR.fullmatch(cell) for _, cells in rows for cell in cells):
+        raise TaskError(
+            f"{path}:{rows[0][0]}: a word and its label with '|' between them; expected one word per line.\n"
+            "  Replace spaces by line breaks and bars by tabs, and put an empty line after each text: "
+            f"sed G {path} | tr ' |' '\\n\\t'"
+        )
 
 
 def _refuse_sentences(path: Path | str, texts: Sequence[_Rows], names: Sequence[str], text: str) -> None:

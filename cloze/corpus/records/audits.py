@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from cloze.corpus.readers.labelled import NumberCell
+from cloze.corpus.readers.labelled import ListCell, NumberCell
 from cloze.corpus.records.broken import Broken
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ class Audit(Protocol):
 
 
 class OddTexts:
-    """Counts texts that are empty, and texts that are numbers in the file."""
+    """Counts texts that are empty, and texts that are numbers or lists in the file."""
 
     def __init__(self) -> None:
         self.rows: Counter[str] = Counter()
-        self.odd: dict[str, Counter[str]] = {"empty": Counter(), "number": Counter()}
+        self.odd: dict[str, Counter[str]] = {"empty": Counter(), "number": Counter(), "list": Counter()}
         self.first: dict[tuple[str, str], int] = {}
 
     def add(self, path: str, records: Sequence[Record]) -> None:
@@ -42,14 +42,18 @@ class OddTexts:
         self.rows[path] += len(records)
         for record in records:
             kinds = {"empty": any(not text.strip() for text in record.texts),
-                     "number": any(isinstance(text, NumberCell) for text in record.texts)}  # fmt: skip
+                     "number": any(isinstance(text, NumberCell) for text in record.texts),
+                     "list": any(isinstance(text, ListCell) for text in record.texts)}  # fmt: skip
             for kind in (kind for kind, odd in kinds.items() if odd):
                 self.odd[kind][path] += 1
                 self.first.setdefault((kind, path), record.line)
 
     def remarks(self) -> list[str]:
         """How many rows of each file."""
-        told = {"empty": "have an empty text", "number": "have a number as their text, which is read as it is written"}
+        told = {
+            "empty": "have an empty text", "number": "have a number as their text, which is read as it is written",
+            "list": "have a list as their text, which is read with its brackets and quotes",
+        }
         return [
             f"{path}: {count:,} of {self.rows[path]:,} rows {told[kind]}; the first is in line {self.first[kind, path]}."
             for kind, counts in self.odd.items() for path, count in counts.items()

@@ -45,7 +45,7 @@ class Broken:
         if 2 * len(bare) >= len(kinds) or standard(self.places):
             return []
         return [
-            f"{self.places[label]}: the label {label!r} has no prefix, as others have: where spans are counted, each of its words "
-            "is one. If it means that a word is in no span, write O."
+            f"{self.places[label]}: the label {label!r} has no prefix, as others have: where spans are counted, each of its "
+            "words is one. If it means that a word is in no span, write O."
             for label in bare
         ]
