@@ -6,7 +6,8 @@ by word breaks it now and then, and files do: a *repair rule* says which spans s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 Span = tuple[int, int, str]
@@ -21,12 +22,58 @@ class _Label(NamedTuple):
     kind: str
 
 
+#: Ways to write the label `B-PER`, this one first, then: `B` where there is one kind only, `B_PER`, `PER-B` or `PER_B`; in small
+#: letters, too.
+_WAYS = tuple(
+    re.compile(way, re.IGNORECASE)
+    for way in (
+        r"(?P<prefix>[BIESLUM])-(?P<kind>.+)", r"(?P<prefix>[BIESLUM])(?P<kind>)", r"(?P<prefix>[BIESLUM])_(?P<kind>.+)",
+        r"(?P<kind>.+)[-_](?P<prefix>[BIESLUM])",
+    )
+)  # fmt: skip
+_ONLY_KIND = "_"  # as seqeval calls it
+
+
+def standard(names: Iterable[str]) -> dict[str, str]:
+    """For the labels of a data set that writes its scheme in another way than `B-PER`, that form of each.
+
+    All labels but O must be written in the same way, and in another than `B-PER` some must begin a span and others continue one:
+    parts of speech may be `B` or `S_X`, too.
+
+    >>> standard(["O", "B", "I"]), standard(["PER_B", "PER_I", "O"]), standard(["B-PER", "I-PER", "O"]), standard(["B", "E", "V"])
+    ({'B': 'B-_', 'I': 'I-_'}, {'PER_B': 'B-PER', 'PER_I': 'I-PER'}, {}, {})
+    """
+    every = set(names)
+    outside = {"O"} if "O" in every else {"o"} & every
+    for way in _WAYS:
+        read = {name: match for name in sorted(every - outside) if (match := way.fullmatch(name))}
+        prefixes = {match["prefix"].upper() for match in read.values()}
+        continued = prefixes & set("IELM") or way is _WAYS[0]
+        if len(read) == len(every - outside) and "B" in prefixes and continued:
+            forms = {name: f"{match['prefix'].upper()}-{match['kind'] or _ONLY_KIND}" for name, match in read.items()}
+            return {name: form for name, form in (forms | dict.fromkeys(outside, "O")).items() if name != form}
+    return {}
+
+
+def in_form(labels: Sequence[str], forms: Mapping[str, str]) -> tuple[str, ...]:
+    """Labels in their standard form."""
+    return tuple(forms.get(label, label) for label in labels)
+
+
 def _read(label: str) -> _Label:
     """`O` is no part of a span; a label without a prefix, as a part of speech is, is a span of its own."""
-    prefix, _, kind = label.partition("-")
     if label == "O":
         return _Label("O", "")
-    return _Label(_PREFIXES[prefix], kind) if kind and prefix in _PREFIXES else _Label("S", label)
+    return _Label(_PREFIXES[label[0]], label[2:]) if has_prefix(label) else _Label("S", label)
+
+
+def has_prefix(label: str) -> bool:
+    """Whether a label says in the standard form how its word belongs to a span.
+
+    >>> has_prefix("B-PER"), has_prefix("O"), has_prefix("B-"), has_prefix("T-shirt")
+    (True, False, False, False)
+    """
+    return label[:1] in _PREFIXES and label[1:2] == "-" and len(label) > 2
 
 
 def closes(labels: Iterable[str]) -> bool:

@@ -15,7 +15,7 @@ from cloze.objectives.chain import FORBIDDEN, Moves, best_path, chains_of, log_t
 from cloze.objectives.objective import Loss, wide
 from cloze.objectives.sequence_labelling import LabellingHead, SequenceLabelling
 from cloze.registry import Given, register
-from cloze.schemes import may_follow
+from cloze.schemes import in_form, may_follow, standard
 
 Scheme = Literal["none", "bio", "bioes"]
 
@@ -75,6 +75,7 @@ def scheme_moves(names: Sequence[str], scheme: Scheme) -> Moves:
     In both schemes I- and E- continue a span of their kind; in `bioes` nothing else follows a span that is still open.
     """
     closed = scheme == "bioes"
+    names = in_form(names, standard(names))
 
     def cost(before: str | None, after: str | None) -> float:
         return 0.0 if may_follow(before, after, closed=closed) else FORBIDDEN

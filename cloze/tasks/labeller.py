@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import nn
 from cloze.corpus.readers.tagged import Tagged
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader, evaluating
-from cloze.schemes import Repair, breaks, closes
+from cloze.schemes import Repair, breaks, closes, in_form, standard
 from cloze.tasks.class_report import ClassCounts, Confusion
 from cloze.tasks.entities import LabelsOfWords, entities_of
 from cloze.tasks.labels import names_of_numbers, remark_on_numbers
@@ -68,6 +69,8 @@ class WordLabeller(Learner):
         self.usual = usual
         self.names = tuple(labels)
         self.labels = self.names
+        self.forms = standard(self.names)
+        self.closed = closes(in_form(self.names, self.forms))
 
     def answered(self, examples: Tagged) -> list[LabelledWords]:
         """The texts with their labels; one that is not known can be measured, but not learned."""
@@ -117,7 +120,7 @@ class WordLabeller(Learner):
     ) -> list[JudgedText]:
         """The labels of every text and those that were found."""
         guess = self._guessed(rows, size, report)
-        return judged([row.labels for row in rows], guess, repair=self.task.repair, closed=closes(self.names))
+        return judged([row.labels for row in rows], guess, repair=self.task.repair, closed=self.closed, forms=self.forms)
 
     def _guessed(self, rows: Sequence[LabelledWords], size: int, report: Report) -> list[tuple[str, ...]]:
         predicted = self.decode([row.windows for row in rows], [len(row.labels) for row in rows], size=size, report=report)
@@ -144,7 +147,7 @@ class WordLabeller(Learner):
         rows = self.answered(examples)
         truth = [row.labels for row in rows]
         guess = self._guessed(rows, size, report)
-        rule = {"repair": self.task.repair, "closed": closes(self.names)}
+        rule: dict[str, Any] = {"repair": self.task.repair, "closed": self.closed, "forms": self.forms}
         found = judged(truth, guess, **rule)
         unread = sum(len(row.labels) - sum(len(window.words) for window in row.windows) for row in rows)
         unknown = Counter(label for row in rows for label in row.labels if label not in self.names)
@@ -156,7 +159,9 @@ class WordLabeller(Learner):
             counts = ", ".join(f"{label} ({number})" for label, number in unknown.most_common(_SHOWN))
             more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
             remarks.append(f"labels that training never saw are never right: {counts}{more}")
-        broken = [sum(len(breaks(labels, closed=rule["closed"])) for labels in side) for side in (truth, guess)]
+        broken = [
+            sum(len(breaks(in_form(labels, self.forms), closed=self.closed)) for labels in side) for side in (truth, guess)
+        ]
         if any(broken):
             remarks.append(
                 f"{broken[0]} labels of the file and {broken[1]} of the answers break the scheme; the rule is "
@@ -179,12 +184,15 @@ class WordLabeller(Learner):
         windows = word_windows(self.reader, words, self.length, numbers_of(self.reader, examples))
         counts = [len(own) for own in words]
         predicted = self.decode(windows, counts, size=size, report=report)
-        schemed = any(label.startswith(("B-", "I-")) for label in self.names)
+        schemed = any(label.startswith(("B-", "I-")) for label in in_form(self.names, self.forms))
         made = []
         for line, own, (text, offsets), answer in zip(examples.lines, words, texts, predicted, strict=True):
             entities = None
             if schemed:
-                entities = entities_of(text, offsets, *answer, repair=self.task.repair, closed=closes(self.names))
+                labels = in_form(answer.labels, self.forms)
+                entities = entities_of(
+                    text, offsets, labels, answer.probabilities, repair=self.task.repair, closed=self.closed
+                )
             made.append(LabelsOfWords(line, own, *answer, text, tuple(offsets), entities))
         return made
 
@@ -200,22 +208,26 @@ class JudgedText(NamedTuple):
 
 
 def judged(
-    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin", closed: bool = False
+    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin", closed: bool = False,
+    forms: Mapping[str, str] = MappingProxyType({}),
 ) -> list[JudgedText]:
-    """What the metrics need of every text."""
+    """What the metrics need of every text; `forms` are the standard forms of labels."""
     number = {label: n for n, label in enumerate(sorted({label for side in (truth, guess) for own in side for label in own}))}
     made = []
     for own, predicted in zip(truth, guess, strict=True):
         codes = np.array([[number[label] for label in side] for side in (own, predicted)], np.int64).reshape(2, -1)
-        made.append(JudgedText(codes, span_counts(own, predicted, repair=repair, closed=closed)))
+        schemed = (in_form(side, forms) for side in (own, predicted))
+        made.append(JudgedText(codes, span_counts(*schemed, repair=repair, closed=closed)))
     return made
 
 
 def label_figures(
-    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair, closed: bool
+    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair, closed: bool,
+    forms: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """What an `Evaluation` holds about labels: fields by name. Where labels form spans, `report` is about the kinds of these."""
-    kinds, spans = counts_by_kind(truth, guess, repair=repair, closed=closed)
+    sides = ([in_form(labels, forms) for labels in side] for side in (truth, guess))
+    kinds, spans = counts_by_kind(*sides, repair=repair, closed=closed)
     tags = sorted({label for side in (truth, guess) for own in side for label in own})
     number = {tag: place for place, tag in enumerate(tags)}
     true, given = (np.array([number[label] for own in side for label in own], np.int64) for side in (truth, guess))
@@ -238,4 +250,5 @@ def measured(
     truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin"
 ) -> dict[str, float]:
     """F1 of spans, and accuracy and macro-F1 over words, of labels and those that were found."""
-    return figures(judged(truth, guess, repair=repair))
+    forms = standard(label for side in (truth, guess) for own in side for label in own)
+    return figures(judged(truth, guess, repair=repair, forms=forms))

@@ -184,7 +184,8 @@ def test_names_of_networks_are_checked(train: Train, base: Path, tmp_path: Path,
     with pytest.raises(CheckpointError, match="the network 'second' has two checkpoints, .* Give one."):
         parse_inits([f"second={base}", f"second={base}"])
     (tmp_path / "x.txt").write_text("It rains.")
-    assert main(["pretrain", "bert", "--init", "main=nowhere", "--corpus", str(tmp_path / "x.txt"), "--out", str(tmp_path / "run")]) == 2
+    arguments = ["--init", "main=nowhere", "--corpus", str(tmp_path / "x.txt"), "--out", str(tmp_path / "run")]
+    assert main(["pretrain", "bert", *arguments]) == 2
     assert "nowhere: there is no such folder. --init takes" in capsys.readouterr().err
 
 

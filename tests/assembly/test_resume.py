@@ -40,7 +40,8 @@ FINETUNE: Mapping[str, str] = {
     "seeds": COMPARED, "encoding": COMPARED, "from_scratch": COMPARED, "assignment": "its fields are listed here",
     "with_files": "a note says that a file has changed", "extend": "the way to more epochs", "keep_checkpoints": SAME,
     "test": "measured after training",
-    "tune": "begins again", "within": "begins again", "overwrite": "replaces a result", "print_recipe": "trains nothing", "plans": "trains nothing",
+    "tune": "begins again", "within": "begins again", "overwrite": "replaces a result", "print_recipe": "trains nothing",
+    "plans": "trains nothing",
     "device": SAME, "as_json": SAME, "report": SAME, "out": "the folder itself",
 }  # fmt: skip
 

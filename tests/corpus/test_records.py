@@ -129,6 +129,8 @@ def test_word_labels_stand_at_the_first_token_of_each_word(tmp_path: Path, token
 @pytest.mark.parametrize(("labels", "scheme", "said"), [
     ("O B-X I-X | I-X O | B-Y I-X", "BIO", "x.conll:5: I-X at the start of a text breaks the scheme BIO, as do 1 more"),
     ("O B-X E-X | S-X B-X | B-X I-X O", "BIOES", "x.conll:6: B-X after S-X breaks the scheme BIOES, as do 1 more"),
+    ("O B-X I-X | B-Y 0 O", "BIO", "x.conll:6: the label '0' has no prefix, as others have"),
+    (" ".join(["O"] * 100), "BIO", "x.conll: all 100 words are one text. An empty line ends a text"),
     ("O B-X I-X | DET NOUN", None, ""),
 ])  # fmt: skip
 def test_labels_that_break_their_scheme_are_told_with_the_line(

@@ -51,12 +51,20 @@ def test_the_check_of_labelled_text_needs_no_torch(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_classes_that_differ_in_case_or_spaces_are_told(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.tsv", "text\tlabel\n" + "".join(f"a\t{name}\n" for name in ("pos", "Pos", "pos", "neg", "p os")))
+    (told,) = check_records([path], ClassAnswer(), ONE).remarks
+    assert told.startswith("these classes differ only in case or spaces")
+    assert told.endswith(": 'Pos' (1 row), 'p os' (1 row), 'pos' (2 rows).")
+
+
 def test_empty_texts_and_numbers_are_counted_in_the_check_and_in_training(tmp_path: Path) -> None:
-    rows = [{"text": "", "label": 1}, {"text": 5, "label": 2}, {"text": "a", "label": 1}, {"text": " ", "label": 2}]
+    rows = [{"text": "", "label": 1}, {"text": 5, "label": 2}, {"text": ["a", "b"], "label": 1}, {"text": " ", "label": 2}]
     path = written(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     told = (
         f"{path}: 2 of 4 rows have an empty text; the first is in line 1.",
         f"{path}: 1 of 4 rows have a number as their text, which is read as it is written; the first is in line 2.",
+        f"{path}: 1 of 4 rows have a list as their text, which is read with its brackets and quotes; the first is in line 3.",
     )
     assert check_records([path], ClassAnswer(), ONE).remarks == told
     said: list[str] = []

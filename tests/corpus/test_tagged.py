@@ -41,6 +41,15 @@ def test_a_word_a_line_with_empty_lines_between_texts(tmp_path: Path) -> None:
     assert spaced.words == [("Ann",)] and spaced.labels == [("B-PER",)]
 
 
+def test_lines_before_the_words_of_a_text_are_no_words(tmp_path: Path) -> None:
+    begun = read(tmp_path, "x.conll", "-DOCSTART- O\nDat B\n\n-DOCSTART- O\n# O\n")  # flair issue 2060
+    assert begun.words == [("Dat",), ("#",)]
+    rows = "# id 6d3d{}domain=en\nanna _ _ B-PER\n\n# newdoc\n# sent_id = 2\nrome _ _ O\n"
+    for apart in " \t":
+        found = read(tmp_path, "x.conll", rows.format(apart), columns=["text", "x", "y", "label"])
+        assert found.words == [("anna",), ("rome",)] and found.labels == [("B-PER",), ("O",)]
+
+
 def test_files_of_universal_dependencies_have_their_columns(tmp_path: Path) -> None:
     for named in ({"text": "form", "label": "upos"}, {}):
         found = read(tmp_path, "x.conllu", CONLL_U, **named)
@@ -67,6 +76,8 @@ def test_lines_with_labels_of_the_run_are_words_also_where_spaces_separate_them(
     found = chosen.read(tmp_path / "x.conll", labelled=False)
     assert found.words == [("Ada", "Lovelace", "lives"), ("Ada", "works")] and found.running == (None, None)
     assert found.labels == [("B-PER", "I-PER", "O"), ("B-PER", "O")]
+    (tmp_path / "x.conll").write_text(rows.replace("\n\n", "\n"))  # one long text
+    assert [len(words) for words in chosen.read(tmp_path / "x.conll", labelled=False).words] == [5]
     (tmp_path / "x.conll").write_text(rows.replace(" ", " NN X ").replace("\n\n-DOC", "-DOC"))
     chosen = replace(chosen, trained=replace(chosen.trained, columns=("text", "x", "y", "label")))
     found = chosen.read(tmp_path / "x.conll", labelled=False)
@@ -97,6 +108,7 @@ def test_words_alone_can_be_labelled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "text", "said"), [
     ("x.conll", "a\tX\nb\n", r"x.conll:2: 1 cell, expected 2 \(text, label\)"),
     ("x.conll", "a\nb\n", "no column 'label'; it has: text"),
+    ("x.iob", "Ada|NNP|B-PER is|VBZ|O\nno|DT|O one|PRP|O\n", r"x.iob:1: a word and its label with '\|' between them"),
     ("x.conll", "a\t\n", "x.conll:1: an empty 'label'"),
     ("x.conll", "\n\n", "no texts"),
     ("x.conllu", CONLL_U + "2\tcut o", r"x.conllu:9: 2 cells, expected 10 .*\n.*truncated"),

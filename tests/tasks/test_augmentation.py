@@ -96,7 +96,8 @@ def test_rows_keep_their_other_columns_and_pairs_change_one_text_at_a_time(
 
 @pytest.mark.parametrize(("name", "text", "out", "with_", "said"), [
     ("rows.conll", "cat\tN\n", "more.tsv", "bert", "labelled words. A replaced word may not have the label of the old one"),
-    ("rows.jsonl", '{"text": ["a", "cat"], "label": ["D", "N"]}\n', "more.tsv", "bert", "rows.jsonl: one object with lists of 2 values each: columns, not rows."),
+    ("rows.jsonl", '{"text": ["a", "cat"], "label": ["D", "N"]}\n', "more.tsv", "bert",
+     "rows.jsonl: one object with lists of 2 values each: columns, not rows."),
     ("rows.csv", 'text,label\n"a\tcat",x\n', "more.tsv", "bert", "a tab or a line end, which TSV cannot hold"),
     ("rows.tsv", "text\tlabel\na cat\tx\n", "more.txt", "bert", "expected a file that ends in .tsv, .csv or .jsonl"),
     ("rows.tsv", "text\tlabel\na cat\tx\n", "more.tsv", "gpt2", "a network that reads in the order open; this"),

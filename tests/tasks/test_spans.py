@@ -8,7 +8,8 @@ from itertools import product
 
 import pytest
 
-from cloze.schemes import Repair, breaks, closes, may_follow, spans
+from cloze.schemes import Repair, breaks, closes, in_form, may_follow, spans, standard
+from cloze.tasks.labeller import judged, label_figures, measured
 from cloze.tasks.spans import f1_of, report, span_counts, span_f1
 
 
@@ -27,6 +28,32 @@ from cloze.tasks.spans import f1_of, report, span_counts, span_f1
 ])  # fmt: skip
 def test_labels_are_spans(labels: str, expected: set[tuple[int, int, str]]) -> None:
     assert spans(labels.split()) == expected
+
+
+@pytest.mark.parametrize(("labels", "expected"), [
+    ("O B I I O B", "O B-_ I-_ I-_ O B-_"),  # seqeval issue 46
+    ("B M E S", "B-_ M-_ E-_ S-_"),  # word segmentation
+    ("O B_PER I_PER", "O B-PER I-PER"),
+    ("PER-B PER-I O", "B-PER I-PER O"),
+    ("b-tax-rate i-tax-rate o", "B-tax-rate I-tax-rate O"),
+    ("B-COUNT B-COUNT o", "B-COUNT B-COUNT O"),  # flair issue 223
+    ("B-PER I-PER O", ""), ("B E S V R", ""), ("B E S O X", ""), ("NOUN VERB", ""), ("S_X B_X", ""), ("O", ""),
+    ("B-PER I-PER o O", ""),
+])  # fmt: skip
+def test_a_scheme_in_other_letters_is_read_where_all_labels_have_it(labels: str, expected: str) -> None:
+    names = labels.split()
+    assert " ".join(in_form(names, standard(names))) == (expected or labels)
+
+
+def test_spans_are_counted_in_every_way_to_write_a_scheme() -> None:
+    sides = [[["O", "B", "I", "I", "O"], ["B", "I", "O"]], [["O", "O", "B", "I", "O"], ["B", "I", "O"]]]
+    truth, guess = sides
+    figures = measured(truth, guess)
+    assert figures["span_f1"] == 0.5 and figures["accuracy"] == 6 / 8
+    forms = standard({"B", "I", "O"})
+    assert [text.spans for text in judged(truth, guess, forms=forms)] == [(1, 1, 0), (1, 1, 1)]
+    table = label_figures(truth, guess, repair="begin", closed=False, forms=forms)
+    assert [row["label"] for row in table["report"]] == ["_"] and [row["label"] for row in table["tags"]] == ["B", "I", "O"]
 
 
 def test_a_span_counts_where_bounds_and_kind_are_right() -> None:

@@ -121,4 +121,7 @@ def _bounds(pair: list[int], text: str, words: list[Bounds] | None) -> Bounds:
     if not 0 <= start < stop <= most:
         what = "characters" if words is None else "words"
         raise _Wrong(f"the span [{start}, {stop}] is not in the text of {most} {what}; expected 0 <= begin < end <= {most}.")
-    return Bounds(start, stop) if words is None else Bounds(words[start].start, words[stop - 1].stop)
+    bounds = Bounds(start, stop) if words is None else Bounds(words[start].start, words[stop - 1].stop)
+    if not text[bounds.start : bounds.stop].strip():
+        raise _Wrong(f"the span [{start}, {stop}] holds white space only.")
+    return bounds

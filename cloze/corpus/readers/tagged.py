@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -20,7 +21,9 @@ CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "de
 _SENTENCES = '  For whole sentences, split at spaces, use JSON lines: {"text": "It rains ."}'
 _TOGETHER = 1000  # texts looked at together
 _LONGEST = 12  # ideographs of a word
-_BETWEEN = "-DOCSTART-"  # a line of its own between documents of CoNLL-2003
+_BETWEEN = "-DOCSTART-"  # begins a document of CoNLL-2003, in a line of its own
+_COMMENT = re.compile(r"# (\S+ = |(id|newdoc|newpar)\b)")  # of CoNLL-U and MultiCoNER, before the words of a text
+_PAIR = re.compile(r"[^|]+(\|[^|]+)+")  # `Anna|B-PER`, in spaCy's files of sentences
 _DEFAULTS = {"text": "form", "label": "upos"}  # in CoNLL-U, which has no columns of these names
 _TELLING = 8  # lines with equally many words, without which they may be texts by chance
 _Rows = list[tuple[int, list[str]]]  # the cells of each word of a text, with their line
@@ -138,17 +141,17 @@ def _is_running(path: Path | str, label: str, trained: Trained, like: str) -> bo
 
 
 def _is_table(path: Path | str, begins: Sequence[str], label: str, trained: Trained, like: str) -> bool:
-    """Whether lines with spaces are words with cells that describe them, in texts that empty lines separate."""
-    rows = [cells for text in begins if (cells := cells_of(text)) and cells[0] != _BETWEEN]
+    """Whether lines with spaces are words with cells that describe them: known labels, or blocks between empty lines, tell."""
+    rows = [cells for text in begins if (cells := cells_of(text)) and not _is_between(text)]
     width = len(rows[0]) if rows else 0
-    in_blocks = len(rows) < len(begins) and any(stripped(a) and stripped(b) for a, b in zip(begins, begins[1:], strict=False))
-    if width < 2 or not in_blocks or any(len(cells) != width for cells in rows):
+    if width < 2 or any(len(cells) != width for cells in rows):
         return False
     last = trained.columns.index(label) if trained.columns and len(trained.columns) == width and label in trained.columns else -1
     matches = sum(cells[last] in trained.labels for cells in rows)
     if 2 * matches > len(rows):
         return True
-    if len(rows) < _TELLING:
+    in_blocks = len(rows) < len(begins) and any(stripped(a) and stripped(b) for a, b in zip(begins, begins[1:], strict=False))
+    if not in_blocks or len(rows) < _TELLING:
         return False
     naming = _naming(width, "text", "label", like) if width > 2 else named_like(like, "columns", "text,label")
     raise TaskError(
@@ -205,6 +208,7 @@ def _lines(
         first = texts[0][0][0] if names is None else None
         begins = names is None
         if names is None:
+            _refuse_pairs(path, texts)
             names = tuple(columns) if columns else CONLL_U if universal else _names(len(texts[0][0][1]), text, label, trained)
         texts = _of_width(path, texts, names, first, _naming(len(texts[0][0][1]), text, label, like), fault)
         word = _place(path, names, text, like)
@@ -253,6 +257,17 @@ def _of_width(
     return kept
 
 
+def _refuse_pairs(path: Path | str, texts: Sequence[_Rows]) -> None:
+    """Raise a `TaskError` for a file of sentences with the label of each word behind a bar, whose pairs would become words."""
+    rows = [(number, cells) for rows in texts for number, cells in rows]
+    if all(_PAIR.fullmatch(cell) for _, cells in rows for cell in cells):
+        raise TaskError(
+            f"{path}:{rows[0][0]}: a word and its label with '|' between them; expected one word per line.\n"
+            "  Replace spaces by line breaks and bars by tabs, and put an empty line after each text: "
+            f"sed G {path} | tr ' |' '\\n\\t'"
+        )
+
+
 def _refuse_sentences(path: Path | str, texts: Sequence[_Rows], names: Sequence[str], text: str) -> None:
     """Raise a `TaskError` for a table of whole sentences, whose cells would otherwise become long words."""
     if not texts:
@@ -278,17 +293,22 @@ def _texts(path: Path | str, universal: bool) -> Iterator[_Rows]:
     tabs: bool | None = None
     for line in chain(lines(path), [Line(0, "")]):
         if not stripped(line.text):
-            if rows and not (len(rows) == 1 and rows[0][1][0] == _BETWEEN):
+            if rows:
                 yield rows
             rows = []
             continue
-        if universal and line.text.startswith("#"):
+        if universal and line.text.startswith("#") or not rows and _is_between(line.text):
             continue
         tabs = "\t" in line.text if tabs is None else tabs
         cells = [stripped(cell) for cell in line.text.split("\t")] if tabs else cells_of(line.text)
         if universal and not cells[0].isdecimal():
             continue
         rows.append((line.number, cells))
+
+
+def _is_between(line: str) -> bool:
+    """Whether a line stands before the words of a text: the beginning of a document, or a comment."""
+    return cells_of(line)[:1] == [_BETWEEN] or bool(_COMMENT.match(line))
 
 
 def _place(path: Path | str, names: Sequence[str], name: str, option: str) -> int:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from cloze.corpus.readers.labelled import NumberCell
+from cloze.corpus.readers.labelled import ListCell, NumberCell
 from cloze.corpus.records.broken import Broken
 from cloze.corpus.records.record import Record
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _SEPARATORS = ("|", ";", ",")
 _OFTEN = 0.1  # the share of rows with a character, from which it may separate classes
 _SHOWN = 8  # parts of targets
+_LONG = 100  # words, from which a file's only text may be several that nothing divides
 
 
 class Audit(Protocol):
@@ -29,11 +30,11 @@ class Audit(Protocol):
 
 
 class OddTexts:
-    """Counts texts that are empty, and texts that are numbers in the file."""
+    """Counts texts that are empty, and texts that are numbers or lists in the file."""
 
     def __init__(self) -> None:
         self.rows: Counter[str] = Counter()
-        self.odd: dict[str, Counter[str]] = {"empty": Counter(), "number": Counter()}
+        self.odd: dict[str, Counter[str]] = {"empty": Counter(), "number": Counter(), "list": Counter()}
         self.first: dict[tuple[str, str], int] = {}
 
     def add(self, path: str, records: Sequence[Record]) -> None:
@@ -41,14 +42,18 @@ class OddTexts:
         self.rows[path] += len(records)
         for record in records:
             kinds = {"empty": any(not text.strip() for text in record.texts),
-                     "number": any(isinstance(text, NumberCell) for text in record.texts)}  # fmt: skip
+                     "number": any(isinstance(text, NumberCell) for text in record.texts),
+                     "list": any(isinstance(text, ListCell) for text in record.texts)}  # fmt: skip
             for kind in (kind for kind, odd in kinds.items() if odd):
                 self.odd[kind][path] += 1
                 self.first.setdefault((kind, path), record.line)
 
     def remarks(self) -> list[str]:
         """How many rows of each file."""
-        phrases = {"empty": "have an empty text", "number": "have a number as their text, which is read as it is written"}
+        phrases = {
+            "empty": "have an empty text", "number": "have a number as their text, which is read as it is written",
+            "list": "have a list as their text, which is read with its brackets and quotes",
+        }
         return [
             f"{path}: {count:,} of {self.rows[path]:,} rows {phrases[kind]}; the first is in line {self.first[kind, path]}."
             for kind, counts in self.odd.items() for path, count in counts.items()
@@ -69,6 +74,26 @@ class BrokenSchemes:
     def remarks(self) -> tuple[str, ...]:
         """A remark for each file."""
         return self.broken.remarks()
+
+
+class Undivided:
+    """Notices a file of labelled words that is one long text."""
+
+    def __init__(self) -> None:
+        self.texts: Counter[str] = Counter()
+        self.words: Counter[str] = Counter()
+
+    def add(self, path: str, records: Sequence[Record]) -> None:
+        """Count texts and words."""
+        self.texts[path] += len(records)
+        self.words[path] += sum(len(record.answer.labels) for record in records)
+
+    def remarks(self) -> list[str]:
+        """A remark for each file."""
+        return [
+            f"{path}: all {self.words[path]:,} words are one text. An empty line ends a text: put one after each sentence."
+            for path, count in self.texts.items() if count == 1 and self.words[path] >= _LONG
+        ]
 
 
 class Unseparated:

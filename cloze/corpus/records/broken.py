@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from cloze.schemes import breaks, closes
+from cloze.schemes import breaks, closes, has_prefix, standard
 
 
 class Broken:
     """Counts violations of both schemes. Whether the scheme is BIO, or one that marks ends, is known only after all labels."""
 
     def __init__(self) -> None:
-        self.labels: set[str] = set()
+        self.places: dict[str, str] = {}  # of the first of each label
         self.counts: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}  # by whether ends are marked: by file
         self.first: dict[tuple[bool, str], str] = {}
 
     def add(self, path: str, labels: Sequence[str], at: Sequence[int]) -> None:
         """The labels of one text and the line of each."""
-        self.labels.update(labels)
+        for label, line in zip(labels, at, strict=True):
+            self.places.setdefault(label, f"{path}:{line}")
         for closed, counts in self.counts.items():
             for place in breaks(labels, closed=closed):
                 counts[path] += 1
@@ -27,8 +28,8 @@ class Broken:
 
     def remarks(self) -> tuple[str, ...]:
         """A remark for each file in which labels violate their scheme."""
-        closed = closes(self.labels)
-        made = []
+        closed = closes(self.places)
+        made = self._unprefixed()
         for path, count in self.counts[closed].items():
             more = f", as do {count - 1:,} more labels in this file" if count > 1 else ""
             made.append(
@@ -36,3 +37,15 @@ class Broken:
                 "unchanged; where spans are counted, a label that continues no span starts one."
             )
         return tuple(made)
+
+    def _unprefixed(self) -> list[str]:
+        """A remark on each label without a prefix, such as a zero for O, where others have one."""
+        kinds = {label for label in self.places if label != "O"}
+        bare = sorted(label for label in kinds if not has_prefix(label))
+        if 2 * len(bare) >= len(kinds) or standard(self.places):
+            return []
+        return [
+            f"{self.places[label]}: the label {label!r} has no prefix, as others have: where spans are counted, each of its "
+            "words is one. If it means that a word is in no span, write O."
+            for label in bare
+        ]

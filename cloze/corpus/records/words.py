@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cloze.corpus.readers.tagged import each_tagged
 from cloze.corpus.readers.unusable import Fault
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Int32, Labels, Record, described_classes
-from cloze.corpus.records.audits import Audit, BrokenSchemes
+from cloze.corpus.records.audits import Audit, BrokenSchemes, Undivided
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError
 from cloze.registry import register
@@ -58,8 +58,8 @@ class WordAnswers(Answer):
         yield from zip(record.answer.at, record.answer.labels, strict=True)
 
     def audits(self, tokenizer: Tokenizer | None) -> list[Audit]:
-        """Also what looks for labels that violate their scheme."""
-        return [*super().audits(tokenizer), BrokenSchemes()]
+        """Also what looks for labels that violate their scheme, and for texts that nothing divides."""
+        return [*super().audits(tokenizer), BrokenSchemes(), Undivided()]
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _WordEncoder:
         """The encoder of records; a label that is not among the classes becomes -1."""
