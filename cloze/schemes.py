@@ -6,7 +6,7 @@ by word breaks it now and then, and files do: a *repair rule* says which spans s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 Span = tuple[int, int, str]
@@ -32,6 +32,19 @@ def _read(label: str) -> _Label:
 def closes(labels: Iterable[str]) -> bool:
     """Whether the labels of a data set are of a scheme that marks where spans end (BIOES, BILOU): some label has such a mark."""
     return any(label[:2] in ("E-", "S-", "L-", "U-") for label in labels)
+
+
+def with_kinds(names: Iterable[str]) -> Mapping[str, str]:
+    """The labels of a data set with a kind, where they are the marks of a scheme alone: `B`, `I` and `O`, or `B`, `M`, `E` and `S`.
+
+    Empty for all others: a part of speech may be a single letter, too.
+
+    >>> sorted(with_kinds(["O", "B", "I"]).items()), with_kinds(["B", "I", "NOUN"]), with_kinds(["B-PER", "I-PER"])
+    ([('B', 'B-span'), ('I', 'I-span')], {}, {})
+    """
+    marks = {*names} - {"O"}
+    alone = "B" in marks and len(marks) > 1 and marks <= _PREFIXES.keys()
+    return {mark: f"{mark}-span" for mark in marks} if alone else {}
 
 
 def spans(labels: Sequence[str], *, repair: Repair = "begin", closed: bool = False) -> set[Span]:

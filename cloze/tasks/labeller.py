@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from torch import nn
 from cloze.corpus.readers.tagged import Tagged
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader, evaluating
-from cloze.schemes import Repair, breaks, closes
+from cloze.schemes import Repair, breaks, closes, with_kinds
 from cloze.tasks.class_report import ClassCounts, Confusion
 from cloze.tasks.entities import LabelsOfWords, entities_of
 from cloze.tasks.labels import names_of_numbers, remark_on_numbers
@@ -68,6 +68,8 @@ class WordLabeller(Learner):
         self.usual = usual
         self.names = tuple(labels)
         self.labels = self.names
+        self.kinds = with_kinds(self.names)
+        self.closed = closes(_renamed(self.names, self.kinds))
 
     def answered(self, examples: Tagged) -> list[LabelledWords]:
         """The texts with their labels; one that is not known can be measured, but not learned."""
@@ -117,7 +119,7 @@ class WordLabeller(Learner):
     ) -> list[JudgedText]:
         """The labels of every text and those that were found."""
         guess = self._guessed(rows, size, report)
-        return judged([row.labels for row in rows], guess, repair=self.task.repair, closed=closes(self.names))
+        return judged([row.labels for row in rows], guess, repair=self.task.repair, closed=self.closed, kinds=self.kinds)
 
     def _guessed(self, rows: Sequence[LabelledWords], size: int, report: Report) -> list[tuple[str, ...]]:
         predicted = self.decode([row.windows for row in rows], [len(row.labels) for row in rows], size=size, report=report)
@@ -144,7 +146,7 @@ class WordLabeller(Learner):
         rows = self.answered(examples)
         truth = [row.labels for row in rows]
         guess = self._guessed(rows, size, report)
-        rule = {"repair": self.task.repair, "closed": closes(self.names)}
+        rule = {"repair": self.task.repair, "closed": self.closed, "kinds": self.kinds}
         found = judged(truth, guess, **rule)
         unread = sum(len(row.labels) - sum(len(window.words) for window in row.windows) for row in rows)
         unknown = Counter(label for row in rows for label in row.labels if label not in self.names)
@@ -156,7 +158,7 @@ class WordLabeller(Learner):
             counts = ", ".join(f"{label} ({number})" for label, number in unknown.most_common(_SHOWN))
             more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
             remarks.append(f"labels that training never saw are never right: {counts}{more}")
-        broken = [sum(len(breaks(labels, closed=rule["closed"])) for labels in side) for side in (truth, guess)]
+        broken = [sum(len(breaks(_renamed(own, self.kinds), closed=self.closed)) for own in side) for side in (truth, guess)]
         if any(broken):
             remarks.append(
                 f"{broken[0]} labels of the file and {broken[1]} of the answers break the scheme; the rule is "
@@ -179,12 +181,15 @@ class WordLabeller(Learner):
         windows = word_windows(self.reader, words, self.length, numbers_of(self.reader, examples))
         counts = [len(own) for own in words]
         predicted = self.decode(windows, counts, size=size, report=report)
-        schemed = any(label.startswith(("B-", "I-")) for label in self.names)
+        schemed = any(label.startswith(("B-", "I-")) for label in self.names) or bool(self.kinds)
         made = []
         for line, own, (text, offsets), answer in zip(examples.lines, words, texts, predicted, strict=True):
             entities = None
             if schemed:
-                entities = entities_of(text, offsets, *answer, repair=self.task.repair, closed=closes(self.names))
+                labels = _renamed(answer.labels, self.kinds)
+                entities = entities_of(
+                    text, offsets, labels, answer.probabilities, repair=self.task.repair, closed=self.closed
+                )
             made.append(LabelsOfWords(line, own, *answer, text, tuple(offsets), entities))
         return made
 
@@ -199,30 +204,37 @@ class JudgedText(NamedTuple):
     spans: Counts
 
 
+def _renamed(labels: Sequence[str], kinds: Mapping[str, str] | None) -> Sequence[str]:
+    return [kinds.get(label, label) for label in labels] if kinds else labels
+
+
 def judged(
-    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin", closed: bool = False
+    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin", closed: bool = False,
+    kinds: Mapping[str, str] | None = None,
 ) -> list[JudgedText]:
-    """What the metrics need of every text."""
+    """What the metrics need of every text; `kinds` are the names of labels where spans are counted (`with_kinds`)."""
     number = {label: n for n, label in enumerate(sorted({label for side in (truth, guess) for own in side for label in own}))}
     made = []
     for own, predicted in zip(truth, guess, strict=True):
         codes = np.array([[number[label] for label in side] for side in (own, predicted)], np.int64).reshape(2, -1)
-        made.append(JudgedText(codes, span_counts(own, predicted, repair=repair, closed=closed)))
+        made.append(JudgedText(codes, span_counts(_renamed(own, kinds), _renamed(predicted, kinds), repair=repair, closed=closed)))
     return made
 
 
 def label_figures(
-    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair, closed: bool
+    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair, closed: bool,
+    kinds: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """What an `Evaluation` holds about labels: fields by name. Where labels form spans, `report` is about the kinds of these."""
-    kinds, spans = counts_by_kind(truth, guess, repair=repair, closed=closed)
+    named = ([_renamed(own, kinds) for own in side] for side in (truth, guess))
+    found, spans = counts_by_kind(*named, repair=repair, closed=closed)
     tags = sorted({label for side in (truth, guess) for own in side for label in own})
     number = {tag: place for place, tag in enumerate(tags)}
     true, given = (np.array([number[label] for own in side for label in own], np.int64) for side in (truth, guess))
     counts = confusion(true, given, len(tags))
-    schemed = not set(tags) - {"O"} <= set(kinds)
+    schemed = not set(tags) - {"O"} <= set(found)
     return {
-        "report": spans.rows(kinds), "averages": spans.averages(), "confusion": Confusion.of(tags, counts),
+        "report": spans.rows(found), "averages": spans.averages(), "confusion": Confusion.of(tags, counts),
         "tags": ClassCounts.of_confusion(counts).rows(tags) if schemed else (),
     }
 
@@ -238,4 +250,4 @@ def measured(
     truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin"
 ) -> dict[str, float]:
     """F1 of spans, and accuracy and macro-F1 over words, of labels and those that were found."""
-    return figures(judged(truth, guess, repair=repair))
+    return figures(judged(truth, guess, repair=repair, kinds=with_kinds(label for own in truth for label in own)))
