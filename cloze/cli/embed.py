@@ -69,8 +69,6 @@ def command(
             f"{cut} of {len(given)} texts have more than {most} tokens: their last {lost:,} tokens were cut.\n"
             "  Split them into shorter texts and average the vectors.", err=True
         )
-    if (remark := empty_remark(framed)) is not None and layers is None:
-        typer.echo(f"note: {remark}", err=True)
     if layers is not None and out is not None:
         with Progress(len(given), "texts") as progress:
             path = save_features(out, token_features(reader, framed, layers, rows=batch or 64, report=progress), given)
@@ -81,6 +79,8 @@ def command(
             reader, framed, layer=layer, pooling=pooling,  # type: ignore[arg-type]  # checked by embed
             normalise=normalise, rows=batch, head=sentence_head(loaded), report=progress,
         )
+    if (remark := empty_remark(vectors)) is not None:
+        typer.echo(f"note: {remark}", err=True)
     if out is not None:
         path = save_vectors(out, vectors)
         typer.echo(f"{path}: {vectors.shape[0]} vectors of width {vectors.shape[1]}")

@@ -67,10 +67,10 @@ def embed(
     return vectors
 
 
-def empty_remark(framed: Sequence[Framed]) -> str | None:
-    """A sentence on how many texts have no token, whose vectors are zero; None if all have some."""
-    number = sum(len(row) == 0 for row in framed)
-    return f"{number} of {len(framed)} texts have no tokens: their vectors are zeros." if number else None
+def empty_remark(vectors: NDArray[np.float32]) -> str | None:
+    """A sentence on how many texts have a vector of zeros: they have no token, or no word with a vector; None if there is none."""
+    number = int((~vectors.any(1)).sum())
+    return f"{number} of {len(vectors)} texts have no known tokens: their vectors are zeros." if number else None
 
 
 @torch.inference_mode()

@@ -255,11 +255,11 @@ class Model:
         if cut := sum(row.cut > 0 for row in framed):
             most = max(map(len, framed))
             warnings.warn(f"{cut} of {len(given)} texts have more than {most} tokens and lost their end.", stacklevel=2)
-        if (remark := empty_remark(framed)) is not None:
-            warnings.warn(remark, stacklevel=2)
         vectors = embed(
             reader, framed, layer=layer, pooling=pooling, normalise=normalise, rows=batch, head=sentence_head(self.checkpoint)
         )
+        if (remark := empty_remark(vectors)) is not None:
+            warnings.warn(remark, stacklevel=2)
         return vectors[0] if alone else vectors
 
     @overload

@@ -49,7 +49,7 @@ def nearest(queries: Vectors, blocks: Iterable[tuple[Int64, Vectors]], most: int
 def ranks(queries: Vectors, passages: Vectors, right: Sequence[Sequence[int]]) -> list[Int64]:
     """The ranks of all right passages of each query among all passages (N, D), ascending, from 1.
 
-    Of equal products the wrong passage comes first, so that identical vectors find nothing.
+    Of equal products the wrong passage comes first, so that identical vectors, and those that are not numbers, find nothing.
     """
     counts = [len(own) for own in right]
     query, passage = np.repeat(np.arange(len(right)), counts), np.array([p for own in right for p in own], np.int64)
@@ -61,7 +61,7 @@ def ranks(queries: Vectors, passages: Vectors, right: Sequence[Sequence[int]]) -
         block = queries @ passages[start : start + _BLOCK].T
         inside = (passage >= start) & (passage < start + _BLOCK)
         block[query[inside], passage[inside] - start] = -np.inf  # a right passage is not before another as a wrong one is
-        places += (block[query] >= scores[:, None] - 1e-6).sum(1)
+        places += (~(block[query] < scores[:, None] - 1e-6)).sum(1)
     return np.split(places, begins[1:])
 
 

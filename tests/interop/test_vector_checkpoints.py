@@ -60,6 +60,16 @@ def test_a_file_becomes_a_checkpoint_that_is_open_to_all_verbs(
     assert main(["check", str(out / "cloze" / "recipe.yaml")]) == 0
 
 
+def test_words_that_are_not_utf8_are_told_and_texts_of_unknown_words_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "latin.vec").write_bytes("the 1 2\ncafé 3 4\n".encode("latin-1"))
+    assert main(["import", str(tmp_path / "latin.vec"), "--out", str(tmp_path / "out")]) == 0
+    assert "1 of 2 words are not UTF-8, such as caf\\xe9" in capsys.readouterr().out
+    assert main(["embed", str(tmp_path / "out"), "the", "never seen", ""]) == 0
+    assert "note: 2 of 3 texts have no known tokens: their vectors are zeros." in capsys.readouterr().err
+
+
 def test_words_in_a_file_that_spell_roles_become_them(tmp_path: Path) -> None:
     (tmp_path / "g.txt").write_text("a 1 2\n[PAD] 3 4\n<unk> 5 6\n")
     assert main(["import", str(tmp_path / "g.txt"), "--out", str(tmp_path / "out")]) == 0

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from cloze.schemes import standard
 from cloze.tasks.class_report import (
     Calibration,
     ClassCounts,
@@ -19,7 +20,7 @@ from cloze.tasks.class_report import (
     samples_average,
     shortest_between,
 )
-from cloze.tasks.labeller import label_figures
+from cloze.tasks.labeller import label_figures, measured
 
 Drawn = tuple[NDArray[np.int64], NDArray[np.float64]]
 
@@ -142,6 +143,17 @@ def test_labels_of_words_are_measured_as_by_seqeval() -> None:
         "B-MISC": (0.0, 0.0, 1), "B-PER": (1.0, 1.0, 1), "I-MISC": (2 / 3, 1.0, 2), "I-PER": (1.0, 1.0, 1), "O": (1.0, 4 / 5, 5),
     }
     assert made["confusion"].most_frequent(5) == [("B-MISC", "I-MISC", 1), ("O", "B-MISC", 1)]
+
+
+def test_marks_without_a_kind_form_spans_as_for_seqeval() -> None:
+    """The example of chakki-works/seqeval#46: two spans, one of which is found; the marks are not kinds of their own."""
+    truth, guess = [[*"OOOBIIO"], [*"BIO"]], [[*"OOBIIIO"], [*"BIO"]]
+    assert measured(truth, guess)["span_f1"] == 0.5
+    made = label_figures(truth, guess, repair="begin", closed=False, forms=standard("BIO"))
+    assert [(row["label"], row["f1"], row["support"]) for row in made["report"]] == [("_", 0.5, 2)]
+    assert [row["label"] for row in made["tags"]] == ["B", "I", "O"]
+    assert measured([[*"BMESBE"]], [[*"BMESSS"]])["span_f1"] == pytest.approx(2 * 2 / (3 + 4))  # words of running characters
+    assert measured([[*"NVS"]], [[*"NVM"]])["span_f1"] == pytest.approx(2 / 3)  # parts of speech
 
 
 def test_parts_of_speech_have_one_table() -> None:

@@ -257,6 +257,8 @@ def test_vectors_that_are_all_the_same_find_nothing() -> None:
     found = figures(judged(ranks(same, same, [[q] for q in range(5)])))
     assert found["mrr"] == pytest.approx(0.2) and found["recall@1"] == found["success@1"] == 0.0
     assert found["recall@10"] == found["success@10"] == found["success@100"] == 1.0
+    wrong = np.full((1, 3), np.nan, np.float32)
+    assert figures(judged(ranks(wrong, same, [[0]])))["recall@1"] == 0.0  # nor do those that are not numbers
 
 
 def test_figures_are_those_of_trec_eval() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ _LITERALS: Mapping[str, tuple[str, ...]] = {
     "[PAD]": ("<pad>", "[PAD]"), "[UNK]": ("<unk>", "[UNK]"), "[BOS]": ("<s>", "[BOS]"), "[EOS]": (END_OF_LINE, "[EOS]"),
 }  # fmt: skip
 _HEAD = "negative_sampling"
+_ESCAPED = re.compile(r"\\x[89a-f][0-9a-f]")  # what stands for a byte that is not UTF-8
 
 
 def import_vectors(path: Path, *, repeated: str = "refuse") -> Imported:
@@ -62,6 +64,11 @@ def import_vectors(path: Path, *, repeated: str = "refuse") -> Imported:
     )  # fmt: skip
     found = [name for name in special.values() if name in vectors.ids]
     remarks = [f"{', '.join(found)} of the file stand for roles of the tokenizer."] if found else []
+    if escaped := [word for word in vectors.words if _ESCAPED.search(word)]:
+        remarks.append(
+            f"{len(escaped):,} of {len(vectors):,} words are not UTF-8, such as {escaped[0]}, and were read with \\xNN for their "
+            "bytes. If the file has another encoding, convert it first (iconv -t UTF-8)."
+        )
     return Imported(
         folder=path.parent, architecture=None, model=model, tokenizer=tokenizer, reading=Reading("{A}", None, "first"),
         remarks=tuple(remarks),
