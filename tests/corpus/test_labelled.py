@@ -74,8 +74,8 @@ def test_the_fields_of_json_lines_are_looked_for_once_however_many_rows_lack_one
     assert (found, faults, looked) == ([(51, ("b", "1"))], list(range(1, 51)), [str(path)])
 
 
-BINARY = "".join(map(chr, (*range(9), *range(14, 24))))  # control characters, more than a few of which no text has
-CELL = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r" + BINARY), max_size=12)
+BINARY = "\r" + "".join(map(chr, [*range(9), *range(14, 24)]))  # control characters: a file with many of them is refused
+CELL = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=BINARY), max_size=12)
 
 
 @given(st.lists(st.tuples(CELL, CELL), min_size=1, max_size=5))
