@@ -116,8 +116,13 @@ def load_onnx(folder: Path) -> Loaded:
     tokenizer, clock = Tokenizer.load(folder), Clock()
     available = {"vocab_size": tokenizer.size, "clock": clock, "tables": None, "counts": None, "entity_count": None,
                  "documents": None, "spellings": tokenizer.spellings}  # fmt: skip
-    with torch.device("meta"), Undrawn():
-        shape = build(lookup("network", own["part"]), own["arguments"], available)
+    if not isinstance(about.get("int8"), bool) or not isinstance(about.get("head", 0), str | None):
+        raise CheckpointError(f"{folder / ABOUT}: says nothing of int8 or of the head. Export it again.")
+    try:
+        with torch.device("meta"), Undrawn():
+            shape = build(lookup("network", own["part"]), own["arguments"], available)
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, ZeroDivisionError) as error:
+        raise CheckpointError(f"{folder / FILE}: the network's arguments are damaged: {error}. Export it again.") from None
     reading = Reading.of(own["reading"])
     model = Model(arguments=own["arguments"], order=own["order"], network={}, heads={}, part=own["part"])
     network = OnnxNetwork(shape, session_of(folder / FILE, threads=torch.get_num_threads()), alone=bool(about["int8"]))

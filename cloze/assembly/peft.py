@@ -129,6 +129,7 @@ def read_peft(folder: Path) -> Imported:
         if config.get(key, values[0]) not in values:
             known = " or ".join(map(repr, values))
             raise CheckpointError(f"{place}: {key} is {config[key]!r}; cloze reads folders of peft with {key} {known}.")
+    _require_numbers(config, place)
     base = base_of_adapter(folder)
     given = import_folder(base)
     if given.architecture is None:
@@ -144,6 +145,20 @@ def read_peft(folder: Path) -> Imported:
         given, folder=folder, model=in_plain_form(model, given.tokenizer, {}), remarks=(*given.remarks, *remarks),
         labels=labels or given.labels,
     )
+
+
+def _require_numbers(config: Mapping[str, Any], place: Path) -> None:
+    """A `CheckpointError` if a rank or a scale is no number."""
+    def sound(value: Any) -> bool:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1 << 40
+
+    for key in ("r", "lora_alpha"):
+        if config.get("peft_type") == "LORA" and not sound(config.get(key)):
+            raise CheckpointError(f"{place}: {key} is {config.get(key)!r:.60}; expected a positive number. Copy the file again.")
+    for key in ("rank_pattern", "alpha_pattern"):
+        value = config.get(key) or {}
+        if not isinstance(value, dict) or not all(map(sound, value.values())):
+            raise CheckpointError(f"{place}: {key} is {value!r:.60}; expected positive numbers by name. Copy the file again.")
 
 
 def _saved_heads(

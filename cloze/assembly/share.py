@@ -158,12 +158,18 @@ def _data(source: Path, data: str | None) -> str:
     """What it was trained on: the user's description and the size of the text."""
     path = source / "cloze" / "environment.json"
     corpora = read_json(path, "the environment of the run").get("corpus", {}) if path.is_file() else {}
+    if not isinstance(corpora, dict) or not all(map(_has_sizes, corpora.values())):
+        raise CheckpointError(f"{path}: corpus is not what cloze writes there. Copy the file again.")
     sizes = [
         f"{facts['documents']:,} documents with {facts['tokens']:,} tokens{f' ({name})' if len(corpora) > 1 else ''}"
         for name, facts in corpora.items()
     ]
     lead = "" if data is None else data.strip().rstrip(".") + ". "
     return f"Text: {lead}{' and '.join(sizes)}".rstrip() + ("." if sizes else "") if data or sizes else ""
+
+
+def _has_sizes(facts: Any) -> bool:
+    return isinstance(facts, dict) and all(isinstance(facts.get(key), int) for key in ("documents", "tokens"))
 
 
 def _results(source: Path, task: str | None) -> str:

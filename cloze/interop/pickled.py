@@ -37,6 +37,9 @@ def read_state(path: Path) -> dict[str, Tensor]:
         state = state["model"]
     if not isinstance(state, Mapping):
         raise CheckpointError(f"{path}: holds a {type(state).__name__}; expected a state dictionary of tensors.")
+    odd = next((str(name) for name, value in state.items() if isinstance(value, Tensor) and not _is_plain(value)), None)
+    if odd is not None:
+        raise CheckpointError(f"{path}: {odd} is no plain array of real numbers (sparse, quantised, complex or without data).")
     tensors = {
         str(name): tensor.float() if tensor.is_floating_point() else tensor
         for name, tensor in state.items() if isinstance(tensor, Tensor)
@@ -44,3 +47,9 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if not tensors:
         raise CheckpointError(f"{path}: holds no tensor; expected a state dictionary.")
     return tensors
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor holds its numbers, one after the other."""
+    odd = tensor.is_complex() or tensor.is_quantized or tensor.is_meta or tensor.is_nested
+    return tensor.layout == torch.strided and not odd

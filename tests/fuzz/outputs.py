@@ -88,7 +88,7 @@ def fasttext_lines(chance: Random, folder: Path) -> None:
     names = [name for name in LABELS if not re.search(r"\s|__label__", name)]
     rows = [(chance.sample(names, chance.randint(1, 3)), " ".join(re.sub("[\n\r\t\u2028]", " ", chance.choice(WORDS)).split(" ")))
             for _ in range(chance.randint(1, 6))]  # fmt: skip
-    rows = [(labels, text.strip(" ") or "x") for labels, text in rows if not text.startswith("__label__")]
+    rows = [(labels, text.strip() or "x") for labels, text in rows if not text.startswith("__label__")]
     path = folder / "a.txt"
     path.write_text("".join(f"{''.join(f'__label__{one} ' for one in labels)}{text}\n" for labels, text in rows))
     found = [(list(row.labels), row.text) for row in fasttext_rows(path)]
@@ -240,16 +240,19 @@ class _Screen(io.BytesIO):
 
 
 @contextmanager
-def streams(encoding: str, terminal: bool) -> Iterator[tuple[io.BytesIO, io.BytesIO]]:
-    """Standard output and error in an encoding."""
+def streams(encoding: str, terminal: bool) -> Iterator[list[bytes]]:
+    """Standard output and error in an encoding; gives what was written there, at the end."""
     before, kind = (sys.stdout, sys.stderr), _Screen if terminal else io.BytesIO
     out, err = kind(), kind()
     ours = io.TextIOWrapper(out, encoding=encoding), io.TextIOWrapper(err, encoding=encoding)  # if collected, they close `out`
     sys.stdout, sys.stderr = ours
+    written: list[bytes] = []
     try:
-        yield out, err
+        yield written
         sys.stdout.flush()
         sys.stderr.flush()
+        written += [out.getvalue(), err.getvalue()]
+        assert ours
     finally:
         sys.stdout, sys.stderr = before
 
@@ -274,9 +277,9 @@ def screens(chance: Random, folder: Path) -> None:
         ("vocab", "fit", legal() / "model", odd), ("predict", tuned(), "--columns", text, odd), ("list", text), ("explain", text),
     ])  # fmt: skip
     encoding, terminal = chance.choice(["utf-8", "latin-1", "ascii", "cp1252", "utf-8"]), chance.random() < 0.6
-    with streams(encoding, terminal) as (out, err):
+    with streams(encoding, terminal) as written:
         main([str(one) for one in command])
-    shown = (out.getvalue() + err.getvalue()).decode(encoding, errors="replace")
+    shown = b"".join(written).decode(encoding, errors="replace")
     if "bug in cloze" in shown:
         raise Fault(f"{command!r} in {encoding}: {shown}")
     if terminal and (found := STEER.search(re.sub("\x1b\\[[0-9;]*m|\r\x1b\\[K", "", shown))):
