@@ -76,9 +76,13 @@ class WordLabeller(Learner):
         """The texts with their labels; one that is not known can be measured, but not learned."""
         assert examples.labels is not None  # read with labels
         names = self._named_by_number(examples)
-        windows = word_windows(self.reader, examples.words, self.length, numbers_of(self.reader, examples))
+        windows = self._windows(examples, examples.words)
         labels = [tuple(names.get(label, label) for label in own) for own in examples.labels]
         return [LabelledWords(*row) for row in zip(labels, windows, strict=True)]
+
+    def _windows(self, examples: Tagged, words: Sequence[Sequence[str]]) -> list[list[WordWindow]]:
+        """The windows of the words of some texts; a head of transformers answers where transformers asks it."""
+        return word_windows(self.reader, words, self.length, numbers_of(self.reader, examples), spaced=self.numbered)
 
     def _named_by_number(self, examples: Tagged) -> dict[str, str]:
         """The labels that a file gives by their numbers."""
@@ -181,7 +185,7 @@ class WordLabeller(Learner):
         """The most probable label of every word, its place in the text, and the names that the labels make."""
         texts = [self._placed(*one) for one in zip(examples.words, examples.running or repeat(None), strict=False)]
         words = [tuple(text[begin:end] for begin, end in offsets) for text, offsets in texts]
-        windows = word_windows(self.reader, words, self.length, numbers_of(self.reader, examples))
+        windows = self._windows(examples, words)
         counts = [len(own) for own in words]
         predicted = self.decode(windows, counts, size=size, report=report)
         schemed = any(label.startswith(("B-", "I-")) for label in in_form(self.names, self.forms))

@@ -28,13 +28,14 @@ class WordWindow(NamedTuple):
 
 
 def word_windows(
-    reader: Reader, texts: Sequence[Sequence[str]], max_length: int | None, pictures: Sequence[int] | None = None
+    reader: Reader, texts: Sequence[Sequence[str]], max_length: int | None, pictures: Sequence[int] | None = None, *,
+    spaced: bool = False,
 ) -> list[list[WordWindow]]:
     """The windows of texts that are given as words; each word is asked once, at its first token (Devlin et al., 2019, §5.3).
 
     A text that does not fit into `max_length` tokens, or into what the network reads, has several windows that overlap by half; a
     word is asked where it has the most context. A word of which the tokenizer leaves no token is in none. `pictures` are the
-    numbers of the pictures that the texts are about.
+    numbers of the pictures that the texts are about; `spaced` is that of `first_tokens`.
     """
     joined = [" ".join(words) for words in texts]
     rows, found = reader.whole(joined), reader.tokenizer.encode_spelled(joined)
@@ -45,7 +46,7 @@ def word_windows(
     frame = (before, reader.single.added - before)
     made = []
     for number, (words, row) in enumerate(zip(texts, rows, strict=True)):
-        first = first_tokens(found, number, words)
+        first = first_tokens(found, number, words, spaced=spaced)
         column = np.append(np.flatnonzero(row.part == 0), -1)[first]  # -1: no token
         asked = np.zeros(len(row), bool)
         asked[column[column >= 0]] = True

@@ -15,8 +15,10 @@ from cloze.corpus import Store
 from cloze.corpus.records import Records, RecordStore
 from cloze.corpus.records.check import check_records
 from cloze.corpus.records.windows import shares, windows
+from cloze.corpus.records.words import first_tokens
 from cloze.errors import CorpusError, TaskError
 from cloze.text import TextSpec, Tokenizer, train
+from cloze.text.tokenizer import Spelled
 
 TEXTS = ["the cat sat on the mat", "", "rain on the river all night", "a dog", "the dog saw the cat in the rain"]
 LABELS = ["animal", "weather", "weather", "animal", "animal"]
@@ -124,6 +126,16 @@ def test_word_labels_stand_at_the_first_token_of_each_word(tmp_path: Path, token
     assert rows["column/label"][1 - row].tolist()[1:] == [-1, -1]
     cut, plan = rows_of(source, store, 1 + sizes[1])
     assert cut["words"][plan.order.tolist().index(0)].tolist() == [0, 1, -1]
+
+
+def test_the_space_before_a_word_may_count_as_its_first_token() -> None:
+    """▁a ▁ ½ ▁b of `a ½ \x10 b`, in which the tokenizer drops the third word; transformers' `word_ids`: 0 1 1 3."""
+    found = Spelled(
+        np.arange(4, dtype=np.int32), np.ones(4, bool), np.array([0, 4]), np.array([0, 1, 2, 5]), np.array([1, 2, 3, 7])
+    )
+    words = ("a", "½", "\x10", "b")
+    assert first_tokens(found, 0, words).tolist() == [0, 2, -1, 3]
+    assert first_tokens(found, 0, words, spaced=True).tolist() == [0, 1, -1, 3]
 
 
 @pytest.mark.parametrize(("labels", "scheme", "said"), [

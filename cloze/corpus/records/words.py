@@ -93,11 +93,15 @@ class _WordEncoder(Encoder):
         return Block(spelled.ids, spelled.word_start, spelled.offsets, columns, counts)
 
 
-def first_tokens(spelled: Spelled, number: int, words: Sequence[str]) -> Int32:
-    """For each word of a text, joined by spaces, its first token; -1 for a word that the tokenizer drops."""
+def first_tokens(spelled: Spelled, number: int, words: Sequence[str], *, spaced: bool = False) -> Int32:
+    """For each word of a text, joined by spaces, its first token; -1 for a word that the tokenizer drops.
+
+    `spaced`: a token that is only the space before a word counts as the word's first, as it does in transformers' `word_ids`.
+    """
     own = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
     sizes = np.array([len(word) for word in words], np.int64)
     begins = np.cumsum(sizes + 1) - sizes - 1
-    first = np.searchsorted(spelled.end[own], begins, side="right")  # tokens that end after the beginning of the word
+    # tokens that end after the beginning of the word
+    first = np.searchsorted(spelled.end[own], begins - int(spaced), side="right")
     beginning = np.append(spelled.begin[own], np.iinfo(np.int64).max)
     return np.where(beginning[first] < begins + sizes, first, -1).astype(np.int32)
