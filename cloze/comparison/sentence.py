@@ -196,7 +196,8 @@ def table(answer: Answer) -> str:
              for row in (columns, *made)]
     lines += ["", *costs_to_reach(answer), sentence(answer), *(f"note: {one}" for one in caveats(answer))]
     for one in answer.failures:
-        lines += [f"  {one.cell} ({one.kind}): {one.reason.splitlines()[0]}", f"    log: {one.log}", f"    again: {one.again}"]
+        reason = "\n  ".join(one.reason.splitlines())
+        lines += [f"  {one.cell} ({one.kind}): {reason}", f"    log: {one.log}", f"    again: {one.again}"]
     return "\n".join(lines)
 
 

@@ -254,7 +254,8 @@ def table(finding: Finding) -> str:
     if finding.best is not None:
         lines.append(f"its run: {finding.best.folder}")
     for one in finding.failures:
-        lines += [f"  {one.cell} ({one.kind}): {one.reason.splitlines()[0]}", f"    log: {one.log}", f"    again: {one.again}"]
+        reason = "\n  ".join(one.reason.splitlines())
+        lines += [f"  {one.cell} ({one.kind}): {reason}", f"    log: {one.log}", f"    again: {one.again}"]
     return "\n".join(lines)
 
 

@@ -154,7 +154,8 @@ def finetune(
             Path(file): Named(f"{what}: row ", what) for what, file in files.items() if Path(file).parent == kept
         }))  # fmt: skip
         stack.enter_context(naming_options({
-            f"--set corpus.{kind}=NAME": f'columns={{"{kind}": NAME}}' for kind in ("text", "text_b", "label")
+            **{f"--set corpus.{kind}=NAME": f'columns={{"{kind}": NAME}}' for kind in ("text", "text_b", "label")},
+            "--set corpus.columns=[A,B]": 'overrides={"corpus.columns": ["A", "B"]}',
         }))  # fmt: skip
         bound = [f"{name}={path}" for name, value in (binds or {}).items() for path in _bound(name, value, _only_paths)]
         assignment = Assignment(

@@ -16,12 +16,17 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from cloze.decoding.texts import gather, kind_of_file
-from cloze.errors import TaskError, UserError
+from cloze.errors import TaskError, UserError, naming_options
 from cloze.tasks.in_memory import each_item, plain
 from cloze.tasks.task import Task
 from cloze.text.encodings import reading_as
 
 Rows = Iterable[Any]
+#: What the readers of files say of options, for rows in memory.
+_IN_MEMORY = {
+    **{f"Choose a column with {option} NAME": "Rename the column" for option in ("--text-b", "--text", "--label")},
+    "; if the file has no header, name all columns in order: --columns A,B": ".",
+}
 
 
 def columns_of(task: Task) -> tuple[list[str], list[str]]:
@@ -38,7 +43,7 @@ def given_examples(task: Task, given: Any, *, labelled: bool) -> Iterator[Any]:
     Inside the block, errors name a row by its number.
     """
     if not isinstance(given, Path):
-        with _as_file(as_records(given, task, labelled=labelled), ROWS) as path:
+        with naming_options(_IN_MEMORY), _as_file(as_records(given, task, labelled=labelled), ROWS) as path:
             yield _read(task, path, labelled=labelled)
     elif not labelled and kind_of_file(str(given)) == ".txt":
         with line_examples(task, gather([], str(given)), str(given)) as examples:

@@ -73,6 +73,11 @@ def contents_of(folder: Path) -> dict[str, Any]:
             f"{folder}: not fine-tuned: it holds the vectors of a knowledge graph.\n"
             f"  To rank entities: cloze evaluate {folder} TEST.tsv --task link_prediction"
         )
+    if folder.is_file() and folder.suffix != ".onnx":
+        raise CheckpointError(
+            f"{folder}: not fine-tuned: it is a file, not the folder of a model.\n"
+            f"  If it is a classifier of fastText: cloze import {folder} --out FOLDER, then use that folder."
+        )
     vectors = f"  To measure its word vectors: cloze evaluate {folder} --similarity FILE\n"
     raise CheckpointError(
         f"{folder}: not fine-tuned: {unread_head(folder) or f'it has no {TASK_FILE}'}.\n"

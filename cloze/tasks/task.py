@@ -264,6 +264,8 @@ def task(name: str, **given: Any) -> Task:
     for key in options:
         if key not in parameters(builder):
             others = [other for other in names("task") if key in parameters(lookup("task", other))]
+            if not others:
+                raise TaskError(f"{name} has no column {key!r}. {nearest(key, parameters(builder))}")
             raise TaskError(f"{_option(key)} is for the task {' or '.join(others)}, and this one is {name}. Omit {_option(key)}.")
     made: Task = builder(**options)
     return made

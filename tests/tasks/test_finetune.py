@@ -16,7 +16,7 @@ from cloze.assembly.new_heads import MOST_GAIN
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, RecipeError
 from cloze.tasks.evaluation import predict
-from cloze.tasks.result import load_tuned
+from cloze.tasks.result import contents_of, load_tuned
 
 Make = Callable[..., Any]
 Folder = Callable[[str], Path]
@@ -99,6 +99,13 @@ def test_pairs_are_read_as_pairs(folder: Folder, tables: Path, tmp_path: Path) -
 def test_a_folder_that_is_no_classifier_says_how_to_make_one(folder: Any) -> None:
     with pytest.raises(CheckpointError, match="(?s)not fine-tuned.*cloze finetune"):
         load_tuned(load_checkpoint(folder("bert")))
+
+
+def test_a_file_of_vectors_is_told_to_be_imported(tmp_path: Path) -> None:
+    file = tmp_path / "v.vec"
+    file.write_text("1 2\nrain 0.5 1\n")
+    with pytest.raises(CheckpointError, match=r"v\.vec: not fine-tuned: it is a file.*\n  If .* fastText: cloze import"):
+        contents_of(file)
 
 
 @pytest.mark.parity

@@ -277,13 +277,18 @@ def test_values_of_rows_become_those_of_json() -> None:
     assert list(as_records([("a", "b")], pair, labelled=False)) == [{"text": "a", "text_b": "b"}]
 
 
+def test_a_name_for_a_column_that_no_task_has_is_refused() -> None:
+    with pytest.raises(TaskError, match="^sentence_classification has no column 'txt'. Did you mean 'text'"):
+        make_task("sentence_classification", txt="review")
+
+
 def test_what_is_wrong_with_a_row_is_told_of_its_number(tuned: Tuned) -> None:
     model = cloze.load(tuned())
     with pytest.raises(TaskError, match=r"^row 2: no value for 'text'; expected one in every row\.$"):
         model.predict([{"text": "a"}, {"text": None}])
     with pytest.raises(TaskError, match="^row 1: the label 'storm' does not occur in the training examples"):
         model.evaluate([("a", "storm")])
-    with pytest.raises(TaskError, match="^the rows: no column 'text'; it has: words"):
+    with pytest.raises(TaskError, match=r"^the rows: no column 'text'; it has: words\.\n  Rename the column\.$"):
         model.predict([{"words": "a"}])
 
 
