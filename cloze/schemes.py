@@ -35,7 +35,7 @@ def closes(labels: Iterable[str]) -> bool:
 
 
 def with_kinds(names: Iterable[str]) -> Mapping[str, str]:
-    """The labels of a data set with a kind, where they are the marks of a scheme alone: `B`, `I` and `O`, or `B`, `M`, `E` and `S`.
+    """The labels of a data set with a kind, where they are marks of a scheme alone, such as `B`, `I` and `O`.
 
     Empty for all others: a part of speech may be a single letter, too.
 

@@ -68,7 +68,7 @@ def embed(
 
 
 def empty_remark(vectors: NDArray[np.float32]) -> str | None:
-    """A sentence on how many texts have a vector of zeros: they have no token, or no word with a vector; None if there is none."""
+    """A sentence on how many texts have a vector of zeros: they have no token, or only unknown words; None: none has."""
     number = int((~vectors.any(1)).sum())
     return f"{number} of {len(vectors)} texts have no known tokens: their vectors are zeros." if number else None
 

@@ -217,7 +217,8 @@ def judged(
     made = []
     for own, predicted in zip(truth, guess, strict=True):
         codes = np.array([[number[label] for label in side] for side in (own, predicted)], np.int64).reshape(2, -1)
-        made.append(JudgedText(codes, span_counts(_renamed(own, kinds), _renamed(predicted, kinds), repair=repair, closed=closed)))
+        named = (_renamed(side, kinds) for side in (own, predicted))
+        made.append(JudgedText(codes, span_counts(*named, repair=repair, closed=closed)))
     return made
 
 
