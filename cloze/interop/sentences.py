@@ -6,6 +6,7 @@ mean over all tokens, as `cloze embed` takes it (Reimers and Gurevych, Sentence-
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,6 +114,7 @@ def read_sentences(folder: Path, arguments: Mapping[str, Any], reading: Reading)
         own, state = _dense(folder / places["Dense"], width)
         said |= own
     _require_no_prompt(folder / _PROMPTS)
+    _require_capitals(folder)
     length, longest = _length(folder), arguments.get("positions.max_length")
     if said == _PLAIN and (length is None or (longest is not None and length >= longest)):
         return None
@@ -174,6 +176,15 @@ def _require_no_prompt(place: Path) -> None:
     prompts, name = config.get("prompts"), config.get("default_prompt_name")
     if isinstance(prompts, Mapping) and prompts.get(name):
         raise _refused(place, f"every text begins with the prompt {prompts[name]!r}", "texts as they are")
+
+
+def _require_capitals(folder: Path) -> None:
+    """Refuse a folder that lower-cases texts in front of a tokenizer that does not."""
+    if (folder / _LENGTH).is_file() and read_json(folder / _LENGTH, "the length of texts").get("do_lower_case") is True:
+        place = folder / "tokenizer.json"
+        rules = json.dumps(read_json(place, "the tokenizer").get("normalizer")) if place.is_file() else "Lowercase"
+        if '"lowercase": true' not in rules and "Lowercase" not in rules:
+            raise _refused(folder / _LENGTH, "every text is lower-cased for a tokenizer that keeps capitals", "texts as they are")
 
 
 def _refused(place: Path, found: str, expected: str) -> CheckpointError:
