@@ -486,6 +486,7 @@ def _frozen(parts: Sequence[nn.Module]) -> Iterator[None]:
 def compile_layers(step: Step, wanted: Any, device: torch.device) -> None:
     """Compile the depth groups, whose shapes are fixed within a phase, by default on CUDA only."""
     if wanted is True or (wanted == "auto" and device.type == "cuda"):
-        for network in step.networks.values():
+        networks: Iterable[Any] = step.networks.values()
+        for network in networks:
             for group in network.depth_groups()[1:]:
                 group.compile()
