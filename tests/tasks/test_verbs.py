@@ -212,7 +212,7 @@ def test_pairs_are_fine_tuned_by_their_columns(cloze: Any, folder: Folder, table
         ([*TRAIN, "--manner", "ulmfit"], "--manner is a recipe: --recipe ulmfit_classification"),
         (TRAIN[:-2], "--out is missing: name the folder"),
         (["finetune", "{bert}", "--out", "{here}/o"], "--train FILE and --dev FILE are missing"),
-        (["finetune", "{bert}", "--train", "{here}/t.tsv", "--out", "{here}/o"], ": --dev FILE is missing. Give labelled"),
+        (["finetune", "{bert}", "--train", "{bert}/config.json", "--out", "{here}/o"], ": --dev FILE is missing. Give labelled"),
         ([*TRAIN, "--device", "cuda:99"], "device 'cuda:99' was asked for"),
     ],
 )  # fmt: skip
