@@ -81,7 +81,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("pictures").mkdir()
     Path("none").mkdir()
     Path("tuned/cloze").mkdir(parents=True)
-    Path("tuned/cloze/task.json").write_text('{"task": "sentence_classification", "columns": {}, "labels": ["a", "b"], "head": "classification"}')
+    task = '{"task": "sentence_classification", "columns": {}, "labels": ["a", "b"], "head": "classification"}'
+    Path("tuned/cloze/task.json").write_text(task)
     Path("run/cloze").mkdir(parents=True)
     Path("run/cloze/log.jsonl").write_text("")
     return tmp_path

@@ -73,9 +73,12 @@ def test_lines_with_labels_of_the_run_are_words_also_where_spaces_separate_them(
     (tmp_path / "x.conll").write_text(rows)
     chosen: Any = task("token_labelling")
     chosen = replace(chosen, trained=Trained(labels=frozenset({"B-PER", "I-PER", "O"})))
-    found = chosen.read(tmp_path / "x.conll", labelled=False)
-    assert found.words == [("Ada", "Lovelace", "lives"), ("Ada", "works")] and found.running == (None, None)
-    assert found.labels == [("B-PER", "I-PER", "O"), ("B-PER", "O")]
+    (tmp_path / "x.txt").write_text(rows)
+    (tmp_path / "tabs.txt").write_text(rows.replace(" ", "\t"))
+    for name in ("x.conll", "x.txt", "tabs.txt"):
+        examples = chosen.read(tmp_path / name, labelled=False)
+        assert examples.words == [("Ada", "Lovelace", "lives"), ("Ada", "works")] and examples.running == (None, None)
+        assert examples.labels == [("B-PER", "I-PER", "O"), ("B-PER", "O")]
     (tmp_path / "x.conll").write_text(rows.replace("\n\n", "\n"))  # one long text
     assert [len(words) for words in chosen.read(tmp_path / "x.conll", labelled=False).words] == [5]
     (tmp_path / "x.conll").write_text(rows.replace(" ", " NN X ").replace("\n\n-DOC", "-DOC"))

@@ -296,7 +296,7 @@ def test_what_is_measured_is_framed_as_what_is_trained(folder: Callable[[str], P
         framed = reader.encode(["the cat sat on the mat and the dog", "", "rain"], max_length=8)
         batch = reader.batch(framed)
         assert part["tokens"].tolist() == batch["tokens"].tolist()
-        empty = len(framed[1]) == 0  # read as a padding token when the network is used, since attention to nothing is not a number
+        empty = len(framed[1]) == 0  # read as a padding token by the learner, since attention to nothing is not a number
         assert batch["block"][1, 0] == 1 and part["block"][1, 0] == int(not empty)
         assert part["block"][[0, 2]].tolist() == batch["block"][[0, 2]].tolist()
         if system == "gpt2":

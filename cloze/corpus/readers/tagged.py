@@ -126,13 +126,14 @@ def _is_running(path: Path | str, label: str, trained: Trained, like: str) -> bo
     """Whether a file that need not have labels holds lines of running text: a .txt file, or one whose lines are not single words.
 
     No line has a tab, and most have a space, or more ideographs than any word has. Lines with equally many cells of which one is
-    a label of the run are words with labels. Without such labels, a `TaskError` asks what they are.
+    a label of the run are words with labels, also in a .txt file. Without such labels, a `TaskError` asks what the lines of any
+    other file are.
     """
     if str(path) == "-":
         return False  # it can be read once only
-    if ".txt" in Path(path).suffixes[-2:]:
-        return True
     begins = [line.text for line in islice(lines(path), _TOGETHER)]
+    if ".txt" in Path(path).suffixes[-2:]:
+        return not _is_table(path, begins, label, trained, like, asks=False)
     filled = [text for text in begins if stripped(text)]
     sentences = sum(" " in stripped(text) or sum(map(ideograph, text)) > _LONGEST for text in filled)
     if any("\t" in text for text in filled) or 2 * sentences <= len(filled):
@@ -140,7 +141,9 @@ def _is_running(path: Path | str, label: str, trained: Trained, like: str) -> bo
     return not _is_table(path, begins, label, trained, like)
 
 
-def _is_table(path: Path | str, begins: Sequence[str], label: str, trained: Trained, like: str) -> bool:
+def _is_table(
+    path: Path | str, begins: Sequence[str], label: str, trained: Trained, like: str, *, asks: bool = True
+) -> bool:
     """Whether lines with spaces are words with cells that describe them: known labels, or blocks between empty lines, tell."""
     rows = [cells for text in begins if (cells := cells_of(text)) and not _is_between(text)]
     width = len(rows[0]) if rows else 0
@@ -151,7 +154,7 @@ def _is_table(path: Path | str, begins: Sequence[str], label: str, trained: Trai
     if 2 * matches > len(rows):
         return True
     in_blocks = len(rows) < len(begins) and any(stripped(a) and stripped(b) for a, b in zip(begins, begins[1:], strict=False))
-    if not in_blocks or len(rows) < _TELLING:
+    if not in_blocks or len(rows) < _TELLING or not asks:
         return False
     naming = _naming(width, "text", "label", like) if width > 2 else named_like(like, "columns", "text,label")
     raise TaskError(
