@@ -81,7 +81,7 @@ def test_too_few_draws_and_other_examples_are_refused() -> None:
     pairs = guesses(10, seed=1)
     with pytest.raises(TaskError, match="--bootstrap 10: expected at least 100 draws"):
         intervals(pairs, classes, resamples=10)
-    with pytest.raises(TaskError, match="1 examples; expected at least two"):
+    with pytest.raises(TaskError, match="1 example; expected at least two"):
         intervals(pairs[:1], classes, resamples=100)
     with pytest.raises(TaskError, match="10 and 9 examples: only what was measured on the same examples"):
         differences((pairs, classes), (pairs[:9], classes), resamples=100)
