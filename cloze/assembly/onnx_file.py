@@ -123,6 +123,8 @@ def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None 
                 "int8: all rows of a batch are rounded on one scale, so in other programs the scores of a row depend on its "
                 "batch; cloze runs row by row"
             )
+        if loaded.imported.model.order == "left_to_right":
+            remarks.append("pad the texts of a batch at their end: positions are counted from the first column")
         model = onnx.load(str(path))
         props = {"labels": json.dumps(list(labels), ensure_ascii=False)} if labels else {}
         if heads:

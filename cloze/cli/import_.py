@@ -64,9 +64,15 @@ def command(
         imported = import_vectors(source, repeated=repeated)
     else:
         from cloze.assembly.user_files import naming_files
+        from cloze.interop.config import is_adapter
         from cloze.missing import require_checkpoint
 
         require_checkpoint(source, expected="the folder of a model, or a file of vectors")
+        if is_adapter(source):
+            raise UserError(
+                f"{source}: a folder of peft, which predict, evaluate and finetune open as it is.\n"
+                f"  To write the network with the updates merged in: cloze export {source} {out} --to merged"
+            )
         with naming_files(source):
             imported = import_folder(source)
     if split != "punctuation" and not imported.trained_by:

@@ -222,6 +222,7 @@ def test_a_damaged_store_is_refused(table: Path, tokenizer: Tokenizer) -> None:
         ("class", "x.jsonl", '{"text": "a", "label": 1}\n[2]\n{"text": "b"}\nx\n{"text": "c", "label": 2}\n',
          [(2, "expected a JSON object"), (3, "no value for 'label'"), (4, "not JSON")], [1, 5]),
         ("class", "x.csv", "text,label\na\nb,x\n", [(2, "1 cell, expected 2")], [3]),
+        ("class", "x.csv", "text,label\na,x\ntext,label\nb,y\n", [(3, "the header line once more")], [2, 4]),
         ("words", "x.conll", "a\tX\nb\n\nc\tY\n\nd\t\n\n", [(2, "1 cell, expected 2"), (6, "an empty 'label'")], [4]),
         ("words", "x.jsonl", '{"text": ["a"], "label": []}\n{"text": "a b", "label": ["X"]}\n{"text": "a", "label": ["X"]}\n',
          [(1, "'label' is not a list of words"), (2, "2 words and 1 labels")], [3]),

@@ -75,6 +75,13 @@ def test_a_bad_folder_leaves_nothing_behind(tmp_path: Path, capsys: pytest.Captu
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
 
 
+def test_a_folder_of_peft_is_told_what_opens_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert main(["import", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err
+    assert "a folder of peft" in told and f"cloze export {tmp_path} {tmp_path / 'out'} --to merged" in told
+
+
 def test_a_place_that_does_not_exist_may_have_been_a_file_or_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "words.bin").write_text("")
     assert main(["import", str(tmp_path / "word.bin"), "--out", str(tmp_path / "out")]) == 2

@@ -342,7 +342,18 @@ def _separated(
         twice = next(name for name in names if names.count(name) > 1)
         way_out = "." if columns else _unnamed(like)
         raise TaskError(f"{path}: two columns are named {twice!r}; expected different names{way_out}")
-    return names, _as_wide(path, names, chain([first], records) if columns and header != names else records, fault, like)
+    if header != names:  # the first line is a row
+        return names, _as_wide(path, names, chain([first], records), fault, like)
+    return names, _without_header(path, first[1], _as_wide(path, names, records, fault, like), fault)
+
+
+def _without_header(path: Path | str, header: list[str], records: Iterable[Record], fault: Fault | None) -> Iterator[Record]:
+    """The rows of a table; its header line among them, which files joined end to end have, is a fault."""
+    for line, cells in records:
+        if cells != header:
+            yield line, cells
+            continue
+        unusable(path, line, "the header line once more. Were several files joined? Take it out.", fault)
 
 
 def _as_wide(
