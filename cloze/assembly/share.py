@@ -5,7 +5,7 @@ A run folder also holds the training text as ids, samples of it in the log, and 
 
 from __future__ import annotations
 
-import json
+import math
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +22,7 @@ from cloze.interop import Card, Imported, Model, export_folder, import_folder
 from cloze.interop.card_results import add_results
 from cloze.interop.files import read_json, write_json
 from cloze.tasks.result import TASK_FILE, contents_of, length_of_tuned, read_task, row_length
+from cloze.untrusted import parse_json
 from cloze.whole import require_new, whole_folder
 
 _KEPT = ("recipe.yaml", "task.json")
@@ -183,7 +184,8 @@ def _results(source: Path, task: str | None) -> str:
             f"{_figures(described.get('dev') or {})}."
         )
     log = source / "cloze" / "log.jsonl"
-    records = [_record(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.is_file() else []
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.is_file() else []
+    records = [record for line in lines if (record := _record(line))]
     for event, words in (("held_out", "Loss on held-out text"), ("train", "Loss in training")):
         last = [record for record in records if record.get("event") == event and "loss" in record]
         if last:
@@ -194,12 +196,14 @@ def _results(source: Path, task: str | None) -> str:
 
 
 def _record(line: str) -> dict[str, Any]:
-    """One line of the log; {} for a truncated last line."""
+    """One line of the log with a step and finite losses; {} for any other, such as a truncated last line."""
     try:
-        found = json.loads(line)
-    except json.JSONDecodeError:
+        found = parse_json(line)
+        losses = [found["loss"], *(found.get("objectives") or {}).values()]
+        sound = all(isinstance(loss, (int, float)) and math.isfinite(loss) for loss in losses) and 0 <= found["step"] < 1 << 53
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return found if sound else {}
 
 
 def _figures(numbers: Mapping[str, Any]) -> str:

@@ -148,6 +148,8 @@ def explain(error: BaseException, verb: str = "") -> tuple[str, int]:
         return f"disk full{place}. Free some space and run the same command again.{resumes}", 1
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {(error.strerror or str(error)).lower()}.", 2
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):  # Path.resolve, up to Python 3.12
+        return f"{str(error).removeprefix('Symlink loop from ')}: its links lead in a circle.", 2
     if (fault := fault_of_user_code(error)) is not None:
         return fault, 2
     if is_out_of_memory(error):

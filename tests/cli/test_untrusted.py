@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from cloze.assembly.claim import is_tuned
-from cloze.cli.main import main
+from cloze.cli.main import explain, main
 from cloze.corpus.cells import HEADER, Cells
 from cloze.corpus.items.features import read_boxes
 from cloze.document import read_plain
@@ -121,6 +121,15 @@ def test_a_pipe_in_place_of_a_config_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.json")
     with pytest.raises(CheckpointError, match="not an ordinary file"):
         read_json(tmp_path / "config.json", "a configuration")
+
+
+def test_links_in_a_circle_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "a")
+    try:
+        (tmp_path / "a").resolve(strict=True)
+    except (RuntimeError, OSError) as error:
+        message, code = explain(error)
+    assert "a" in message and code == 2 and "bug in cloze" not in message
 
 
 def test_ids_without_pieces_do_not_fill_the_memory(tmp_path: Path) -> None:

@@ -57,6 +57,12 @@ def pickle_instead(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
+def sparse_instead(folder: Path) -> None:
+    tensors = {name: tensor.to_sparse() for name, tensor in load_file(folder / "model.safetensors").items()}
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin")
+
+
 def pipe_instead(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     os.mkfifo(folder / "model.safetensors")
@@ -95,6 +101,7 @@ CASES: dict[str, tuple[Change, list[str]]] = {
         pickle_instead,
         ["pytorch_model.bin: torch does not read it as tensors alone: it is damaged, or holds code", "torch.save("],
     ),
+    "sparse tensors": (sparse_instead, ["pytorch_model.bin: bert.", "is no plain array of real numbers (sparse"]),
     "a pipe": (pipe_instead, ["model.safetensors: not an ordinary file"]),
     "half a file": (cut, ["model.safetensors: damaged or copied only in part", "Copy it again"]),
     "not safetensors": (write_text("model.safetensors", "hello"), ["damaged or copied only in part (5 bytes"]),

@@ -84,6 +84,12 @@ def grams_of(word: str) -> list[int]:
     return found
 
 
+@pytest.mark.parametrize("name", ["shortest", "longest", "word_ngrams"])
+def test_negative_sizes_of_n_grams_are_damage(name: str) -> None:
+    with pytest.raises(CheckpointError, match="f: n-grams of .* a damaged file. Copy it again."):
+        read_fasttext(written(model(**{name: -(1 << 31)})), "f")
+
+
 def test_a_word_too_short_for_n_grams_is_unknown() -> None:
     vectors = Vectors(["abc"], np.ones((1, 2), np.float32), "v", Subwords(np.ones((5, 2), np.float32), 5, 6))
     assert vectors.find("x") is None and vectors.find("xyz") is not None

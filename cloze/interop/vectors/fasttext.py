@@ -199,6 +199,11 @@ def _read(data: bytes | mmap.mmap, place: str) -> FastText:
         raise CheckpointError(
             f"{place}: {entries} entries, {count} words, {labels} labels, width {settings.width}: a damaged file. Copy it again."
         )
+    if min(settings.shortest, settings.longest, settings.buckets, settings.word_ngrams) < 0:
+        raise CheckpointError(
+            f"{place}: n-grams of {settings.shortest} to {settings.longest} characters and {settings.word_ngrams} words in "
+            f"{settings.buckets} buckets: a damaged file. Copy it again."
+        )
     names: list[str] = []
     counts = np.empty(entries, np.int64)
     for entry in range(entries):
