@@ -13,7 +13,7 @@ from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import recipe_onto
 from cloze.assembly.fit_task import TaskFacts, facts_of, fit_changes, fit_task, fit_texts
 from cloze.assembly.label_counts import Counts
-from cloze.assembly.load import load_recipe
+from cloze.assembly.load import load_recipe, own_task_recipe_names, task_recipe_names
 
 
 def test_the_peak_of_a_task_is_a_share_of_the_one_that_the_checkpoint_was_trained_with() -> None:
@@ -95,3 +95,9 @@ def test_a_classifier_of_word_vectors_takes_more_steps_where_there_are_few_texts
     changes = fit_texts(load_recipe("fasttext-supervised"), {"main": Counts(rows, 2)})
     assert {change.path.rpartition(".")[2]: change.here for change in changes} == expected
     assert fit_texts(load_recipe("sentence_classification"), {"main": Counts(rows, 2)}) == []
+
+
+def test_a_recipe_that_keeps_the_last_epoch_reaches_it() -> None:
+    tasks = [load_recipe(name) for name in (*task_recipe_names(), *own_task_recipe_names())]
+    last = {recipe.name: recipe.task.patience for recipe in tasks if recipe.task is not None and recipe.task.keep == "last"}
+    assert last == dict.fromkeys(("fasttext-supervised", "fasttext-supervised_multi_label", "patentbert"), 0)
