@@ -208,9 +208,10 @@ def _head(loaded: Loaded, source: Path, task: str | None) -> tuple[Any | None, l
     if described_in(source) is not None:
         described = read_task(source, task)
         name, labels = head_of(loaded, described), described.get("labels") or labels
-        if name is None:  # found by its part, as the task would find it
-            parts = {head: model.part for head, model in loaded.imported.model.heads.items()}
-            name = next((head for head, part in parts.items() if part in ("classify", "sequence_labelling")), None)
+        if name is None:  # a folder of transformers, whose heads are known by their parts
+            parts = {head: model.part for head, model in loaded.imported.model.heads.items() if head in loaded.heads}
+            fitting = [head for head, part in parts.items() if part in HEADS or part == "sequence_labelling"]
+            name = fitting[0] if len(fitting) == 1 else None
     if name is None:
         left = ", ".join(loaded.heads)
         return None, [f"heads that are not in the file: {left}"] if left else [], ()
