@@ -80,12 +80,13 @@ def require_usable(
         return
     require_free(out)
     if _replaces(out, overwrite=overwrite, command=command):
-        if _holds_result(_aside(out)) and has_checkpoint(out):
+        aside = _holds_result(_aside(out))  # without a checkpoint, `claimed` gives it its name back
+        if aside and has_checkpoint(out):
             raise CheckpointError(
                 f"{out}: holds an unfinished run of another command. That run replaces a result, which is in {_aside(out)}.\n"
                 f"  Choose another --out, resume the run, or remove {out}: the result then gets its name back."
             )
-        if not ((out / _TASK).is_file() or (out / SEEDS).is_dir()):
+        if not aside and not ((out / _TASK).is_file() or (out / SEEDS).is_dir()):
             raise CheckpointError(
                 f"{out}: already exists, and cloze finetune did not write it; --overwrite does not delete it.\n"
                 "  Choose another --out, or remove it yourself."

@@ -61,6 +61,18 @@ def test_a_result_comes_back_if_the_run_that_replaces_it_wrote_no_checkpoint(out
     assert (out / "weights").read_text() == "old" and names(out.parent) == ["out"]
 
 
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(out: Path) -> None:
+    aside = out.with_name(".out.replaced")
+    out.rename(aside)
+    (out / "cloze").mkdir(parents=True)
+    (out / "cloze" / "run.json").write_text("{}")
+    require_usable(out, overwrite=True, command=COMMAND)
+    with claimed(out, overwrite=True, command=COMMAND):
+        assert names(out) == ["cloze"] and (aside / "weights").read_text() == "old"
+        (out / "cloze" / "task.json").write_text('{"trials": []}')
+    assert names(out.parent) == ["out"] and names(out) == ["cloze"]
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, CheckpointError, MemoryError])
 def test_a_run_that_fails_keeps_its_checkpoints_and_the_result_that_it_replaces(out: Path, error: type[BaseException]) -> None:
     said: list[str] = []

@@ -148,7 +148,7 @@ def attempted(command: str, *, seconds: float | None = None, change: int | None 
 
         sys.addaudithook(watch)
         code = 1
-        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        with open("said.txt", "w") as file, redirect_stdout(file), redirect_stderr(file):
             code = cloze_main(command.split())
         if notes is not None:
             notes.write_text(json.dumps({"changes": count, "modules": sorted(sys.modules)}))
@@ -236,6 +236,7 @@ def try_case(case: Case, count: int, chance: Random, say: Callable[[str], None])
             if digest(out, case.files) != new or litter(out) or (status and not whole):
                 found["lost"] += 1
                 say(f"LOST  {case.command}, kill {number}: the same command ends with other bytes, or leaves {litter(out)}")
+                say(Path("said.txt").read_text()[-2000:])
             found["ends"] += 1
     clear(out)
     return found
