@@ -13,6 +13,7 @@ from cloze.corpus.readers.labelled import Trained
 from cloze.corpus.readers.tagged import Tagged
 from cloze.errors import TaskError
 from cloze.tasks import task
+from cloze.tasks.given import has_texts
 
 CONLL_U = """# sent_id = 1
 # text = vámonos al mar
@@ -66,10 +67,13 @@ def test_lines_with_labels_of_the_run_are_words_also_where_spaces_separate_them(
     chosen = replace(chosen, trained=Trained(labels=frozenset({"B-PER", "I-PER", "O"})))
     (tmp_path / "x.txt").write_text(rows)
     (tmp_path / "tabs.txt").write_text(rows.replace(" ", "\t"))
+    (tmp_path / "texts.txt").write_text("Ada lives\nAda works\n")
+    assert has_texts(chosen, str(tmp_path / "texts.txt"))
     for name in ("x.conll", "x.txt", "tabs.txt"):
         found = chosen.read(tmp_path / name, labelled=False)
         assert found.words == [("Ada", "Lovelace", "lives"), ("Ada", "works")] and found.running == (None, None)
         assert found.labels == [("B-PER", "I-PER", "O"), ("B-PER", "O")]
+        assert not has_texts(chosen, str(tmp_path / name))
     (tmp_path / "x.conll").write_text(rows.replace(" ", " NN X ").replace("\n\n-DOC", "-DOC"))
     chosen = replace(chosen, trained=replace(chosen.trained, columns=("text", "x", "y", "label")))
     found = chosen.read(tmp_path / "x.conll", labelled=False)
