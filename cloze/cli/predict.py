@@ -111,11 +111,12 @@ def command(
 
 def _table(task: Task, inputs: list[str], *, table: bool) -> Table | None:
     """The rows of the input, if it is a table; `table` as for `_examples`."""
-    from cloze.decoding.texts import kind_of_file, named_file
+    from cloze.decoding.texts import named_file
+    from cloze.tasks.given import has_texts
     from cloze.tasks.prediction_files import table_of
 
     file = named_file(inputs, tables=True)
-    return None if file is None or not table and kind_of_file(file) == ".txt" else table_of(task, file)
+    return None if file is None or not table and has_texts(task, file) else table_of(task, file)
 
 
 def _examples(task: Task, inputs: list[str], *, table: bool) -> AbstractContextManager[Any]:
@@ -123,8 +124,8 @@ def _examples(task: Task, inputs: list[str], *, table: bool) -> AbstractContextM
 
     `table`: the options describe a table, so that standard input and a .txt file are read as one.
     """
-    from cloze.decoding.texts import gather, kind_of_file, named_file
-    from cloze.tasks.given import line_examples, stream_examples
+    from cloze.decoding.texts import gather, named_file
+    from cloze.tasks.given import has_texts, line_examples, stream_examples
 
     inputs = [] if inputs == ["-"] else inputs
     file = named_file(inputs, tables=True)
@@ -132,6 +133,6 @@ def _examples(task: Task, inputs: list[str], *, table: bool) -> AbstractContextM
         return line_examples(task, inputs, None)
     if file is None and table:
         return stream_examples(task, sys.stdin.buffer)
-    if file is not None and (table or kind_of_file(file) != ".txt"):
+    if file is not None and (table or not has_texts(task, file)):
         return nullcontext(task.read(file, labelled=False))
     return line_examples(task, gather([], file), "standard input" if file is None else file)

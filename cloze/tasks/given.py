@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from cloze.corpus.readers.labelled import UNTRAINED
+from cloze.corpus.readers.tagged import holds_labels
 from cloze.decoding.texts import gather, kind_of_file
 from cloze.errors import TaskError, UserError, naming_options
 from cloze.tasks.in_memory import each_item, plain
@@ -45,11 +47,18 @@ def given_examples(task: Task, given: Any, *, labelled: bool) -> Iterator[Any]:
     if not isinstance(given, Path):
         with naming_options(_IN_MEMORY), _as_file(as_records(given, task, labelled=labelled), ROWS) as path:
             yield _read(task, path, labelled=labelled)
-    elif not labelled and kind_of_file(str(given)) == ".txt":
+    elif not labelled and has_texts(task, str(given)):
         with line_examples(task, gather([], str(given)), str(given)) as examples:
             yield examples
     else:
         yield task.read(given, labelled=labelled)
+
+
+def has_texts(task: Task, file: str) -> bool:
+    """Whether a file is a .txt file with a text per line, and not with the labelled words of a tagger."""
+    if kind_of_file(file) != ".txt" or "conll" not in task.writes:
+        return kind_of_file(file) == ".txt"
+    return not holds_labels(file, getattr(task, "label", "label"), getattr(task, "trained", UNTRAINED))
 
 
 def _read(task: Task, path: Path, *, labelled: bool) -> Any:

@@ -13,6 +13,7 @@ from cloze.corpus.readers.labelled import Trained
 from cloze.corpus.readers.tagged import Tagged
 from cloze.errors import TaskError
 from cloze.tasks import task
+from cloze.tasks.given import has_texts
 
 CONLL_U = """# sent_id = 1
 # text = vámonos al mar
@@ -75,10 +76,13 @@ def test_lines_with_labels_of_the_run_are_words_also_where_spaces_separate_them(
     chosen = replace(chosen, trained=Trained(labels=frozenset({"B-PER", "I-PER", "O"})))
     (tmp_path / "x.txt").write_text(rows)
     (tmp_path / "tabs.txt").write_text(rows.replace(" ", "\t"))
+    (tmp_path / "texts.txt").write_text("Ada lives\nAda works\n")
+    assert has_texts(chosen, str(tmp_path / "texts.txt"))
     for name in ("x.conll", "x.txt", "tabs.txt"):
         examples = chosen.read(tmp_path / name, labelled=False)
         assert examples.words == [("Ada", "Lovelace", "lives"), ("Ada", "works")] and examples.running == (None, None)
         assert examples.labels == [("B-PER", "I-PER", "O"), ("B-PER", "O")]
+        assert not has_texts(chosen, str(tmp_path / name))
     (tmp_path / "x.conll").write_text(rows.replace("\n\n", "\n"))  # one long text
     assert [len(words) for words in chosen.read(tmp_path / "x.conll", labelled=False).words] == [5]
     (tmp_path / "x.conll").write_text(rows.replace(" ", " NN X ").replace("\n\n-DOC", "-DOC"))

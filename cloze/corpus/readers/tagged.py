@@ -131,14 +131,20 @@ def _is_running(path: Path | str, label: str, trained: Trained, like: str) -> bo
     """
     if str(path) == "-":
         return False  # it can be read once only
-    begins = [line.text for line in islice(lines(path), _TOGETHER)]
     if ".txt" in Path(path).suffixes[-2:]:
-        return not _is_table(path, begins, label, trained, like, asks=False)
+        return not holds_labels(path, label, trained)
+    begins = [line.text for line in islice(lines(path), _TOGETHER)]
     filled = [text for text in begins if stripped(text)]
     sentences = sum(" " in stripped(text) or sum(map(ideograph, text)) > _LONGEST for text in filled)
     if any("\t" in text for text in filled) or 2 * sentences <= len(filled):
         return False
     return not _is_table(path, begins, label, trained, like)
+
+
+def holds_labels(path: Path | str, label: str, trained: Trained) -> bool:
+    """Whether a file has words with labels of the run, in texts that empty lines separate."""
+    begins = [line.text for line in islice(lines(path), _TOGETHER)]
+    return _is_table(path, begins, label, trained, "", asks=False)
 
 
 def _is_table(
