@@ -32,6 +32,7 @@ def baselines(recipe: Recipe, data: Data, store: Store, step: Step) -> dict[str,
     are the prior. The cross-entropy is measured on held-out examples, or on the same examples if nothing is held out. Labelled
     text is counted for at most one epoch, because its targets are the same in the next.
     """
+    data = data.whole()  # losses in the log are means over all processes
     text: Entropy | None = None
     found: dict[str, Baseline] = {}
     for name, entry in recipe.step_entries.items():

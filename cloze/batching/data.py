@@ -135,6 +135,15 @@ class Data:
                 self.held_out_feeds[name] = self.held_out_feeds[name].at(length)
         return bool(longer) or otherwise
 
+    def whole(self) -> Data:
+        """The same data as one process has them: the rows of all ranks."""
+        if self.ranks == 1:
+            return self
+        return Data(
+            self.feeds, batch=self.batch, micro_batch=self._micro_batch, held_out=self.held_out_feeds,
+            held_out_rows=self.held_out_rows, growth=self.growth,
+        )
+
     def sample(self, entry: str, rows: int, length: int | None = None, *, at: float = 0.0) -> MicroBatch:
         """The rows of an entry's first epoch from a share of it on, as one micro-batch, at another length if given; no cursor
         moves."""

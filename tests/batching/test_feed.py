@@ -260,6 +260,18 @@ def test_held_out_rows_are_no_more_than_asked_for_and_shared_by_the_ranks():
     assert [len(words(rank, 2)) for rank in (0, 1)] == [3, 3] and words(0, 2) + words(1, 2) == words(0, 1)
 
 
+def test_the_data_of_a_rank_as_one_process_has_them_have_the_rows_of_all_ranks():
+    def tokens(data: Data) -> tuple[list[int], list[int]]:
+        trained = [token for micro in data.next("main", Cursor())[0] for token in micro.batch["tokens"].ravel().tolist()]
+        return trained, [token for micro in data.held_out("main") for token in micro.batch["tokens"].ravel().tolist()]
+
+    options = {"batch": 4, "held_out": {"main": feed(8)}}
+    alone = tokens(Data({"main": feed(fixed=True)}, **options))
+    for rank in (0, 1):
+        shared = Data({"main": feed(fixed=True)}, rank=rank, ranks=2, **options)
+        assert tokens(shared) != alone and tokens(shared.whole()) == alone
+
+
 def test_a_view_without_tokens_is_laid_out_by_its_vectors():
     vectors = np.arange(12, dtype=np.float32).reshape(2, 3, 2) + 1
     block = Rows({
