@@ -144,7 +144,9 @@ def companions(source: Path, place: Path, task: str | None, *, about: Mapping[st
         imported = open_folder(source)
     plain = imported.model.plain
     model = replace(plain, heads={name: head for name, head in plain.heads.items() if name == about["head"]})
-    description = {**read_task(source, task), "head": about["head"]} if described_in(source) is not None else None
+    description = read_task(source, task) if described_in(source) is not None else None
+    if description is not None and about["head"]:
+        description["head"] = about["head"]
     labels = imported.labels if description is None else tuple(description.get("labels") or ())
     copy = replace(imported, model=model, labels=labels)
     write_copy(source, place / "published", copy, Card(source.name), description=description)
