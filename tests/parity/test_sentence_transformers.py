@@ -169,7 +169,8 @@ def test_a_mean_over_fewer_tokens_than_the_network_reads_is_a_head(
     (lambda folder: (folder / "modules.json").write_text("{}"), "the modules "),
     (lambda folder: (folder / "config_sentence_transformers.json").write_text(
         '{"prompts": {"query": "query: "}, "default_prompt_name": "query"}'), "begins with the prompt 'query: '"),
-    (lambda folder: edit(folder / "sentence_bert_config.json", do_lower_case=True), "every text is lower-cased for a tokenizer that keeps capitals"),
+    (lambda folder: edit(folder / "sentence_bert_config.json", do_lower_case=True),
+     "every text is lower-cased for a tokenizer that keeps capitals"),
     (lambda folder: (folder / "modules.json").write_text('[{"type": "a.Transformer", "path": "../x"}]'), "the folder '../x'"),
     (lambda folder: (folder / "modules.json").write_text('[{"type": "a.Transformer"}]'), "not a list of modules"),
 ])  # fmt: skip
