@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from cloze.corpus.readers.labelled import UNTRAINED
 from cloze.corpus.readers.tagged import holds_labels
 from cloze.decoding.texts import gather, kind_of_file
 from cloze.errors import TaskError, UserError, naming_options
 from cloze.tasks.in_memory import each_item, plain
 from cloze.tasks.task import Task
+from cloze.tasks.token_labelling import TokenLabelling
 from cloze.text.encodings import reading_as
 
 Rows = Iterable[Any]
@@ -56,9 +56,9 @@ def given_examples(task: Task, given: Any, *, labelled: bool) -> Iterator[Any]:
 
 def has_texts(task: Task, file: str) -> bool:
     """Whether a file is a .txt file with a text per line, and not with the labelled words of a tagger."""
-    if kind_of_file(file) != ".txt" or "conll" not in task.writes:
-        return kind_of_file(file) == ".txt"
-    return not holds_labels(file, getattr(task, "label", "label"), getattr(task, "trained", UNTRAINED))
+    if kind_of_file(file) != ".txt":
+        return False
+    return not isinstance(task, TokenLabelling) or not holds_labels(file, task.label, task.trained)
 
 
 def _read(task: Task, path: Path, *, labelled: bool) -> Any:

@@ -88,7 +88,7 @@ def test_a_folder_that_holds_something_is_left_as_it_is(run: Path, tmp_path: Pat
 
 
 def test_a_fine_tuned_folder_keeps_its_task_and_tells_its_figures(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "train.tsv").write_text("text\tlabel\nThe owl naps\towl\nA heron wades\theron\n" * 2)
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "The owl naps\towl\nA heron wades\theron\n" * 2)
     files = ["--train", str(tmp_path / "train.tsv"), "--dev", str(tmp_path / "train.tsv"), "--out", str(tmp_path / "tuned")]
     assert main(["finetune", str(run), *files, "--set", "training.epochs=1", "--set", "length=16"]) == 0
     assert 'pipeline("text-classification", model="tuned", truncation=True' in (tmp_path / "tuned" / "README.md").read_text()

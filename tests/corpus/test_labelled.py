@@ -167,7 +167,7 @@ def test_a_file_without_a_header_is_read_as_those_of_training(tmp_path: Path) ->
     (tmp_path / "cloze").mkdir()
     described = {
         "task": "sentence_classification", "columns": {"text": "text", "label": "label"}, "labels": ["x"],
-        "files": {"columns": ["id", "label", "text"], "format": "tsv"},
+        "head": "classification", "files": {"columns": ["id", "label", "text"], "format": "tsv"},
     }
     (tmp_path / "cloze" / "task.json").write_text(json.dumps(described))
     trained = task_of(tmp_path).reading(columns=None, format=None, quoting="auto")

@@ -83,7 +83,7 @@ def test_an_imported_folder_is_fine_tuned(systems: ModuleType, foreign: ModuleTy
     pieces = systems.tokenizer(kind.tokenizer)
     foreign.save(foreign.model_of(kind, pieces), pieces, tmp_path / "source")
     assert main(["import", str(tmp_path / "source"), "--out", str(tmp_path / "out")]) == 0
-    (tmp_path / "train.tsv").write_text("text\tlabel\nThe cat sleeps\tcat\nA dog barks\tdog\n" * 2)
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "The cat sleeps\tcat\nA dog barks\tdog\n" * 2)
     files = ["--train", str(tmp_path / "train.tsv"), "--dev", str(tmp_path / "train.tsv"), "--out", str(tmp_path / "tuned")]
     assert main(["finetune", str(tmp_path / "out"), *files, "--set", "training.epochs=1", "--set", "length=16"]) == 0
     assert main(["predict", str(tmp_path / "tuned"), str(tmp_path / "train.tsv")]) == 0

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
+from cloze.objectives.objective import Objective
 from cloze.tasks.labeller import JudgedText, WordLabeller
 from cloze.tasks.multi_label import MultiLabeller
 from cloze.tasks.task import Learner
@@ -26,7 +28,7 @@ def remark(judged: Any, metrics: dict[str, float], baseline: dict[str, Any] | No
     """The remark on a result of a learner of this kind."""
     learner: Any = SimpleNamespace(
         task=SimpleNamespace(metrics=more, threshold=0.5), names=names,
-        head=SimpleNamespace(weighs_classes=weighs, class_weights=None),
+        head=Mock(spec=Objective, weighs_classes=weighs, class_weights=None),
     )
     learner.answers = lambda items: kind.answers(learner, items)
     return remark_on(learner, judged, metrics, baseline)
