@@ -85,6 +85,9 @@ FAULTS: dict[str, tuple[bytes, list[str]]] = {
     "cut off": (GOOD[:-6], [":1: the first line says 3 words, 2 follow", "copy it again"]),
     "no sizes": (b"0 2\n", ["says 0 words of 2 numbers; expected two numbers above 0"]),
     "a width that nothing has": (b"3 %d\na 1 2\n" % (1 << 62), ["says 3 words of 4611686018427387904 numbers; expected"]),
+    "a width of more digits than Python reads": (
+        b"3 %s\na 1 2\n" % (b"9" * 5000), [":2: 'a' with 2 numbers; expected a word and 1 numbers, as in the first line"]
+    ),
     "negative sizes": (b"-3 2\na 1 2\n", ["says -3 words"]),
     "another width": (GOOD.replace(b"3 2", b"3 4", 1), [":2: 'a' with 2 numbers; the first line says 4", "second number"]),
     "a short row": (GOOD.replace(b"b 3 4", b"b 3"), [":3: 'b' with 1 numbers; expected a word and 2 numbers"]),

@@ -16,12 +16,13 @@ from cloze.interop.vectors.vectors import Matrix, Vectors, refuse_infinite, refu
 
 _ROWS = 4096  # parsed together
 _WIDEST = 1 << 20  # numbers of a vector; more is a damaged first line
+_DIGITS = 30  # of a size; Python refuses to read numbers of more than 4,300
 
 
 def sizes_of(line: bytes) -> tuple[int, int] | None:
     """The two whole numbers of a first line such as `71290 100`; None if it is something else."""
     fields = line.split()
-    if len(fields) != 2 or not all(f.lstrip(b"-+").isdigit() for f in fields):
+    if len(fields) != 2 or not all(f.lstrip(b"-+").isdigit() and len(f) <= _DIGITS for f in fields):
         return None
     return int(fields[0]), int(fields[1])
 
