@@ -7,7 +7,7 @@ import resource
 import signal
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ class Fault(AssertionError):
 @contextmanager
 def judged() -> Iterator[None]:
     """Let answers to a person pass; everything else is a `Fault`."""
+    _reserve_for_arrow()
     before = [signal.signal(one, _late) for one in _TIMERS.values()]
     limits = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -45,6 +46,15 @@ def judged() -> Iterator[None]:
         _limit((0, 0), limits)
         for one, handler in zip(_TIMERS.values(), before, strict=True):
             signal.signal(one, handler)
+
+
+@lru_cache(maxsize=1)
+def _reserve_for_arrow() -> None:
+    """Let Arrow reserve its first gigabyte of addresses, which takes no memory, before addresses are limited."""
+    with suppress(ImportError):
+        import pyarrow
+
+        pyarrow.array([0])
 
 
 _TIMERS = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}
