@@ -12,8 +12,11 @@ Vectors = NDArray[np.float32]
 Int64 = NDArray[np.int64]
 
 DEPTHS = (1, 10, 100)
+_CUT = 10  # of nDCG
 #: By name whether more is better.
-METRICS = {"mrr": True, **{f"recall@{depth}": True for depth in DEPTHS}}
+METRICS = dict.fromkeys(
+    ("mrr", "map", f"ndcg@{_CUT}", *(f"recall@{depth}" for depth in DEPTHS), *(f"success@{depth}" for depth in DEPTHS)), True
+)
 _BLOCK = 4096  # passages compared at once
 
 
@@ -43,24 +46,45 @@ def nearest(queries: Vectors, blocks: Iterable[tuple[Int64, Vectors]], most: int
     return best
 
 
-def ranks(queries: Vectors, passages: Vectors, right: Sequence[Sequence[int]]) -> Int64:
-    """The rank of the best right passage of each query (Q,), from 1, among all passages (N, D).
+def ranks(queries: Vectors, passages: Vectors, right: Sequence[Sequence[int]]) -> list[Int64]:
+    """The ranks of all right passages of each query among all passages (N, D), ascending, from 1.
 
-    A tie counts against the right passage, so that identical vectors find nothing. Right passages
-    do not count against each other.
+    Of equal products the wrong passage comes first, so that identical vectors find nothing.
     """
-    found = np.ones(len(queries), np.int64)
-    best = np.array([max(float(queries[q] @ passages[p]) for p in own) for q, own in enumerate(right)], np.float32)
-    rows = np.repeat(np.arange(len(right)), [len(own) for own in right])
-    columns = np.array([p for own in right for p in own], np.int64)
+    counts = [len(own) for own in right]
+    query, passage = np.repeat(np.arange(len(right)), counts), np.array([p for own in right for p in own], np.int64)
+    scores = np.einsum("nd,nd->n", queries[query], passages[passage])
+    order = np.lexsort((-scores, query))
+    passage, scores, begins = passage[order], scores[order], np.cumsum(counts) - counts
+    found = 1 + np.arange(len(query)) - np.repeat(begins, counts)
     for start in range(0, len(passages), _BLOCK):
-        before = queries @ passages[start : start + _BLOCK].T >= best[:, None] - 1e-6
-        inside = (columns >= start) & (columns < start + _BLOCK)
-        before[rows[inside], columns[inside] - start] = False
-        found += before.sum(1)
-    return found
+        block = queries @ passages[start : start + _BLOCK].T
+        inside = (passage >= start) & (passage < start + _BLOCK)
+        block[query[inside], passage[inside] - start] = -np.inf  # a right passage is not before another as a wrong one is
+        found += (block[query] >= scores[:, None] - 1e-6).sum(1)
+    return np.split(found, begins[1:])
 
 
-def figures(found: Int64) -> dict[str, float]:
-    """The mean of the reciprocal ranks, and the share of queries whose right passage is among the first 1, 10 and 100."""
-    return {"mrr": float((1 / found).mean()), **{f"recall@{depth}": float((found <= depth).mean()) for depth in DEPTHS}}
+def judged(found: Sequence[Int64]) -> NDArray[np.float64]:
+    """What the ranks of the right passages of each query are worth by each of the `METRICS`, (Q, M).
+
+    The definitions are those of trec_eval (https://github.com/usnistgov/trec_eval): `mrr` is recip_rank, `map` is map, `ndcg@10`
+    is ndcg_cut.10 with a gain of 1, `recall@K` is recall.K, the share of the right passages that are among the first K, and
+    `success@K` is success.K, whether any is.
+
+    Differs: trec_eval puts passages with equal scores into the order of their names.
+    """
+    rows = []
+    for own in found:
+        gains = 1 / np.log2(1 + own)
+        rows.append([
+            1 / own[0], float((np.arange(1, len(own) + 1) / own).mean()),
+            gains[own <= _CUT].sum() / (1 / np.log2(2 + np.arange(min(len(own), _CUT)))).sum(),
+            *(float((own <= depth).mean()) for depth in DEPTHS), *(float(own[0] <= depth) for depth in DEPTHS),
+        ])
+    return np.array(rows, np.float64).reshape(-1, len(METRICS))
+
+
+def figures(worth: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> dict[str, float]:
+    """The means of the metrics over queries, from their worth (Q, M); `weights` (Q,) count some queries more than others."""
+    return dict(zip(METRICS, np.average(worth, axis=0, weights=weights).tolist(), strict=True))

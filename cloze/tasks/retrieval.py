@@ -19,7 +19,7 @@ from cloze.errors import TaskError
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.objectives.embedding import Embedding
 from cloze.registry import register
-from cloze.tasks.ranking import METRICS, Nearest, Vectors, figures, nearest, ranks
+from cloze.tasks.ranking import METRICS, Nearest, Vectors, figures, judged, nearest, ranks
 from cloze.tasks.task import Evaluation, Learner, Prediction, Report, cut_remark
 from cloze.tasks.texts import AnsweredTexts, TextTask, head_named
 
@@ -124,6 +124,8 @@ class Retriever(Learner):
                 found = np.empty((len(framed), made.shape[1]), np.float32) if found is None else found
                 found[index] = made
                 report(len(index))
+        if found is not None:
+            found[[len(row) == 0 for row in framed]] = 0.0
         return np.zeros((0, 1), np.float32) if found is None else found
 
     def blocks(
@@ -155,26 +157,35 @@ class Retriever(Learner):
 
     def judge(
         self, rows: Sequence[Row], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
-    ) -> NDArray[np.int64]:
-        """The rank of the right passage of every row among all passages of these rows (N,).
+    ) -> NDArray[np.float64]:
+        """The metrics of the query of every row, as `ranking.judged` has them, and last the row's share of its query (N, M + 1).
 
-        A passage of several rows is one passage; a query of several rows has several right ones, of which the best counts.
+        Every query counts once: a query of several rows has several right passages. A passage of several rows is one passage.
         """
-        return self._ranked(rows, size, report)[0]
+        found, _, _, _ = self._ranked(rows, size, report)
+        worth, number = judged([found[query] for query in found]), {query: at for at, query in enumerate(found)}
+        at = np.array([number[row.query] for row in rows], np.int64)
+        shares = 1 / np.bincount(at, minlength=1)[at]
+        return np.concatenate([worth[at], shares[:, None]], axis=1)
 
-    def _ranked(self, rows: Sequence[Row], size: int, report: Report) -> tuple[NDArray[np.int64], Vectors, Vectors, list[str]]:
+    def _ranked(
+        self, rows: Sequence[Row], size: int, report: Report
+    ) -> tuple[dict[str, NDArray[np.int64]], Vectors, Vectors, list[str]]:
+        """The ranks of the right passages of each query; the vectors of the queries and of the passages, and the passages."""
         passages = list(dict.fromkeys(row.passage for row in rows))
         place = {text: number for number, text in enumerate(passages)}
         right: dict[str, set[int]] = {}
         for row in rows:
             right.setdefault(row.query, set()).add(place[row.passage])
-        asked = self.vectors([row.query for row in rows], size=size, report=report)
+        asked = self.vectors(list(right), size=size, report=report)
         made = self.passage_vectors(passages, size=size)
-        return ranks(asked, made, [sorted(right[row.query]) for row in rows]), asked, made, passages
+        found = ranks(asked, made, [sorted(own) for own in right.values()])
+        return dict(zip(right, found, strict=True)), asked, made, passages
 
     def metrics(self, judged: Any) -> dict[str, float]:
-        """Reciprocal rank and recall of ranks (N,)."""
-        return figures(np.asarray(judged, np.int64))
+        """The means over queries, of what `judge` returned."""
+        worth = np.asarray(judged, np.float64)
+        return figures(worth[:, :-1], worth[:, -1])
 
     def evaluate(
         self, examples: AnsweredTexts[Any], always: str | None = None, *, size: int = 64, report: Report = lambda done: None
@@ -194,12 +205,11 @@ class Retriever(Learner):
         rows = self.answered(examples)
         found, asked, made, passages = self._ranked(rows, size, report)
         best = nearest(asked, [(np.arange(len(made)), made)], 1)
-        return [
-            Match(line, row.query, passages[int(number)], round(float(score), 6), int(rank))
-            for line, row, number, score, rank in zip(
-                examples.lines, rows, best.passages[:, 0], best.scores[:, 0], found, strict=True
-            )
-        ]
+        first = {
+            query: (passages[int(number)], round(float(score), 6), int(own[0]))
+            for (query, own), number, score in zip(found.items(), best.passages[:, 0], best.scores[:, 0], strict=True)
+        }
+        return [Match(line, row.query, *first[row.query]) for line, row in zip(examples.lines, rows, strict=True)]
 
 
 def untuned(loaded: Checkpoint) -> Retriever:

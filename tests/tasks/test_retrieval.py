@@ -28,9 +28,9 @@ from cloze.objectives import Contrast
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 from cloze.tasks.evaluation import evaluate, predict
-from cloze.tasks.ranking import figures, nearest, ranks
+from cloze.tasks.ranking import METRICS, figures, judged, nearest, ranks
 from cloze.tasks.result import load_tuned
-from cloze.tasks.retrieval import untuned
+from cloze.tasks.retrieval import Row, untuned
 from cloze.training.checkpoint import Checkpoints
 
 VALUES = ["training.batch=16", "training.epochs=8", "training.rate.peak=5e-3", "length=24", "network.dropout=0"]
@@ -71,7 +71,8 @@ def test_a_network_learns_which_passages_belong_to_queries_and_its_folder_says_t
     long = replace(examples, texts=[examples.texts[0] + " cat" * 30, *examples.texts[1:]])
     assert f"1 of {2 * len(examples)} texts are longer than 24 tokens" in evaluate(learner, long).remarks[0]
     assert found.remarks == ()
-    assert [one.rank for one in ranked] == learner.judge(learner.answered(examples)).tolist()
+    worth = learner.judge(learner.answered(examples))
+    assert [1 / one.rank for one in ranked] == pytest.approx(worth[:, 0].tolist())
     first = ranked[0]
     assert json.loads(json.dumps(first.record()))["line"] == 2
     assert (first.passage == examples.others[0]) == (first.rank == 1)
@@ -236,9 +237,8 @@ def test_ranks_and_nearest_vectors_are_those_of_sorting_all_products() -> None:
     right = [sorted({int(p) for p in chance.integers(0, 90, 2)}) for _ in range(40)]
     scores = queries @ passages.T
     for query, own in enumerate(right):
-        best = max(scores[query, p] for p in own)
-        expected = 1 + sum(scores[query, p] >= best for p in range(90) if p not in own)
-        assert ranks(queries, passages, right)[query] == expected
+        ordered = sorted(range(90), key=lambda p: (-scores[query, p], p in own))  # of equals the wrong ones come first
+        assert ranks(queries, passages, right)[query].tolist() == [1 + n for n, p in enumerate(ordered) if p in own]
     order = np.array([sorted(range(90), key=lambda p: (-scores[q, p], p)) for q in range(40)])
     for size in (1, 7, 90):
         blocks = [(np.arange(s, min(s + size, 90)), passages[s : s + size]) for s in range(0, 90, size)]
@@ -251,9 +251,39 @@ def test_ranks_and_nearest_vectors_are_those_of_sorting_all_products() -> None:
 
 def test_vectors_that_are_all_the_same_find_nothing() -> None:
     same = np.ones((5, 3), np.float32)
-    assert figures(ranks(same, same, [[q] for q in range(5)])) == {
-        "mrr": pytest.approx(0.2), "recall@1": 0.0, "recall@10": 1.0, "recall@100": 1.0,
-    }  # fmt: skip
+    found = figures(judged(ranks(same, same, [[q] for q in range(5)])))
+    assert found["mrr"] == pytest.approx(0.2) and found["recall@1"] == found["success@1"] == 0.0
+    assert found["recall@10"] == found["success@10"] == found["success@100"] == 1.0
+
+
+def test_figures_are_those_of_trec_eval() -> None:
+    found = judged([np.array([2, 3, 40]), np.array([1])])
+    expected = {  # of the first query; trec_eval 9.0 prints the same numbers
+        "mrr": 1 / 2, "map": (1 / 2 + 2 / 3 + 3 / 40) / 3,
+        "ndcg@10": (1 / np.log2(3) + 1 / np.log2(4)) / (1 + 1 / np.log2(3) + 1 / np.log2(4)),
+        "recall@1": 0.0, "recall@10": 2 / 3, "recall@100": 1.0, "success@1": 0.0, "success@10": 1.0, "success@100": 1.0,
+    }
+    assert dict(zip(METRICS, found[0].tolist(), strict=True)) == pytest.approx(expected)
+    assert found[1].tolist() == [1.0] * 9
+    assert figures(found)["recall@10"] == pytest.approx(5 / 6)
+
+
+def test_figures_of_many_right_passages_are_those_of_trec_eval() -> None:
+    found = dict(zip(METRICS, judged([np.arange(1, 13)])[0].tolist(), strict=True))
+    assert found["ndcg@10"] == pytest.approx(1.0) and found["recall@10"] == pytest.approx(10 / 12) and found["map"] == 1.0
+
+
+def test_a_query_of_several_rows_counts_once_and_its_recall_is_the_share_of_its_passages(tuned: Any) -> None:
+    learner, _ = load_tuned(load_checkpoint(tuned.folder))
+    rows = [Row("the cat saw the dog", text) for text in ("the cat", "rain and wind", "a river")] + [Row("night", "the night")]
+    worth = learner.judge(rows)
+    found = learner.metrics(worth)
+    vectors = learner.vectors(["the cat saw the dog", "night"]), learner.passage_vectors([row.passage for row in rows])
+    own = ranks(*vectors, [[0, 1, 2], [3]])
+    assert worth[:, -1].tolist() == [1 / 3, 1 / 3, 1 / 3, 1.0]
+    assert found["recall@1"] == pytest.approx(np.mean([(one <= 1).mean() for one in own]))
+    assert found["success@1"] == pytest.approx(np.mean([(one <= 1).any() for one in own]))
+    assert found["mrr"] == pytest.approx(np.mean([1 / one[0] for one in own]))
 
 
 def test_the_verb_finds_the_best_passages_of_a_file(
