@@ -26,7 +26,7 @@ def command(
     ] = None,
     normalise: Annotated[bool, typer.Option("--normalise", help="Scale vectors to length 1: dot products are cosines.")] = False,
     length: Annotated[int | None, typer.Option(min=1, help="Cut texts to this many tokens.")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
+    batch: Annotated[int | None, typer.Option(min=1, help="Texts per batch; default: by their length.")] = None,
     language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
@@ -48,7 +48,7 @@ def command(
         raise UserError("--layers gives many vectors per text: name the file to write, such as --out F.npz.")
 
     from cloze.assembly.build import load_checkpoint
-    from cloze.decoding.embedding import embed, length_of, save_vectors, sentence_head
+    from cloze.decoding.embedding import embed, empty_remark, length_of, save_vectors, sentence_head
     from cloze.decoding.features import save_features, token_features
     from cloze.decoding.progress import Progress
     from cloze.decoding.reader import Reader
@@ -64,9 +64,11 @@ def command(
             f"{cut} of {len(given)} texts have more than {most} tokens: their last {lost:,} tokens were cut.\n"
             "  Split them into shorter texts and average the vectors.", err=True
         )
+    if (remark := empty_remark(framed)) is not None and layers is None:
+        typer.echo(f"note: {remark}", err=True)
     if layers is not None and out is not None:
         with Progress(len(given), "texts") as progress:
-            written = save_features(out, token_features(reader, framed, layers, rows=batch, report=progress), given)
+            written = save_features(out, token_features(reader, framed, layers, rows=batch or 64, report=progress), given)
         typer.echo(f"{written}: an array (layers, tokens, width) for each of {len(given)} texts")
         return
     with Progress(len(given), "texts") as progress:

@@ -21,6 +21,7 @@ from cloze.whole import whole_file
 
 Pooling = Literal["mean", "max", "first", "summary"]
 _HEAD = "embedding"
+TOGETHER, TOGETHER_ON_GPU = 1024, 32768  # tokens of a batch
 
 
 def embed(
@@ -31,7 +32,7 @@ def embed(
     pooling: Pooling | None = None,
     normalise: bool = False,
     length: int | None = None,
-    rows: int = 64,
+    rows: int | None = None,
     head: Any = None,
     report: Callable[[int], None] = lambda done: None,
 ) -> NDArray[np.float32]:
@@ -42,7 +43,8 @@ def embed(
     `layer` counts from 0, the embeddings, to the number of layers; negative numbers count from the top. `pooling`: `mean`
     and `max` over every token that is not padding, [CLS] and [SEP] included (as sentence-transformers does), `first` the
     first token, `summary` the token that the system's reading names. `normalise` gives vectors of length 1. Texts are cut
-    to what the network can read, or to `length` tokens.
+    to what the network can read, or to `length` tokens. `rows` are the texts of a batch; None: as many as have `TOGETHER` tokens
+    with their padding, on a GPU `TOGETHER_ON_GPU`. The vector of a text without tokens is zero (`empty_remark`).
     """
     own = head if pooling is None and layer == -1 else None
     pooling = pooling or "mean"
@@ -50,7 +52,8 @@ def embed(
         raise UserError(f"unknown pooling {pooling!r}. {nearest(pooling, get_args(Pooling))}")
     framed = [t if isinstance(t, Framed) else reader.encode([t], max_length=length)[0] for t in texts]
     vectors: NDArray[np.float32] | None = None
-    for index in by_length([len(row) for row in framed], rows=rows):
+    tokens = None if rows is not None else TOGETHER if reader.device.type == "cpu" else TOGETHER_ON_GPU
+    for index in by_length([len(row) for row in framed], rows=rows or len(framed), tokens=tokens):
         made = _embed_batch(reader, [framed[i] for i in index], layer, pooling, own).cpu().numpy()
         if vectors is None:
             vectors = np.empty((len(framed), made.shape[1]), np.float32)
@@ -58,9 +61,16 @@ def embed(
         report(len(index))
     if vectors is None:
         raise UserError("no text to embed.")
+    vectors[[len(row) == 0 for row in framed]] = 0.0
     if normalise:
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return vectors
+
+
+def empty_remark(framed: Sequence[Framed]) -> str | None:
+    """A sentence on how many texts have no token, whose vectors are zero; None if all have some."""
+    number = sum(len(row) == 0 for row in framed)
+    return f"{number} of {len(framed)} texts have no tokens: their vectors are zeros." if number else None
 
 
 @torch.inference_mode()

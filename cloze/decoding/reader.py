@@ -262,8 +262,13 @@ class Reader:
         return [np.asarray(encoded.ids, np.int32) for encoded in self.tokenizer.encode_batch(list(texts))]
 
     def batch(self, rows: Sequence[Framed]) -> Batch:
-        """Framed rows as a batch, padded to one length. Without padding there is no `block`. `summaries` are flat positions."""
+        """Framed rows as a batch, padded to one length. Without padding there is no `block`. `summaries` are flat positions.
+
+        Of a row without tokens a network sees one padding token, because attention to nothing is not a number; a table of words
+        needs none.
+        """
         lengths = np.array([len(row) for row in rows])
+        lengths = lengths if self.network.of_words else np.maximum(lengths, 1)
         width = max(1, int(lengths.max()))
         tokens = np.full((len(rows), width), self.tokenizer.roles.get("[PAD]", 0), np.int64)
         segments = np.zeros((len(rows), width), np.int64)
