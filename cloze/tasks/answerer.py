@@ -14,7 +14,7 @@ from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, bound, evaluating, orders_of
 from cloze.decoding.sampling import Sampling
-from cloze.decoding.sequence import Manner, answer_text, end_role, has_decoder
+from cloze.decoding.sequence import Manner, end_role, has_decoder
 from cloze.errors import CheckpointError, TaskError
 from cloze.tasks.chrf import Counts, chrf_counts, chrf_of
 from cloze.tasks.overlap import NAMES, TOKENIZATION, figures
@@ -185,7 +185,7 @@ class Answerer(Learner):
         rows = max(1, size // (self.task.search.count if self.task.search else 1))
         manner = Manner(self.target_length, GREEDY, self.task.search, rows=rows, report=report)
         written = self._form.write(self.head, sources, manner)
-        return [(answer_text(self.reader, one.ids), one.ended) for one in written]
+        return [(self.reader.tokenizer.decode(one.ids), one.ended) for one in written]  # without sentinels, as elsewhere
 
 
 def load(loaded: Checkpoint, task: Any, described: Mapping[str, Any], precision: torch.dtype | None) -> Answerer:

@@ -26,6 +26,7 @@ BART = {**LAYERS, "positions.max_length": 40, "norm.epsilon": 1e-5, "initial": "
 MASS = {**LAYERS, "positions.max_length": 40, "norm.epsilon": 1e-5, "initial": "normal", "embedding.scaled": True}
 WRITERS: dict[str, tuple[dict[str, Any], dict[str, Any], str, tuple[Any, ...]]] = {
     "t5": (T5, {**PLAIN, "scale": True}, "unigram", ("{A} [EOS]", None, "last", "[PAD]")),
+    "t5-sentinels": (T5, {**PLAIN, "scale": True}, "t5", ("{A} [EOS]", None, "last", "[PAD]")),
     "bart": (BART, PLAIN, "roberta", ("[CLS] {A} [SEP]", None, "last", "[SEP]")),
     "mass": (MASS, {"tie": True}, "wordpiece", ("[CLS] {A} [SEP]", None, "last")),
 }

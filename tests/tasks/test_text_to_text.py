@@ -17,6 +17,7 @@ from cloze.assembly.build import build_feed, build_part, build_step, load_checkp
 from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.assembly.several import Labelled
 from cloze.decoding.forms import ByGaps, form_of
+from cloze.decoding.search import Written
 from cloze.errors import CheckpointError, RecipeError, TaskError
 from cloze.exercises import TokenFacts
 from cloze.interop import Card, Head, Model, Reading, export_folder
@@ -201,6 +202,22 @@ def test_a_padded_batch_of_targets_has_the_sum_of_their_losses(writer: Folder, t
         assert form.log_probabilities(head, some) == pytest.approx(alone, rel=1e-5)
     loss = -sum(alone) / sum(len(row.target) for row in some)
     assert learner.measure(some, "loss", size=2) == {"loss": pytest.approx(loss, rel=1e-5)}
+
+
+def test_what_is_written_has_no_special_tokens_as_transformers_decodes_it(
+    writer: Folder, rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = task("text_to_text").load(load_checkpoint(writer("t5-sentinels")), {}, None)
+    tokenizer = learner.reader.tokenizer
+    first, second = tokenizer.sentinels[:2].tolist()
+    ids = [first, *tokenizer.encode("the cat").ids.tolist(), second, tokenizer.role("[UNK]")]
+    monkeypatch.setattr(learner._form, "write", lambda head, sources, manner: [Written(tuple(ids), True) for _ in sources])
+    from transformers import AutoTokenizer
+
+    theirs = AutoTokenizer.from_pretrained(str(writer("t5-sentinels"))).decode(ids, skip_special_tokens=True)
+    assert "<extra_id_0>" in tokenizer.decode(ids, skip_special=False)
+    made = learner.predict(learner.task.read(rows, labelled=False))
+    assert {one.output for one in made} == {theirs} and "extra_id" not in theirs and "cat" in theirs
 
 
 def test_the_values_of_the_recipe_reach_the_folder(writer: Folder, rows: Path, tmp_path: Path) -> None:
