@@ -165,6 +165,12 @@ class Tokenizer:
         normalise = self._plain.normalizer
         return text if normalise is None else str(normalise.normalize_str(text))
 
+    def words_of(self, text: str) -> list[str]:
+        """The words of a text before the vocabulary is asked: set apart, normalised, and cut by the pre-tokenizer."""
+        (apart,), cut = self.apart([text]), self._plain.pre_tokenizer
+        shown = self.normalised(apart)
+        return [shown] if cut is None else [word for word, _ in cut.pre_tokenize_str(shown)]
+
     def apart(self, texts: Sequence[str]) -> Sequence[str]:
         """The texts with their words set apart by `segmenter`; unchanged without one."""
         if self.segmenter is None:

@@ -22,6 +22,7 @@ from cloze.tasks.result import load_tuned
 
 WORDS, LABELS = ["</s>", "good", "bad", "film"], ["__label__yes", "__label__no", "__label__so"]
 BUCKETS, WIDTH = 11, 5
+PAIRS = (("good", "yes"), ("bad", "no"))
 ROWS = np.random.default_rng(3).normal(0, 1, (len(WORDS) + BUCKETS, WIDTH)).astype("<f4")
 ANSWERS = np.random.default_rng(4).normal(0, 1, (len(LABELS), WIDTH)).astype("<f4")
 
@@ -169,3 +170,27 @@ def test_fasttext_and_cloze_open_each_others_files_with_equal_predictions(
         for text, found in zip(texts, own, strict=True):
             for share, label in theirs.f.predict(text + "\n", 5, 0.0, "strict"):  # fastText adds 1e-5 before each logarithm
                 assert abs(found[label.removeprefix("__label__")] - share) < 1e-4, (file, text)
+
+
+def test_text_that_is_cut_as_the_export_says_has_the_same_probabilities_at_white_space_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [(f"It's {word}, really {word}! Café No.{number}", label) for number in range(4) for word, label in PAIRS]
+    (tmp_path / "rows.tsv").write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
+    file = tmp_path / "rows.tsv"
+    run(
+        "finetune", "fasttext-supervised", "--train", file, "--dev", file, "--out", tmp_path / "run", "--set",
+        "tables.ngrams.hashed_ngrams.buckets=1000", "--set", "training.rate.linear.peak=1.0",
+    )
+    capsys.readouterr()
+    run("export", tmp_path / "run", tmp_path / "model.bin", "--to", "fasttext")
+    said = capsys.readouterr().out
+    assert "fastText ends words at white space alone" in said and f'cloze.load("{tmp_path / "run"}")' in said
+    cut = [" ".join(load_checkpoint(tmp_path / "run").tokenizer.words_of(text)) for text, _ in rows]
+    assert cut[0] == "it ' s good , really good ! café no . 0"
+    run("import", tmp_path / "model.bin", "--out", tmp_path / "again")  # words end at white space alone there
+    ours, theirs = predicted(tmp_path / "run", [text for text, _ in rows]), predicted(tmp_path / "again", cut)
+    assert ours == [pytest.approx(other) for other in theirs]
+    capsys.readouterr()
+    run("export", tmp_path / "again", tmp_path / "twice.bin", "--to", "fasttext")
+    assert "white space" not in capsys.readouterr().out

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from cloze.text.words import Words
 PART, HEAD, TABLE = "bag_of_ngrams", "linear_classification", "ngrams"
 PREFIX = "__label__"
 WEIGHT = "embeddings.weight"
+_CUT = "It's Café, 天气."  # text that shows how a tokenizer cuts and what it changes
 _SPECIAL = {"[PAD]": "[PAD]", "[UNK]": "[UNK]", "[BOS]": "[BOS]", "[EOS]": END_OF_LINE}
 _LOSSES = {1: "hierarchical", 2: "one_versus_all", 3: "softmax", 4: "one_versus_all"}
 _CODES = {"hierarchical": 1, "softmax": 3, "one_versus_all": 4}
@@ -127,9 +129,18 @@ def write_classifier(
     model, remarks = _as_fasttext(folder, imported, restored_table(imported))
     with whole_file(out) as file:
         write_fasttext(file, model, quantising)
-    if imported.tokenizer.lower:
-        remarks.append("fastText reads text as it is: give it text in lower case, with spaces around punctuation marks.")
-    return len(model.words), len(model.labels), remarks
+    return len(model.words), len(model.labels), [*remarks, *_preparation(folder, imported.tokenizer)]
+
+
+def _preparation(folder: Path, tokenizer: Tokenizer) -> list[str]:
+    """How to cut text for fastText as cloze cuts it; nothing where white space alone ends words."""
+    if tokenizer.words_of(_CUT) == _CUT.split():
+        return []
+    script = f"import sys, cloze; t = cloze.load({json.dumps(str(folder))}).tokenizer; [print(*t.words_of(s)) for s in sys.stdin]"
+    return [
+        "fastText ends words at white space alone; this classifier does so at punctuation marks, too, and may change letters. "
+        f"With text that is cut in the same way, both give the same probabilities:\n    python -c {quote(script)} < TEXT > CUT"
+    ]
 
 
 def _kept(model: FastText) -> tuple[KeptBuckets, NDArray[np.float32]]:
