@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from cloze.cli.measures import say
 from cloze.cli.modes import Mode
 from cloze.cli.options import AsJson, Unknown
 from cloze.errors import TaskError, UserError, nearest
@@ -107,9 +108,9 @@ class WordVectors(Mode):
             print(json.dumps(summary, indent=2, ensure_ascii=False))
             return
         if alike:
-            print(_pairs_table(alike, self.unknown))
+            say(_pairs_table(alike, self.unknown))
         for file, one in answered.items():
-            print(_questions_table(file, one))
+            say(_questions_table(file, one))
 
 
 def _inside(path: str) -> list[str]:

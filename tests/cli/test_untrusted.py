@@ -36,6 +36,16 @@ def test_errors_show_the_control_characters_of_what_they_quote(tmp_path: Path, c
     assert "\\x1b[2Jkey" in said
 
 
+def test_words_of_a_file_cannot_steer_a_terminal_behind_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "words.vec").write_text("3 2\nthe 1 0\nof 0 1\nin 1 1\n")
+    (tmp_path / "q").write_text(": s\x1b]0;x\x07ection\nthe of in \x1b]0;x\x07he\n: other\nthe of in the\n")
+    (tmp_path / "pairs.tsv").write_text("the\to\x1b[2Jf\t1\nthe\tof\t2\nin\tof\t3\n")
+    for option, file in (("--analogies", "q"), ("--similarity", "pairs.tsv")):
+        assert main(["evaluate", str(tmp_path / "words.vec"), option, str(tmp_path / file)]) == 0
+        said = capsys.readouterr().out
+        assert "\x1b" not in said and "unknown: " in said and "\\x1b" in said
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 5000])
 def test_json_that_exhausts_the_reader_is_a_fault_of_the_file(text: str) -> None:
     with pytest.raises(json.JSONDecodeError):
