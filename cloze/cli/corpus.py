@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from cloze.cli.hints import suggest
-from cloze.cli.modes import Mode, help_of, mode_of, takes_options_of
+from cloze.cli.modes import Mode, class_of, mode_of, takes_options_of
 from cloze.cli.pages import pages
 from cloze.cli.shards import Sharded, add_commands
 from cloze.cli.sounds import sounds
@@ -454,9 +454,9 @@ def check(context: typer.Context, paths: Paths, **options: Any) -> None:
     mode_of(CHECKS, context, options).run(paths)
 
 
-app.command(cls=help_of(build))(build)
+app.command(cls=class_of(build))(build)
 add_commands(app)
-app.command(cls=help_of(check))(check)
+app.command(cls=class_of(check))(check)
 app.command()(sounds)
 app.command()(pages)
 

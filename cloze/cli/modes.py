@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar, get_type_hints
 
 import typer
-from typer.core import TyperCommand
 
+from cloze.cli.early import Verb
 from cloze.errors import UserError
 
 
@@ -71,9 +71,10 @@ def takes_options_of(*modes: type[Mode]) -> Callable[[Command], Command]:
     return changed
 
 
-def help_of(command: Command) -> type[TyperCommand] | None:
-    """The class that prints the help of a command; None for one without modes."""
-    return vars(command).get("help_class")
+def class_of(command: Command) -> type[Verb]:
+    """The class of a verb, which prints its help."""
+    found: type[Verb] = vars(command).get("help_class", Verb)
+    return found
 
 
 def mode_of(modes: Sequence[type[M]], context: typer.Context, options: Mapping[str, Any]) -> M:
@@ -103,7 +104,7 @@ def _annotations(mode: type[Mode]) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in fields(mode)}
 
 
-class HelpByMode(TyperCommand):
+class HelpByMode(Verb):
     """Help with the options of one mode, and a line for each other mode: `VERB OPTION --help` prints the help of that mode.
 
     Where all options of a verb fit on a screen, all are listed, those that one mode alone has in a section of their own.

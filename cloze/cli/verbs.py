@@ -85,7 +85,7 @@ def load_verb(name: str) -> typer.Typer:
     """The typer application of one verb; an unknown verb is a `UserError` naming the nearest."""
     import typer
 
-    from cloze.cli.modes import help_of
+    from cloze.cli.modes import class_of
 
     if name not in VERBS:
         raise UserError(f"unknown command {name!r}. {nearest(name, VERBS)}\n  cloze --help lists every command.")
@@ -96,6 +96,6 @@ def load_verb(name: str) -> typer.Typer:
         app = typer.Typer(
             add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
         )
-        app.command(cls=help_of(module.command))(module.command)
+        app.command(cls=class_of(module.command))(module.command)
     made: typer.Typer = app
     return made

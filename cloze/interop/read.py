@@ -33,6 +33,7 @@ from cloze.interop.own import own_description
 from cloze.interop.sentences import NAME as SENTENCES
 from cloze.interop.sentences import read_sentences
 from cloze.interop.tower import has_tower, tower_arguments, whole_of
+from cloze.missing import require_checkpoint
 from cloze.reading import Reading
 from cloze.renamed import translated
 from cloze.text.tokenizer import Tokenizer
@@ -444,9 +445,5 @@ def _labels(config: Mapping[str, Any], heads: Mapping[str, Head], roles: Mapping
 
 
 def _no_folder(folder: Path) -> str:
-    if folder.exists():
-        return f"{folder}: a file; expected a folder with config.json and {WEIGHTS} in it."
-    return (
-        f"{folder}: there is no such folder; expected one with config.json, {WEIGHTS} and a tokenizer in it.\n"
-        "  cloze does not download models: fetch one first, for example with `hf download NAME --local-dir FOLDER`."
-    )
+    require_checkpoint(folder)
+    return f"{folder}: a file; expected a folder with config.json and {WEIGHTS} in it."

@@ -1,0 +1,50 @@
+"""What a command line names must exist: seen before a verb imports anything heavy, so that a wrong path is answered at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from typer.core import TyperCommand
+
+CHECKPOINTS = ("checkpoint", "checkpoints")
+FILES = ("train", "dev", "test")  # of labelled text
+CORPORA = ("corpus",)
+
+
+class Verb(TyperCommand):
+    """A command that looks for the paths that it was given before it runs."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, unless a path is missing: then a `UserError`, as the verb itself would raise."""
+        require_paths_of(ctx.params)
+        return super().invoke(ctx)
+
+
+def require_paths_of(given: Mapping[str, Any]) -> None:
+    """Raise the error for the first path among the values of a command that does not exist.
+
+    A recipe that begins without a checkpoint may stand in the place of one, and `-` and addresses are no paths.
+    """
+    for path in _missing(given, CHECKPOINTS):
+        from cloze.missing import OWN_TASKS, require_checkpoint
+
+        if path.name not in OWN_TASKS:
+            require_checkpoint(path)
+    for path in _missing(given, FILES):
+        from cloze.corpus.readers.text_files import require_files
+
+        require_files([path])
+    for path in _missing(given, CORPORA):
+        from cloze.corpus.readers.files import require_paths
+
+        require_paths([str(path)])
+
+
+def _missing(given: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[Path]:
+    for name in names:
+        value = given.get(name)
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if one is not None and str(one) != "-" and ":/" not in str(one) and not Path(one).exists():
+                yield Path(one)

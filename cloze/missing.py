@@ -1,0 +1,58 @@
+"""What to say of a checkpoint that is not there: a recipe, a model of Hugging Face, or a wrong path. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import os
+import re
+from difflib import get_close_matches
+from pathlib import Path
+
+from cloze.errors import CheckpointError, nearest_path
+
+RECIPES = Path(__file__).parent / "recipes"
+OWN_TASKS = frozenset(file.stem for file in (RECIPES / "own_tasks").glob("*.yaml"))  # they begin without a checkpoint
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_FOLDER = "a folder with config.json, model.safetensors and a tokenizer in it"
+
+
+def require_checkpoint(path: Path, *, expected: str = _FOLDER) -> None:
+    """Raise a `CheckpointError` if nothing is at a path. It names the next step: pre-training, if the path is the name of a
+    recipe, or the folder or the command that brings the model, if it can be a name on the Hugging Face Hub."""
+    if not path.exists():
+        raise CheckpointError(f"{path}: {_explained(path, expected)}")
+
+
+def _explained(path: Path, expected: str) -> str:
+    name = str(path)
+    recipes = [file.stem for file in RECIPES.glob("*.yaml")]
+    if name in recipes:
+        return f"is a recipe, not a checkpoint. Pre-train it first: {_pretrain(name)}"
+    missing = f"there is no such file or folder; expected {expected}."
+    close = get_close_matches(name, recipes, n=1, cutoff=0.75)
+    if close:
+        return f"{missing} Did you mean the recipe {close[0]!r}? Pre-train it first: {_pretrain(close[0])}"
+    if not _HUB_NAME.fullmatch(name) or (path.parent != Path() and path.parent.exists()):
+        return f"{missing} {nearest_path(path)}".rstrip()
+    alike = nearest_path(path) if path.parent.exists() else ""
+    cached = in_cache(name)
+    if cached is not None:
+        return f"{missing}\n  The cache of Hugging Face has a model of this name. Give its folder: {cached}"
+    return (
+        f"{missing} {alike if alike.startswith('Did') else ''}".rstrip() + "\n  cloze does not download models. If this is the "
+        f"name of one on Hugging Face, fetch it: hf download {name} --local-dir {path.name}"
+    )
+
+
+def _pretrain(recipe: str) -> str:
+    return f"cloze pretrain {recipe} --corpus TEXT --budget 10m --out {recipe}-run"
+
+
+def in_cache(name: str) -> Path | None:
+    """The folder of a model of the Hugging Face Hub in the local cache, the revision `main` if there are several; None if it is
+    not there."""
+    home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface")
+    model = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{name.replace('/', '--')}"
+    main = model / "refs" / "main"
+    found = sorted(path.parent for path in model.glob("snapshots/*/config.json"))
+    named = [path for path in found if main.is_file() and path.name == main.read_text(encoding="utf-8").strip()]
+    return next(iter([*named, *found]), None)
