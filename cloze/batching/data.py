@@ -135,11 +135,12 @@ class Data:
                 self.held_out_feeds[name] = self.held_out_feeds[name].at(length)
         return bool(longer) or otherwise
 
-    def sample(self, entry: str, rows: int, length: int | None = None) -> MicroBatch:
-        """The first rows of an entry's first epoch as one micro-batch, at another length if given; no cursor moves."""
+    def sample(self, entry: str, rows: int, length: int | None = None, *, at: float = 0.0) -> MicroBatch:
+        """The rows of an entry's first epoch from a share of it on, as one micro-batch, at another length if given; no cursor
+        moves."""
         feed = self.feeds[entry]
         feed = feed.at(length) if length is not None and length != feed.length else feed
-        runs, _ = feed.advance(Cursor(), rows)
+        runs, _ = feed.advance(Cursor(item=int(at * feed.rows(0))), rows)
         (micro,) = feed.micro_batches(runs, [rows])
         return MicroBatch(to_batch(micro), 0, micro.tokens, micro.examples)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cloze.batching import MicroBatch
 from cloze.training import memory
 from cloze.training.log import duration
 from cloze.training.phases import Phase
@@ -19,6 +20,7 @@ from cloze.training.trial import Trial, tried, update_of
 
 #: The fraction of the available memory that may be used: the rest is for what operations need besides tensors.
 SHARE = 0.8
+_PLACES = (0.2, 0.4, 0.6, 0.8)  # of an epoch, of which further micro-batches are measured
 _PARTS = 64  # of a phase, over which a batch that grows is averaged
 _HEAP = 1.25  # bytes that the allocator of a CPU holds for each byte of tensors, measured on runs of BERT
 
@@ -29,6 +31,7 @@ class Forecast:
 
     `memory` is the peak of the process in bytes with `micro_batch` rows at once: `base` bytes, plus the
     maximum over `trials` for passes over n rows. `available` is the memory that the process can have, including what it holds.
+    `earliest`: the share of the run after which it ends if its dev metric does not rise.
     """
 
     updates: float | None
@@ -41,6 +44,16 @@ class Forecast:
     base: int
     trials: tuple[Trial, ...] = ()
     available: int | None = None
+    earliest: float | None = None
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """The least and the most seconds, as the speed of the micro-batches that were measured lets expect; None: not known."""
+        if self.seconds is None:
+            return None
+        spreads = [trial.spread for trial in self.trials] or [(1.0, 1.0)]
+        low, high = min(low for low, _ in spreads), max(high for _, high in spreads)
+        return self.seconds * low, self.seconds * high
 
     @property
     def memory(self) -> int:
@@ -75,8 +88,10 @@ class Forecast:
             parts.append(f"{_rounded(self.tokens)} tokens")
         if self.epochs is not None:
             parts.append(f"{self.epochs:.3g} epochs")
-        if self.seconds is not None:
-            parts.append(_time(self.seconds))
+        if self.range is not None:
+            low, high = map(_time, self.range)
+            early = "" if self.earliest is None else f" ({_time(self.range[0] * self.earliest)} if the dev metric does not rise)"
+            parts.append((low if low == high else f"{low} to {high}") + early)
         if self.trials:
             of = f" of {self.available / 1e9:.1f}" if self.available is not None else ""
             parts.append(f"{self.memory / 1e9:.1f}{of} GB of memory")
@@ -116,12 +131,15 @@ def forecast(
                 trials[entry, length] = tried(
                     step, entry, lambda rows, entry=entry, length=length: data.sample(entry, rows, length),  # type: ignore[misc]
                     limit=data.micro_batch, precision=precision, device=device, room=max(room - int(update.state * bytes_), 0),
+                    elsewhere=lambda rows, entry=entry, length=length: _elsewhere(data, entry, rows, length),  # type: ignore[misc]
                 )
             used[entry, length] = trials[entry, length]
     costs = [whole.cost(phase, used, update.seconds * bytes_) for phase in whole.phases]
     amount, kind = run.budget.amount, run.budget.kind
     updates = [share * amount / max(cost[kind], 1e-12) for share, cost in zip(whole.shares, costs, strict=True)]
     total = {name: sum(n * cost[name] for n, cost in zip(updates, costs, strict=True)) for name in costs[0]}
+    measured = 0.0 if kind == "seconds" or run.selection is None else _measuring(data, used)
+    total["seconds"] += total["epochs"] * measured
     if run.budget.passes is not None and total["epochs"] > run.budget.passes:
         total = {name: amount * run.budget.passes / total["epochs"] for name, amount in total.items()}
     return Forecast(
@@ -129,8 +147,28 @@ def forecast(
         parameters=sum(p.numel() for p in step.parameters()),
         batch=max(int(phase.set.get("batch", whole.batch)) for phase in whole.phases),
         micro_batch=data.micro_batch, base=base, trials=tuple(used.values()),
-        available=None if free is None else free + held,
+        available=None if free is None else free + held, earliest=_earliest(run, total["epochs"]),
     )
+
+
+def _elsewhere(data: Any, entry: str, rows: int, length: int | None) -> list[MicroBatch]:
+    """Micro-batches from other places of an epoch, if rows of like length share batches."""
+    source = getattr(getattr(data.feeds[entry], "source", None), "source", None)
+    if not getattr(source, "of_one_length", False):
+        return []
+    return [data.sample(entry, rows, length, at=at) for at in _PLACES]
+
+
+def _measuring(data: Any, trials: Trials) -> float:
+    """About how many seconds it takes to measure the dev sets once: the forward pass is a third of a training step."""
+    per_row = sum(trial.seconds.per_row for trial in trials.values()) / max(len(trials), 1)
+    return per_row / 3 * sum(feed.rows(0) for feed in data.held_out_feeds.values())
+
+
+def _earliest(run: Run, epochs: float) -> float | None:
+    """The share of a run after which it ends at the earliest; None if nothing ends it early."""
+    patience = None if run.selection is None else run.selection.patience
+    return (1 + patience) / epochs if patience and run.training.evaluate_every == "epoch" and 1 + patience < epochs else None
 
 
 class Costs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ _SECONDS = 0.12  # the least that the larger trial takes, unless memory or `limi
 _ONCE = 0.5      # a row that takes longer predicts the time of many well enough
 _BACKWARD = 1.1  # bytes that a backward pass holds for each byte that the forward pass saved
 _PROBE = (512, 512)
+_UNLIKE = 1.25  # micro-batches with so many times the tokens of others are timed, too
 
 
 class Line(NamedTuple):
@@ -40,22 +41,28 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Trial:
-    """What rows of one kind cost: real tokens and FLOPs per row; seconds and bytes (gradients included) of a micro-batch."""
+    """What rows of one kind cost: real tokens and FLOPs per row; seconds and bytes (gradients included) of a micro-batch.
+
+    `spread`: the least and the most that a token took in the micro-batches that were measured, as multiples of the mean.
+    """
 
     seconds: Line
     bytes: Line
     tokens: float
     flops: float
+    spread: tuple[float, float] = (1.0, 1.0)
 
 
 def tried(
-    step: Step, entry: str, rows: Callable[[int], MicroBatch], *, limit: int, precision: Any, device: torch.device, room: int
+    step: Step, entry: str, rows: Callable[[int], MicroBatch], *, limit: int, precision: Any, device: torch.device, room: int,
+    elsewhere: Callable[[int], Sequence[MicroBatch]] = lambda rows: (),
 ) -> Trial:
     """Measure one row, then enough rows to see what each adds: at least two, at most `limit` or a quarter of `room` bytes.
 
     A recurrent network takes nearly as long for one row as for eight, so neither time alone predicts that of a micro-batch.
-    `rows(n)` are n rows of the entry as a micro-batch. Parameters, gradients, random state, modes and the clock are
-    restored.
+    `rows(n)` are n rows of the entry as a micro-batch; `elsewhere(n)` are n rows each from other places of an epoch, which are
+    measured, too, where they have other lengths: batches of labelled text have rows of like length. Parameters, gradients,
+    random state, modes and the clock are restored.
     """
     one = rows(1)
     forward, first = peaks(lambda mark: run(step, entry, one, precision, device, mark), device)
@@ -71,7 +78,31 @@ def tried(
     slope = int(_BACKWARD * max(held - forward, 0) / (many - 1))
     fixed = max(first - slope, 0)
     slope = max(slope, (peak - fixed) // many)
-    return Trial(seconds, Line(fixed, slope), batch.tokens / many, step.flops(entry, batch.batch) / many)
+    made = Trial(seconds, Line(fixed, slope), batch.tokens / many, step.flops(entry, batch.batch) / many)
+    few = many if quick <= _ONCE else 1  # of slow rows, one tells enough
+    others = [micro for micro in elsewhere(few) if micro.tokens]
+    sizes = [one.tokens if few == 1 else batch.tokens, *(micro.tokens for micro in others)]
+    if max(sizes) < _UNLIKE * min(sizes):
+        return made
+    times = [seconds.of(few)]
+    for micro in others:
+        run(step, entry, micro, precision, device)  # rows of a new length may compile or allocate something once
+        times.append(_timed(step, entry, micro, precision, device))
+    flops = [step.flops(entry, micro.batch) / few for micro in (one if few == 1 else batch, *others)]
+    return _over(made, times, sizes, flops, few)
+
+
+def _over(first: Trial, times: Sequence[float], sizes: Sequence[int], flops: Sequence[float], rows: int) -> Trial:
+    """What rows cost on average over micro-batches of so many rows, of which the `first` was measured in full: its times and
+    sizes in tokens come first. The largest decides how much memory is needed."""
+    slower, larger = sum(times) / len(times) / times[0], max(sizes) / sizes[0]
+    each = [time / size for time, size in zip(times, sizes, strict=True)]
+    mean = sum(times) / sum(sizes)
+    return Trial(
+        Line(first.seconds.fixed * slower, first.seconds.per_row * slower), first.bytes._replace(
+            per_row=first.bytes.per_row * larger), sum(sizes) / len(sizes) / rows, sum(flops) / len(flops),
+        (min(each) / mean, max(each) / mean),
+    )
 
 
 def _line(one: float, many: int, timed: Callable[[int], float], most: int) -> Line:

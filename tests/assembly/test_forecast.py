@@ -256,3 +256,37 @@ def test_a_forecast_is_read_by_people() -> None:
     short = replace(told, updates=0.016, tokens=5e5, epochs=0.1, seconds=600.0)
     assert "0.016 updates of 256 rows, 32 at once (one takes 10 h 25 min), 500,000 tokens" in str(short)
 
+
+
+def test_rows_of_other_lengths_elsewhere_are_measured_too_and_give_a_range(
+    prepared: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, data = prepared.step, prepared.data
+    first = data.sample("main", 2)  # type: ignore[attr-defined]
+    larger = [replace_tokens(first, times) for times in (1, 3)]
+    clock = iter([0.1, 0.2, 0.2, 0.2, 0.8] + [0.1] * 20)  # one row; two rows, and again; then the others
+    monkeypatch.setattr(trials, "_timed", lambda *_: next(clock))
+    plain = {"limit": 2, "precision": "fp32", "device": CPU, "room": 1 << 30}
+    alone = tried(step, "main", lambda rows: first, **plain)  # type: ignore[arg-type]
+    assert alone.spread == (1.0, 1.0) and alone.seconds.of(2) == pytest.approx(0.2)
+    clock = iter([0.1, 0.2, 0.2, 0.8])
+    monkeypatch.setattr(trials, "_timed", lambda *_: next(clock))
+    made = tried(step, "main", lambda rows: first, elsewhere=lambda rows: larger, **plain)  # type: ignore[arg-type]
+    assert made.seconds.of(2) == pytest.approx((0.2 + 0.2 + 0.8) / 3)
+    assert made.tokens == pytest.approx(alone.tokens * 5 / 3) and made.bytes.per_row == pytest.approx(3 * alone.bytes.per_row)
+    mean = 1.2 / 5
+    assert made.spread == pytest.approx((0.2 / mean, 0.8 / 3 / mean))
+    told = Forecast(10.0, 100.0, 9.0, 60.0, 1000, 4, 4, 0, trials=(made,), earliest=1 / 3)
+    said = "forecast: 1,000 parameters, 10 updates of 4 rows, 100 tokens, 9 epochs, 50 s to 1 min 07 s (17 s if"
+    assert str(told).startswith(said)
+
+
+def replace_tokens(micro: Any, times: int) -> Any:
+    """A micro-batch that says that it has so many times the tokens."""
+    return micro._replace(tokens=times * micro.tokens)
+
+
+def test_a_sample_may_begin_anywhere_in_an_epoch(prepared: Run) -> None:
+    data: Any = prepared.data
+    start, half = (data.sample("main", 1, at=at).batch["tokens"] for at in (0.0, 0.5))
+    assert start.shape != half.shape or not torch.equal(start, half)
