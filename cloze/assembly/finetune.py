@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from shlex import quote
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cloze.assembly import measuring
 from cloze.assembly.annotating import Given, add_annotators, parse_annotators
@@ -20,7 +20,8 @@ from cloze.assembly.build import Loaded, build_part, load_checkpoint
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import SEEDS, claimed
 from cloze.assembly.each import repeat_overrides, repeat_stages, repeats
-from cloze.assembly.fit_task import facts_of, fit_changes, fit_lengths, fit_task
+from cloze.assembly.fit_length import fit_lengths, fit_targets
+from cloze.assembly.fit_task import facts_of, fit_changes, fit_task
 from cloze.assembly.fitted import holding, table_of
 from cloze.assembly.label_counts import Counts, classes_of, count_labels, stage_recipes
 from cloze.assembly.load import load_recipe, named_recipes, own_task_recipe_names, read_tree
@@ -105,7 +106,9 @@ def recipe_onto(
     if not isinstance(recipe, Mapping) and str(recipe) not in named_recipes():
         return load([])
     written = load_recipe(tree)
-    lengths = fit_lengths(written, Reader.of(loaded).max_length)
+    most, known = Reader.of(loaded).max_length, {name: one.lengths for name, one in (labels or {}).items() if one.lengths}
+    lengths = [*fit_lengths(written, {}, most), *fit_targets(written, known, most)]  # first, because longer rows are illegal
+    lengths += fit_lengths(load([change.override for change in lengths]), known, most)
     plain = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
     facts = facts_of(loaded.recipe, labels=labels, width=width)
@@ -202,6 +205,38 @@ def learn(
     checkpoint, for comparison; `device`, `extend` and `report` are as in `pretrain`. `within` are the most seconds of training.
     Raises a `ClozeError` before training if the recipe cannot be trained.
     """
+    assigned = assign(checkpoint, assignment, out=out, seeds=seeds, device=device, from_scratch=from_scratch, report=report)
+    made, outcomes = assigned.recipe, dict[int, Outcome]()
+    with claimed(out):
+        for seed in seeds:
+            folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
+            request = replace(assigned.request, seed=seed, extend=extend)
+            if len(seeds) > 1:
+                request.say(f"seed {seed}")
+            outcomes[seed] = _run(made, request, folder, within)
+            if not outcomes[seed].finished:
+                break
+    published = _published(outcomes, out, made, from_scratch=assigned.from_scratch)
+    return _with_costly_metrics(published, made, assigned.files, assignment.shown.given)
+
+
+class Assigned(NamedTuple):
+    """What a run of fine-tuning is made of: the checked recipe, fitted to checkpoint and rows, the files of its sources with
+    their counts, and the request (of any seed). `from_scratch`: no network takes weights of the checkpoint."""
+
+    recipe: Recipe
+    files: Mapping[str, Labelled]
+    labels: Mapping[str, Counts]
+    request: Request
+    from_scratch: bool
+
+
+def assign(
+    checkpoint: str | Path, assignment: Assignment, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto",
+    from_scratch: bool = False, report: Say | None = None,
+) -> Assigned:
+    """What `learn` trains with the same arguments. Reads the files, writes nothing; raises a `ClozeError` for what cannot be
+    trained."""
     note = report or (lambda line: None)
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
@@ -224,7 +259,7 @@ def learn(
     named = [file for one in files.values() for file in (*one.train, *one.dev)]
     require_files(named)
     require_apart(named, out)
-    labels = count_labels(made, files)
+    labels = count_labels(made, files, None if loaded is None else loaded.tokenizer)
     require_readable(made, files, Words(min_count=1).of_words(["a"], Normalise()) if loaded is None else loaded.tokenizer)
     _require_same_classes(made, files, assignment.checkpoints)
     if loaded is not None and str(assignment.recipe) in own_task_recipe_names():
@@ -237,23 +272,13 @@ def learn(
     check_recipe(made)
     checkpoints = bound_checkpoints(made, bound)
     check_binds(made, {name: given for name, given in bound.items() if name != START}, checkpoint_names(made))
-    outcomes: dict[int, Outcome] = {}
-    with claimed(out):
-        for seed in seeds:
-            folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
-            request = Request(
-                CommandLine(shown, out=str(out), overrides=tuple(assignment.overrides)), [], checkpoints=checkpoints,
-                binds={name: one.train for name, one in files.items()}, dev={name: one.dev for name, one in files.items()},
-                tokenizer=Path(checkpoint) if from_scratch and not alone else None, seed=seed, device=device, extend=extend,
-                report=report, command=assignment.words(checkpoint, out, seeds),
-            )
-            if len(seeds) > 1:
-                request.say(f"seed {seed}")
-            outcomes[seed] = _run(made, request, folder, within)
-            if not outcomes[seed].finished:
-                break
-    published = _published(outcomes, out, made, from_scratch=from_scratch)
-    return _with_costly_metrics(published, made, files, assignment.shown.given)
+    request = Request(
+        CommandLine(shown, out=str(out), overrides=tuple(assignment.overrides)), [], checkpoints=checkpoints,
+        binds={name: one.train for name, one in files.items()}, dev={name: one.dev for name, one in files.items()},
+        tokenizer=Path(checkpoint) if from_scratch and not alone else None, seed=seeds[0], device=device, report=report,
+        command=assignment.words(checkpoint, out, seeds),
+    )
+    return Assigned(made, files, labels, request, from_scratch)
 
 
 def _blind_tasks(recipe: Recipe) -> Iterator[str]:
@@ -396,11 +421,11 @@ def _sources(made: Recipe) -> list[str]:
     return list(dict.fromkeys(name for stage in stage_recipes(made) for name in stage.sources))
 
 
-def labels_of(made: Recipe, assignment: Assignment) -> dict[str, Counts] | None:
+def labels_of(made: Recipe, assignment: Assignment, tokenizer: Tokenizer | None) -> dict[str, Counts] | None:
     """The counts of every source (`count_labels`); None if a source has no files."""
     files = assignment.files(_sources(made))
     known = all(name in files and files[name].train for name in _sources(made))
-    return count_labels(made, files) if known else None
+    return count_labels(made, files, tokenizer) if known else None
 
 
 def _from_scratch(made: Recipe) -> Recipe:

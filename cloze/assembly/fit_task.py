@@ -12,6 +12,7 @@
   narrower than ULMFiT's, and was therefore trained for a short time, is trained as a whole from the beginning and at one rate.
 - A new head starts scaled to the rows (`training.new_heads`). In a network that a short training has taught, the summary token
   says little about its text, so the top layer starts again as the mean of the tokens (`mean_layer`).
+- Rows get the length that nearly all of them need (`fit_length.py`).
 - Many classes need more updates, `UPDATES_PER_CLASS` for each, in at most `MOST_CLASS_EPOCHS` epochs.
 
 docs/budgets.md shows the evidence for the constants.
@@ -26,6 +27,7 @@ from typing import Any, NamedTuple
 from cloze.assembly.build import build_part, plain
 from cloze.assembly.change import Change
 from cloze.assembly.changes import type_of
+from cloze.assembly.fit_length import stages_of
 from cloze.assembly.label_counts import Counts
 from cloze.assembly.parts import class_of, names
 from cloze.assembly.recipe import PartSpec, Recipe
@@ -93,9 +95,9 @@ def fit_task(recipe: Recipe, facts: TaskFacts, *, kept: Collection[str] = ()) ->
     The values at the paths `kept` stay, and the others are fitted to them. A recipe that freezes or unfreezes layers, in any of
     its stages, keeps its rates and epochs: those of its stages are chosen for each other.
     """
-    frozen = any(one.exported.train != "all" for _, one in _stages(recipe))
+    frozen = any(one.exported.train != "all" for _, one in stages_of(recipe))
     found = [
-        change for at, one in _stages(recipe)
+        change for at, one in stages_of(recipe)
         for change in (_unfrozen(one, facts, at) if frozen else _changes(one, facts, at, kept))
     ]
     return [change for change in found if change.published != change.here and change.path not in kept]
@@ -107,28 +109,12 @@ def laws_of_task(recipe: Recipe, *, detecting: bool = False) -> list[str]:
     `detecting`: for a checkpoint that detects replaced tokens. The last item names what depends on the checkpoint.
     """
     facts = TaskFacts(None, WIDTH // 4, peak=1e-3, batch=32, detects=detecting)
-    names = [name for _, one in _stages(recipe) for name in one.sources]
+    names = [name for _, one in stages_of(recipe) for name in one.sources]
     starts = ["new_heads=scaled", f"change={MEAN_LAYER.name}"] if _decided(recipe) else []
     return [
         change.override for counts in (Counts(200, 2), Counts(2000, 100))
         for change in fit_task(recipe, facts._replace(labels=dict.fromkeys(names, counts)))
     ] + starts  # fmt: skip
-
-
-def fit_lengths(recipe: Recipe, max_length: int | None) -> list[Change]:
-    """Limits the rows of a task recipe to the maximum length of the checkpoint. These changes come first, because longer rows are
-    illegal."""
-    sources = {f"{at}sources.{name}": source for at, one in _stages(recipe) for name, source in one.sources.items()}
-    lengths = {f"{path}.length": source.arguments.get("length") for path, source in sources.items()}
-    why = "the checkpoint reads no more tokens"
-    return [
-        Change(path, length, max_length, why)
-        for path, length in lengths.items() if length is not None and max_length is not None and length > max_length
-    ]  # fmt: skip
-
-
-def _stages(recipe: Recipe) -> list[tuple[str, Recipe]]:
-    return [(f"stages.{stage.name}.", stage.recipe) for stage in recipe.stages] or [("", recipe)]
 
 
 def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -> Iterator[Change]:

@@ -7,19 +7,23 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from cloze.assembly.build import build_part
+from cloze.assembly.fit_length import Lengths, Sample, lengths_of
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.several import Labelled
 from cloze.corpus import RecordStore, Store
 from cloze.corpus.records.answer import label_names
+from cloze.text import Tokenizer
 
 COUNTED = 50_000  # rows; beyond them the number does not matter
 
 
 class Counts(NamedTuple):
-    """The rows of a source, at most `COUNTED` of its files, and the classes among them if each row has one."""
+    """The rows of a source, at most `COUNTED` of its files, the classes among them if each row has one, and their lengths (None:
+    not counted)."""
 
     rows: int
     classes: int = 0
+    lengths: Lengths | None = None
 
 
 def stage_recipes(made: Recipe) -> list[Recipe]:
@@ -27,8 +31,9 @@ def stage_recipes(made: Recipe) -> list[Recipe]:
     return [stage.recipe for stage in made.stages] or [made]
 
 
-def count_labels(recipe: Recipe, files: Mapping[str, Labelled]) -> dict[str, Counts]:
-    """The counts of the training files of every source. Files are read row by row."""
+def count_labels(recipe: Recipe, files: Mapping[str, Labelled], tokenizer: Tokenizer | None = None) -> dict[str, Counts]:
+    """The counts of the training files of every source. Files are read row by row; with a `tokenizer`, the tokens of a sample of
+    the rows are counted, too."""
     found = {}
     for stage in stage_recipes(recipe):
         for name, spec in stage.sources.items():
@@ -36,12 +41,16 @@ def count_labels(recipe: Recipe, files: Mapping[str, Labelled]) -> dict[str, Cou
             stores = [Store.open(file) for file in files[name].train if Store.is_store(file)]
             texts = [file for file in files[name].train if not Store.is_store(file)]
             rows = sum(store.documents for store in stores)
-            classes = {label for store in stores if isinstance(store, RecordStore) for label in store.classes}
+            records, sample = [store for store in stores if isinstance(store, RecordStore)], Sample()
+            classes = {label for store in records for label in store.classes}
             for record in islice((row for file in texts for row in source.answer.read(file, source.columns)), COUNTED):
                 rows += 1
+                sample.add(record)
                 if not source.answer.ragged:
                     classes |= {label for _, label in source.answer.labels_of(record) or ()}
-            found[name] = Counts(rows, 0 if source.answer.ragged else len(classes))
+            columns = len(source.columns.texts)
+            lengths = None if tokenizer is None else lengths_of(sample.records, records, source.answer, columns, tokenizer)
+            found[name] = Counts(rows, 0 if source.answer.ragged else len(classes), lengths)
     return found
 
 

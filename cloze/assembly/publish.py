@@ -28,6 +28,7 @@ from cloze.interop import Card, Head, Model, Table, complete, export_folder
 from cloze.interop.arguments import flat
 from cloze.interop.choice import Choice, choose
 from cloze.registry import lookup
+from cloze.tasks.result import row_length
 from cloze.text import Tokenizer
 from cloze.training.checkpoint import publish
 from cloze.training.state import part_state
@@ -100,6 +101,7 @@ class Publisher:
             folder, model=model, tokenizer=self.tokenizer, reading=self.recipe.reading, card=card,
             architecture=self.recipe.networks[name].architecture or self._shared(name, model, state),
             labels=self.labels if name == self.recipe.export else None,
+            length=None if self.task is None else row_length(self.task),
         )
 
     def model(self, name: str, state: Mapping[str, Tensor]) -> Model:

@@ -22,7 +22,7 @@ from cloze.assembly.user_files import FOLDER, copies_in, naming_files
 from cloze.errors import CheckpointError, UserError
 from cloze.interop import Card, Imported, Model, export_folder, import_folder
 from cloze.interop.files import read_json, write_json
-from cloze.tasks.result import TASK_FILE, contents_of, read_task
+from cloze.tasks.result import TASK_FILE, contents_of, length_of_tuned, read_task, row_length
 from cloze.whole import require_new
 
 _KEPT = ("recipe.yaml", "task.json")
@@ -71,6 +71,7 @@ def write_copy(
         remarks = export_folder(
             stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
             architecture=imported.architecture, labels=imported.labels or None,
+            length=length_of_tuned(source) if description is None else row_length(description),
         )  # fmt: skip
         _write_others(source, stage, description, imported.model, card)
         for name in _KEPT:

@@ -14,7 +14,7 @@ from cloze.cli.facts import Facts
 from cloze.cli.links import Links
 from cloze.cli.measures import show
 from cloze.cli.modes import Mode, mode_of, takes_options_of
-from cloze.cli.options import AsJson, Batch, Columns, Device, FileFormat, Quoting, Seed, Task
+from cloze.cli.options import AsJson, Batch, Columns, Device, FileFormat, Length, Quoting, Seed, Task
 from cloze.cli.pictures import Pictures
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
 from cloze.cli.senses import Senses
@@ -148,6 +148,7 @@ class Tuned(Labelled):
     at: Annotated[str | None, typer.Option(help="Add precision and recall at k: 1,5.")] = None
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None
     length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None
+    length: Length = None
 
     def task_of(self, folder: Path) -> Any:
         """The task of a folder, with the options in place of its own."""
@@ -161,7 +162,7 @@ class Tuned(Labelled):
         """The network with its head, and the contents of task.json."""
         from cloze.tasks.result import load_tuned
 
-        return load_tuned(loaded, task, name=self.task)
+        return load_tuned(loaded, task, name=self.task, length=self.length)
 
     def suggest(self, checkpoint: Path, file: str) -> None:
         """Print the command that labels texts."""

@@ -77,6 +77,7 @@ def command(
         help="With --items: the column with the key of the picture; default: image."
     )] = None,
     print_recipe: Annotated[bool, typer.Option("--show", help="Print the recipe and stop.")] = False,
+    plans: Annotated[bool, typer.Option("--plan", help="Print what the run would read and cost, and stop.")] = False,
     extend: Annotated[bool, typer.Option("--extend", help="Continue a finished run with more training.epochs.")] = False,
     seeds: Annotated[str, typer.Option(help="One run per seed, such as 1,2,3; the best is kept.")] = "1",
     tune: Annotated[str | None, typer.Option(
@@ -93,7 +94,7 @@ def command(
     from cloze.assembly.assignment import Assignment
     from cloze.assembly.several import parse_files
     from cloze.assembly.showing import ShownItems
-    from cloze.cli.tuning import run_recipe, show_recipe
+    from cloze.cli.tuning import run_recipe, show_plan, show_recipe
 
     task, several = _tasks_of(tasks or [], train=train, dev=dev, test=test, shows=print_recipe)
     before = None if first is None else parse_files(first, option="--first ")
@@ -103,6 +104,9 @@ def command(
     )
     if print_recipe:
         show_recipe(checkpoint, assignment)
+        return
+    if plans:
+        show_plan(checkpoint, assignment, out=out, seeds=_seeds(seeds), device=device)
         return
     run_recipe(
         checkpoint, assignment, test=test, out=_required(out), extend=extend, seeds=_seeds(seeds), device=device,

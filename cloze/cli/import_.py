@@ -64,14 +64,9 @@ def command(
         imported = import_vectors(source, repeated=repeated)
     else:
         from cloze.assembly.user_files import naming_files
-        from cloze.errors import CheckpointError, nearest_path
+        from cloze.missing import require_checkpoint
 
-        if not source.exists():
-            raise CheckpointError(
-                f"{source}: there is no such file or folder; expected a folder with config.json, model.safetensors and a "
-                f"tokenizer in it, or a file of vectors. {nearest_path(source)}".rstrip()
-                + "\n  cloze does not download models: fetch one first, for example with `hf download NAME --local-dir FOLDER`."
-            )
+        require_checkpoint(source, expected="the folder of a model, or a file of vectors")
         with naming_files(source):
             imported = import_folder(source)
     if split != "punctuation" and not imported.trained_by:
@@ -142,6 +137,7 @@ def write(imported: Imported, out: Path, name: str) -> list[str]:
     from cloze.interop.recipe import adapted_recipe, base_recipe
     from cloze.interop.released import released_recipe
     from cloze.interop.vectors.importing import base_of_vectors, recipe_of_vectors
+    from cloze.tasks.result import length_of_tuned
     from cloze.whole import whole_folder
 
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -162,6 +158,7 @@ def write(imported: Imported, out: Path, name: str) -> list[str]:
         remarks = export_folder(
             stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
             architecture=imported.architecture, labels=imported.labels or None,
+            length=None if imported.folder.is_file() else length_of_tuned(imported.folder),
         )  # fmt: skip
         (stage / "cloze" / "recipe.yaml").write_text(to_yaml(recipe.canonical()), encoding="utf-8")
     return remarks

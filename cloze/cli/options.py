@@ -9,6 +9,7 @@ import typer
 from cloze.errors import TaskError
 
 Batch = Annotated[int, typer.Option(min=1, help="Texts per batch.")]
+Length = Annotated[int | None, typer.Option(min=2, help="Read this many tokens of a text; default: as in training.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")]
 Columns = Annotated[str | None, typer.Option(help="For files without a header: column names, a,b,c.")]
 FileFormat = Annotated[str | None, typer.Option("--format", help="tsv, csv, jsonl, parquet; default: by file name.")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.options import Batch, Columns, Device, FileFormat, Quoting
+from cloze.cli.options import Batch, Columns, Device, FileFormat, Length, Quoting
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
 from cloze.cli.with_files import Annotate, Items, WithFiles
 
@@ -42,6 +42,7 @@ def command(
     quoting: Quoting = "auto",
     annotate: Annotate = None,
     items: Items = None,
+    length: Length = None,
     batch: Batch = 64,
     device: Device = "auto",
     with_files: WithFiles = None,
@@ -61,7 +62,7 @@ def command(
     kind = as_format(file_format)
     asked = prompt_of(
         template, verbalise, shots, demonstrations, seed=seed, text=text, text_b=text_b, label=None, normalise=normalise,
-        task=task, threshold=threshold, beams=beams, length_penalty=length_penalty,
+        task=task, threshold=threshold, beams=beams, length_penalty=length_penalty, length=length,
     )
     chosen: Task = asked[1] if asked else task_of(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
     chosen = chosen.reading(
@@ -80,7 +81,7 @@ def command(
 
         loaded = load_checkpoint(checkpoint, device, annotate=parse_annotators(annotate or []))
         loaded = with_pictures(loaded, items or [], [examples])
-        learner = prompted(loaded, *asked) if asked else load_tuned(loaded, chosen, name=task)[0]
+        learner = prompted(loaded, *asked) if asked else load_tuned(loaded, chosen, name=task, length=length)[0]
         with Progress(len(examples), "texts") as progress:
             soft = list(learner.scored(examples, size=batch, report=progress)) if scores else []
             predictions = [] if scores else predict(learner, examples, size=batch, report=progress)

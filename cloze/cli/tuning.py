@@ -21,10 +21,18 @@ def show_recipe(checkpoint: Path, assignment: Assignment) -> None:
     from cloze.assembly.canonical import to_yaml
     from cloze.assembly.finetune import begins_alone, labels_of, maker_of
 
-    make_recipe = maker_of(checkpoint, assignment, None if begins_alone(checkpoint) else load_checkpoint(checkpoint))
+    loaded = None if begins_alone(checkpoint) else load_checkpoint(checkpoint)
+    make_recipe = maker_of(checkpoint, assignment, loaded)
     assignment.require_kinds(plain := make_recipe())
-    made = make_recipe(labels=labels_of(plain, assignment))
+    made = make_recipe(labels=labels_of(plain, assignment, None if loaded is None else loaded.tokenizer))
     print(to_yaml(made.canonical()), end="")
+
+
+def show_plan(checkpoint: Path, assignment: Assignment, *, out: Path | None, seeds: Sequence[int], device: str) -> None:
+    """Print what a run would read and cost."""
+    from cloze.assembly.tuning_plan import plan_tuning
+
+    print("\n".join(plan_tuning(checkpoint, assignment, out=out, seeds=seeds, device=device, report=print)))
 
 
 def run_recipe(

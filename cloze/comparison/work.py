@@ -159,8 +159,9 @@ def _fitted(request: Mapping[str, Any]) -> Recipe:
 
 
 def _onto(request: Mapping[str, Any], assignment: Assignment) -> Recipe:
-    make_recipe = recipe_maker(assignment, load_checkpoint(request["checkpoint"]))
-    return make_recipe(labels=labels_of(make_recipe(), assignment))
+    loaded = load_checkpoint(request["checkpoint"])
+    make_recipe = recipe_maker(assignment, loaded)
+    return make_recipe(labels=labels_of(make_recipe(), assignment, loaded.tokenizer))
 
 
 def is_constant(found: Evaluation) -> bool:

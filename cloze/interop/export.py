@@ -43,6 +43,7 @@ def export_folder(
     card: Card,
     architecture: str | None = None,
     labels: Sequence[str] | None = None,
+    length: int | None = None,
 ) -> list[str]:
     """Write everything that transformers needs to open `model`; return remarks on what it cannot express.
 
@@ -52,7 +53,8 @@ def export_folder(
     cloze/changed.safetensors (of a changed network, what its plain form lacks), cloze/embeddings.safetensors (vectors of senses
     and labels) and cloze/tables/ and cloze/annotators/ (what is looked up while reading text, if anything is). They appear
     whole or not at all. `architecture` selects one by its `model_type` if several fit the shape (the generator of ELECTRA); if
-    another one is chosen, a remark gives the reason. `labels` are the names of a classifier's classes.
+    another one is chosen, a remark gives the reason. `labels` are the names of a classifier's classes. `length` is the most
+    tokens of a row that the model was fine-tuned with, if it was: transformers cuts rows to it, as cloze does.
 
     Errors: a tokenizer with more ids than the network has vectors is a `CheckpointError`.
     """
@@ -97,7 +99,7 @@ def export_folder(
         for name, tensors in own.items():
             if tensors:
                 write_tensors(stage / name, tensors)
-        _write_tokenizer(stage, tokenizer, reading, model, choice)
+        _write_tokenizer(stage, tokenizer, reading, model, choice, length)
         pooled = gives_sentences(model, choice)
         if pooled:
             write_sentences(stage, model, reading)
@@ -285,13 +287,14 @@ def _own_heads(model: Model, choice: Choice | list[str]) -> dict[str, Tensor]:
 
 
 def _write_tokenizer(
-    stage: Path, tokenizer: Tokenizer, reading: Reading, model: Model, choice: Choice | list[str]
+    stage: Path, tokenizer: Tokenizer, reading: Reading, model: Model, choice: Choice | list[str], length: int | None
 ) -> None:
+    limits = [length, model.flat.get("positions.max_length") or model.flat.get("max_length")]
     segments = bool(model.arguments.get("segments"))
     usual = "BertTokenizer" if segments else None
     tokenizer.save(
         stage,
-        length=int(model.flat.get("positions.max_length") or model.flat.get("max_length") or _UNLIMITED),
+        length=int(min((limit for limit in limits if limit), default=_UNLIMITED)),
         frame_single=reading.single,
         frame_pair=reading.pair,
         tokenizer_class=choice.architecture.tokenizer_class if isinstance(choice, Choice) else usual,

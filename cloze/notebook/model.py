@@ -21,7 +21,7 @@ from cloze.assembly.showing import with_pictures
 from cloze.assembly.user_files import import_files
 from cloze.decoding.answer_scoring import score_answers
 from cloze.decoding.drafting import Draft
-from cloze.decoding.embedding import Pooling, embed, length_of, sentence_head
+from cloze.decoding.embedding import Pooling, embed, empty_remark, length_of, sentence_head
 from cloze.decoding.filling import Filled, fill
 from cloze.decoding.generation import Generated, generate
 from cloze.decoding.links import given_links
@@ -62,7 +62,7 @@ class Model:
 
     def __init__(self, checkpoint: Loaded, *, outcome: Outcome | None = None, temporary: Path | None = None) -> None:
         self.checkpoint, self.outcome = checkpoint, outcome
-        self._learners: dict[str | None, tuple[Learner, Mapping[str, Any]]] = {}  # by name of the task
+        self._learners: dict[tuple[str | None, int | None], tuple[Learner, Mapping[str, Any]]] = {}  # by task and length
         if temporary is not None:  # it goes with the model
             weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
 
@@ -227,9 +227,9 @@ class Model:
 
     def embed(
         self, texts: str | Texts, *, layer: int = -1, pooling: Pooling | None = None, normalise: bool = False,
-        length: int | None = None, language: str | None = None, batch: int = 64,
+        length: int | None = None, language: str | None = None, batch: int | None = None,
     ) -> NDArray[np.float32]:
-        """One vector per text. Texts that are too long are cut, with a warning.
+        """One vector per text. Texts that are too long are cut, with a warning; that of a text without tokens is zero.
 
         Args:
             texts: One string or several.
@@ -238,7 +238,7 @@ class Model:
             normalise: Divide each vector by its length, so that dot products are cosines.
             length: The most tokens to read of a text.
             language: The language of the texts, for networks that read one.
-            batch: Texts at once.
+            batch: Texts at once; default: by their length.
 
         Returns:
             An array (texts, width) of float32; (width,) for one string.
@@ -250,6 +250,8 @@ class Model:
         if cut := sum(row.cut > 0 for row in framed):
             most = max(map(len, framed))
             warnings.warn(f"{cut} of {len(given)} texts have more than {most} tokens and lost their end.", stacklevel=2)
+        if (remark := empty_remark(framed)) is not None:
+            warnings.warn(remark, stacklevel=2)
         vectors = embed(
             reader, framed, layer=layer, pooling=pooling, normalise=normalise, rows=batch, head=sentence_head(self.checkpoint)
         )
@@ -301,13 +303,17 @@ class Model:
         return _each(texts, lambda some: score(ready.reader, ready.head, some, method=method, windows=Windows(None, stride)))
 
     @overload
-    def predict(self, texts: str, *, task: str | None = None, items: ItemFiles = None, batch: int = 64) -> Any: ...
+    def predict(
+        self, texts: str, *, task: str | None = None, items: ItemFiles = None, length: int | None = None, batch: int = 64
+    ) -> Any: ...
     @overload
     def predict(
-        self, texts: Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None, batch: int = 64
+        self, texts: Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None, length: int | None = None,
+        batch: int = 64,
     ) -> list[Any]: ...
     def predict(
-        self, texts: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None, batch: int = 64
+        self, texts: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None, length: int | None = None,
+        batch: int = 64,
     ) -> Any:
         """The predictions of a fine-tuned model. Texts that are too long are cut, with a warning.
 
@@ -316,18 +322,19 @@ class Model:
                 `Path` is read as `cloze predict` reads it.
             task: The name of the task, if the model has several `tasks`.
             items: The file with the items of the pictures, for a model that was fine-tuned with some: tuples of text and key.
+            length: How many tokens of a text are read; default: as in training.
             batch: Texts at once.
 
         Returns:
             A prediction per text. A classifier's is a `Choice` with `label`, `probability` and `probabilities`.
         """
         self._require("predict", lambda: contents_of(self.folder))
-        learner, _ = self._learned(task)
+        learner, _ = self._learned(task, length)
         alone = isinstance(texts, str)
         if isinstance(texts, (list, tuple)) and not texts:
             return []
         with given_examples(learner.task, [texts] if alone else texts, labelled=False) as examples:
-            learner = self._shown(learner, items, task, examples)
+            learner = self._shown(learner, items, task, length, examples)
             found: Sequence[Prediction] = predict(learner, examples, size=batch)
         if (remark := cut_of(found, learner.length)) is not None:
             warnings.warn(remark, stacklevel=2)
@@ -335,7 +342,7 @@ class Model:
 
     def evaluate(
         self, rows: str | Path | Iterable[Any], *, task: str | None = None, items: ItemFiles = None,
-        bootstrap: int | None = None, seed: int = 0, batch: int = 64,
+        length: int | None = None, bootstrap: int | None = None, seed: int = 0, batch: int = 64,
     ) -> Evaluation:
         """The metrics of a fine-tuned model on labelled rows.
 
@@ -343,16 +350,17 @@ class Model:
             rows: Tuples `(text, label)`, dictionaries, a data frame, a data set, or a file.
             task: The name of the task, if the model has several `tasks`.
             items: The file with the items of the pictures that rows are about.
+            length: How many tokens of a text are read; default: as in training.
             bootstrap: Resample the examples this many times and return 95 % confidence intervals.
             seed: The seed of the resampling.
             batch: Rows at once.
         """
         self._require("evaluate", lambda: contents_of(self.folder))
-        learner, described = self._learned(task)
+        learner, described = self._learned(task, length)
         given = Path(rows) if isinstance(rows, str) else rows
         always = (described.get("baseline") or {}).get("always")
         with given_examples(learner.task, given, labelled=True) as examples:
-            learner = self._shown(learner, items, task, examples)
+            learner = self._shown(learner, items, task, length, examples)
             return evaluate(learner, examples, always=always, size=batch, bootstrap=bootstrap, seed=seed)
 
     @overload
@@ -393,15 +401,15 @@ class Model:
         share(self.folder, Path(folder))
         return Path(folder)
 
-    def _learned(self, task: str | None) -> tuple[Learner, Mapping[str, Any]]:
-        if task not in self._learners:
-            self._learners[task] = load_tuned(self.checkpoint, name=task)
-        return self._learners[task]
+    def _learned(self, task: str | None, length: int | None) -> tuple[Learner, Mapping[str, Any]]:
+        if (task, length) not in self._learners:
+            self._learners[task, length] = load_tuned(self.checkpoint, name=task, length=length)
+        return self._learners[task, length]
 
-    def _shown(self, learner: Learner, items: ItemFiles, task: str | None, examples: Any) -> Learner:
+    def _shown(self, learner: Learner, items: ItemFiles, task: str | None, length: int | None, examples: Any) -> Learner:
         """The learner next to the pictures that examples name."""
         files = item_files(items)
-        return load_tuned(with_pictures(self.checkpoint, files, [examples]), name=task)[0] if files else learner
+        return load_tuned(with_pictures(self.checkpoint, files, [examples]), name=task, length=length)[0] if files else learner
 
     def _require(self, name: str, need: Callable[[], Any]) -> None:
         """Refuse a method that the checkpoint does not support; the message names those that it does."""

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cloze.decoding.reader import Checkpoint
+from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError, TaskError, nearest
+from cloze.missing import require_checkpoint
 from cloze.registry import lookup, names, parameters
 from cloze.tasks.task import Learner, Task
 from cloze.tasks.task import task as make_task
@@ -77,6 +78,7 @@ def _measured(found: Mapping[str, Any], name: str) -> dict[str, Any]:
 def contents_of(folder: Path) -> dict[str, Any]:
     """Like `read_task`, but with all `tasks` if there are several."""
     path = folder / TASK_FILE
+    require_checkpoint(folder)
     if path.exists():
         try:
             found: dict[str, Any] = parse_json(read_small(path))
@@ -107,6 +109,20 @@ def contents_of(folder: Path) -> dict[str, Any]:
     return {**found, "task": "token_labelling", "usual": "O" if "O" in labels else labels[0]} if tagger else found
 
 
+def row_length(described: Mapping[str, Any]) -> int | None:
+    """The most tokens of a row that the tasks of a task.json read; None: as many as the network can."""
+    lengths = [one.get("length") for one in (described.get("tasks") or {"": described}).values()]
+    return None if None in lengths else max(lengths, default=None)
+
+
+def length_of_tuned(folder: Path) -> int | None:
+    """`row_length` of a fine-tuned folder; None for any other folder, too."""
+    try:
+        return row_length(contents_of(folder))
+    except CheckpointError:
+        return None
+
+
 def _network_of(folder: Path) -> str | None:
     """The kind of network that cloze wrote into a folder; None if it is not one of cloze's."""
     path = folder / "cloze" / "network.json"
@@ -132,11 +148,25 @@ def task_of(folder: Path, task: str | None = None, **given: Any) -> Task:
 
 
 def load_tuned(
-    loaded: Checkpoint, task: Task | None = None, *, precision: Any = None, name: str | None = None
+    loaded: Checkpoint, task: Task | None = None, *, precision: Any = None, name: str | None = None, length: int | None = None,
 ) -> tuple[Learner, dict[str, Any]]:
     """The `Learner` of a fine-tuned checkpoint, and the contents of its task.json. `task` defaults to the one recorded there;
-    `name` selects one of several."""
+    `name` selects one of several. `length` is how many tokens of a row are read, None as many as in training; more than the
+    network reads, or so few that none is of a text, are a `TaskError`."""
     folder = Path(loaded.folder)
     described = read_task(folder, name)
+    if length is not None:
+        _require_length(loaded, length)
+        described = {**described, "length": length}
     learner = (task or task_of(folder, name)).load(loaded, described, precision)
     return learner.eval(), described
+
+
+def _require_length(loaded: Checkpoint, length: int) -> None:
+    """Raise a `TaskError` if a checkpoint does not read rows of so many tokens."""
+    reader = Reader.of(loaded)
+    most, frame = reader.max_length, (reader.pair if reader.reading.pair else reader.single).added
+    if most is not None and length > most:
+        raise TaskError(f"length {length}: {loaded.folder} reads at most {most} tokens of a row. Give a length up to {most}.")
+    if length <= frame:
+        raise TaskError(f"length {length}: leaves no room for text, because the template takes {frame} tokens. Give more.")

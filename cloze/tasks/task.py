@@ -98,7 +98,7 @@ def cut_remark(cut: Sequence[int], length: int | None) -> str | None:
     read = "than the network reads" if length is None else f"than {length} tokens"
     return (
         f"{number} of {len(cut)} texts are longer {read} and lost their end, {sum(cut):,} tokens in all "
-        "(fine-tune with --set length=N to read more)"
+        "(--length N reads more; --set length=N fine-tunes on more)"
     )
 
 

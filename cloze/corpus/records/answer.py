@@ -145,6 +145,10 @@ class Answer(ABC):
         """The labels of a record, each with its line; None for answers that are not labels."""
         return None
 
+    def generated(self, record: Record) -> Sequence[str]:
+        """The texts that are to be generated for a record; empty for answers that are not generated."""
+        return ()
+
     def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         """Arguments for the objectives that learn these answers, from the stored answers of the training text."""
         return {}
