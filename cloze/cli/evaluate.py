@@ -45,7 +45,7 @@ class Labelled(Mode):
     seed: Seed = None
     batch: Batch = 64
     device: Device = "auto"
-    page: Annotated[Path | None, typer.Option(help="Also write an HTML page: figures by class, confusions, calibration.")] = None
+    page: Annotated[Path | None, typer.Option(help="Also write the report as an HTML page.")] = None
     as_json: AsJson = False
 
     def run(self, checkpoint: Path, files: list[str]) -> None:
@@ -164,9 +164,9 @@ class Tuned(Labelled):
     purpose: ClassVar[str] = "a fine-tuned folder"
 
     task: Task = None
-    repair: Annotated[str | None, typer.Option(help="For invalid BIO labels: begin (as conlleval), or drop.")] = None
+    repair: Annotated[str | None, typer.Option(help="Invalid BIO labels: begin (as conlleval), or drop.")] = None
     bleu: Annotated[str | None, typer.Option(help="Add BLEU by sacrebleu: 13a, zh, char or intl.")] = None
-    threshold: Annotated[float | None, typer.Option(help="Give a class, of two the second, from this probability on.")] = None
+    threshold: Annotated[float | None, typer.Option(help="Least probability of a class, of two the second.")] = None
     at: Annotated[str | None, typer.Option(help="Add precision and recall at k: 1,5.")] = None
     beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None
     length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None

@@ -123,7 +123,7 @@ def test_help_of_many_modes_shows_the_usual_one_and_how_to_ask_for_the_options_o
     capsys: pytest.CaptureFixture[str]
 ) -> None:
     usual = sections_of("evaluate --help", capsys)
-    assert sum(part.count("\n") + 2 for part in usual.values()) <= 52
+    assert sum(part.count("\n") + 2 for part in usual.values()) <= 49
     assert "--repair" in usual["A fine-tuned folder"] and "--task" in usual["Options"]
     others = usual["Other uses; for their options: cloze evaluate --facts FILE --help"]
     assert [mode.how for mode in evaluate.MODES if mode.how and mode.how not in others] == []
