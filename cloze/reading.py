@@ -17,7 +17,8 @@ class Reading:
     token is read `shift` positions to its left, as in training (GPT-BERT: 1). `orders` are the orders that the network can read
     in, the usual one first (empty: the one that it was trained in). With `left_to_right` it continues texts: at each token it
     predicts the next one. With `source_to_target` it writes the second text of `pair` after the first, one [MASK] at a time
-    (UniLM); the two texts then have the ids `segments`.
+    (UniLM); the two texts then have the ids `segments`. A row has at most `max_length` tokens (None: as many as the network can
+    read).
     """
 
     single: str
@@ -27,6 +28,7 @@ class Reading:
     shift: int = 0
     orders: tuple[OrderName, ...] = ()
     segments: tuple[int, ...] = ()
+    max_length: int | None = None
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Reading:

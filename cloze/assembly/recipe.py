@@ -374,7 +374,8 @@ def _canonical(recipe: Recipe) -> dict[str, Any]:
     whole["networks"] = {name: _network(network) for name, network in recipe.networks.items()}
     whole["tie"] = plain(recipe.tie)
     if recipe.reading.single != OWN:
-        whole["reading"] = plain(dataclasses.asdict(recipe.reading))
+        reading = dataclasses.asdict(recipe.reading)
+        whole["reading"] = plain({key: value for key, value in reading.items() if key != "max_length" or value is not None})
     entries = {name: _entry(entry) for name, entry in recipe.entries.items()}
     if list(entries) == ["main"] and len(recipe.sources) == 1 and not recipe.tasks:
         alone = entries["main"]

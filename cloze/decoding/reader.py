@@ -186,10 +186,10 @@ class Reader:
 
     @property
     def max_length(self) -> int | None:
-        """The maximum number of tokens that the network can read; None if there is no limit."""
+        """The maximum number of tokens of a row, by the network's positions and the reading; None if there is no limit."""
         limited = "position_ids" in self.network.takes and not self.network.unlimited
-        found: int | None = self.network.max_length if limited else None
-        return found
+        limits = [self.network.max_length if limited else None, self.reading.max_length]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     @property
     def device(self) -> torch.device:

@@ -290,7 +290,7 @@ def write_tokenizer(
     stage: Path, tokenizer: Tokenizer, reading: Reading, model: Model, choice: Choice | list[str], length: int | None = None
 ) -> None:
     """Write the files that `AutoTokenizer` reads. `length`: the most tokens of a row, if fewer than the network reads."""
-    limits = [length, model.flat.get("positions.max_length") or model.flat.get("max_length")]
+    limits = [length, reading.max_length, model.flat.get("positions.max_length") or model.flat.get("max_length")]
     segments = bool(model.arguments.get("segments"))
     usual = "BertTokenizer" if segments else None
     tokenizer.save(
@@ -313,7 +313,8 @@ def _reading(reading: Reading, choice: Choice | list[str]) -> dict[str, Any]:
     start = reading.start
     if start is None and isinstance(choice, Choice):
         start = choice.architecture.reading.start
-    rest = {"start": start, "shift": reading.shift, "orders": reading.orders, "segments": reading.segments}
+    rest = {"start": start, "shift": reading.shift, "orders": reading.orders, "segments": reading.segments,
+            "max_length": reading.max_length}  # fmt: skip
     return known | {name: list(value) if isinstance(value, tuple) else value for name, value in rest.items() if value}
 
 

@@ -71,6 +71,7 @@ def _is_reading(value: Any) -> bool:
         all(isinstance(value[key], str) for key in ("single", "summary"))
         and all(one is None or isinstance(one, str) for one in texts)
         and isinstance(value.get("shift", 0), int)
+        and isinstance(value.get("max_length"), int | None)
         and all(isinstance(one, str) for one in _items(value.get("orders")))
         and all(isinstance(one, int) for one in _items(value.get("segments")))
     )

@@ -34,6 +34,7 @@ from cloze.interop.own import own_description
 from cloze.interop.purpose import labels_of
 from cloze.interop.sentences import NAME as SENTENCES
 from cloze.interop.sentences import read_sentences
+from cloze.interop.tokenizer_settings import gives_segments, longest_row
 from cloze.interop.tower import has_tower, tower_arguments, whole_of
 from cloze.missing import require_checkpoint
 from cloze.reading import Reading
@@ -90,7 +91,7 @@ def import_folder(folder: Path | str) -> Imported:
         architecture=architecture.name if model.part == architecture.part else None,
         model=model,
         tokenizer=tokenizer,
-        reading=Reading.of(own["reading"]) if own else architecture.reading,
+        reading=Reading.of(own["reading"]) if own else _reading(folder, architecture, model),
         labels=labels,
         step=int(own.get("step") or 0) if own else 0,
         remarks=tuple(remarks),
@@ -113,7 +114,7 @@ def import_heads(
     tensors |= {name: further[theirs] for name, theirs in named.items()}
     pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
     facts, place = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad), str(folder / WEIGHTS)
-    _fold_segments(tensors, architecture, arguments, base, place)
+    _fold_segments(tensors, architecture, config, arguments, base, place)
     _drop_copies(architecture, tensors, base, place)
     network = to_ours(architecture.rows(arguments), tensors, facts, place)
     roles = {role for cls in classes_of(architecture, config) for role in cls.roles}
@@ -141,7 +142,7 @@ def _model(
     pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
     facts = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad)
     place = str(folder / WEIGHTS)
-    _fold_segments(tensors, architecture, arguments, base, place)
+    _fold_segments(tensors, architecture, config, arguments, base, place)
     _drop_copies(architecture, tensors, base, place)
     network = to_ours(architecture.rows(arguments), tensors, facts, place)
     found, about_heads = read_heads(architecture, config, tensors, network, arguments, facts, place)
@@ -196,6 +197,13 @@ def _check_own_arguments(found: Mapping[str, Any], architecture: Architecture, p
             raise CheckpointError(f"{place}: {setting.ours} is {value!r}; expected a number. Copy the file again.")
 
 
+def _reading(folder: Path, architecture: Architecture, model: Model) -> Reading:
+    """How a folder of others reads text; rows end where transformers cuts them, if that is before the network's last position."""
+    positions, longest = model.flat.get("positions.max_length"), longest_row(folder)
+    limited = positions is not None and longest is not None and longest < positions and not architecture.generates
+    return replace(architecture.reading, max_length=longest) if limited else architecture.reading
+
+
 def _order(config: Mapping[str, Any], architecture: Architecture) -> str:
     return architecture.orders[0] if architecture.order_of is None else architecture.order_of(config)
 
@@ -228,6 +236,8 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
                 "  Copy the file again."
             )
         found["positions.max_length"] -= pad + 1
+    if architecture.segments is not None and found.get("segments") and not gives_segments(folder, architecture):
+        found["segments"] = 0
     if not found.get("head_width") and found["width"] % found["heads"]:
         raise CheckpointError(
             f"{place}: {found['heads']} attention heads do not divide the width {found['width']}. Copy the file again."
@@ -271,24 +281,27 @@ def _modern(name: str) -> str:
 
 
 def _fold_segments(
-    tensors: dict[str, Tensor], architecture: Architecture, arguments: Mapping[str, Any], base: str, place: str
+    tensors: dict[str, Tensor], architecture: Architecture, config: Mapping[str, Any], arguments: Mapping[str, Any], base: str,
+    place: str,
 ) -> None:
-    """A single segment carries no information: its vector is the same for every token and is added to the positions instead."""
+    """A segment that all tokens share carries no information: its vector is added to the positions instead."""
     if architecture.segments is None or arguments.get("segments"):
         return
     theirs = architecture.segments.theirs
     assert isinstance(theirs, str)
     name = theirs.replace("{base}", base)
-    row = tensors.pop(name, None)
+    table = tensors.pop(name, None)
     positions = f"{base}embeddings.position_embeddings.weight"
-    if row is not None and positions in tensors:
-        width = tensors[positions].shape[1]
-        if row.shape != (1, width):
+    if table is not None and positions in tensors:
+        setting = architecture.setting("segments")
+        segments = 1 if setting is None else config.get(setting.theirs, setting.default)
+        expected = (segments, tensors[positions].shape[1])
+        if table.shape != expected:
             raise CheckpointError(
-                f"{place}: {name}: the file gives {tuple(row.shape)}, config.json asks for (1, {width}).\n"
+                f"{place}: {name}: the file gives {tuple(table.shape)}, config.json asks for {expected}.\n"
                 "  The two files belong to different models: copy both again from one source."
             )
-        tensors[positions] = tensors[positions] + row
+        tensors[positions] = tensors[positions] + table[:1]
 
 
 def _drop_copies(architecture: Architecture, tensors: dict[str, Tensor], base: str, place: str) -> None:

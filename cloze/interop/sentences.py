@@ -16,6 +16,7 @@ from torch import Tensor
 from cloze.errors import CheckpointError
 from cloze.interop.files import parse_modules, read_json, read_tensors, write_json, write_tensors
 from cloze.interop.model import Head, Model
+from cloze.interop.tokenizer_settings import as_length, longest_row
 from cloze.reading import Reading
 
 if TYPE_CHECKING:
@@ -163,11 +164,9 @@ def _dense(place: Path, width: int) -> tuple[dict[str, Any], Mapping[str, Tensor
 def _length(folder: Path) -> int | None:
     """How many tokens of a text are read; None: as many as the network can. Today's sentence-transformers leaves it to the
     tokenizer."""
-    for name, key in ((_LENGTH, "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
-        found = read_json(folder / name, "the length of texts").get(key) if (folder / name).is_file() else None
-        if isinstance(found, int) and not isinstance(found, bool) and 0 < found < 1 << 20:
-            return found
-    return None
+    path = folder / _LENGTH
+    length = as_length(read_json(path, "the length of texts").get("max_seq_length")) if path.is_file() else None
+    return length or longest_row(folder)
 
 
 def _require_no_prompt(place: Path) -> None:

@@ -129,10 +129,8 @@ def cut_remark(cut: Sequence[int], length: int | None) -> str | None:
     if not number:
         return None
     read = "than the network reads" if length is None else f"than {length} tokens"
-    return (
-        f"{number} of {len(cut)} texts are longer {read} and lost their end, {sum(cut):,} tokens in all "
-        "(--length N reads more; --set length=N fine-tunes on more)"
-    )
+    more = "" if length is None else " (--length N reads more; --set length=N fine-tunes on more)"
+    return f"{number} of {len(cut)} texts are longer {read} and lost their end, {sum(cut):,} tokens in all{more}"
 
 
 class Task(Protocol):

@@ -16,7 +16,9 @@ import cloze
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.share import share
 from cloze.cli.main import main
+from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, TaskError
+from cloze.interop import import_folder
 from cloze.tasks.result import contents_of, load_tuned
 
 transformers = pytest.importorskip("transformers")
@@ -232,3 +234,48 @@ def test_a_folder_that_is_not_there_is_said_to_be_missing(tmp_path: Path, capsys
     error = capsys.readouterr().err
     assert f"{tmp_path / 'none'}: there is no such file or folder; expected a folder with config.json" in error
     assert "fine-tune" not in error
+
+
+def test_a_roberta_with_two_segments_reads_a_pair_as_transformers_tokenizer_lays_it_out(
+    systems: ModuleType, save: Save, tmp_path: Path
+) -> None:
+    model = save(tmp_path / "in", "roberta", type_vocab_size=2)
+    pair_frame = "[CLS] {A} [SEP] [SEP] {B} [SEP]"
+    systems.tokenizer("roberta").save(tmp_path / "in", length=28, frame_single="[CLS] {A} [SEP]", frame_pair=pair_frame)
+    path = tmp_path / "in" / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    assert settings["tokenizer_class"] == "RobertaTokenizer"
+    del settings["model_input_names"]  # as most folders are
+    path.write_text(json.dumps(settings))
+    pair = transformers.AutoTokenizer.from_pretrained(tmp_path / "in")(*TEXTS, return_tensors="pt")
+    assert set(pair) == {"input_ids", "attention_mask"}
+    with torch.inference_mode():
+        expected = model.roberta(**pair).last_hidden_state[0]
+
+    assert main(["import", str(tmp_path / "in"), "--out", str(tmp_path / "out")]) == 0
+    for folder in ("in", "out"):
+        reader = Reader.of(load_checkpoint(tmp_path / folder))
+        batch = reader.batch(reader.encode([TEXTS[0]], [TEXTS[1]]))
+        assert batch["tokens"].tolist() == pair["input_ids"].tolist()
+        with torch.inference_mode():
+            torch.testing.assert_close(reader.states(batch, {"hidden"})["hidden"][0], expected, atol=1e-5, rtol=1e-5)
+
+    path.write_text(json.dumps({**settings, "model_input_names": ["input_ids", "token_type_ids"]}))
+    assert import_folder(tmp_path / "in").model.arguments["segments"] == 2
+
+
+def test_a_text_is_cut_where_the_tokenizer_of_the_folder_cuts_it(systems: ModuleType, save: Save, tmp_path: Path) -> None:
+    model = save(tmp_path / "in")
+    systems.tokenizer("wordpiece").save(tmp_path / "in", length=6, frame_single="[CLS] {A} [SEP]", frame_pair=None)
+    pieces = transformers.AutoTokenizer.from_pretrained(tmp_path / "in")
+    assert len(pieces(TEXTS[0])["input_ids"]) == 9
+    with torch.inference_mode():
+        expected = model(**pieces(TEXTS[0], truncation=True, return_tensors="pt")).logits[0].softmax(-1).tolist()
+
+    assert main(["import", str(tmp_path / "in"), "--out", str(tmp_path / "out")]) == 0
+    assert main(["import", str(tmp_path / "out"), "--out", str(tmp_path / "again")]) == 0
+    for folder in ("in", "out", "again"):
+        with pytest.warns(UserWarning, match="longer than the network reads and lost their end, 3 tokens in all$"):
+            answer = cloze.load(tmp_path / folder).predict(TEXTS[0])
+        assert list(answer.probabilities.values()) == pytest.approx(expected, abs=1e-5)
+        assert json.loads((tmp_path / folder / "tokenizer_config.json").read_text())["model_max_length"] == 6
