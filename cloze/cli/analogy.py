@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.options import Encoding
 from cloze.cli.with_files import WithFiles
 
 
@@ -19,14 +20,17 @@ def command(
     count: Annotated[int, typer.Option(min=1, help="Answers to show.")] = 5,
     restrict: Annotated[int | None, typer.Option(min=1, help="Search only the first N words (the most frequent).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    encoding: Encoding = None,
     with_files: WithFiles = None,
 ) -> None:
     """Complete an analogy: a is to b as c is to …? Example: cloze analogy RUN man king woman"""
-    from cloze.cli.vectors import as_method, opened, table
+    from cloze.cli.vectors import as_method, note_zeros, opened, table
     from cloze.decoding.neighbours import analogy
 
     chosen = as_method(method)
-    found = analogy(opened(model), a, b, c, method=chosen, count=count, restrict=restrict)
+    vectors = opened(model)
+    found = analogy(vectors, a, b, c, method=chosen, count=count, restrict=restrict)
+    note_zeros(vectors, [found], count, restrict)
     if as_json:
         import json
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from cloze.cli.options import Encoding
 from cloze.cli.with_files import WithFiles
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def command(
         Literal["punctuation", "whitespace"], typer.Option(help="For released weights: where to split texts into words.")
     ] = "punctuation",
     encoder: Annotated[bool, typer.Option("--encoder", help="Import only the encoder of a translation model (cove).")] = False,
+    encoding: Encoding = None,
     with_files: WithFiles = None,
 ) -> None:
     """Read a Hugging Face folder (config.json, model.safetensors, tokenizer) and write it as a cloze checkpoint.

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cloze.cli.options import Encoding
 from cloze.cli.with_files import WithFiles
 
 
@@ -16,6 +17,7 @@ def command(
     count: Annotated[int, typer.Option(min=1, help="Neighbours per word.")] = 10,
     restrict: Annotated[int | None, typer.Option(min=1, help="Search only the first N words (the most frequent).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    encoding: Encoding = None,
     with_files: WithFiles = None,
 ) -> None:
     """Find the words whose vectors have the highest cosine similarity to a word's. Example: cloze neighbours RUN king queen
@@ -23,10 +25,12 @@ def command(
     Any checkpoint with a vector for every token works, including BERT. An unseen word has neighbours only if the model has
     character n-grams (fastText).
     """
-    from cloze.cli.vectors import opened, table
+    from cloze.cli.vectors import note_zeros, opened, table
     from cloze.decoding.neighbours import neighbours
 
-    found = neighbours(opened(model), words, count=count, restrict=restrict)
+    vectors = opened(model)
+    found = neighbours(vectors, words, count=count, restrict=restrict)
+    note_zeros(vectors, found, count, restrict)
     if as_json:
         import json
 

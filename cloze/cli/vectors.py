@@ -12,7 +12,7 @@ import typer
 from cloze.cli.measures import say
 from cloze.cli.modes import Mode
 from cloze.cli.options import AsJson, Unknown
-from cloze.errors import TaskError, UserError, nearest
+from cloze.errors import TaskError, UserError, counted, nearest
 
 if TYPE_CHECKING:
     from cloze.decoding.neighbours import Method, Neighbour
@@ -41,6 +41,17 @@ def table(found: Sequence[Neighbour], indent: str = "") -> str:
     """Words and scores below each other."""
     width = max((len(near.word) for near in found), default=0)
     return "\n".join(f"{indent}{near.word:<{width}}  {near.score:.4f}" for near in found)
+
+
+def note_zeros(vectors: Vectors, lists: Sequence[Sequence[Neighbour]], count: int, restrict: int | None) -> None:
+    """Say on stderr which words are missing from lists shorter than `count` because their vectors are zero."""
+    from cloze.decoding.neighbours import zero_words
+
+    if min(map(len, lists), default=count) >= count:
+        return
+    if words := zero_words(vectors, restrict=restrict):
+        shown = ", ".join(map(repr, words[:_NAMED])) + (" …" if len(words) > _NAMED else "")
+        typer.echo(f"note: left out because the vector is zero: {counted(len(words), 'word')}: {shown}", err=True)
 
 
 def gathered(files: Sequence[str], similarity: Sequence[str], analogies: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -30,9 +30,10 @@ def neighbours(
     """The `count` words of the highest cosine with each of `words`, itself left out, best first.
 
     `restrict` looks among the first so many words alone (the most frequent ones, where the source is ordered so). A word
-    without a vector is a `UserError` that names the nearest by spelling; of fastText an unseen word has its n-grams'.
+    without a vector is a `UserError` that names the nearest by spelling; of fastText an unseen word has its n-grams'. A vector of
+    zeros has no cosine: as a query it is a `UserError`, and it is nobody's neighbour.
     """
-    queries = unit(np.stack([vectors.vector(word) for word in words]))
+    queries = unit(np.stack([_direction(vectors, word) for word in words]))
     without = [_themselves(vectors, [word]) for word in words]
     rows, scores = best(vectors, lambda block: queries @ block.T, without, count=count, restrict=restrict)
     return _named(vectors, rows, scores)
@@ -50,7 +51,7 @@ def analogy(
     epsilon: float = EPSILON,
 ) -> list[Neighbour]:
     """The words that are to c as b is to a, best first; see `solve`. Errors: as `neighbours`."""
-    three = np.stack([vectors.vector(word) for word in (a, b, c)])[None]
+    three = np.stack([_direction(vectors, word) for word in (a, b, c)])[None]
     without = [_themselves(vectors, (a, b, c))]
     rows, scores = solve(vectors, three, without, method=method, count=count, restrict=restrict, epsilon=epsilon)
     return _named(vectors, rows, scores)[0]
@@ -92,7 +93,7 @@ def best(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """The rows of the highest scores (Q, count), best first, and the scores; of equal ones the earlier row.
 
-    `scores` maps rows of length 1 (n, D) to (Q, n); each query leaves out the rows in its `without`.
+    `scores` maps rows of length 1 (n, D) to (Q, n); each query leaves out the rows in its `without`, and rows of zeros.
     """
     matrix = vectors.matrix[:restrict] if restrict is not None else vectors.matrix
     asked = len(without)
@@ -104,6 +105,7 @@ def best(
     for start in range(0, len(matrix), step):
         block = unit(np.asarray(matrix[start : start + step]))
         made = scores(block)
+        made[:, ~block.any(1)] = -np.inf
         inside = columns[(columns[:, 1] >= start) & (columns[:, 1] < start + len(block))]
         made[inside[:, 0], inside[:, 1] - start] = -np.inf
         kept = _highest(made, count)
@@ -117,6 +119,22 @@ def best(
         np.pad(rows, ((0, 0), (0, missing)), constant_values=-1),
         np.pad(found, ((0, 0), (0, missing)), constant_values=-np.inf),
     )
+
+
+def zero_words(vectors: Vectors, *, restrict: int | None = None) -> list[str]:
+    """The words whose vector is zero, among the first `restrict` words."""
+    rows = vectors.matrix[:restrict]
+    return [vectors.words[row] for row in np.flatnonzero(~rows.any(1)).tolist()]
+
+
+def _direction(vectors: Vectors, word: str) -> NDArray[np.float32]:
+    """The vector (D,) of a word; a `UserError` for none and for zeros."""
+    vector = vectors.vector(word)
+    if not vector.any():
+        raise UserError(
+            f"the vector of {word!r} in {vectors.place} is zero, so it has no cosine with any other.\n  Ask for another word."
+        )
+    return vector
 
 
 def unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:

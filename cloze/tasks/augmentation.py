@@ -92,16 +92,17 @@ class Augmenter:
         return [sorted(slot for slot in own if slot.candidates) for own in made]
 
     def _nearest(self, word: str) -> tuple[str, ...]:
-        known = None if self.vectors is None else next((w for w in (word, word.lower()) if self._frequent(w)), None)
+        known = None if self.vectors is None else next((w for w in (word, word.lower()) if self._has_neighbours(w)), None)
         if self.vectors is None or known is None:
             return ()
         found = [one.word for one in neighbours(self.vectors, [known], count=self.count, restrict=FREQUENT)[0]]
         return tuple(one.title() for one in found) if word.istitle() else tuple(found)
 
-    def _frequent(self, word: str) -> bool:
+    def _has_neighbours(self, word: str) -> bool:
+        """Whether a word is frequent, and its vector not zero."""
         assert self.vectors is not None  # the only caller has looked
         row = self.vectors.row(word)
-        return row is not None and row < FREQUENT
+        return row is not None and row < FREQUENT and bool(self.vectors.vector(word).any())
 
     def _predicted(
         self, ids: Sequence[Ids], marks: Sequence[Marks], places: Sequence[tuple[int, int]]

@@ -263,6 +263,22 @@ def decoded(data: bytes, file: str, *, error: type[ClozeError] = CorpusError) ->
         raise error(f"{file}:{line}: byte 0x{data[fault.start]:02x} is not {encoding.upper()}. Correct this line.") from None
 
 
+def encoding_of_lines(sample: bytes, path: str, line: int, *, error: type[ClozeError]) -> str:
+    """The encoding of lines of a file that are not UTF-8: the one that the user named (`reading_as`), else the likely one, with a
+    note. One that is not certain is an `error`, with the `line` of the file that begins the sample."""
+    choice = _CHOICE.get() or _Choice()
+    likely = likely_encodings(sample[:SAMPLE])
+    if choice.name:
+        return choice.name
+    if not likely or not likely[0].certain:
+        name = likely[0].name if likely else "NAME"
+        way_out = f"{NAME_IT}, or convert it: iconv -f {name} -t UTF-8 {path} > NEW"
+        raise error(not_utf8(path, line, sample, _first_bad(sample), way_out))
+    choice.noted[path] = likely[0].name
+    choice.note(f"note: {path}: read as {likely[0].name}, guessed from its words; --encoding NAME overrides it")
+    return likely[0].name
+
+
 def _is_utf8(sample: bytes) -> bool:
     try:
         codecs.getincrementaldecoder("utf-8")().decode(sample, len(sample) < SAMPLE)

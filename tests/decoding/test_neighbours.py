@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.decoding import neighbours as module
-from cloze.decoding.neighbours import analogy, cosine, neighbours, solve, unit
+from cloze.decoding.neighbours import analogy, cosine, neighbours, solve, unit, zero_words
 from cloze.errors import UserError
 from cloze.interop.vectors import Vectors
 from cloze.interop.vectors.subwords import Subwords
@@ -38,7 +38,7 @@ def test_a_restriction_looks_among_the_first_words_alone(vectors: Vectors) -> No
     (found,) = neighbours(vectors, ["w30"], count=10, restrict=4)
     assert sorted(near.word for near in found) == ["w0", "w1", "w2", "w3"]
     (all_,) = neighbours(vectors, ["w0"], count=10 * NUMBER)
-    assert len(all_) == NUMBER - 1
+    assert len(all_) == NUMBER - 2 and "w7" not in [near.word for near in all_]  # the vector of w7 is zero
 
 
 def test_equal_scores_come_in_the_order_of_the_rows() -> None:
@@ -73,6 +73,18 @@ def test_fewer_words_than_asked_are_marked() -> None:
     vectors = Vectors(["a", "b"], np.eye(2, dtype=np.float32), "v")
     rows, scores = solve(vectors, np.ones((1, 3, 2), np.float32), [[0]], count=3)
     assert rows.tolist() == [[1, -1, -1]] and np.isneginf(scores[0, 1:]).all()
+
+
+def test_a_word_whose_vector_is_zero_is_no_answer_and_has_none(vectors: Vectors) -> None:
+    message = "the vector of 'w7' in v is zero, so it has no cosine with any other.\n  Ask for another word."
+    with pytest.raises(UserError, match=f"^{message}$"):
+        neighbours(vectors, ["w1", "w7"])
+    for method in ("add", "multiply"):
+        with pytest.raises(UserError, match=message):
+            analogy(vectors, "w1", "w7", "w2", method=method)  # type: ignore[arg-type]
+        answers = analogy(vectors, "w1", "w2", "w3", method=method, count=NUMBER)  # type: ignore[arg-type]
+        assert len(answers) == NUMBER - 4 and "w7" not in [answer.word for answer in answers]
+    assert zero_words(vectors) == ["w7"] and not zero_words(vectors, restrict=7)
 
 
 def test_unknown_words_and_methods_are_told(vectors: Vectors) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cloze.cli.main import main
 from cloze.errors import ClozeError, UserError
 from cloze.interop.vectors import Vectors, alike, open_vectors, write_vectors
 from cloze.interop.vectors.binary import read_binary, write_binary
@@ -58,6 +59,44 @@ def test_words_with_spaces_tabs_and_stray_bytes_are_read() -> None:
     found = read_text(io.BytesIO(b"the 0 0\n" + rows), "f")
     assert list(found.words) == ["the", ". . .", "at name@x.com", "tab", "bad\\xff", "bé"]
     assert found.own[1:].tolist() == [[1, 2], [3, 4], [5, 6], [7, 8], [9, 1]]
+
+
+FRENCH = ["été", "élève", "père", "forêt", "garçon", "hôtel", "là", "où", "Noël", "français", "même", "très"]
+
+
+def test_a_file_in_latin_1_is_read_in_the_encoding_that_its_words_show(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "v.txt"
+    path.write_bytes("".join(f"{word} {row} 1\n" for row, word in enumerate(["the", *FRENCH], 1)).encode("latin-1"))
+    assert list(open_vectors(path).words) == ["the", *FRENCH]
+    assert main(["neighbours", str(path), "été", "--count", "1"]) == 0
+    said = capsys.readouterr()
+    assert said.out.split()[:2] == ["été", "élève"]
+    assert said.err == f"note: {path}: read as cp1252, guessed from its words; --encoding NAME overrides it\n"
+
+
+def test_the_encoding_of_words_that_is_not_certain_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "v.txt"
+    words = ["the", "ŕ", "ŕŕ", "ŕŕŕ", "ŕŕŕŕ"]
+    path.write_bytes("".join(f"{word} {row} 1\n" for row, word in enumerate(words, 1)).encode("iso8859-2"))
+    assert main(["neighbours", str(path), "the"]) == 2
+    said = capsys.readouterr().err
+    assert f"{path}:2: byte 0xe0 is not UTF-8, and the encoding is not certain." in said
+    assert f"Name it: --encoding NAME, or convert it: iconv -f cp1251 -t UTF-8 {path} > NEW" in said
+    assert main(["neighbours", str(path), "the", "--count", "1", "--encoding", "iso8859-2"]) == 0
+    assert capsys.readouterr().out.split()[:2] == ["the", "ŕ"]
+
+
+def test_words_that_are_left_out_because_their_vectors_are_zero_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "v.txt"
+    path.write_text("cat 1 0\nsat 0 0\ndog 1 1\nmat 0 1\n")
+    assert main(["neighbours", str(path), "cat"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "cat\n  dog  0.7071\n  mat  0.0000\n"
+    assert said.err == "note: left out because the vector is zero: 1 word: 'sat'\n"
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import CheckpointError
+from cloze.interop.vectors.spellings import Spellings
 from cloze.interop.vectors.vectors import Matrix, Vectors, refuse_infinite, refuse_repeated
 
 _ROWS = 4096  # parsed together
@@ -41,7 +42,7 @@ def read_text(stream: IO[bytes], place: str, *, repeated: str = "refuse") -> Vec
 
     A row is a word and its numbers, separated by spaces or a tab; a word may contain spaces itself (GloVe's 840B has some).
     Faults are `CheckpointError`s with the line: sizes that do not fit, ragged rows, values that are not finite numbers, repeated
-    words. Words that are not UTF-8 keep their bytes as `\\xNN`.
+    words. Words that are not UTF-8 are spelled as `Spellings` says.
     """
     start = stream.readline().removeprefix(codecs.BOM_UTF8)
     sizes = sizes_of(start)
@@ -105,33 +106,34 @@ def _width_of(line: bytes, place: str) -> int:
 def _rows(
     lines: Iterator[bytes], place: str, width: int, first: int, headed: bool
 ) -> tuple[list[str], Matrix]:
-    words: list[str] = []
+    spellings = Spellings()
     matrix = np.empty((0, width), np.float32)
     ended = False
     while block := list(islice(lines, _ROWS)):
         filled = len(block)
         while filled and not block[filled - 1].strip():  # empty lines may stand at the end
             filled -= 1
-        names, values = _block(block if ended else block[:filled], place, width, first + len(words), headed)
+        words, values = _block(block if ended else block[:filled], place, width, first + len(spellings), headed)
         ended = ended or filled < len(block)
-        if len(words) + len(names) > len(matrix):
-            matrix.resize((max(2 * len(matrix), len(words) + len(names)), width), refcheck=False)
-        matrix[len(words) : len(words) + len(names)] = values
-        words += names
-    matrix.resize((len(words), width), refcheck=False)
-    return words, matrix
+        rows = len(spellings) + len(words)
+        if rows > len(matrix):
+            matrix.resize((max(2 * len(matrix), rows), width), refcheck=False)
+        matrix[rows - len(words) : rows] = values
+        spellings.add(words)
+    matrix.resize((len(spellings), width), refcheck=False)
+    return spellings.words(place, first), matrix
 
 
 def _block(
     lines: list[bytes], place: str, width: int, first: int, headed: bool
-) -> tuple[list[str], NDArray[np.float32]]:
+) -> tuple[list[bytes], NDArray[np.float32]]:
     """The words and the numbers (rows, width) of some lines."""
     words, rests = [], []
     for number, line in enumerate(lines, start=first):
         word, _, rest = line.rstrip(b" \t\r\n").partition(b" ")
         if not word or rest.count(b" ") != width - 1 or b"\t" in word:
             word, rest = _divided(line, place, number, width, headed)
-        words.append(word.decode("utf-8", "backslashreplace"))
+        words.append(word)
         rests.append(rest)
     try:
         with warnings.catch_warnings():
