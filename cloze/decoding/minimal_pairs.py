@@ -48,20 +48,30 @@ class Preference:
 def read_pairs(path: Path, *, limit: int | None = None) -> list[Pair]:
     """The pairs of a JSON-lines file, of every such file in a folder, or of a tar archive (BLiMP's form).
 
-    Every record needs `sentence_good` and `sentence_bad` (Warstadt et al., "BLiMP", 2020). A folder that holds archives
-    instead of files gives theirs. `limit` takes only the first pairs of each file.
+    Every record needs `sentence_good` and `sentence_bad` (Warstadt et al., "BLiMP", 2020), neither empty. A folder that holds
+    archives instead of files gives theirs. `limit` takes only the first pairs of each file.
     """
     if not path.exists():
         raise TaskError(f"{path}: no such file or folder of minimal pairs.")
     pairs: list[Pair] = []
     for name, records in _files(path):
         pairs += [
-            Pair(name, string_field(where, number, record, GOOD), string_field(where, number, record, BAD))
+            Pair(name, _sentence(where, number, record, GOOD), _sentence(where, number, record, BAD))
             for where, number, record in islice(records, limit)
         ]
     if not pairs:
         raise TaskError(f"{path}: no minimal pairs found; expected JSON lines with {GOOD} and {BAD}.")
     return pairs
+
+
+def _sentence(where: str, number: int, record: dict[str, Any], field: str) -> str:
+    """A sentence of a pair; an empty one is a `TaskError`, because its score of 0 exceeds that of any sentence."""
+    sentence = string_field(where, number, record, field)
+    if not sentence.strip():
+        raise TaskError(
+            f"{where}:{number}: an empty {field!r}; expected a sentence in both fields of every pair.\n  Take the row out."
+        )
+    return sentence
 
 
 def _files(path: Path) -> Iterator[tuple[str, Iterator[tuple[str, int, dict[str, Any]]]]]:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 from cloze.corpus.readers.tagged import holds_labels
 from cloze.decoding.texts import gather, kind_of_file
 from cloze.errors import TaskError, UserError, naming_options
-from cloze.tasks.in_memory import each_item, plain
+from cloze.tasks.in_memory import each_item, plain, require_text
 from cloze.tasks.task import Task
 from cloze.tasks.token_labelling import TokenLabelling
 from cloze.text.encodings import reading_as
@@ -85,7 +85,8 @@ def as_records(given: Any, task: Task, *, labelled: bool) -> Iterator[dict[str, 
     sets, their columns and arrays are read by `each_item`. A row of another width, a string in place of rows, and no rows at all
     are `TaskError`s.
     """
-    if isinstance(given, (str, bytes)) or isinstance(given, Mapping) and (task.of_words or _is_row(given)):
+    require_text(given)
+    if isinstance(given, str) or isinstance(given, Mapping) and (task.of_words or _is_row(given)):
         raise TaskError("expected a list of rows, got one. Put it into a list.")
     texts, answers = columns_of(task)
     names = texts + answers if labelled else texts
@@ -106,6 +107,7 @@ def _record(row: Any, number: int, names: Sequence[str], *, words: bool) -> dict
         return {str(name): plain(value) for name, value in row.items()}
     if isinstance(row, str) or (words and isinstance(row, (list, tuple))):
         row = (row,)
+    require_text(row, f"row {number}: ")
     if not isinstance(row, (tuple, list)) or len(row) != len(names):
         had = f"{len(row)} values" if isinstance(row, (tuple, list)) else f"a {type(row).__name__}" if row is not None else "None"
         raise TaskError(

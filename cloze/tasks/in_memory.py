@@ -52,6 +52,7 @@ def each_item(given: Any) -> Iterator[Any]:
     A column of numbers that `datasets` declares as classes gives their names. Several sets of rows, and what has no items, are a
     `TaskError`.
     """
+    require_text(given)
     if isinstance(given, PandasFrame):
         yield from given.to_dict("records")
     elif isinstance(given, PolarsFrame):
@@ -100,9 +101,16 @@ def each_text(given: Any, column: str = "text") -> Iterator[str]:
             if name not in item:
                 raise TaskError(f"text {number}: no column {column!r}; it has: {', '.join(map(str, item))}. Give one column.")
             text = item[name]
+        require_text(text, f"text {number}: ")
         if not isinstance(text, str):
             raise TaskError(f"text {number}: expected a string, got {type(text).__name__}.")
         yield text
+
+
+def require_text(given: Any, place: str = "") -> None:
+    """A `TaskError` for bytes, whose encoding only the caller knows."""
+    if isinstance(given, (bytes, bytearray)):
+        raise TaskError(f"{place}{type(given).__name__}, expected text: decode it first, such as TEXT.decode('utf-8').")
 
 
 def plain(value: Any) -> Any:

@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloze.corpus.readers.labelled import read_rows, read_table
+from cloze.corpus.readers.tables import Cell, column_of
 from cloze.corpus.records import Records
 from cloze.corpus.records.answer import label_names
-from cloze.errors import TaskError
+from cloze.errors import CorpusError, TaskError
 from cloze.tasks.labels import label_ids
 from cloze.tasks.result import task_of
 from cloze.tasks.task import task
@@ -39,6 +40,21 @@ def test_tsv_csv_and_json_lines_give_the_same_examples(tmp_path: Path) -> None:
     for path in files:
         examples = task("sentence_classification").read(path)
         assert (examples.texts, examples.answers) == (["fine, good", "bad"], ["1", "0"]), path.name
+
+
+@pytest.mark.parametrize("separator", [";", ",", "|", "\t"])
+def test_the_first_line_for_excel_names_the_separator(tmp_path: Path, separator: str) -> None:
+    content = f'sep={separator}\r\nlabel{separator}text\r\n1{separator}"fine,\r\ngood; very"\r\n0{separator}bad\r\n'
+    path = write(tmp_path, "a.csv", "\ufeff" + content)
+    table = read_table(path)
+    assert table.rows == (("1", "fine,\r\ngood; very"), ("0", "bad")) and table.lines == (3, 5)
+    with open(path, "rb") as stream:
+        cells = list(column_of(stream, str(path), "csv", "text"))
+    assert cells == [Cell(3, "fine,\r\ngood; very"), Cell(5, "bad")]
+    plain = write(tmp_path, "b.csv", f"sep={separator}\nlabel{separator}text\n1{separator}a\n")
+    assert read_table(plain, quoting="none").lines == (3,)
+    with open(plain, "rb") as stream, pytest.raises(CorpusError, match=r"b\.csv:2: no column 'body'"):
+        list(column_of(stream, str(plain), "csv", "body"))
 
 
 def test_lines_are_those_of_the_file_even_across_quoted_line_ends(tmp_path: Path) -> None:

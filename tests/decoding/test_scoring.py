@@ -251,6 +251,10 @@ def test_faulty_pairs_name_file_and_line(tmp_path: Path) -> None:
     path.write_text('{"sentence_good": "a", "sentence_bad": "b"}\n{"sentence_god": "a"}\n')
     with pytest.raises(TaskError, match=r"p\.jsonl:2: no field 'sentence_good'. Did you mean 'sentence_god'"):
         read_pairs(path)
+    for good, bad, field in (("a", "", "sentence_bad"), ("  ", "b", "sentence_good")):
+        path.write_bytes(lines(("a", "b"), (good, bad)))
+        with pytest.raises(TaskError, match=f"p.jsonl:2: an empty '{field}'; expected a sentence in both fields of every pair."):
+            read_pairs(path)
     path.write_text("{broken\n")
     with pytest.raises(TaskError, match=r"p\.jsonl:1: not JSON"):
         read_pairs(path)

@@ -92,6 +92,12 @@ def test_one_string_gives_one_result_and_a_list_gives_as_many(folder: Folder, tu
     assert model.fill([]) == [] and tagged.predict([]) == []
     with pytest.raises(UserError, match="text 2: expected a string, got int"):
         model.score(["a", 3])  # type: ignore[list-item]
+    for call, where in (
+        (lambda: model.embed(b"a"), ""), (lambda: model.fill(["a", b"[MASK]"]), "text 2: "),
+        (lambda: tagged.predict(b"a"), ""), (lambda: tagged.predict([b"a"]), "row 1: "),
+    ):  # type: ignore[assignment]
+        with pytest.raises(UserError, match=rf"^{where}bytes, expected text: decode it first, such as TEXT.decode\('utf-8'\)\.$"):
+            call()
 
 
 def test_texts_that_are_cut_warn(folder: Folder, tuned: Tuned) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
 
@@ -12,6 +13,7 @@ Format = Literal["blank", "book", "line", "sentence", "wiki", "jsonl", "csv", "t
 FORMATS: tuple[str, ...] = get_args(Format)
 STRUCTURED = frozenset({"jsonl", "csv", "tsv", "parquet"})
 COLUMN = "text"
+_SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)
 
 
 class Wanted(NamedTuple):
@@ -52,3 +54,18 @@ def no_column(place: str, column: str, columns: Iterable[str]) -> CorpusError:
     close = nearest(column, known)
     hint = f"{close} " if close.startswith("Did") else ""
     return CorpusError(f"{place}: no column {column!r}; it has: {shown}.\n  {hint}Name the column with the text: --text NAME")
+
+
+class Separator(NamedTuple):
+    """The separator of a CSV file, and whether its first line only names it (`sep=;`, for Excel), so that it is no row."""
+
+    character: str
+    in_first_line: bool
+
+
+def separator_of(first: str) -> Separator:
+    """The separator by the first line of a CSV file: the named one, or `;` where the line has no comma, as spreadsheets write it
+    in half of Europe."""
+    if (named := _SEPARATOR.fullmatch(first)) is not None:
+        return Separator(named[1], True)
+    return Separator(";" if ";" in first and "," not in first else ",", False)

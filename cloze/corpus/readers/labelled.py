@@ -6,13 +6,14 @@ import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.fasttext import COLUMNS as FASTTEXT
 from cloze.corpus.readers.fasttext import fasttext_rows, is_fasttext
+from cloze.corpus.readers.formats import Separator, separator_of
 from cloze.corpus.readers.objects import OBJECTS, fields_of, objects
 from cloze.corpus.readers.text_files import is_json_lines, lines, open_text
 from cloze.corpus.readers.unusable import Fault, Faults, unusable
@@ -321,7 +322,7 @@ def _separated(
     """The names of the columns, and the rows; each is as wide as the header."""
     if format == "fasttext":
         return FASTTEXT, _fasttext_cells(path)
-    separator = "\t" if format == "tsv" else _comma(next((line.text for line in lines(path)), ""))
+    separator = Separator("\t", False) if format == "tsv" else separator_of(next((line.text for line in lines(path)), ""))
     chosen = quoting if quoting != "auto" else "none" if format == "tsv" else "standard"
     unquoting = False
     if quoting == "auto" and format == "tsv" and any('"' in line.text for line in lines(path)):
@@ -370,35 +371,31 @@ def _as_wide(
         )
 
 
-def _comma(header: str) -> str:
-    """`;` where the header line has no comma: spreadsheets write it in half of Europe."""
-    return ";" if ";" in header and "," not in header else ","
-
-
 Record = tuple[int, list[str]]
 
 
 def _records(
-    path: Path | str, separator: str, quoting: Quoting, strict: bool = True, like: str = ""
+    path: Path | str, separator: Separator, quoting: Quoting, strict: bool = True, like: str = ""
 ) -> Iterator[Record]:
     """Rows with the number of their first line; blank lines are passed over."""
+    before = int(separator.in_first_line)
     if quoting == "none":
-        for one in lines(path):
-            if one.text.strip("\r"):
-                yield one.number, one.text.split(separator)
+        for line in islice(lines(path), before, None):
+            if line.text.strip("\r"):
+                yield line.number, line.text.split(separator.character)
         return
     csv.field_size_limit(1 << 30)
-    line = 1
+    begin = before + 1
     with open_text(path) as stream:
-        reader = csv.reader(stream, delimiter=separator, strict=strict)
+        reader = csv.reader(islice(stream, before, None), delimiter=separator.character, strict=strict)
         try:
             for cells in reader:
                 if cells:
-                    yield line, cells
-                line = reader.line_num + 1
+                    yield begin, cells
+                begin = before + reader.line_num + 1
         except csv.Error as error:
             raise TaskError(
-                f"{path}:{line}: {error}. An unclosed quote? {named_like(like, 'quoting', 'none')} reads quotes as text."
+                f"{path}:{begin}: {error}. An unclosed quote? {named_like(like, 'quoting', 'none')} reads quotes as text."
             ) from None
 
 

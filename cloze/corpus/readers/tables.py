@@ -11,7 +11,7 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, NamedTuple, cast
 
-from cloze.corpus.readers.formats import no_column
+from cloze.corpus.readers.formats import Separator, no_column, separator_of
 from cloze.errors import CorpusError, counted
 from cloze.text.encodings import Joined
 
@@ -44,7 +44,7 @@ def column_of(stream: IO[bytes], name: str, format: str, column: str, *, begin: 
         place = int(column) - 1
         yield Cell(first[0], first[1][place])
     else:
-        raise no_column(f"{name}:1", column, header)
+        raise no_column(f"{name}:{first[0]}", column, header)
     width = len(header)
     for line, cells in rows:
         if len(cells) != width:
@@ -59,26 +59,24 @@ def _rows(lines: _Lines, name: str, format: str) -> Iterator[tuple[int, list[str
     """Rows with the number of their first line; blank lines are passed over."""
     if (first := next(lines, None)) is None:
         return
-    options: dict[str, Any] = {"delimiter": "\t" if format == "tsv" else _comma(first)}
+    separator = Separator("\t", False) if format == "tsv" else separator_of(first)
+    options: dict[str, Any] = {"delimiter": separator.character}
     if format == "tsv" and not first.startswith('"'):
         options["quoting"] = csv.QUOTE_NONE
-    lines.put_back(first)
+    if not separator.in_first_line:
+        lines.put_back(first)
     csv.field_size_limit(_LONGEST_CELL)
     reader = csv.reader(lines, strict=True, **options)
-    line = 1
+    before = int(separator.in_first_line)
+    line = before + 1
     try:
         for cells in reader:
             lines.row_ends()
             if cells:
                 yield line, cells
-            line = reader.line_num + 1
+            line = before + reader.line_num + 1
     except csv.Error as error:
         raise CorpusError(f"{name}:{line}: not {format.upper()}: {error}. An unclosed quote?") from None
-
-
-def _comma(header: str) -> str:
-    """`;` where the header line has no comma: spreadsheets write it in half of Europe."""
-    return ";" if ";" in header and "," not in header else ","
 
 
 class _Lines:
