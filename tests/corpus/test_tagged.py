@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,31 @@ def test_lines_with_labels_of_the_run_are_words_also_where_spaces_separate_them(
     assert found.words[0] == ("Ada", "Lovelace", "lives")
 
 
+def test_a_heading_between_lines_with_labels_of_the_run_does_not_make_them_texts(tmp_path: Path) -> None:
+    chosen: Any = task("token_labelling")
+    chosen = replace(chosen, trained=Trained(labels=frozenset({"B-PER", "O"})))
+    (tmp_path / "x.conll").write_text("Question_ID : 379\n\nAda B-PER\nlives O\nhere O\n\nQuestion_ID : 380\n\nno O\n")
+    with pytest.raises(TaskError, match=r"x.conll:1: 3 cells, expected 2 .*\n  A heading or a comment\? Delete the line\.$"):
+        chosen.read(tmp_path / "x.conll", labelled=False)
+
+
+@pytest.mark.parametrize("separator", "|/")
+def test_words_with_labels_of_the_run_behind_them_are_refused_as_text(tmp_path: Path, separator: str) -> None:
+    chosen: Any = task("token_labelling")
+    chosen = replace(chosen, trained=Trained(labels=frozenset({"B-PER", "O"})))
+    path, new = tmp_path / "x.txt", tmp_path / "new.txt"
+    path.write_text("Ada|B-PER lives|O 1/2|O\n\nno|O one|O\n".replace("|", separator))
+    with pytest.raises(TaskError) as caught:
+        chosen.read(path, labelled=False)
+    said, way_out = str(caught.value).split("\n")
+    first = f"Ada{separator}B-PER"
+    assert said == f"{path}:1: {first!r} is a word with a label of this run behind {separator!r}; expected words alone."
+    subprocess.run(way_out.removeprefix("  Remove the labels: ").replace("NEW", str(new)), shell=True, check=True)
+    assert chosen.read(new, labelled=False).running == ("Ada lives 1/2", "no one")
+    path.write_text("Ada lives and/or works at 7|8\nThe label is word|O\n")
+    assert len(chosen.read(path, labelled=False)) == 2
+
+
 def test_columns_of_words_that_nothing_tells_from_texts_are_refused(tmp_path: Path) -> None:
     rows = "big dog\nsmall cat\n\n" * 5
     told = r"x: every line has 2 words, and empty lines .*\n.* such as --columns text,label; for .* ending \.txt\.$"
@@ -124,6 +150,8 @@ def test_words_alone_can_be_labelled(tmp_path: Path) -> None:
     ("x.txt", "the cat sleeps\n", r"x.txt:1: 3 cells, expected 2 .*\n.*\n.*JSON lines"),
     ("x.csv", "text,label\n", r"x.csv: labelled words are read from tsv"),
     ("x.conll", "a\tN\tX\n", r"x.conll:1: 3 cells, expected 2 .*\n.*in order, such as --columns text,x,label"),
+    ("x.conll", "Question_ID : 379\n\na\tX\nb\tX\n", r"x.conll:1: 3 cells, expected 2 .*\n  A heading or a comment\? Delete"),
+    ("x.conll", "a\tX\nb\tX\n\n# no word\nc\tX\n", r"x.conll:4: 1 cell, expected 2 .*\n  A heading or a comment\? Delete"),
     ("x.conll", "a N B X\n", r"x.conll:1: 4 cells, expected 2 .*\n.*in order, such as --columns text,x,y,label"),
     ("x.jsonl", '{"text": ["a"], "label": ["X", "Y"]}\n', "x.jsonl:1: 1 words and 2 labels"),
     ("x.jsonl", '{"text": ["a"]}\n', "x.jsonl:1: no field 'label'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -100,6 +101,7 @@ def each_tagged(
     if format in OBJECTS or format is None and holds_objects(path):
         examples = _objects(path, text, label, labelled, format, faults.report, like)
     elif not labelled and columns is None and format is None and _is_running(path, label, trained, like):
+        _refuse_labelled_words(path, trained)
         examples = _running(path)
     else:
         examples = _lines(path, text, label, columns, labelled, faults.report, like, trained)
@@ -152,13 +154,15 @@ def _is_table(
 ) -> bool:
     """Whether lines with spaces are words with cells that describe them: known labels, or blocks between empty lines, tell."""
     rows = [cells for text in begins if (cells := cells_of(text)) and not _is_between(text)]
-    width = len(rows[0]) if rows else 0
-    if width < 2 or any(len(cells) != width for cells in rows):
+    width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
+    if width < 2:
         return False
     last = trained.columns.index(label) if trained.columns and len(trained.columns) == width and label in trained.columns else -1
-    matches = sum(cells[last] in trained.labels for cells in rows)
+    matches = sum(len(cells) == width and cells[last] in trained.labels for cells in rows)  # other lines may be headings
     if 2 * matches > len(rows):
         return True
+    if any(len(cells) != width for cells in rows):
+        return False
     in_blocks = len(rows) < len(begins) and any(stripped(a) and stripped(b) for a, b in zip(begins, begins[1:], strict=False))
     if not in_blocks or len(rows) < _TELLING or not asks:
         return False
@@ -168,6 +172,21 @@ def _is_table(
         f"texts.\n  For words with labels, name the columns in order, such as {naming}; for a text per line, give the file the "
         "ending .txt."
     )
+
+
+def _refuse_labelled_words(path: Path | str, trained: Trained) -> None:
+    """Raise a `TaskError` for a text in which most words of most lines have a label of the run behind a bar or a slash."""
+    texts = [(line.number, cells) for line in islice(lines(path), _TOGETHER) if (cells := cells_of(line.text))]
+    for separator in "|/":
+        endings = tuple(f"{separator}{label}" for label in trained.labels)
+        labelled = [(number, cells) for number, cells in texts if 2 * sum(cell.endswith(endings) for cell in cells) > len(cells)]
+        if texts and 2 * len(labelled) > len(texts):
+            number, cells = labelled[0]
+            label = f"{separator}[^ {separator}]*"
+            raise TaskError(
+                f"{path}:{number}: {cells[0]!r} is a word with a label of this run behind {separator!r}; expected words alone.\n"
+                f"  Remove the labels: sed -e 's,{label} , ,g' -e 's,{label}$,,' {path} > NEW"
+            )
 
 
 def _running(path: Path | str) -> Iterator[TaggedText]:
@@ -249,18 +268,20 @@ def _of_width(
     Where all lines have another number of cells, the whole file is at fault."""
     widths = {len(cells) for rows in texts for _, cells in rows}
     fault = None if first is not None and len(widths) == 1 and len(names) not in widths else fault
+    whole = sum(len(cells) == len(names) for rows in texts for _, cells in rows)
+    mostly = 2 * whole > sum(map(len, texts))
     kept = []
     for rows in texts:
         wrong = [(number, cells) for number, cells in rows if len(cells) != len(names)]
         for number, cells in wrong:
-            unusable(
-                path, number, f"{counted(len(cells), 'cell')}, expected {len(names)} ({', '.join(names)}).\n"
-                + (
-                    "  Correct the line; if it is the last one, the file is truncated: copy it again."
-                    if number != first
-                    else f"  Name all columns in order, such as {naming}\n{_SENTENCES}"
-                ), fault,
-            )
+            if mostly and number == rows[0][0]:
+                way_out = "  A heading or a comment? Delete the line."
+            elif number == first:
+                way_out = f"  Name all columns in order, such as {naming}\n{_SENTENCES}"
+            else:
+                way_out = "  Correct the line; if it is the last one, the file is truncated: copy it again."
+            cells_here = f"{counted(len(cells), 'cell')}, expected {len(names)} ({', '.join(names)})"
+            unusable(path, number, f"{cells_here}.\n{way_out}", fault)
         if not wrong:
             kept.append(rows)
     return kept
