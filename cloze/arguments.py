@@ -55,7 +55,7 @@ def _plain_types(function: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
 
 
 def _is_plain(kind: Any) -> bool:
-    return kind in _SCALARS or (typing.get_origin(kind) is Sequence and all(_is_plain(one) for one in _alternatives(kind)))
+    return kind in _SCALARS or (typing.get_origin(kind) is Sequence and all(map(_is_plain, _alternatives(kind))))
 
 
 def _alternatives(sequence: Any) -> tuple[Any, ...]:
@@ -67,10 +67,10 @@ def _fits(kind: Any, value: Any) -> bool:
     if kind in _SCALARS:
         return isinstance(value, _SCALARS[kind]) and (kind is bool or not isinstance(value, bool))
     alone = isinstance(value, (str, Mapping)) or not isinstance(value, Collection)
-    return not alone and all(any(_fits(one, item) for one in _alternatives(kind)) for item in value)
+    return not alone and all(any(_fits(alternative, item) for alternative in _alternatives(kind)) for item in value)
 
 
 def _in_words(kind: Any) -> str:
     if kind in _WORDS:
         return _WORDS[kind]
-    return "a list of " + " or ".join(f"{_WORDS[one].removeprefix('a ')}s" for one in _alternatives(kind))
+    return "a list of " + " or ".join(f"{_WORDS[alternative].removeprefix('a ')}s" for alternative in _alternatives(kind))

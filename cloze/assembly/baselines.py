@@ -59,7 +59,7 @@ def baselines(recipe: Recipe, data: Data, store: Store, step: Step) -> dict[str,
                 continue
             weights = objective.part.arguments.get("class_weights")
             if isinstance(weights, Sequence) and not isinstance(weights, str):  # a target then counts as much as its class weighs
-                counts, answers = (own * np.array(weights)[: len(own)] for own in (counts, answers))
+                counts, answers = (column * np.array(weights)[: len(column)] for column in (counts, answers))
             found[label_of(recipe, name, objective)] = Baseline(
                 chance=float(np.log(len(prior))), single=_cross_entropy(counts, prior, answers, as_much=head.of_tokens),
                 pairs=text.pairs if head.of_tokens and text is not None else None,

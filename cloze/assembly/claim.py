@@ -177,8 +177,8 @@ def _same_command(out: Path, command: Sequence[str]) -> bool:
 
 def _trained_by(command: Sequence[str]) -> list[str]:
     """The words of a command that say what it trains."""
-    free = {place + step for place, word in enumerate(command) for step in range(_FREE.get(word, 0))}
-    return [word for place, word in enumerate(command) if place not in free]
+    free = {index + step for index, word in enumerate(command) for step in range(_FREE.get(word, 0))}
+    return [word for index, word in enumerate(command) if index not in free]
 
 
 def _set_aside(out: Path) -> None:

@@ -22,6 +22,7 @@ from cloze.assembly.parts import load_kind
 from cloze.assembly.plain_form import in_plain_form
 from cloze.assembly.share import card_of, write_copy
 from cloze.compression.quantise import Quantise
+from cloze.errors import CheckpointError
 from cloze.interop import Imported
 from cloze.interop.export import OWN_CHANGED
 from cloze.interop.files import write_json
@@ -159,10 +160,25 @@ def changed_network(loaded: Loaded, changes: Sequence[Change]) -> tuple[nn.Modul
     for change in changes:
         state = change.weights(state, transition)
     added = {name: tensor for name, tensor in network.state_dict().items() if is_added(name)}
-    network.load_state_dict({**added, **state})
+    state = {**added, **state}
+    _require_fit(loaded, state, network)
+    network.load_state_dict(state)
     network.eval()
     bake_computed(network)
     return network, dict(arguments)
+
+
+def _require_fit(loaded: Loaded, state: Mapping[str, Tensor], network: nn.Module) -> None:
+    """A `CheckpointError` if weights of a user's network depend on its depth without being part of a layer."""
+    here, there = ({name: tuple(tensor.shape) for name, tensor in some.items()} for some in (network.state_dict(), state))
+    name = next((name for name in sorted(here | there) if here.get(name) != there.get(name)), None)
+    if name is not None:
+        before, after = ("no such weight" if shape is None else shape for shape in (there.get(name), here.get(name)))
+        raise CheckpointError(
+            f"{loaded.folder}: {name} of the network {loaded.imported.model.part!r} depends on the number of layers, but is not "
+            f"part of `layers`: {before} in the checkpoint, {after} with fewer layers.\n"
+            "  In the file of the network, give each module in `layers` all weights of its layer, and train it again."
+        )
 
 
 def _write_recipe(stage: Path, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:

@@ -117,7 +117,8 @@ def recipe_onto(
     if not isinstance(recipe, Mapping) and str(recipe) not in named_recipes():
         return load([])
     written = load_recipe(tree)
-    most, known = Reader.of(loaded).max_length, {name: one.lengths for name, one in (labels or {}).items() if one.lengths}
+    most = Reader.of(loaded).max_length
+    known = {name: counts.lengths for name, counts in (labels or {}).items() if counts.lengths}
     lengths = [*fit_lengths(written, {}, most), *fit_targets(written, known, most)]  # first, because longer rows are illegal
     lengths += fit_lengths(load([change.override for change in lengths]), known, most)
     plain = load([change.override for change in lengths])
@@ -132,7 +133,7 @@ def recipe_onto(
     if undone := [change.path for change in wanted if change not in held]:  # the user's values win: fit the others to them
         held, made = holding(load, [*lengths, *fit_task(plain, facts, kept=undone)])
     if held or of_network:
-        counted = "" if labels is None else f"{sum(one.rows for one in labels.values()):,} rows and "
+        counted = "" if labels is None else f"{sum(counts.rows for counts in labels.values()):,} rows and "
         title = f"{made.name} fitted to {counted}this checkpoint (published → fitted; --set overrides):"
         report(table_of(title, held, [change.override for change in held], of_network=of_network))
     return made
@@ -186,7 +187,9 @@ def learn(
         if closed:
             published = Tuned(outcomes, out, contents_of(out) if rank() == 0 else {})
         else:
-            published = _published(outcomes, out, made, from_scratch=assigned.from_scratch, base=assigned.base)
+            published = _published(
+                outcomes, out, made, from_scratch=assigned.from_scratch, base=assigned.base, remarks=assigned.remarks
+            )
         if published.described:
             record(out, assigned.texts)
         if published.described and not keep_checkpoints and (extend or not before):  # else they were kept on purpose
@@ -202,7 +205,7 @@ def _notes(report: Say | None) -> Say:
 class Assigned(NamedTuple):
     """What a run of fine-tuning is made of: the checked recipe, fitted to checkpoint and rows, the files of its sources with
     their counts, and the request (of any seed). `from_scratch`: no network takes weights of the checkpoint. `base`: what the card
-    says of the checkpoint."""
+    says of the checkpoint. `remarks`: which dev and test rows are among those of training."""
 
     recipe: Recipe
     files: Mapping[str, Labelled]
@@ -211,6 +214,7 @@ class Assigned(NamedTuple):
     request: Request
     from_scratch: bool
     base: Mapping[str, str]
+    remarks: tuple[str, ...]
 
 
 def assign(
@@ -238,7 +242,7 @@ def assign(
         for line in blind_tasks(made):
             note(line)
     files = _files(made, assignment)
-    named = [file for one in files.values() for file in (*one.train, *one.dev)]
+    named = [file for labelled in files.values() for file in (*labelled.train, *labelled.dev)]
     require_files(named)
     require_apart(named, out)
     labels = count_labels(made, files, None if loaded is None else loaded.tokenizer)
@@ -247,7 +251,8 @@ def assign(
     if loaded is not None and str(assignment.recipe) in own_task_recipe_names():
         require_own_classes(made, files, Path(checkpoint))
     texts = training_texts(made, files)
-    for line in (*unread_texts(made, files), *notes(made, files, texts, test=assignment.test)):
+    shared = tuple(notes(made, files, texts, test=assignment.test))
+    for line in (*unread_texts(made, files), *shared):
         note(line)
     made = make_recipe(labels=labels, report=note)
     made = _from_scratch(made) if from_scratch else made
@@ -257,12 +262,13 @@ def assign(
     check_binds(made, {name: given for name, given in bound.items() if name != START}, checkpoint_names(made))
     request = Request(
         CommandLine(shown, out=str(out), overrides=tuple(assignment.overrides)), [], checkpoints=checkpoints,
-        binds={name: one.train for name, one in files.items()}, dev={name: one.dev for name, one in files.items()},
+        binds={name: labelled.train for name, labelled in files.items()}, dev={name: one.dev for name, one in files.items()},
         tokenizer=Path(checkpoint) if from_scratch and not alone else None, seed=seeds[0], device=device, report=report,
         command=assignment.words(checkpoint, out, seeds),
     )
     base = {} if alone else base_of(Path(checkpoint))
-    return Assigned(made, files, labels, texts, request, from_scratch, base)
+    remarks = tuple(line.removeprefix("note: ") for line in shared)
+    return Assigned(made, files, labels, texts, request, from_scratch, base, remarks)
 
 
 def _judged(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Sequence[str], device: str) -> Tuned:
@@ -347,7 +353,7 @@ def maker_of(
             return plain
         held, made = holding(load, changes)
         if held:
-            rows = sum(one.rows for one in labels.values()) if labels is not None else 0
+            rows = sum(counts.rows for counts in labels.values()) if labels is not None else 0
             title = f"{made.name} fitted to {rows:,} rows (published → fitted; --set overrides):"
             report(table_of(title, held, [change.override for change in held]))
         return made
@@ -423,7 +429,8 @@ def base_of(checkpoint: Path) -> dict[str, str]:
 
 
 def _published(
-    outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe, *, from_scratch: bool, base: Mapping[str, str]
+    outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe, *, from_scratch: bool, base: Mapping[str, str],
+    remarks: Sequence[str],
 ) -> Tuned:
     """Publish the best of all seeds in `out`, and complete its task.json with the results."""
     assert recipe.task is not None  # it is the recipe of a task
@@ -448,7 +455,9 @@ def _published(
         ],
         "spread": spread([one.metrics for one in done.values()]), "from_scratch": from_scratch,
         **({"base": base} if base and not from_scratch else {}),
-        "remarks": json.loads((out / "cloze" / "network.json").read_text(encoding="utf-8")).get("remarks", []),
+        "remarks": [
+            *json.loads((out / "cloze" / "network.json").read_text(encoding="utf-8")).get("remarks", []), *remarks
+        ],
     }  # fmt: skip
     write_description(path, described)
     return Tuned(outcomes, out, described)
@@ -469,7 +478,7 @@ def measured_on(tuned: Tuned, files: Sequence[str], part: str, items: Sequence[s
     every = [task_of(tuned.folder).read(file) for file in files]
     learner, described = load_tuned(with_pictures(load_checkpoint(tuned.folder), items, every))
     found = [evaluate(learner, one, always=described.get("usual")) for one in every]
-    remarks = [f"{part}: {remark}" for one in found for remark in one.remarks]
+    remarks = [f"{part}: {remark}" for evaluation in found for remark in evaluation.remarks]
     described = {**described, part: found[0].metrics if len(found) == 1 else [one.metrics for one in found]}
     described["remarks"] = [*described["remarks"], *(remark for remark in remarks if remark not in described["remarks"])]
     write_description(tuned.folder / "cloze" / "task.json", described)

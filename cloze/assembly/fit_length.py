@@ -63,13 +63,13 @@ def lengths_of(
     """The tokens of records with so many `columns` of texts, and of those of stores, which are encoded already."""
     sizes = _counted(tokenizer, [record.texts for record in records])
     apart = columns - 1 if answer.lists else columns  # the texts before a list, of which a row has one
-    rows = [int(own[:apart].sum() + own[apart:].max(initial=0)) for own in sizes]
-    texts = [int(own.max(initial=0)) for own in sizes]
+    rows = [int(row[:apart].sum() + row[apart:].max(initial=0)) for row in sizes]
+    texts = [int(row.max(initial=0)) for row in sizes]
     for store in stores:
         chosen = slice(None, None, 1 + store.documents // SAMPLED)
         rows += store.row_sizes[chosen].tolist()
         texts += store.lengths[chosen].max(1, initial=0).tolist()
-    targets = [int(own.max(initial=0)) for own in _counted(tokenizer, [answer.generated(record) for record in records])]
+    targets = [int(counts.max(initial=0)) for counts in _counted(tokenizer, [answer.generated(record) for record in records])]
     return Lengths(tuple(sorted(rows)), tuple(sorted(texts)), tuple(sorted(targets)) if any(targets) else ())
 
 
@@ -157,7 +157,7 @@ def _share_whole(entry: EntrySpec, lengths: Lengths, length: int) -> float:
     whole = [np.array(lengths.rows) <= row if text is None else np.array(lengths.texts) <= text]
     if target is not None:
         whole.append(np.array(lengths.targets) + FRAME <= target)
-    return min((float(own.mean()) for own in whole if len(own)), default=1.0)
+    return min((float(shares.mean()) for shares in whole if len(shares)), default=1.0)
 
 
 def _rooms(entry: EntrySpec, length: int) -> tuple[int, int | None, int | None]:
@@ -180,6 +180,6 @@ def _rooms(entry: EntrySpec, length: int) -> tuple[int, int | None, int | None]:
 
 def _counted(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[NDArray[np.int64]]:
     """The number of tokens of each text of every row."""
-    offsets = tokenizer.encode_flat([text for own in texts for text in own])[2]
-    borders = np.cumsum([len(own) for own in texts])[:-1]
+    offsets = tokenizer.encode_flat([text for group in texts for text in group])[2]
+    borders = np.cumsum([len(group) for group in texts])[:-1]
     return np.split(np.diff(np.asarray(offsets, np.int64)), borders) if texts else []

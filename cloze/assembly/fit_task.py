@@ -99,10 +99,10 @@ def fit_task(recipe: Recipe, facts: TaskFacts, *, kept: Collection[str] = ()) ->
     The values at the paths `kept` stay, and the others are fitted to them. A recipe that freezes or unfreezes layers, in any of
     its stages, keeps its rates and epochs: those of its stages are chosen for each other.
     """
-    frozen = any(one.exported.train != "all" for _, one in stages_of(recipe))
+    frozen = any(stage.exported.train != "all" for _, stage in stages_of(recipe))
     found = [
-        change for at, one in stages_of(recipe)
-        for change in (_unfrozen(one, facts, at) if frozen else _changes(one, facts, at, kept))
+        change for at, stage in stages_of(recipe)
+        for change in (_unfrozen(stage, facts, at) if frozen else _changes(stage, facts, at, kept))
     ]
     return [change for change in found if change.published != change.here and change.path not in kept]
 
@@ -113,7 +113,7 @@ def laws_of_task(recipe: Recipe, *, detecting: bool = False) -> list[str]:
     `detecting`: for a checkpoint that detects replaced tokens. The last item names what depends on the checkpoint.
     """
     facts = TaskFacts(None, WIDTH // 4, peak=1e-3, batch=32, detects=detecting)
-    names = [name for _, one in stages_of(recipe) for name in one.sources]
+    names = [name for _, stage in stages_of(recipe) for name in stage.sources]
     starts = ["new_heads=scaled", f"change={MEAN_LAYER.name}"] if _decided(recipe) else []
     return [
         change.override for counts in (Counts(200, 2), Counts(2000, 100))

@@ -44,7 +44,7 @@ def parse_measured(given: Sequence[str]) -> dict[str, str]:
 
 def trained_on(measured: Mapping[str, str], corpus: Sequence[str | Path]) -> list[str]:
     """A note for each text that is a file or folder of the corpus, or lies in one."""
-    files = {Path(file).resolve() for one in corpus for file in (glob(str(one)) or [str(one)])}
+    files = {Path(file).resolve() for pattern in corpus for file in (glob(str(pattern)) or [str(pattern)])}
     notes = []
     for name, path in measured.items():
         place = Path(path).resolve()

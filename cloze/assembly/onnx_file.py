@@ -128,7 +128,7 @@ def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None 
         model = onnx.load(str(path))
         props = {"labels": json.dumps(list(labels), ensure_ascii=False)} if labels else {}
         if heads:
-            name = next((name for name, one in loaded.heads.items() if one is head), None)
+            name = next((name for name, candidate in loaded.heads.items() if candidate is head), None)
             files = companions(source, Path(place), task, about={"version": 1, "head": name, "int8": int8})
             props[KEY] = json.dumps(files, ensure_ascii=False)
         onnx.helper.set_model_props(model, props)

@@ -71,7 +71,7 @@ class OnnxNetwork(nn.Module):
         return {name: _joined([row[name] for row in rows], tokens.shape[1]) for name in want}
 
     def _run(self, given: Mapping[str, Tensor], want: frozenset[str]) -> dict[str, Tensor]:
-        inputs = {one.name: given[one.name].long().numpy() for one in self.session.get_inputs()}
+        inputs = {argument.name: given[argument.name].long().numpy() for argument in self.session.get_inputs()}
         names = list(want)
         outputs = self.session.run([_OUTPUTS[name] for name in names], inputs)
         return {name: torch.from_numpy(output) for name, output in zip(names, outputs, strict=True)}

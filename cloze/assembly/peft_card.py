@@ -25,7 +25,8 @@ def write_adapter_card(
     """
     cls, place = _CLASSES.get(task, "AutoPeftModel"), json.dumps(folder, ensure_ascii=False)
     label = {"id2label": repr(dict(enumerate(labels)))} if labels else {"num_labels": "1"} if problem else {}
-    options = "".join(f", {key}={value}" for key, value in {**label, **{key: repr(one) for key, one in problem.items()}}.items())
+    arguments = {**label, **{key: repr(value) for key, value in problem.items()}}
+    options = "".join(f", {key}={value}" for key, value in arguments.items())
     lines = [
         "---", f"base_model: {json.dumps(str(base.resolve()), ensure_ascii=False)}", "library_name: peft", "tags:", "- cloze",
         f"- {choice.architecture.name}", *([f"pipeline_tag: {choice.cls.pipeline}"] if choice.cls.pipeline else []), "---", "",

@@ -77,8 +77,8 @@ def sampler(
         answers = [[c for c in f.masks[0] if c.word != unknown][:_ANSWERS] for f in filled]
         return {
             "samples": [
-                {"text": f.given, "answers": [f"{c.word} {c.probability:.0%}" for c in own]}
-                for f, own in zip(filled, answers, strict=True)
+                {"text": f.given, "answers": [f"{c.word} {c.probability:.0%}" for c in answer]}
+                for f, answer in zip(filled, answers, strict=True)
             ]
         }
 
@@ -111,7 +111,7 @@ def _masked(ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer) -> str | 
         return tokenizer.decode(ids)
     whole = np.flatnonzero(starts & np.append(starts[1:], True))
     words = {place: tokenizer.decode(ids[place : place + 1]).strip() for place in whole.tolist() if 0 < place < len(ids) - 1}
-    words = {place: word for place, word in words.items() if alphabetic(word)}
+    words = {position: word for position, word in words.items() if alphabetic(word)}
     if not words:
         return None
     place = max(words, key=lambda i: len(words[i]))

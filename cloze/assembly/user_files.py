@@ -153,6 +153,27 @@ def naming_files(folder: Path) -> Iterator[None]:
         raise CheckpointError(f"{folder}: {error}\n{_way_out(copies_in(folder))}") from None
 
 
+def require_parts(folder: Path) -> None:
+    """Raise a `CheckpointError`, as `naming_files` does, if cloze's description of a checkpoint names an unknown part.
+
+    The weights are not read, so this is quick.
+    """
+    from cloze.interop.own import own_description  # imports torch
+
+    description = own_description(folder)
+    if description is None:
+        return
+    parts = [
+        ("network", description["part"]), *(("objective", head["part"]) for head in description["heads"].values()),
+        *(("change", name) for change in description.get("changes", ()) for name in change),
+        *(("edit", name) for edit in description.get("input_edits", ()) for name in edit),
+    ]
+    with naming_files(folder):
+        for kind, name in parts:
+            load_kind(kind)
+            registry.lookup(kind, name)
+
+
 def file_to_give(recipe: Path) -> str:
     """What to do about an unknown part of a recipe in a run folder, `cloze/recipe.yaml`; empty for any other recipe."""
     copies = copies_in(recipe.parent.parent) if recipe.parent.name == FOLDER.parent.name else []

@@ -70,7 +70,7 @@ class Labelled(Mode):
         self._note_shared(folders, files)
         compared = self._compared(measured, files) if len(folders) == 2 else {}
         if self.page is not None:
-            _write_page(self.page, folders, [found for _, found in measured])
+            _write_page(self.page, folders, [evaluations for _, evaluations in measured])
         if self.as_json:
             _print_json(folders, measured, compared)
             return

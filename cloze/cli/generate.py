@@ -101,7 +101,7 @@ def command(
         share = helper.accepted / helper.proposed
         typer.echo(f"draft: {share:.0%} of {helper.proposed:,} proposed tokens were accepted", err=True)
     _print(made, answers=answers(reader), as_json=as_json)
-    ends = sum(one.stopped == "max_length" for one in made)
+    ends = sum(continuation.stopped == "max_length" for continuation in made)
     if ends:
         typer.echo(
             f"note: {ends} of {len(made)} texts end before --tokens {tokens}: the network reads no more tokens.", err=True

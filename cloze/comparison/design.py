@@ -18,7 +18,7 @@ from cloze.assembly.parts import builder_of, names
 from cloze.assembly.recipe import Recipe, plain
 from cloze.assembly.request import CommandLine, to_be_fitted
 from cloze.assembly.several import similar_task
-from cloze.assembly.user_files import import_files
+from cloze.assembly.user_files import import_files, require_parts
 from cloze.corpus import Store
 from cloze.corpus.readers.text_files import require_files
 from cloze.corpus.records import check_records
@@ -298,6 +298,8 @@ def checked(design: Design) -> Design:
         holds = one.checkpoint is None or any((one.checkpoint / name).is_file() for name in ("config.json", "cloze/run.json"))
         if not holds:
             raise CheckpointError(f"{one.checkpoint}: holds no checkpoint. Candidates are recipes, their files, or checkpoints.")
+        if one.checkpoint is not None:
+            require_parts(one.checkpoint)
     with naming_options({"--set ": "--tune "}):
         tuned = {task.name: load_recipe(task.type, overrides=design.tuning_of(task)) for task in design.tasks}
     for task in design.tasks:

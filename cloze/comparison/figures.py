@@ -46,7 +46,7 @@ def spreads(systems: Sequence[Spread], *, title: str, usual: float | None = None
 
     Horizontal places are percentages, so that the letters keep their size on a narrow screen.
     """
-    ends = [end for one in systems for end in (*interval(one.values, most), *one.values)]
+    ends = [end for system in systems for end in (*interval(system.values, most), *system.values)]
     low, high = min(ends), max(ends)
     air = 0.04 * (high - low) or 0.05 * abs(high) or 0.05
     at = Scale(low - air, high + air, 1.0, 99.0)
@@ -62,7 +62,7 @@ def spreads(systems: Sequence[Spread], *, title: str, usual: float | None = None
         parts.append(f'<line class="usual" x1="{x}" x2="{x}" y1="0" y2="{bottom}"/>')
         anchor = "start" if at(usual) < 50 else "end"
         parts.append(f'<text class="label" x="{x}" y="{bottom + 30}" text-anchor="{anchor}">usual answer</text>')
-    parts += [_spread(one, at, _ROW * row, most) for row, one in enumerate(systems)]
+    parts += [_spread(system, at, _ROW * row, most) for row, system in enumerate(systems)]
     parts.append(f'<line class="axis" x1="0" x2="100%" y1="{bottom}" y2="{bottom}"/></svg>')
     return Markup("".join(parts))
 

@@ -34,11 +34,12 @@ def sentence(answer: Answer) -> str:
     if not apart:
         low, high = shown(others[-1], tasks), shown(best, tasks)
         scores = high if low == high else f"{low} to {high}"
-        names = listed([one.name for one in there])
+        names = listed([system.name for system in there])
         return f"No significant difference: {names} score {scores} {measure(answer)}. {power(answer)}".strip()
     if level:
         return (
-            f"{best.name} scores highest, {score}, but not significantly higher than {listed([one.name for one in level])}; "
+            f"{best.name} scores highest, {score}, but not significantly higher than "
+            f"{listed([system.name for system in level])}; "
             f"it is better than {listed([one.name for one in apart])}."
         )
     nearest = pairs[others[0].name]

@@ -70,7 +70,7 @@ def write_card(
         lines += [f"Recipe after: {_line(card.paper)}", ""]
     for paragraph in re.split(r"\n\s*\n", card.notes.strip()) if card.notes else ():
         lines += [_line(paragraph), ""]
-    lines += [line for own in _tasks(card).values() for line in _answers(own)]
+    lines += [line for task in _tasks(card).values() for line in _answers(task)]
     commands = _commands(card, choice, model, folder)
     lines += ["## Use", "", "```python", *_usage(card, choice, folder), "```", "", "```console", *commands, "```", ""]
     if gives_sentences(model, choice) and (sentence_head(model) is not None or not _predicts(card, choice)):
@@ -110,7 +110,7 @@ def _scalar(text: str) -> str:
 
 def _pipeline(card: Card, choice: Choice | list[str]) -> str | None:
     """The Hub's name of what the model does."""
-    kinds = {PIPELINES.get(str(own.get("task"))) for own in _tasks(card).values()}
+    kinds = {PIPELINES.get(str(task.get("task"))) for task in _tasks(card).values()}
     of_task = kinds.pop() if len(kinds) == 1 else None
     return of_task or (None if isinstance(choice, list) else choice.cls.pipeline)
 
@@ -142,7 +142,7 @@ def _opening(card: Card, choice: Choice | list[str], model: Model, vocab_size: i
     trained = f"after {card.step:,} steps of" if card.step else "with the recipe"
     if card.task is not None:
         steps = f" after {card.step:,} steps of {_code(card.name)}" if card.step else ""
-        kinds = " and ".join(_code(str(own.get("task"))) for own in _tasks(card).values())
+        kinds = " and ".join(_code(str(task.get("task"))) for task in _tasks(card).values())
         return f"A model for {kinds} ({size}){steps}, written by cloze."
     return f"A language model ({size}) {trained} {_code(card.name)}, written by cloze."
 

@@ -47,7 +47,9 @@ def _parts(described: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, flo
     for part in ("dev", "test"):
         metrics = described.get(part) or {}
         several = metrics if isinstance(metrics, list) else [metrics]
-        yield from ((part if len(several) == 1 else f"{part} {number}", one) for number, one in enumerate(several, 1) if one)
+        for number, of_set in enumerate(several, 1):
+            if of_set:
+                yield part if len(several) == 1 else f"{part} {number}", of_set
 
 
 def _results(described: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

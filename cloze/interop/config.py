@@ -137,7 +137,7 @@ def _outputs_of_adapter(folder: Path, architecture: Architecture, cls: ModelClas
 
 def _type_of_class(config: Mapping[str, Any]) -> str | None:
     """The `model_type` whose classes have a name in `architectures`."""
-    return next((name for name, one in ARCHITECTURES.items() if classes_of(one, config)), None)
+    return next((name for name, architecture in ARCHITECTURES.items() if classes_of(architecture, config)), None)
 
 
 def _unknown(folder: Path, kind: str) -> str:

@@ -31,7 +31,7 @@ class Predictions(list[Any]):
         Raises:
             UserError: The predictions have no probability for every class.
         """
-        every = [one.record().get("probabilities") for one in self]
+        every = [prediction.record().get("probabilities") for prediction in self]
         rows = [shares for shares in every if isinstance(shares, Mapping)]
         if not self.labels or len(rows) < len(every):
             raise UserError("probabilities: these predictions have none for every class. See cloze.frame(predictions).")

@@ -177,8 +177,8 @@ def finding(
     plots = by_layer_and_step(
         f"accuracy: {what}", {name: one.accuracy for name, one in found.items()}, subjects,
         dashed={
-            **{f"{name}, control": one.control for name, one in found.items()},
-            **{f"{name}, without a network": [one.without_network] * len(one.accuracy) for name, one in found.items()},
+            **{f"{name}, control": scores.control for name, scores in found.items()},
+            **{f"{name}, without a network": [scores.without_network] * len(scores.accuracy) for name, scores in found.items()},
         },
     )
     plots += by_layer_and_step("selectivity", {name: one.selectivity for name, one in found.items()}, subjects)
@@ -193,7 +193,8 @@ def finding(
         for name, one in found.items()
     }
     remarks = [*remarks, *(
-        f"{name}: no layer is better than {one.without_network:.3f}, the most frequent label without a network: nothing is shown"
-        for name, one in found.items() if max(one.accuracy) <= one.without_network
+        f"{name}: no layer is better than {scores.without_network:.3f}, the most frequent label without a network: "
+        "nothing is shown"
+        for name, scores in found.items() if max(scores.accuracy) <= scores.without_network
     )]  # fmt: skip
     return Finding(kind, f"What can be read from each layer: {what}", tables, plots, data, remarks)

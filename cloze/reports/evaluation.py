@@ -45,7 +45,7 @@ class Section:
 
 def render(measured: Mapping[str, Evaluation], *, title: str, command: str = "", made: datetime | None = None) -> str:
     """The page of evaluations by name, as HTML text that refers to nothing outside itself."""
-    sections = [section(name, one) for name, one in measured.items()]
+    sections = [section(name, evaluation) for name, evaluation in measured.items()]
     return fill_page("evaluation.html", made, title=title, command=command, kicker=KICKER, sections=sections)
 
 
@@ -100,7 +100,7 @@ def confusion_sheets(confusion: Confusion) -> Iterator[Sheet]:
 
 def reliability(calibration: Calibration) -> Figure:
     """Accuracy over confidence: on the dashed line, probabilities say how often an answer is right."""
-    points = [(one["confidence"], one["accuracy"]) for one in calibration.bins]
+    points = [(interval["confidence"], interval["accuracy"]) for interval in calibration.bins]
     lines = [Line("as confident as right", [(0.0, 0.0), (1.0, 1.0)], 1, dashed=True), Line("accuracy", points, 0, marks=True)]
     return Figure("Reliability: accuracy by confidence", chart(lines, title="Reliability", x="confidence", zero=True))
 

@@ -178,7 +178,7 @@ def read_run(folder: Path, name: str | None = None) -> Run:
         environment=read_object(folder / "cloze" / "environment.json"),
         unreadable_lines=unreadable,
         budget=next((str(record["budget"]) for record in reversed(events) if record.get("budget")), ""),
-        remarks=[str(one) for one in read_object(folder / _TASK).get("remarks") or ()],
+        remarks=[str(remark) for remark in read_object(folder / _TASK).get("remarks") or ()],
         baselines=baselines_from(next((r["baselines"] for r in reversed(events) if r.get("baselines")), None)),
     )
 

@@ -189,7 +189,7 @@ class Answerer(Learner):
         rows = max(1, size // (self.task.search.count if self.task.search else 1))
         manner = Manner(self.target_length, GREEDY, self.task.search, rows=rows, report=report)
         written = self._form.write(self.head, sources, manner)
-        return [(self.reader.tokenizer.decode(one.ids), one.ended) for one in written]  # without sentinels, as elsewhere
+        return [(self.reader.tokenizer.decode(text.ids), text.ended) for text in written]  # without sentinels, as elsewhere
 
 
 def load(loaded: Checkpoint, task: Any, described: Mapping[str, Any], precision: torch.dtype | None) -> Answerer:

@@ -111,7 +111,7 @@ class Confusion:
         """The most frequent mistakes: the right class, the one given in its place, and how often."""
         mistakes = self.counts * (1 - np.eye(len(self.labels), dtype=np.int64))
         order = np.argsort(-mistakes, axis=None, kind="stable")[:most].tolist()
-        places = [divmod(place, len(self.labels)) for place in order]
+        places = [divmod(index, len(self.labels)) for index in order]
         return [
             (self.labels[true], self.labels[given], int(mistakes[true, given])) for true, given in places if mistakes[true, given]
         ]
@@ -155,7 +155,7 @@ class Calibration:
                 "from": round(float(edges[number]), 2), "to": round(float(edges[number + 1]), 2), "examples": int(inside.sum()),
                 "confidence": float(confidence[inside].mean()), "accuracy": float(right[inside].mean()),
             })
-        error = sum(one["examples"] * abs(one["confidence"] - one["accuracy"]) for one in bins) / len(truth)
+        error = sum(interval["examples"] * abs(interval["confidence"] - interval["accuracy"]) for interval in bins) / len(truth)
         distances = probabilities.copy()
         distances[numbers, truth] -= 1.0
         squares = (distances**2).sum(1) / (2 if probabilities.shape[1] == 2 else 1)

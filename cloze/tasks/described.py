@@ -39,7 +39,7 @@ def _numbers(value: Any) -> bool:
 
 
 def _measured(value: Any) -> bool:
-    return isinstance(value, dict) and all(one is None or _number(one) for one in value.values())
+    return isinstance(value, dict) and all(metric is None or _number(metric) for metric in value.values())
 
 
 def _spread(value: Any) -> bool:
@@ -47,11 +47,11 @@ def _spread(value: Any) -> bool:
 
 
 def _trials(value: Any) -> bool:
-    return isinstance(value, list) and all(_object(one) and _measured(one.get("metrics")) for one in value)
+    return isinstance(value, list) and all(_object(trial) and _measured(trial.get("metrics")) for trial in value)
 
 
 def _columns(value: Any) -> bool:
-    return isinstance(value, dict) and all(one is None or isinstance(one, (str, int, float, list)) for one in value.values())
+    return isinstance(value, dict) and all(item is None or isinstance(item, (str, int, float, list)) for item in value.values())
 
 
 #: Entries of one task, with what they must be where they are not null.
@@ -75,7 +75,7 @@ def fault_of(found: Any) -> str:
     tasks = found.get("tasks", {})
     if not isinstance(tasks, dict) or not all(map(_object, tasks.values())):
         return f"tasks is {_shown(tasks)}; expected an object with an object for each task"
-    faults = [fault for name, one in tasks.items() if (fault := _fault(one, f"tasks.{name}."))]
+    faults = [fault for name, description in tasks.items() if (fault := _fault(description, f"tasks.{name}."))]
     return next(iter(faults), "") or _fault(found, "")
 
 

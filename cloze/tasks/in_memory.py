@@ -120,5 +120,5 @@ def plain(value: Any) -> Any:
     if type(value).__name__ in _MISSING or isinstance(value, float) and value != value:
         return None
     if isinstance(value, (tuple, list)):
-        return [plain(one) for one in value]
-    return {str(key): plain(one) for key, one in value.items()} if isinstance(value, Mapping) else value
+        return [plain(item) for item in value]
+    return {str(key): plain(item) for key, item in value.items()} if isinstance(value, Mapping) else value

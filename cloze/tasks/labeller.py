@@ -77,7 +77,7 @@ class WordLabeller(Learner):
         assert examples.labels is not None  # read with labels
         names = self._named_by_number(examples)
         windows = self._windows(examples, examples.words)
-        labels = [tuple(names.get(label, label) for label in own) for own in examples.labels]
+        labels = [tuple(names.get(label, label) for label in row) for row in examples.labels]
         return [LabelledWords(*row) for row in zip(labels, windows, strict=True)]
 
     def _windows(self, examples: Tagged, words: Sequence[Sequence[str]]) -> list[list[WordWindow]]:
@@ -232,9 +232,9 @@ def label_figures(
     """What an `Evaluation` holds about labels: fields by name. Where labels form spans, `report` is about the kinds of these."""
     sides = ([in_form(labels, forms) for labels in side] for side in (truth, guess))
     kinds, spans = counts_by_kind(*sides, repair=repair, closed=closed)
-    tags = sorted({label for side in (truth, guess) for own in side for label in own})
-    number = {tag: place for place, tag in enumerate(tags)}
-    true, given = (np.array([number[label] for own in side for label in own], np.int64) for side in (truth, guess))
+    tags = sorted({label for side in (truth, guess) for labels in side for label in labels})
+    number = {tag: index for index, tag in enumerate(tags)}
+    true, given = (np.array([number[label] for labels in side for label in labels], np.int64) for side in (truth, guess))
     counts = confusion(true, given, len(tags))
     schemed = not set(tags) - {"O"} <= set(kinds)
     return {
@@ -254,5 +254,5 @@ def measured(
     truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin"
 ) -> dict[str, float]:
     """F1 of spans, and accuracy and macro-F1 over words, of labels and those that were found."""
-    forms = standard(label for side in (truth, guess) for own in side for label in own)
+    forms = standard(label for side in (truth, guess) for labels in side for label in labels)
     return figures(judged(truth, guess, repair=repair, forms=forms))

@@ -129,7 +129,7 @@ class MultiLabeller(SummaryLearner):
     def answered(self, examples: AnsweredTexts[list[str]]) -> list[Answered[NDArray[np.float64]]]:
         """The examples with their sets (C,) of 0 and 1."""
         sets = label_sets(examples, self.names, numbered=self.numbered)
-        return [Answered(*one) for one in zip(self.encode(examples), sets, strict=True)]
+        return [Answered(*row) for row in zip(self.encode(examples), sets, strict=True)]
 
     def probabilities(
         self, rows: Sequence[Any], *, size: int = 64, report: Report = lambda done: None

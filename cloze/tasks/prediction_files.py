@@ -139,7 +139,7 @@ def flat_rows(predictions: Sequence[Prediction]) -> Iterator[Row]:
 def _flat(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in record.items():
         if isinstance(value, Mapping):
-            yield from ((f"{name}.{inner}", one) for inner, one in value.items())
+            yield from ((f"{name}.{inner}", item) for inner, item in value.items())
         else:
             yield name, value
 

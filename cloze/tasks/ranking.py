@@ -51,8 +51,8 @@ def ranks(queries: Vectors, passages: Vectors, right: Sequence[Sequence[int]]) -
 
     Of equal products the wrong passage comes first, so that identical vectors, and those that are not numbers, find nothing.
     """
-    counts = [len(own) for own in right]
-    query, passage = np.repeat(np.arange(len(right)), counts), np.array([p for own in right for p in own], np.int64)
+    counts = [len(ids) for ids in right]
+    query, passage = np.repeat(np.arange(len(right)), counts), np.array([p for ids in right for p in ids], np.int64)
     scores = np.einsum("nd,nd->n", queries[query], passages[passage])
     order = np.lexsort((-scores, query))
     passage, scores, begins = passage[order], scores[order], np.cumsum(counts) - counts

@@ -105,7 +105,7 @@ def described_in(folder: Path) -> dict[str, Any] | None:
 
 def row_length(described: Mapping[str, Any]) -> int | None:
     """The most tokens of a row that the tasks of a task.json read; None: as many as the network can."""
-    lengths = [one.get("length") for one in (described.get("tasks") or {"": described}).values()]
+    lengths = [task.get("length") for task in (described.get("tasks") or {"": described}).values()]
     return None if None in lengths else max(lengths, default=None)
 
 

@@ -179,7 +179,7 @@ class Retriever(Learner):
             right.setdefault(row.query, set()).add(place[row.passage])
         vectors = self.vectors(list(right), size=size, report=report)
         made = self.passage_vectors(passages, size=size)
-        right_ranks = ranks(vectors, made, [sorted(own) for own in right.values()])
+        right_ranks = ranks(vectors, made, [sorted(ids) for ids in right.values()])
         return dict(zip(right, right_ranks, strict=True)), vectors, made, passages
 
     def metrics(self, judged: Any) -> dict[str, float]:

@@ -47,7 +47,7 @@ class _Usual(NamedTuple):
 
 #: Of encodings that read a text alike, the first counts.
 _USUAL: Mapping[str, _Usual] = {
-    "cp1252": _Usual(tuple(one + _MARKS for one in _LATIN), 0.9, "latin"),
+    "cp1252": _Usual(tuple(letters + _MARKS for letters in _LATIN), 0.9, "latin"),
     "gb18030": _Usual((_ZH + "是了这个们来为国说时会对于着过发后里没还，。！？、：“”",), 0.2),
     "big5": _Usual((_ZH + "是了這個們來為國說時會對於著過發後裡沒還，。！？、：「」",), 0.2),
     "cp932": _Usual((_JAPANESE,), 0.3),
@@ -57,10 +57,10 @@ _USUAL: Mapping[str, _Usual] = {
     "koi8-r": _Usual((_RUSSIAN,), 0.6, "alphabet"),
     "cp866": _Usual((_RUSSIAN,), 0.6, "alphabet"),
     "cp1253": _Usual(("αεηιοτνσςρκπλμυάέήίόύώ",), 0.8, "alphabet"),
-    "cp1250": _Usual(tuple(one + _MARKS for one in _CENTRAL), 0.9, "latin"),
-    "iso8859-2": _Usual(tuple(one + _MARKS for one in _CENTRAL), 0.9, "latin"),
+    "cp1250": _Usual(tuple(letters + _MARKS for letters in _CENTRAL), 0.9, "latin"),
+    "iso8859-2": _Usual(tuple(letters + _MARKS for letters in _CENTRAL), 0.9, "latin"),
     "cp1254": _Usual(("ışğçöüâîi̇" + _MARKS,), 0.9, "latin"),
-    "mac-roman": _Usual(tuple(one + _MARKS for one in _LATIN), 0.9, "latin"),
+    "mac-roman": _Usual(tuple(letters + _MARKS for letters in _LATIN), 0.9, "latin"),
     "cp850": _Usual(_LATIN, 0.9, "latin"),
 }
 _MIXED = re.compile(r"[^\W\d_]*[A-Za-z][^\W\d_]*")  # a word with Latin letters

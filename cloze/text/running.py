@@ -47,7 +47,7 @@ def word_spans(text: str, tokenizer: Tokenizer) -> list[Span]:
         if word.isascii() or not _UNSPACED.search(word):
             spans.append((begin, end))
             continue
-        cuts = {begin + int(place) for place in tokenizer.encode_spelled([word]).begin}
+        cuts = {begin + int(offset) for offset in tokenizer.encode_spelled([word]).begin}
         ordered = sorted({begin, end} | {cut for cut in cuts if begin < cut < end and not extends(text[cut])})
         spans += zip(ordered, ordered[1:], strict=False)
     return spans

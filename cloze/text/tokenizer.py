@@ -162,7 +162,7 @@ class Tokenizer:
         found, texts = self.encode_spelled(texts), readable(texts)
         whose = np.repeat(np.arange(len(texts)), np.diff(found.offsets))
         unknown = np.flatnonzero(found.ids == self.roles.get("[UNK]", -1)).tolist()
-        return [(int(whose[one]), texts[whose[one]][found.begin[one] : found.end[one]]) for one in unknown]
+        return [(int(whose[token]), texts[whose[token]][found.begin[token] : found.end[token]]) for token in unknown]
 
     def normalised(self, text: str) -> str:
         """A text as the pre-tokenizer gets it: lower-cased, without accents, as the tokenizer says."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from cloze.assembly.user_files import import_files
 from cloze.comparison import work
 from cloze.comparison.cell import RESULT
 from cloze.comparison.compare import run
-from cloze.comparison.design import Design, transfers_of
+from cloze.comparison.design import Design, checked, transfers_of
+from cloze.errors import CheckpointError
 from tests.conftest import forget_own_parts
 
 from .conftest import Here, stub
@@ -84,3 +86,18 @@ def test_the_process_of_every_cell_imports_the_file(design: Make, parts: Path, t
         (folder / RESULT).unlink()
         forget_own_parts()
         assert work.run(folder) == 0, (folder / "failed.json").read_text()
+
+
+def test_a_checkpoint_with_unknown_parts_is_refused_before_any_cell_starts(design: Make, parts: Path, tmp_path: Path) -> None:
+    description = {
+        "version": 1, "part": "mine_alone", "arguments": {}, "order": "open", "architecture": None, "heads": {},
+        "reading": {"single": "{A}", "pair": None, "summary": "first"},
+    }
+    for name in ("one", "two"):
+        (tmp_path / name / "cloze").mkdir(parents=True)
+        (tmp_path / name / "cloze" / "run.json").write_text("{}")
+    (tmp_path / "two" / "cloze" / "network.json").write_text(json.dumps(description))
+    wanted = design("a.yaml", str(tmp_path / "one"), str(tmp_path / "two"), seeds=1)
+    forget_own_parts()
+    with pytest.raises(CheckpointError, match=rf"{tmp_path}/two: .*mine_alone.*\n  .* add --with FILE"):
+        checked(wanted)

@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from cloze.assembly.build import load_checkpoint
-from cloze.assembly.compress import compress
+from cloze.assembly.compress import changed_network, compress
 from cloze.assembly.finetune import finetune
 from cloze.assembly.share import share
+from cloze.bounds import Depth, Width
 from cloze.compression import round_weight
 from cloze.decoding.reader import Reader
+from cloze.errors import CheckpointError
+from cloze.networks.network import Network, reading_kinds
 from cloze.probes.gates import closed, families
 from cloze.probes.heads import Head, importance, without
 from cloze.probes.losses import task_examples
+from cloze.registry import Given, register
 from cloze.transfer import Shape
 from cloze.transfer.keep_layers import KeepLayers
 from tests.interop.conftest import load_systems
@@ -53,6 +59,31 @@ def test_kept_layers_are_a_shallower_checkpoint_that_keeps_tokenizer_head_and_ta
     record = json.loads((tmp_path / "small" / "cloze" / "compression.json").read_text())
     assert record["after"]["parameters"] == after.parameters < record["before"]["parameters"] == before.parameters
     assert record["after"]["bytes"] < record["before"]["bytes"]
+
+
+def test_weights_of_layers_outside_the_layers_of_a_users_network_are_named(only_own_parts: None) -> None:
+    @register("network", "scaled")
+    class Scaled(Network):
+        takes, gives = frozenset({"tokens", "order"}), reading_kinds("order")
+
+        def __init__(self, *, layers: Depth, width: Width, vocab_size: Given[int]) -> None:
+            super().__init__()
+            self.width, self.embeddings = width, nn.Embedding(vocab_size, width)
+            self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+            self.scales = nn.Parameter(torch.ones(layers))
+
+    model = SimpleNamespace(part="scaled", changes=())
+    loaded: Any = SimpleNamespace(
+        folder="RUN", imported=SimpleNamespace(model=model, vocab_size=9), network_arguments={"layers": 3, "width": 4},
+        tables=None, tokenizer=SimpleNamespace(spellings=()), network=Scaled(layers=3, width=4, vocab_size=9),
+    )
+    with pytest.raises(CheckpointError) as caught:
+        changed_network(loaded, [KeepLayers((0, 2))])
+    assert str(caught.value) == (
+        "RUN: scales of the network 'scaled' depends on the number of layers, but is not part of `layers`: (3,) in the "
+        "checkpoint, (2,) with fewer layers.\n"
+        "  In the file of the network, give each module in `layers` all weights of its layer, and train it again."
+    )
 
 
 @pytest.mark.parametrize(("asked", "kept"), [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -50,7 +51,10 @@ def test_shared_rows_are_counted_and_a_resumed_run_measures_the_test_file(
     assert main(["show", "out"]) == 0
     assert f"next:\n  {resume}\n" in capsys.readouterr().out
     assert main([*shlex.split(resume)[1:], "--device", "cpu"]) == 0
-    assert "\ntest accuracy: " in capsys.readouterr().out
+    result = capsys.readouterr().out
+    assert "\ntest accuracy: " in result and all(f"\n{note}" in result for note in notes)
+    described = json.loads(Path("out/cloze/task.json").read_text())
+    assert {note.removeprefix("note: ").rstrip() for note in notes} <= set(described["remarks"])
     assert not Path("out/cloze/checkpoints").exists()
 
     assert main(["evaluate", "out", "test.tsv", "--device", "cpu"]) == 0

@@ -483,7 +483,7 @@ def test_transformers_opens_the_folder_with_the_same_loss_and_writes_the_same(
 ) -> None:
     transformers = pytest.importorskip("transformers")
     made = tuned(name)
-    assert made.described["remarks"] == []
+    assert all("that the model is trained on" in remark for remark in made.described["remarks"])  # dev rows are training rows
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(made.folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(made.folder)
     encoded = tokenizer(

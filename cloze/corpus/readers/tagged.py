@@ -218,7 +218,7 @@ def _listed(record: dict[str, Any], name: str, option: str, *, is_text: bool) ->
         value = cells_of(value) if isinstance(value, str) else value
     elif isinstance(value, list):  # labels may be numbers
         value = [str(one) if isinstance(one, int) and not isinstance(one, bool) else one for one in value]
-    if not isinstance(value, list) or not value or not all(isinstance(one, str) and stripped(one) for one in value):
+    if not isinstance(value, list) or not value or not all(isinstance(word, str) and stripped(word) for word in value):
         raise _Wrong(f"{name!r} is not a list of words; expected strings that are not empty: [\"A\", \"word\"].")
     return tuple(map(stripped, value))
 

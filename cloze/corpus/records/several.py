@@ -173,9 +173,9 @@ def _listed(cell: str) -> list[str] | None:
             members = _python_list(cell)
     else:
         return None
-    if not isinstance(members, list) or any(isinstance(one, (list, dict, bool)) or one is None or one != one for one in members):
+    if not isinstance(members, list) or any(isinstance(m, (list, dict, bool)) or m is None or m != m for m in members):
         raise ValueError(f"{cell[:60]!r}; expected a JSON list of names.")
-    return [str(one).strip() for one in members]
+    return [str(member).strip() for member in members]
 
 
 def _python_list(cell: str) -> list[Any] | None:
@@ -184,10 +184,10 @@ def _python_list(cell: str) -> list[Any] | None:
     try:
         tree = ast.parse(cell.strip(), mode="eval").body
         value = ast.literal_eval(tree)
-        strings = [one for one in generate_tokens(StringIO(cell.strip()).readline) if one.type == STRING]
+        strings = [token for token in generate_tokens(StringIO(cell.strip()).readline) if token.type == STRING]
     except (ValueError, SyntaxError, TokenError, RecursionError, MemoryError):
         return None
-    texts = [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    texts = [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
     return value if isinstance(value, list) and len(texts) == len(strings) else None
 
 
