@@ -72,6 +72,9 @@ def test_weights_of_layers_outside_the_layers_of_a_users_network_are_named(only_
             self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
             self.scales = nn.Parameter(torch.ones(layers))
 
+        def forward(self, **given: Any) -> Any:
+            raise AssertionError("nothing is computed")
+
     model = SimpleNamespace(part="scaled", changes=())
     loaded: Any = SimpleNamespace(
         folder="RUN", imported=SimpleNamespace(model=model, vocab_size=9), network_arguments={"layers": 3, "width": 4},
