@@ -333,6 +333,8 @@ def _separated(
     if unquoting:
         records = ((line, [_unquoted(cell) for cell in cells]) for line, cells in records)
     first = next(records, None)
+    if first is not None and list(first[1]) == ["sep=", ""]:  # `sep=;`, which tells Excel how cells are separated
+        first = next(records, None)
     if first is None:
         raise TaskError(f"{path}: empty; expected a header line and at least one row.")
     header = tuple(name.strip() for name in first[1])
