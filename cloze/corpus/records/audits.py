@@ -134,7 +134,7 @@ class OddClasses:
             for path, rows in self.rows.items()
             for remark in (*self._unmarked(path, rows), *self._separated(rows))
         ]
-        return [*remarks, *_alike(sum(self.rows.values(), Counter()))]
+        return [*remarks, *_alike(sum(self.rows.values(), Counter[str]()))]
 
     def _unmarked(self, path: str, rows: Counter[str]) -> list[str]:
         """Whether one name alone has no letter, as `-` in SNLI, or is -1 among 0, 1, 2 and more, as in `datasets`."""
