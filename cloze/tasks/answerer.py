@@ -160,7 +160,10 @@ class Answerer(Learner):
             for row, target in zip(rows, targets, strict=True)
         )
         remark = f"{other} of {len(rows)} targets are compared as the vocabulary spells them, not as the file does."
-        remarks = [f"ROUGE and F1 compare {TOKENIZATION}; of several references the best counts.", *self.task.remarks()]
+        remarks = [
+            f"ROUGE and F1 compare {TOKENIZATION}; of several references the best counts.",
+            *self.task.remarks([row.references for row in rows]),
+        ]
         remarks += [remark] if other else []
         unwritable = Unwritable(self.reader.tokenizer)
         unwritable.add_targets(examples.path, targets)

@@ -24,6 +24,20 @@ def bleu_metric(tokenization: str) -> Any:
 
 def bleu(metric: Any, written: Sequence[str], wanted: Sequence[Sequence[str]]) -> float:
     """BLEU of a corpus, from 0 to 100: texts, and the references of each."""
+    return float(_score(metric, written, wanted).score)
+
+
+def bleu_remark(metric: Any, wanted: Sequence[Sequence[str]], tokenization: str) -> str | None:
+    """Why BLEU is 0 whatever is written: no target has the four words in a row that it counts."""
+    if _score(metric, [references[0] for references in wanted], wanted).totals[-1]:
+        return None
+    return (
+        f"BLEU is 0 whatever is written, because no target has four words as {tokenization!r} cuts them: --bleu zh cuts Chinese, "
+        "--bleu char any text into characters"
+    )
+
+
+def _score(metric: Any, written: Sequence[str], wanted: Sequence[Sequence[str]]) -> Any:
     most = max(map(len, wanted))
     streams = [[references[min(number, len(references) - 1)] for references in wanted] for number in range(most)]
-    return float(metric.corpus_score(list(written), streams).score)
+    return metric.corpus_score(list(written), streams)

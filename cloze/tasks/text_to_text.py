@@ -18,7 +18,7 @@ from cloze.errors import TaskError
 from cloze.registry import register
 from cloze.tasks.answerer import Answerer, Texts, load
 from cloze.tasks.bleu import bleu as bleu_of
-from cloze.tasks.bleu import bleu_metric
+from cloze.tasks.bleu import bleu_metric, bleu_remark
 from cloze.tasks.chrf import chrf
 from cloze.tasks.overlap import NAMES, overlap
 
@@ -94,13 +94,14 @@ class TextToText:
         """The figures that others than cloze compute, of all texts together: BLEU, if it is asked for."""
         return {} if self.bleu is None else {"bleu": bleu_of(bleu_metric(self.bleu), written, wanted)}
 
-    def remarks(self) -> list[str]:
-        """How such figures are computed."""
+    def remarks(self, wanted: Sequence[Sequence[str]]) -> list[str]:
+        """How such figures are computed, and whether these targets allow any but 0."""
         if self.bleu is None:
             return []
         metric = bleu_metric(self.bleu)
-        bleu_of(metric, ["a"], [["a"]])  # the signature is known afterwards
-        return [f"BLEU, from 0 to 100, is sacrebleu's: {metric.get_signature()}"]
+        remark = bleu_remark(metric, wanted, self.bleu)  # the signature is known afterwards
+        signature = f"BLEU, from 0 to 100, is sacrebleu's: {metric.get_signature()}"
+        return [signature] if remark is None else [signature, remark]
 
     def description(self) -> dict[str, Any]:
         """The columns, and the options that name none."""

@@ -156,7 +156,14 @@ def find_encoding(
     raise error(not_utf8(path, sample.count(b"\n", 0, begin) + 1, sample, begin, way_out))
 
 
+#: How compressed files begin, by the ending that says so.
+PACKED = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\0", ".zst": b"\x28\xb5\x2f\xfd", ".bz2": b"BZh"}
+
+
 def _binary(sample: bytes, path: str, controls: int) -> str:
+    for ending, first_bytes in PACKED.items():
+        if sample.startswith(first_bytes):
+            return f"{path}: a compressed file without the ending {ending}. Give it that ending, or unpack it."
     for name, first in (("utf-16-le", 1), ("utf-16-be", 0)):
         if sample[first::2].count(0) > 0.3 * len(sample[first::2]) and not sample[1 - first :: 2].count(0):
             return f"{path}: every other byte is zero, which looks like UTF-16.\n  {NAME_IT.replace('NAME', name)}"

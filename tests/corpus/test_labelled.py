@@ -143,10 +143,11 @@ def test_every_fault_names_the_place_and_the_way_out(tmp_path: Path, name: str, 
         ("a.json", '[\n  {\n    "text": "a",\n    "label": 1\n  },\n  {"text": "b",\n "label": ["x"]}\n]'),
         ("a.json", '{\n "text": "a",\n "label": 1\n}\n{\n "text": "b",\n "label": "x"\n}\n'),
         ("a.train", "__label__1 a\n\n__label__x\tb\n"),
+        ("a.csv", "sep=;\ntext;label\na;1\nb;x\n"),
         ("a.txt", "__label__1 a\nb __label__x\n"),
     ],
 )
-def test_arrays_of_json_and_lines_of_fasttext_are_rows(tmp_path: Path, name: str, content: str) -> None:
+def test_arrays_of_json_lines_of_fasttext_and_the_first_line_for_excel_are_read(tmp_path: Path, name: str, content: str) -> None:
     path = write(tmp_path, name, content)
     wanted = {"text": "--text NAME", "label": "--label NAME"}
     found = task("sentence_classification").read(path)

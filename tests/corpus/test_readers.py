@@ -181,6 +181,8 @@ def test_folders_leave_out_what_is_no_training_text_and_say_so(tmp_path: Path) -
         ("image.txt", bytes(range(256)) * 40, "binary file"),
         ("late.txt", (b"x" * 99 + b"\n") * 700 + b"\xe9\xe8" * 3000, "looks like another encoding"),
         ("a.tar.gz", b"", "is an archive"),
+        ("packed.txt", gzip.compress(bytes(range(256))), r"a compressed file without the ending \.gz"),
+        ("plain.txt.gz", b"The cat sleeps.\n", r"not compressed as its ending says\. Remove \.gz from its name"),
     ],
 )
 def test_what_is_no_text_is_refused(name: str, content: bytes, message: str, tmp_path: Path) -> None:

@@ -140,7 +140,9 @@ def test_the_space_before_a_word_may_count_as_its_first_token() -> None:
 
 @pytest.mark.parametrize(("labels", "scheme", "said"), [
     ("O B-X I-X | I-X O | B-Y I-X", "BIO", "x.conll:5: I-X at the start of a text breaks the scheme BIO, as do 1 more"),
-    ("O B-X E-X | S-X B-X | B-X I-X O", "BIOES", "x.conll:6: B-X after S-X breaks the scheme BIOES, as do 1 more"),
+    ("O B-X E-X | S-X B-X | B-X I-X O", "BIOES", "x.conll:6: B-X at the end of a text breaks the scheme BIOES, as do 1 more"),
+    ("O B-X O E-X | S-X", "BIOES", "x.conll:2: B-X before O breaks the scheme BIOES, as do 1 more"),
+    ("O o B-X", "BIO", "x.conll:2: the label 'o' has no prefix, as others have"),
     ("O B-X I-X | B-Y 0 O", "BIO", "x.conll:6: the label '0' has no prefix, as others have"),
     (" ".join(["O"] * 100), "BIO", "x.conll: all 100 words are one text. An empty line ends a text"),
     ("O B-X I-X | DET NOUN", None, ""),
@@ -225,7 +227,7 @@ def test_a_damaged_store_is_refused(table: Path, tokenizer: Tokenizer) -> None:
         ("class", "x.csv", "text,label\na,x\ntext,label\nb,y\n", [(3, "the header line once more")], [2, 4]),
         ("words", "x.conll", "a\tX\nb\n\nc\tY\n\nd\t\n\n", [(2, "1 cell, expected 2"), (6, "an empty 'label'")], [4]),
         ("words", "x.jsonl", '{"text": ["a"], "label": []}\n{"text": "a b", "label": ["X"]}\n{"text": "a", "label": ["X"]}\n',
-         [(1, "'label' is not a list of words"), (2, "2 words and 1 labels")], [3]),
+         [(1, "'label' is not a list of labels"), (2, "2 words and 1 labels")], [3]),
     ],
 )  # fmt: skip
 def test_every_row_that_cannot_be_used_is_told_and_left_out(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cloze.cli.main import main
-from cloze.corpus.records import ClassAnswer, Records, SpanAnswer, WordAnswers, check_records
+from cloze.corpus.records import ClassAnswer, ClassesAnswer, ClassOfSpans, Records, SpanAnswer, WordAnswers, check_records
 from cloze.corpus.records.answer import Columns
 from cloze.text import TextSpec, train
 
@@ -52,10 +52,41 @@ def test_the_check_of_labelled_text_needs_no_torch(tmp_path: Path) -> None:
 
 
 def test_classes_that_differ_in_case_or_spaces_are_told(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.tsv", "text\tlabel\n" + "".join(f"a\t{name}\n" for name in ("pos", "Pos", "pos", "neg", "p os")))
-    (told,) = check_records([path], ClassAnswer(), ONE).remarks
-    assert told.startswith("these classes differ only in case or spaces")
+    names = ("pos", "Pos", "pos", "neg", "p os", "\ufeffneg")
+    path = written(tmp_path / "a.tsv", "text\tlabel\n" + "".join(f"a\t{name}\n" for name in names))
+    told, pasted = check_records([path], ClassAnswer(), ONE).remarks
+    assert pasted.endswith(r": 'neg' (1 row), '\ufeffneg' (1 row).")  # files with a byte order mark, one behind the other
+    assert told.startswith("these classes differ only in case, spaces or invisible characters")
     assert told.endswith(": 'Pos' (1 row), 'p os' (1 row), 'pos' (2 rows).")
+
+
+@pytest.mark.parametrize(("names", "said"), [
+    (["x", "y", "-", "y", "-"], "2 of 5 rows have the class '-'; the first is in line 4. If it marks rows without a class"),
+    (["0", "2", "1", "-1"], "1 of 4 rows have the class '-1'; the first is in line 5. If it marks rows without a class"),
+    (["a,", "b,"], "all classes end with ',', such as 'a,'. If it separates classes, take it out."),
+    (["-1", "0", "1"], None), (["+", "-"], None), (["a,", "b"], None),
+])  # fmt: skip
+def test_names_that_may_mean_no_class_are_told(tmp_path: Path, names: list[str], said: str | None) -> None:
+    path = written(tmp_path / "a.tsv", "text\tlabel\n" + "".join(f"a\t{name}\n" for name in names))
+    remarks = check_records([path], ClassAnswer(), ONE).remarks
+    assert [remark.startswith(f"{path}: {said}") for remark in remarks] == ([] if said is None else [True])
+
+
+def test_labels_of_fasttext_that_are_read_as_text_are_told(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.txt", "__label__x, __label__y, a\n__label__x, __label__y, __labelB__z a\n")
+    told = check_records([path], ClassesAnswer(), ONE).remarks
+    assert told[0].startswith(f"{path}: 1 of 2 rows have a word that begins with '__label' in their text")
+    assert told[1].startswith(f"{path}: all classes end with ',', such as 'x,'")
+
+
+def test_spans_that_are_cut_out_of_words_are_told(tmp_path: Path) -> None:
+    rows = [
+        {"text": "Anna lives in Rome", "spans": [[0, 3], [14, 17]], "label": "x"},
+        {"text": "安娜在罗马", "spans": [[0, 1], [3, 4]], "label": "y"},
+    ]
+    path = written(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    (told,) = check_records([path], ClassOfSpans(), ONE).remarks
+    assert told.startswith(f"{path}: 2 of 4 spans begin or end inside a word, such as line 1: [0, 3] is 'Ann'. A span is the")
 
 
 def test_empty_texts_and_numbers_are_counted_in_the_check_and_in_training(tmp_path: Path) -> None:

@@ -155,6 +155,7 @@ def test_words_alone_can_be_labelled(tmp_path: Path) -> None:
     ("x.conll", "a N B X\n", r"x.conll:1: 4 cells, expected 2 .*\n.*in order, such as --columns text,x,y,label"),
     ("x.jsonl", '{"text": ["a"], "label": ["X", "Y"]}\n', "x.jsonl:1: 1 words and 2 labels"),
     ("x.jsonl", '{"text": ["a"]}\n', "x.jsonl:1: no field 'label'"),
+    ("x.jsonl", '{"text": "a b", "entities": [[0, 1, "X"]]}\n', r"no field 'label'.*\n  Expected a label for each word: "),
     ("x.jsonl", '{"text": ["a", ""], "label": ["X", "Y"]}\n', "'text' is not a list of words"),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, name: str, text: str, said: str) -> None:

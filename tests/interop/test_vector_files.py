@@ -144,6 +144,7 @@ FAULTS: dict[str, tuple[bytes, list[str]]] = {
     "a picture": (b"\x89PNG\r\n\x1a\n\0\0\0", ["binary file of another kind"]),
     "a pickle": (b"\x80\x04\x95\0\0", ["a pickle, which can run any code", "save_word2vec_format"]),
     "lfs": (b"version https://git-lfs.github.com/spec/v1\n", ["git lfs pull"]),
+    "sparse": ("2 9\n的 1:0.5 9:-2e-5\n是 2:1\n".encode(), [":2: '1:0.5' is an index and a value", "all its 9 numbers"]),
     "binary, cut off": (BINARY[:-4], ["2 words of 2 numbers, but the file ends inside row 2 after 22 bytes"]),
     "binary, far too short": (BINARY.replace(b"2 2", b"9 9"), ["9 words of 9 numbers, but the file ends after"]),
     "binary, more rows": (BINARY.replace(b"2 2", b"1 2"), ["1 words of 2 numbers, and 12 bytes follow"]),
@@ -230,6 +231,7 @@ def test_an_unknown_word_names_the_nearest_by_spelling() -> None:
     assert alike("london", vectors.words) == " Did you mean 'London'?"
     assert alike("zzzz", vectors.words) == ""
     assert alike("k", ["k1", "a"]) in ("", " Did you mean 'k1'?")
+    assert alike("girl", ["girls", "/c/en/girl"]) == " Did you mean '/c/en/girl'?"
     assert vectors.find("quen") is None
 
 

@@ -25,6 +25,7 @@ from cloze.networks import Clock
 from cloze.objectives.token_prediction import token_prediction
 from cloze.tasks import load_tuned, task
 from cloze.tasks.answerer import writing_form
+from cloze.tasks.bleu import bleu, bleu_metric
 from cloze.tasks.chrf import chrf
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.result import task_of
@@ -414,6 +415,17 @@ def test_bleu_is_told_with_its_signature(writer: Folder, rows: Path) -> None:
     found = evaluate(learner, learner.task.read(rows), always=ROWS[0][1])
     assert found.metrics.keys() == learner.task.metrics.keys() and "bleu" in found.metrics
     assert 0 < found.baseline["bleu"] < 100 and "tok:char" in found.remarks[1]
+
+
+@pytest.mark.parametrize("targets", [["A B C", "D E F"], ["今天天气很不错"]])
+def test_a_bleu_that_no_text_could_raise_above_0_is_explained(targets: list[str]) -> None:
+    """mjpost/sacrebleu#114: the right texts have a BLEU of 0 where no target has four words."""
+    pytest.importorskip("sacrebleu")
+    wanted = [[target] for target in targets]
+    assert bleu(bleu_metric("13a"), targets, wanted) == 0
+    (_, remark) = task("text_to_text", bleu="13a").remarks(wanted)
+    assert remark.startswith("BLEU is 0 whatever is written, because no target has four words as '13a' cuts them: --bleu zh cuts")
+    assert len(task("text_to_text", bleu="char").remarks([["今天天气很不错"]])) == 1
 
 
 def test_a_beam_search_is_for_tasks_that_write() -> None:

@@ -15,6 +15,9 @@ COLUMNS = ("text", "label")
 _LABEL = re.compile(rf"(?:^|(?<=[ \t])){PREFIX}([^ \t]+)[ \t]*")
 
 
+_PREFIXED = re.compile(r"(?<!\S)__label").search
+
+
 class LabelledLine(NamedTuple):
     """A line, its text without the labels, and the labels without their prefix."""
 
@@ -31,6 +34,15 @@ def is_fasttext(path: Path | str) -> bool:
 def without_labels(text: str) -> str:
     """A line without its labels."""
     return _LABEL.sub("", text).strip()
+
+
+def is_prefixed(text: str) -> bool:
+    """Whether a word of a text begins as labels do, such as `__labelB__x`.
+
+    >>> is_prefixed("a __labelB__x"), is_prefixed("a__label__x")
+    (True, False)
+    """
+    return _PREFIXED(text) is not None
 
 
 def fasttext_rows(path: Path | str) -> Iterator[LabelledLine]:

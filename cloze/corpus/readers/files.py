@@ -22,11 +22,11 @@ from cloze.corpus.readers.gettext import CATALOGUES, without_compiled
 from cloze.corpus.readers.not_text import refuse_made
 from cloze.corpus.report import Oddities
 from cloze.errors import CorpusError, MissingExtra, nearest_path
+from cloze.text.encodings import PACKED
 
 STDIN = "-"
 PYTHON_DOCS = "python-docs"
 
-_PACKED = (".gz", ".xz", ".zst", ".bz2")
 _ENDINGS = frozenset({"", ".txt", ".text", ".jsonl", ".ndjson", ".json", ".parquet"})
 _NOT_TEXT = ("readme", "license", "licence", "copying", "source_readme", "changelog", "citation")
 _OTHER_PARTS = frozenset({"valid", "validation", "dev", "val", "test", "heldout", "held_out", "eval"})
@@ -57,7 +57,7 @@ class TextFile:
     @property
     def packing(self) -> str:
         """The compression by the file's ending, or the empty string."""
-        return next((ending for ending in _PACKED if self.path.lower().endswith(ending)), "")
+        return next((ending for ending in PACKED if self.path.lower().endswith(ending)), "")
 
     @property
     def ending(self) -> str:
@@ -71,6 +71,11 @@ class TextFile:
             return None
         return int(Path(self.path).stat().st_size * _EXPANSION.get(self.packing, 1.0))
 
+    def _misnamed(self) -> bool:
+        """Whether the file does not begin as compressed ones do."""
+        with Path(self.path).open("rb") as stream:
+            return not stream.read(8).startswith(PACKED[self.packing])
+
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
         """The bytes of the text. A damaged or cut off archive is a `CorpusError`."""
@@ -78,6 +83,9 @@ class TextFile:
             with _open(self.path, self.packing) as stream:
                 yield stream if not self.start and self.stop is None else _range(stream, self.start, self.stop)
         except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+            if self._misnamed():
+                why = f"not compressed as its ending says. Remove {self.packing} from its name."
+                raise CorpusError(f"{self.path}: {why}") from None
             raise CorpusError(
                 f"{self.path}: damaged or truncated {self.packing[1:]} file ({error}).\n  Copy or download it again."
             ) from None
@@ -154,7 +162,7 @@ def _folder(folder: Path, odd: Oddities) -> list[str]:
     if not taken:
         raise NoText(
             f"{folder}: holds no text file ({len(inside)} other files).\n"
-            f"  Expected .txt, .jsonl or .parquet, or files without an ending, also as {', '.join(_PACKED)}. "
+            f"  Expected .txt, .jsonl or .parquet, or files without an ending, also as {', '.join(PACKED)}. "
             "Tables (.csv, .tsv) are read if named: 'FOLDER/*.csv' --text COLUMN"
         )
     return taken

@@ -79,6 +79,12 @@ def each_marked(
         raise TaskError(f"{path}: no texts; expected at least one JSON object with {names.text!r} and {names.spans!r}.")
 
 
+_FORM = (
+    '  Expected: {"text": "Anna lives in Rome", "spans": [[0, 4], [14, 18]], "label": "lives_in"}. Other names of the three: '
+    "--set corpus.text=NAME, --set corpus.answer.class_of_spans.spans=NAME, --set corpus.label=NAME"
+)
+
+
 class _Wrong(Exception):
     """What is wrong with a text."""
 
@@ -86,7 +92,7 @@ class _Wrong(Exception):
 def _marked(line: int, record: dict[str, Any], names: Names, labelled: bool) -> Marked:
     for name in (names.text, names.spans, *([names.label] if labelled else [])):
         if name not in record:
-            raise _Wrong(f"no field {name!r}. {nearest(name, record)}")
+            raise _Wrong(f"no field {name!r}. {nearest(name, record)}\n{_FORM}")
     text, begins = _text(record[names.text], names.text)
     given = record[names.spans]
     if not isinstance(given, list) or not given or not all(_pair(one) for one in given):

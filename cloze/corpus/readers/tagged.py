@@ -199,6 +199,12 @@ class _Wrong(Exception):
     """What is wrong with a text."""
 
 
+_FORM = (
+    '  Expected a label for each word: {"text": ["Anna", "Smith", "sings"], "label": ["B-PER", "I-PER", "O"]}. Offsets of '
+    "characters, as spaCy and doccano write them, are not read: cut the texts into words first."
+)
+
+
 def _tagged(number: int, record: dict[str, Any], text: str, label: str, labelled: bool, like: str) -> TaggedText:
     words = _listed(record, text, like, is_text=True)
     at = (number,) * len(words)
@@ -212,13 +218,16 @@ def _tagged(number: int, record: dict[str, Any], text: str, label: str, labelled
 
 def _listed(record: dict[str, Any], name: str, option: str, *, is_text: bool) -> tuple[str, ...]:
     if name not in record:
-        raise _Wrong(f"no field {name!r}. {nearest(name, record)} Choose a field with {option}.")
+        form = "" if is_text else f"\n{_FORM}"
+        raise _Wrong(f"no field {name!r}. {nearest(name, record)} Choose a field with {option}.{form}")
     value = record[name]
     if is_text:
         value = cells_of(value) if isinstance(value, str) else value
     elif isinstance(value, list):  # labels may be numbers
         value = [str(one) if isinstance(one, int) and not isinstance(one, bool) else one for one in value]
     if not isinstance(value, list) or not value or not all(isinstance(word, str) and stripped(word) for word in value):
+        if not is_text:
+            raise _Wrong(f"{name!r} is not a list of labels.\n{_FORM}")
         raise _Wrong(f"{name!r} is not a list of words; expected strings that are not empty: [\"A\", \"word\"].")
     return tuple(map(stripped, value))
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from cloze.corpus.readers.fasttext import is_prefixed
 from cloze.corpus.readers.labelled import ListCell, NumberCell
 from cloze.corpus.records.broken import Broken
 from cloze.corpus.records.record import Record
+from cloze.errors import counted
+from cloze.text.characters import EXTENDING, IDEOGRAPHS, INVISIBLE, UNSPACED
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
@@ -17,6 +22,10 @@ _SEPARATORS = ("|", ";", ",")
 _OFTEN = 0.1  # the share of rows with a character, from which it may separate classes
 _SHOWN = 8  # parts of targets
 _LONG = 100  # words, from which a file's only text may be several that nothing divides
+_LETTER = rf"[^\W\d_{IDEOGRAPHS}{UNSPACED}]"
+#: Between two letters of a script that writes spaces between words.
+_INSIDE_WORD = re.compile(rf"(?<={_LETTER})(?=[{EXTENDING}]*{_LETTER})").match
+_INVISIBLE = re.compile(f"[{INVISIBLE}]")
 
 
 class Audit(Protocol):
@@ -30,11 +39,11 @@ class Audit(Protocol):
 
 
 class OddTexts:
-    """Counts texts that are empty, and texts that are numbers or lists in the file."""
+    """Counts texts that are empty, texts that are numbers or lists in the file, and texts with a label of fastText in them."""
 
     def __init__(self) -> None:
         self.rows: Counter[str] = Counter()
-        self.odd: dict[str, Counter[str]] = {"empty": Counter(), "number": Counter(), "list": Counter()}
+        self.odd: dict[str, Counter[str]] = {kind: Counter() for kind in ("empty", "number", "list", "label")}
         self.first: dict[tuple[str, str], int] = {}
 
     def add(self, path: str, records: Sequence[Record]) -> None:
@@ -43,7 +52,8 @@ class OddTexts:
         for record in records:
             kinds = {"empty": any(not text.strip() for text in record.texts),
                      "number": any(isinstance(text, NumberCell) for text in record.texts),
-                     "list": any(isinstance(text, ListCell) for text in record.texts)}  # fmt: skip
+                     "list": any(isinstance(text, ListCell) for text in record.texts),
+                     "label": any(is_prefixed(text) for text in record.texts)}  # fmt: skip
             for kind in (kind for kind, odd in kinds.items() if odd):
                 self.odd[kind][path] += 1
                 self.first.setdefault((kind, path), record.line)
@@ -53,6 +63,8 @@ class OddTexts:
         phrases = {
             "empty": "have an empty text", "number": "have a number as their text, which is read as it is written",
             "list": "have a list as their text, which is read with its brackets and quotes",
+            "label": "have a word that begins with '__label' in their text, where only '__label__NAME' is a label; if it gives "
+                     "the class away, take it out",
         }
         return [
             f"{path}: {count:,} of {self.rows[path]:,} rows {phrases[kind]}; the first is in line {self.first[kind, path]}."
@@ -93,6 +105,94 @@ class Undivided:
         return [
             f"{path}: all {self.words[path]:,} words are one text. An empty line ends a text: put one after each sentence."
             for path, count in self.texts.items() if count == 1 and self.words[path] >= _LONG
+        ]
+
+
+class OddClasses:
+    """Notices names of classes that mean no class, that end with a separator, and that are spelled in several ways.
+
+    `classes` gives the classes of a record.
+    """
+
+    def __init__(self, classes: Callable[[Record], Iterable[str]]) -> None:
+        self.classes = classes
+        self.rows: dict[str, Counter[str]] = {}
+        self.first: dict[tuple[str, str], int] = {}
+
+    def add(self, path: str, records: Sequence[Record]) -> None:
+        """Count the classes of some records."""
+        rows = self.rows.setdefault(path, Counter())
+        for record in records:
+            for name in self.classes(record):
+                rows[name] += 1
+                self.first.setdefault((path, name), record.line)
+
+    def remarks(self) -> list[str]:
+        """The remarks on each file, and on names that are spelled in several ways in all of them."""
+        remarks = [
+            f"{path}: {remark}"
+            for path, rows in self.rows.items()
+            for remark in (*self._unmarked(path, rows), *self._separated(rows))
+        ]
+        return [*remarks, *_alike(sum(self.rows.values(), Counter[str]()))]
+
+    def _unmarked(self, path: str, rows: Counter[str]) -> list[str]:
+        """Whether one name alone has no letter, as `-` in SNLI, or is -1 among 0, 1, 2 and more, as in `datasets`."""
+        unnamed = [name for name in rows if not name.strip(string.punctuation)]
+        others = rows.keys() - {"-1"}
+        if "-1" in rows and {"0", "1", "2"} <= others and all(name.isdecimal() for name in others):
+            unnamed.append("-1")
+        if len(unnamed) != 1 or len(rows) == 1:
+            return []
+        name = unnamed[0]
+        return [
+            f"{rows[name]:,} of {rows.total():,} rows have the class {name!r}; the first is in line {self.first[path, name]}. "
+            "If it marks rows without a class, leave them out; as it is, it is a class like others."
+        ]
+
+    def _separated(self, rows: Counter[str]) -> list[str]:
+        """Whether every name ends with the same separator."""
+        ends = {name[-1:] for name in rows}
+        if len(ends) != 1 or not ends <= set(_SEPARATORS):
+            return []
+        return [f"all classes end with {ends.pop()!r}, such as {next(iter(rows))!r}. If it separates classes, take it out."]
+
+
+def _alike(rows: Counter[str]) -> Iterator[str]:
+    """A remark on each class that is written in several ways."""
+    ways: dict[str, list[str]] = {}
+    for name in sorted(rows):
+        ways.setdefault("".join(_INVISIBLE.sub("", name).casefold().split()), []).append(name)
+    for names in ways.values():
+        if len(names) > 1:
+            shown = ", ".join(f"{name!r} ({counted(rows[name], 'row')})" for name in names)
+            yield f"these classes differ only in case, spaces or invisible characters, and are learned as different: {shown}."
+
+
+class CutWords:
+    """Counts spans that begin or end inside a word, as all do whose offsets are off by one."""
+
+    def __init__(self) -> None:
+        self.spans: Counter[str] = Counter()
+        self.cut: Counter[str] = Counter()
+        self.first: dict[str, str] = {}
+
+    def add(self, path: str, records: Sequence[Record]) -> None:
+        """Look at the spans of some records."""
+        for record in records:
+            (text,), (spans, _) = record.texts, record.answer
+            for start, stop in spans:
+                self.spans[path] += 1
+                if _INSIDE_WORD(text, start) or _INSIDE_WORD(text, stop):
+                    self.cut[path] += 1
+                    self.first.setdefault(path, f"line {record.line}: [{start}, {stop}] is {text[start:stop][:60]!r}")
+
+    def remarks(self) -> list[str]:
+        """A remark for each file in which most spans are so."""
+        return [
+            f"{path}: {cut:,} of {self.spans[path]:,} spans begin or end inside a word, such as {self.first[path]}. A span is "
+            "the offset of its first character, counted from 0, and the offset after its last one."
+            for path, cut in self.cut.items() if 2 * cut >= self.spans[path]
         ]
 
 

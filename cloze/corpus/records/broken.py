@@ -7,6 +7,15 @@ from collections.abc import Sequence
 
 from cloze.schemes import breaks, closes, has_prefix, standard
 
+_LIKE_O = ("o", "0")
+
+
+def _where(labels: Sequence[str], place: int) -> str:
+    """What a label that breaks its scheme stands next to: before it, or, if nothing ends its span, after it."""
+    if place in breaks(labels):
+        return f"after {labels[place - 1]}" if place else "at the start of a text"
+    return f"before {labels[place + 1]}" if place + 1 < len(labels) else "at the end of a text"
+
 
 class Broken:
     """Counts violations of both schemes. Whether the scheme is BIO, or one that marks ends, is known only after all labels."""
@@ -23,8 +32,7 @@ class Broken:
         for closed, counts in self.counts.items():
             for place in breaks(labels, closed=closed):
                 counts[path] += 1
-                behind = f"after {labels[place - 1]}" if place else "at the start of a text"
-                self.first.setdefault((closed, path), f"{path}:{at[place]}: {labels[place]} {behind}")
+                self.first.setdefault((closed, path), f"{path}:{at[place]}: {labels[place]} {_where(labels, place)}")
 
     def remarks(self) -> tuple[str, ...]:
         """A remark for each file in which labels violate their scheme."""
@@ -42,8 +50,10 @@ class Broken:
         """A remark on each label without a prefix, such as a zero for O, where others have one."""
         kinds = {label for label in self.places if label != "O"}
         bare = sorted(label for label in kinds if not has_prefix(label))
-        if 2 * len(bare) >= len(kinds) or standard(self.places):
+        if len(bare) == len(kinds) or standard(self.places):
             return []
+        if 2 * len(bare) >= len(kinds):
+            bare = [label for label in bare if label in _LIKE_O]
         return [
             f"{self.places[label]}: the label {label!r} has no prefix, as others have: where spans are counted, each of its "
             "words is one. If it means that a word is in no span, write O."

@@ -136,7 +136,7 @@ def check_records(
         if against:
             shared.append(counted.shared(path, tuple(map(str, against)), rows[path]))
     remarks = (remark for audit in audits for remark in audit.remarks())
-    return RecordFindings(rows, tuple(unusable), tuple(shared), (*remarks, *_rare(classes), *_alike(classes)))
+    return RecordFindings(rows, tuple(unusable), tuple(shared), (*remarks, *_rare(classes)))
 
 
 def _rare(classes: Counter[str]) -> Iterator[str]:
@@ -150,17 +150,6 @@ def _rare(classes: Counter[str]) -> Iterator[str]:
             "one.\n"
             "  To weigh rare classes as much as the others: cloze finetune … --set objectives[0].class_weights=balanced"
         )
-
-
-def _alike(classes: Counter[str]) -> Iterator[str]:
-    """A remark on each class that is written in several ways."""
-    ways: dict[str, list[str]] = {}
-    for name in sorted(classes):
-        ways.setdefault("".join(name.casefold().split()), []).append(name)
-    for names in ways.values():
-        if len(names) > 1:
-            shown = ", ".join(f"{name!r} ({in_words(classes[name], 'row')})" for name in names)
-            yield f"these classes differ only in case or spaces, and are learned as different ones: {shown}."
 
 
 def text_hashes(paths: Sequence[str | Path], answer: Answer, columns: Columns) -> NDArray[np.uint64]:

@@ -14,6 +14,7 @@ from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.labelled import single_class
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Labels, Record, described_classes
+from cloze.corpus.records.audits import Audit, OddClasses
 from cloze.corpus.records.table import table_rows
 from cloze.corpus.records.windows import Shown
 from cloze.registry import register
@@ -44,6 +45,10 @@ class ClassAnswer(Answer):
     def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
         """The line and the class of a record."""
         yield record.line, record.answer
+
+    def audits(self, tokenizer: Tokenizer | None) -> list[Audit]:
+        """Also what notices odd names of classes."""
+        return [*super().audits(tokenizer), OddClasses(lambda record: (record.answer,))]
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> ClassEncoder:
         """The encoder of records."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cloze.corpus.readers.marked import Names, each_marked
 from cloze.corpus.readers.unusable import Fault
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Labels, Record, described_classes
+from cloze.corpus.records.audits import Audit, CutWords, OddClasses
 from cloze.corpus.records.spans import UNKNOWN, tokens_of
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError
@@ -49,6 +50,10 @@ class ClassOfSpans(Answer):
     def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
         """The line and the class of a record."""
         yield record.line, record.answer[1]
+
+    def audits(self, tokenizer: Tokenizer | None) -> list[Audit]:
+        """Also what notices odd names of classes, and spans that are cut out of words."""
+        return [*super().audits(tokenizer), OddClasses(lambda record: (record.answer[1],)), CutWords()]
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _MarkedEncoder:
         """The encoder of records."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cloze.corpus.readers.labelled import ListCell, names_of
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.corpus.records.answer import Block, Columns, Encoder, Labels, Record
-from cloze.corpus.records.audits import Audit, Unseparated
+from cloze.corpus.records.audits import Audit, OddClasses, Unseparated
 from cloze.corpus.records.table import CellAnswer, table_rows, wanted_columns
 from cloze.corpus.records.windows import Shown
 from cloze.errors import RecipeError, TaskError
@@ -77,8 +77,8 @@ class ClassesAnswer(CellAnswer):
         return [name for name, cells in zip(others, zip(*rows, strict=True), strict=False) if set(cells) <= _BITS]
 
     def audits(self, tokenizer: Tokenizer | None) -> list[Audit]:
-        """Also what notices another separator."""
-        return [*super().audits(tokenizer), Unseparated()]
+        """Also what notices another separator and odd names of classes."""
+        return [*super().audits(tokenizer), Unseparated(), OddClasses(lambda record: record.answer)]
 
     def parse(self, cell: str) -> list[str]:
         """A cell as classes; one with a class twice or with an empty name cannot be used."""

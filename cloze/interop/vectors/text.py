@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 import warnings
 from collections.abc import Iterator
 from itertools import islice
@@ -146,6 +147,10 @@ def _block(
     return words, values.reshape(len(lines), width)
 
 
+#: An element of a sparse vector, such as `9:0.0221`.
+_SPARSE = re.compile(rb"\d+:[-+.\deE]+").fullmatch
+
+
 def _divided(line: bytes, place: str, number: int, width: int, headed: bool) -> tuple[bytes, bytes]:
     """Word and numbers of a row that is not plainly `word number number …`."""
     fields = line.replace(b"\t", b" ").rstrip(b" \r\n").split(b" ")
@@ -157,6 +162,11 @@ def _divided(line: bytes, place: str, number: int, width: int, headed: bool) -> 
         return b" ".join(fields[: len(fields) - width]), b" ".join(numbers[-width:])
     if not line.strip():
         raise CheckpointError(f"{place}:{number}: an empty line; expected a word and {width} numbers. Copy the file again.")
+    if numbers and all(map(_SPARSE, numbers)):
+        raise CheckpointError(
+            f"{place}:{number}: {numbers[0].decode()!r} is an index and a value: this file holds sparse vectors. Expected a "
+            f"word and all its {width} numbers. Take dense vectors of the same words, such as those of SVD or SGNS."
+        )
     given = "no word" if not fields[0] else f"{fields[0].decode('utf-8', 'backslashreplace')!r} with {len(numbers)} numbers"
     source = "as the first line says" if headed else "as in the first line"
     if headed and number == 2:

@@ -95,7 +95,10 @@ def alike(word: str, words: Iterable[str]) -> str:
     small = word.casefold()
     pairs = {small[i : i + 2] for i in range(len(small) - 1)} or {small}
     likely: list[tuple[float, int, str]] = []
+    path = ""  # the first identifier that ends with the word, as /c/en/girl in ConceptNet
     for place, other in enumerate(words):
+        if not path and other.endswith(f"/{word}"):
+            path = other
         if abs(len(other) - len(word)) > 2:
             continue
         folded = other.casefold()
@@ -104,6 +107,8 @@ def alike(word: str, words: Iterable[str]) -> str:
         shared = sum(pair in folded for pair in pairs)
         if 2 * shared >= len(pairs) - 1:
             likely.append((-shared + 0.5 * abs(len(other) - len(word)), place, other))
+    if path:
+        return f" Did you mean {path!r}?"
     hint = nearest(word, [other for _, _, other in sorted(likely)[:60]])
     return f" {hint}" if hint.startswith("Did") else ""
 
