@@ -107,13 +107,29 @@ def from_data(data: Any, where: Where) -> Node:
     return Node(data, where)
 
 
-def read_yaml(text: str, file: str, *, numbered: bool = True) -> Node:
-    """The tree of one YAML document; anything that is not strict YAML is a `RecipeError` with file and line."""
-    return _parsed(text, file, numbered).copy()
+_CHECK = "Check indentation, brackets and quotes near this line."
+_NO_VALUE = {"|", ">", "#"}  # YAML would read these as an empty text, or as null
+
+
+def read_yaml(text: str, file: str, *, numbered: bool = True, way_out: str = _CHECK) -> Node:
+    """The tree of one YAML document; anything that is not strict YAML is a `RecipeError` with file and line, and a `way_out`."""
+    return _parsed(text, file, numbered, way_out).copy()
+
+
+def read_value(text: str, where: Where) -> Node:
+    """The tree of a value on the command line; `where` is its option with all that was given, such as `--set length=64`."""
+    option, _, path = where.file.removesuffix(text).partition(" ")
+    way_out = (
+        "Close every bracket and quote. Text that begins with punctuation needs quotes, which the shell must not remove:\n"
+        f"  {option} '{path}\"{text}\"'"
+    )
+    if (sign := text.strip()[:1]) in _NO_VALUE:
+        raise RecipeError(f"{where}: {sign!r} begins a block or a comment in YAML, not a value.\n  {way_out}")
+    return read_yaml(f"x: {text}", where.file, numbered=False, way_out=way_out).value["x"]
 
 
 @lru_cache(maxsize=256)  # more than there are built-in recipes
-def _parsed(text: str, file: str, numbered: bool) -> Node:
+def _parsed(text: str, file: str, numbered: bool, way_out: str) -> Node:
     """The tree of a text, cached: one run reads its recipe a dozen times, and parsing takes most of the time."""
     import yaml
 
@@ -122,9 +138,9 @@ def _parsed(text: str, file: str, numbered: bool) -> Node:
         return _Composer(yaml.parse(text, loader), file, numbered=numbered).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = Where(file, mark.line + 1, mark.column + 1) if mark else Where(file)
+        where = Where(file, mark.line + 1, mark.column + 1, numbered) if mark else Where(file)
         why = " ".join(str(reason) for reason in (error.context, error.problem) if reason)
-        raise RecipeError(f"{where}: not YAML: {why}.\n  Check indentation, brackets and quotes near this line.") from None
+        raise RecipeError(f"{where}: not YAML: {why}.\n  {way_out}") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else (str(error).splitlines() or ["unreadable"])[0]
         raise RecipeError(f"{file}: not YAML: {reason}.") from None

@@ -7,7 +7,7 @@ from typing import Any
 
 from cloze.assembly.build import Loaded
 from cloze.assembly.origins import begins_with, networks_of
-from cloze.document import Node, Where, from_data, read_yaml
+from cloze.document import Node, Where, from_data, read_value
 from cloze.errors import RecipeError
 
 VIEW = "auxiliary"  # the copy of the text in which tokens are masked, and the pass that reads it
@@ -27,7 +27,7 @@ def add_language_model(tree: Node, weight: str, origin: str, loaded: Loaded) -> 
     the checkpoint.
     """
     where = Where(f"--auxiliary {weight}")
-    value = read_yaml(f"x: {weight}", str(where)).value["x"].plain()
+    value = read_value(weight, where).plain()
     stages = tree.value.get("stages")
     found = [
         recipe for recipe in ([tree] if stages is None else [stage for _, stage in stages.items()])

@@ -10,7 +10,7 @@ from cloze.assembly.given import build
 from cloze.assembly.parts import builder_of, names
 from cloze.assembly.paths import NEXT_TO_PART
 from cloze.assembly.schema import arguments_of_part, check_value, expand_arguments, expand_part, read_part
-from cloze.document import Node, Where, from_data, read_yaml
+from cloze.document import Node, Where, from_data, read_value
 from cloze.errors import RecipeError, nearest
 
 if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
@@ -33,7 +33,7 @@ def parse_change(given: str, *, option: str = "--change") -> Node:
         raise RecipeError(f"{where}: unknown change {name!r}. {nearest(name, known)}\n  Expected NAME=VALUE: lora=8.")
     if equals and not text.strip():
         raise RecipeError(f"{where}: expected a value after =, such as lora=8, or the name alone.")
-    value = read_yaml(f"x: {text}", str(where)).value["x"].plain() if equals else {}
+    value = read_value(text, where).plain() if equals else {}
     return from_data({name: value}, where)
 
 

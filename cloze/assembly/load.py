@@ -25,7 +25,7 @@ from cloze.assembly.schema import arguments_of_part, expand_part
 from cloze.assembly.stages import assemble_stages
 from cloze.assembly.structure import check_length, check_structure
 from cloze.assembly.user_files import import_files
-from cloze.document import Node, Where, from_data, read_yaml, text_of
+from cloze.document import Node, Where, from_data, read_value, read_yaml, text_of
 from cloze.errors import RecipeError, nearest
 from cloze.training.phases import MAY_SET, may_set
 
@@ -336,11 +336,10 @@ def _override(root: Node, override: str, faults: Faults) -> None:
     """Apply one `path=value`; a phase that sets the same path takes the new value too."""
     path, equals, text = override.partition("=")
     where = Where(f"--set {override}")
+    value = from_data(read_value(text, where).plain() if equals else None, where)
     with faults.catching(where, ""):
         if not equals:
             raise RecipeError("a value is set as path=value, for example training.batch=64.")
-        value = read_yaml(f"x: {text}", str(where)).value["x"]
-        value = from_data(value.plain(), where)
         path = path.strip()
         for one in paths.lengths(root) if path == "length" else [path]:
             _set(root, one, value.copy())

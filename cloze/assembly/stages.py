@@ -11,7 +11,7 @@ from cloze.assembly.faults import Faults
 from cloze.assembly.origins import Written, take_up
 from cloze.assembly.paths import SINGULAR
 from cloze.assembly.recipe import Recipe, Stage
-from cloze.document import Node, Where, from_data, read_yaml
+from cloze.document import Node, Where, from_data, read_value
 from cloze.errors import RecipeError, nearest
 
 #: Pairs of keys: a stage that writes one does not inherit the other.
@@ -58,7 +58,7 @@ def _set_shares(root: Node, overrides: Sequence[str]) -> list[str]:
         where = Where(f"--set {override}")
         if stages.value[name].value is None:
             stages.put(name, Node({}, stages.value[name].where))
-        stages.value[name].put("share", from_data(read_yaml(f"x: {text}", str(where)).value["x"].plain(), where))
+        stages.value[name].put("share", from_data(read_value(text, where).plain(), where))
     return others
 
 

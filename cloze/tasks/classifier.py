@@ -143,8 +143,8 @@ class Classifier(SummaryLearner):
 
 def decided(probabilities: NDArray[np.floating], threshold: float | None = None) -> NDArray[np.int64]:
     """The label of every row, from the probabilities (N, C): the most probable one (the first if equal), or with a `threshold`
-    the second of two from that probability on."""
-    chosen = probabilities.argmax(1) if threshold is None else probabilities[:, 1] >= threshold
+    the second of two from that probability on. The comparison is in float64, because float32 would round the threshold."""
+    chosen = probabilities.argmax(1) if threshold is None else probabilities[:, 1].astype(np.float64) >= threshold
     return chosen.astype(np.int64)
 
 

@@ -56,7 +56,7 @@ def ranking_lines(ranking: Ranking, rows: str = "these") -> list[str]:
     return [
         f"{ranking.positive!r} by its probability: ROC AUC {ranking.roc_auc:.4f}, "
         f"average precision {ranking.average_precision:.4f}",
-        f"highest F1 of {ranking.positive!r} on {rows} rows: {ranking.f1:.4f} with --threshold {ranking.threshold:g}",
+        f"highest F1 of {ranking.positive!r} on {rows} rows: {ranking.f1:.4f} with --threshold {ranking.threshold!r}",
     ]
 
 
@@ -72,7 +72,7 @@ def short_lines(details: Mapping[str, Any]) -> Iterator[str]:
         most = sorted(mistakes, key=lambda mistake: -mistake[0])[:CONFUSED]
         yield "confused (right → given): " + ", ".join(f"{true} → {given} {count}" for count, true, given in most)
     if ranking:
-        yield f"highest F1 of {ranking['positive']!r}: {ranking['f1']:.4f} with --threshold {ranking['threshold']:g} of predict"
+        yield f"highest F1 of {ranking['positive']!r}: {ranking['f1']:.4f} with --threshold {ranking['threshold']!r} of predict"
 
 
 def most_supported(rows: Sequence[Row]) -> tuple[list[Row], int]:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
+
+#: A step may take minutes, and a run that seems to ignore Ctrl-C gets a second one, which ends it without a checkpoint.
+NOTICE = (
+    "{name} received: the run finishes this step, writes a checkpoint and stops. "
+    "A second one ends it at once and loses what it learned since its last checkpoint."
+)
 
 
 class Interrupt:
-    """The signal received, if any."""
+    """The signal received, if any. `say` prints the notice that it was received."""
 
     def __init__(self) -> None:
         self.name = ""
+        self.say: Callable[[str], None] = lambda text: None
 
     def __bool__(self) -> bool:
         return bool(self.name)
@@ -32,6 +39,8 @@ def interrupts() -> Iterator[Interrupt]:
         one = signal.Signals(number)
         seen.name = one.name
         signal.signal(one, before[one])
+        with suppress(RuntimeError):  # the signal came while the same stream was being written
+            seen.say(NOTICE.format(name="Ctrl-C" if one is signal.SIGINT else one.name))
 
     for one in before:
         signal.signal(one, note)

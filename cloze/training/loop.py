@@ -50,6 +50,7 @@ def train(run: Run, engines: Sequence[Engine] = ()) -> Outcome:
 def _train(run: Run, ranks: Ranks, choice: Choice) -> Outcome:
     with alone_in(run.folder, first=ranks.first), interrupts() as interrupt:
         session = Session(run, ranks)
+        interrupt.say = session.say
         try:
             if choice.hint:
                 session.say(choice.hint)

@@ -167,12 +167,20 @@ def test_overrides_reach_values_by_every_kind_of_path(write: Write) -> None:
         ("training.batch.size=3", "training.batch is a value and has nothing inside"),
         ("networks.other.layers=2", "networks.other is not in the recipe. There is: main."),
         ("a..b=1", "is not a value path"),
-        ("training.batch=[1", "not YAML"),
+        ("training.batch=|", "--set training.batch=|: '|' begins a block or a comment in YAML, not a value.\n  Close every"),
+        ("training.batch=#", "--set 'training.batch=\"#\"'"),
+        (
+            "training.batch=[1",
+            "--set training.batch=[1: not YAML: while parsing a flow sequence did not find expected ',' or ']'.\n"
+            "  Close every bracket and quote. Text that begins with punctuation needs quotes, which the shell must not remove:\n"
+            "  --set 'training.batch=\"[1\"'",
+        ),
     ],
 )
 def test_a_wrong_override_says_what_is_wrong(write: Write, override: str, expected: str) -> None:
     path = write()
-    assert expected in message_of(lambda: load_recipe(path, overrides=[override]))
+    message = message_of(lambda: load_recipe(path, overrides=[override]))
+    assert expected in message and message.count(f"--set {override}") == 1
 
 
 def test_a_part_that_stands_twice_is_addressed_by_index(write: Write) -> None:

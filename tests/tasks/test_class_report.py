@@ -20,6 +20,8 @@ from cloze.tasks.class_report import (
     samples_average,
     shortest_between,
 )
+from cloze.tasks.classifier import decided
+from cloze.tasks.evaluation_text import ranking_lines, short_lines
 from cloze.tasks.labeller import label_figures, measured
 
 Drawn = tuple[NDArray[np.int64], NDArray[np.float64]]
@@ -106,6 +108,17 @@ def test_a_threshold_has_as_few_digits_as_possible() -> None:
     assert shortest_between(0.2, 0.9) == 0.6 and shortest_between(0.41, 0.44) == 0.42
     assert shortest_between(0.4312, 0.43121) == pytest.approx(0.431205)
     assert shortest_between(0.5, 0.5) == 0.5
+
+
+def test_the_printed_threshold_separates_the_highest_probabilities() -> None:
+    below = np.nextafter(np.float32(1), np.float32(0))
+    shares = np.array([1.0, below, 0.25], np.float32)
+    ranking = Ranking.of(np.array([True, False, False]), shares.astype(np.float64), "yes")
+    assert ranking is not None
+    (short,) = short_lines({"ranking": {"positive": "yes", "f1": ranking.f1, "threshold": ranking.threshold}})
+    assert short == "highest F1 of 'yes': 1.0000 with --threshold 0.99999997 of predict"
+    assert ranking_lines(ranking)[1] == "highest F1 of 'yes' on these rows: 1.0000 with --threshold 0.99999997"
+    assert decided(np.stack([1 - shares, shares], axis=1), 0.99999997).tolist() == [1, 0, 0]
 
 
 @settings(deadline=None, max_examples=40)

@@ -42,7 +42,7 @@ def test_evaluate_reports_classes_confusions_calibration_and_a_threshold(cloze: 
     assert "label         precision  recall      f1  support" in shown and "right \\ given  animal  weather" in shown
     assert f"calibration: expected error {made['calibration']['expected_error']:.4f}, Brier score" in shown
     threshold = made["ranking"]["threshold"]
-    assert f"highest F1 of 'weather' on these rows: {made['ranking']['f1']:.4f} with --threshold {threshold:g}" in shown
+    assert f"highest F1 of 'weather' on these rows: {made['ranking']['f1']:.4f} with --threshold {threshold!r}" in shown
 
     at_it = json.loads(cloze("evaluate", tuned(), rows, "--json", "--threshold", threshold).out)[str(rows)]
     assert next(row["f1"] for row in at_it["report"] if row["label"] == "weather") == made["ranking"]["f1"]

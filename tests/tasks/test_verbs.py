@@ -132,7 +132,7 @@ def test_finetune_evaluate_predict_follow_each_other(cloze: Any, folder: Folder,
     assert measured["metrics"] == described["dev"] and measured["baseline"]["accuracy"] == 0.5
     details = described["dev_report"]
     assert details == {name: measured[name] for name in ("report", "averages", "confusion", "calibration", "ranking")}
-    assert "F1 by class: " in done.out and f"--threshold {details['ranking']['threshold']:g} of predict" in done.out
+    assert "F1 by class: " in done.out and f"--threshold {details['ranking']['threshold']!r} of predict" in done.out
     assert "always 'animal'" in cloze("evaluate", out, dev).out
 
     rows = [json.loads(text) for text in cloze("predict", out, dev).out.splitlines()]

@@ -241,11 +241,24 @@ class Breaking(Numbers):
         return super().next(entry, cursor)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_run_with_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")])
+def test_a_signal_is_answered_at_once_and_writes_a_checkpoint(
+    tmp_path: Path, number: signal.Signals, name: str
+) -> None:
     train(tiny_run(tmp_path / "whole"))
-    data = Breaking(at=7, act=lambda: os.kill(os.getpid(), number))
-    done = train(tiny_run(tmp_path / "parts", data=data))
+    said: list[str] = []
+    at_once: list[str] = []
+
+    def interrupt() -> None:
+        os.kill(os.getpid(), number)
+        at_once.append(said[-1])
+
+    data = Breaking(at=7, act=interrupt)
+    done = train(replace(tiny_run(tmp_path / "parts", data=data), say=said.append))
+    assert at_once == [
+        f"{name} received: the run finishes this step, writes a checkpoint and stops. "
+        "A second one ends it at once and loses what it learned since its last checkpoint."
+    ]
     assert (done.finished, done.step, done.reason) == (False, 6, number.name)
     assert (tmp_path / "parts" / "cloze" / "checkpoints" / "step-00000006").is_dir()
     assert train(tiny_run(tmp_path / "parts")).finished
