@@ -138,6 +138,7 @@ def read_peft(folder: Path) -> Imported:
     method = METHODS.get(str(config.get("peft_type")))
     change, state = (_read_updates if method is None else method.read)(place, given, tensors, config)
     model = replace(given.model, network={**given.model.network, **state}, changes=(change,))
+    _require_heads(place, given, {name.removeprefix(_LEAD) for name in tensors})
     heads, labels, others = _saved_heads(folder, base, config, {n.removeprefix(_LEAD): t for n, t in tensors.items()})
     remarks = [f"left out, because no head of cloze has them: {', '.join(sorted(others))}."] if others else []
     model = replace(model, heads={**model.heads, **heads})
@@ -159,6 +160,21 @@ def _require_numbers(config: Mapping[str, Any], place: Path) -> None:
         value = config.get(key) or {}
         if not isinstance(value, dict) or not all(map(sound, value.values())):
             raise CheckpointError(f"{place}: {key} is {value!r:.60}; expected positive numbers by name. Copy the file again.")
+
+
+def _require_heads(place: Path, given: Imported, names: set[str]) -> None:
+    """A `CheckpointError` if peft saved a tensor of the network itself, not only updates and a head (`modules_to_save`)."""
+    architecture = ARCHITECTURES[str(given.architecture)]
+    facts = architecture.facts(given.model.flat, given.vocab_size, base="", pad=given.tokenizer.roles.get("[PAD]"))
+    network = {name for entry in entries(architecture.rows(given.model.flat), facts) for name in entry.theirs}
+    trained = sorted(name for name in names if {name, name.removeprefix(architecture.base)} & network)
+    if trained:
+        raise CheckpointError(
+            f"{place}: peft saved {trained[0]} of the network as well, because modules_to_save names it or the vocabulary was "
+            "resized; cloze reads updates of linear maps and heads.\n"
+            "  Train without it. For a larger vocabulary, save the resized base first (base.save_pretrained(DIR)) and train on "
+            "it with save_embedding_layers=False."
+        )
 
 
 def _saved_heads(
@@ -237,12 +253,21 @@ def _read_updates(
     }
     found: dict[tuple[str, int], _Pair] = {}
     names: dict[str, None] = {}
+    base = base_of_adapter(place.parent)
     for one in _places(choice, given.model, given, given.tokenizer.roles.get("[PAD]"), base=""):
         for lead in (_LEAD, _LEAD + architecture.base):
             keys = [f"{lead}{one.theirs}.lora_{letter}.weight" for letter in "AB"]
             if keys[0] in tensors and (one.ours, one.rows.start) not in found:
                 found[one.ours, one.rows.start] = _Pair(tensors.pop(keys[0]), tensors.pop(keys[1]), _scale(config, one.theirs))
                 names[_short(one, heights[one.ours])] = None
+                pair, width = found[one.ours, one.rows.start], given.model.network[f"{one.ours}.weight"].shape[1]
+                here, there = (len(pair.up), pair.down.shape[1]), (one.rows.stop - one.rows.start, width)
+                if here != there:
+                    raise CheckpointError(
+                        f"{place}: the update of {one.theirs} is for a map of {here[0]} x {here[1]}, and that of {base} has "
+                        f"{there[0]} x {there[1]}.\n  base_model_name_or_path names another model: write the folder of the one "
+                        "that was trained on."
+                    )
     left = [name for name in tensors if ".lora_" in name]
     rank, scale = max((len(pair.down) for pair in found.values()), default=1), max((p.scale for p in found.values()), default=1.0)
     lora = LoRA(rank, scale * rank, _needed(list(names), heights))

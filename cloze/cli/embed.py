@@ -53,7 +53,7 @@ def command(
         raise UserError("--layers gives many vectors per text: name the file to write, such as --out F.npz.")
 
     from cloze.assembly.build import load_checkpoint
-    from cloze.decoding.embedding import embed, empty_remark, length_of, save_vectors, sentence_head
+    from cloze.decoding.embedding import embed, length_of, save_vectors, sentence_head, unread_remarks
     from cloze.decoding.features import save_features, token_features
     from cloze.decoding.progress import Progress
     from cloze.decoding.reader import Reader
@@ -79,7 +79,7 @@ def command(
             reader, framed, layer=layer, pooling=pooling,  # type: ignore[arg-type]  # checked by embed
             normalise=normalise, rows=batch, head=sentence_head(loaded), report=progress,
         )
-    if (remark := empty_remark(vectors)) is not None:
+    for remark in unread_remarks(reader, framed, vectors):
         typer.echo(f"note: {remark}", err=True)
     if out is not None:
         path = save_vectors(out, vectors)

@@ -44,7 +44,7 @@ def embed(
     and `max` over every token that is not padding, [CLS] and [SEP] included (as sentence-transformers does), `first` the
     first token, `summary` the token that the system's reading names. `normalise` gives vectors of length 1. Texts are cut
     to what the network can read, or to `length` tokens. `rows` are the texts of a batch; None: as many as have `TOGETHER` tokens
-    with their padding, on a GPU `TOGETHER_ON_GPU`. The vector of a text without tokens is zero (`empty_remark`).
+    with their padding, on a GPU `TOGETHER_ON_GPU`. The vector of a text without tokens is zero (`unread_remarks`).
     """
     own = head if pooling is None and layer == -1 else None
     pooling = pooling or "mean"
@@ -67,10 +67,24 @@ def embed(
     return vectors
 
 
-def empty_remark(vectors: NDArray[np.float32]) -> str | None:
-    """A sentence on how many texts have a vector of zeros, because they have no token or no known word; None if there is none."""
-    number = int((~vectors.any(1)).sum())
-    return f"{number} of {len(vectors)} texts have no known tokens: their vectors are zeros." if number else None
+def unread_remarks(reader: Reader, framed: Sequence[Framed], vectors: NDArray[np.float32]) -> list[str]:
+    """Sentences on how many texts have a vector that says nothing of them: of zeros, or of [UNK] alone.
+
+    Zeros: a text has no token, or no word that has a vector. A network that reads characters needs no known word.
+    """
+    zeros = ~vectors.any(1)
+    unknown = reader.tokenizer.roles.get("[UNK]")
+    alike = 0
+    if unknown is not None and "characters" not in reader.network.takes:
+        texts = [row.ids[row.part >= 0] for row, zero in zip(framed, zeros.tolist(), strict=True) if not zero]
+        alike = sum(len(ids) > 0 and bool((ids == unknown).all()) for ids in texts)
+    remarks = [f"{zeros.sum()} of {len(vectors)} texts have no known tokens: their vectors are zeros."] if zeros.any() else []
+    if alike:
+        remarks.append(
+            f"every word of {alike} of {len(vectors)} texts is unknown ([UNK]): their vectors say only how long "
+            "they are. A vocabulary of pieces does not know scripts that it was not trained on, nor words of many characters."
+        )
+    return remarks
 
 
 @torch.inference_mode()

@@ -89,10 +89,11 @@ def _fill_batch(
     shown, at = reader.prediction_inputs(head, batch, positions)
     scores = reader.token_scores(head, reader.states(shown, head.reads, positions=at), shown, at)
     shares = scores.softmax(-1)
+    shares = shares[..., : reader.tokenizer.size]  # rows behind the last id are padding of the table
     unknown = reader.tokenizer.roles.get("[UNK]")
     if unknown is not None:
         shares[..., unknown] = -1.0
-    best = shares.topk(min(top, scores.shape[-1] - (unknown is not None)), dim=-1)
+    best = shares.topk(min(top, shares.shape[-1] - (unknown is not None)), dim=-1)
     owner = (positions // batch["tokens"].shape[1]).tolist()
     answers: list[list[tuple[list[int], list[float]]]] = [[] for _ in framed]
     for row, ids, probabilities in zip(owner, best.indices.tolist(), best.values.tolist(), strict=True):

@@ -413,6 +413,8 @@ def _check_vocabulary(folder: Path, tokenizer: Tokenizer, model: Model) -> None:
         raise CheckpointError(
             f"{folder}: the tokenizer has {tokenizer.size} ids and the network has vectors for {rows}.\n"
             "  They belong to different models: put the tokenizer files of this checkpoint into the folder."
+            + (f" If no text uses the further vectors, save it without: model.resize_token_embeddings({tokenizer.size})"
+               if rows > tokenizer.size else "")
         )
 
 

@@ -23,7 +23,7 @@ from cloze.assembly.showing import with_pictures
 from cloze.assembly.user_files import import_files
 from cloze.decoding.answer_scoring import score_answers
 from cloze.decoding.drafting import Draft
-from cloze.decoding.embedding import Pooling, embed, empty_remark, length_of, sentence_head
+from cloze.decoding.embedding import Pooling, embed, length_of, sentence_head, unread_remarks
 from cloze.decoding.filling import Filled, fill
 from cloze.decoding.generation import Generated, generate
 from cloze.decoding.links import given_links
@@ -258,7 +258,7 @@ class Model:
         vectors = embed(
             reader, framed, layer=layer, pooling=pooling, normalise=normalise, rows=batch, head=sentence_head(self.checkpoint)
         )
-        if (remark := empty_remark(vectors)) is not None:
+        for remark in unread_remarks(reader, framed, vectors):
             warnings.warn(remark, stacklevel=2)
         return vectors[0] if alone else vectors
 

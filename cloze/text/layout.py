@@ -100,9 +100,11 @@ def write_folder(
         tokenizer.joins.write(folder)
 
 
+#: In the first layouts, the tokens that a user added to the vocabulary, with their ids.
+ADDED = "added_tokens.json"
 #: Every file from which a tokenizer is read.
 _FILES = (
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt",
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", ADDED, "vocab.txt", "vocab.json", "merges.txt",
     "segmenter.json", "segmenter.txt", PHRASES,
 )  # fmt: skip
 #: Files of sentencepiece, from which transformers makes tokenizer.json.
@@ -131,8 +133,10 @@ def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None
         data = _read_json(folder / "tokenizer.json")
     elif (folder / "vocab.txt").is_file():
         data = _built(folder / "vocab.txt", lambda: _from_vocabulary(folder / "vocab.txt", config))
+        data = _with_added(folder, data, config)
     elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         data = _built(folder / "vocab.json", lambda: _from_merges(folder, config))
+        data = _with_added(folder, data, config)
     else:
         others = [name for name in _OTHERS if (folder / name).exists()]
         only = f", only {others[0]}" if others else ""
@@ -268,8 +272,8 @@ def _literals(data: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, s
 
 def _from_vocabulary(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """BERT's first layout: one piece per line, the line number is the id; lower-casing by default."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    pieces = {line.rstrip("\n"): number for number, line in enumerate(lines)}
+    with path.open(encoding="utf-8") as lines:  # str.splitlines also cuts at U+2028, which is a piece of Chinese vocabularies
+        pieces = {line.removesuffix("\n"): number for number, line in enumerate(lines)}
     if "do_lower_case" not in config and (cased := [piece for piece in pieces if _is_cased(piece)]):
         warnings.warn(
             f"{path}: pieces have capitals ({', '.join(cased[:3])}), but texts are lower-cased, because tokenizer_config.json "
@@ -288,6 +292,32 @@ def _from_vocabulary(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     built.decoder = decoders.WordPiece(prefix="##")
     built.add_special_tokens(list(guess_literals(pieces).values()))
     return dict(json.loads(built.to_str()))
+
+
+def _with_added(folder: Path, data: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The description with the tokens that a user added: those of `added_tokens_decoder`, or of added_tokens.json."""
+    source, decoder = folder / "tokenizer_config.json", config.get("added_tokens_decoder")
+    if not isinstance(decoder, dict):
+        source = folder / ADDED
+        ids = _read_json(source)
+        special = {**_read_json(folder / "special_tokens_map.json"), **config}.get("additional_special_tokens") or ()
+        contents = {token.get("content") if isinstance(token, dict) else token for token in special}
+        decoder = {id: {"content": token, "normalized": token not in contents, "special": token in contents}
+                   for token, id in ids.items()}  # fmt: skip
+    vocabulary = data["model"]["vocab"]
+    switches = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+    tokens = []
+    for id, token in sorted(((int(id), token) for id, token in decoder.items()), key=lambda item: item[0]):
+        if token["content"] in vocabulary:
+            continue
+        expected = len(vocabulary) + len(tokens)
+        if id != expected:
+            raise CheckpointError(
+                f"{source}: the added token {token['content']!r} has the id {id}; expected {expected}, the next one.\n"
+                "  Save the tokenizer again in the present layout: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+            )
+        tokens.append({**switches, **{key: token[key] for key in ("content", *switches) if key in token}, "id": id})
+    return {**data, "added_tokens": [*data["added_tokens"], *tokens]}
 
 
 def _is_cased(piece: str) -> bool:

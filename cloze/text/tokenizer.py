@@ -84,8 +84,12 @@ class Tokenizer:
         added = {token["id"] for token in data.get("added_tokens", []) if token["special"]}
         self.sentinels: NDArray[np.int32] = _sentinels(data)
         self.lower: bool = '"lowercase": true' in json.dumps(data.get("normalizer"))
+        # Tokens that users added have no role: no template or edit writes them, texts do.
+        written = [t for t in data.get("added_tokens", []) if t["special"] and not _has_role(t, literals)]
+        for token in written:
+            token["special"] = False
+        self._plain = tokenizers.Tokenizer.from_str(json.dumps(data, ensure_ascii=False) if written else self._json)
         del data  # a large vocabulary is in memory once at a time
-        self._plain = tokenizers.Tokenizer.from_str(self._json)
         self._plain.encode_special_tokens = True
         self.size: int = 1 + max(self._plain.get_vocab(with_added_tokens=True).values())
         self.roles: Mapping[str, int] = MappingProxyType({r: self._id_of(r, p) for r, p in literals.items()})
@@ -325,6 +329,11 @@ class Tokenizer:
         if found is None:
             raise RecipeError(f"tokenizer: the literal {literal!r} of {role} is not in the vocabulary.")
         return found
+
+
+def _has_role(token: Mapping[str, Any], literals: Mapping[str, str]) -> bool:
+    """Whether a template or an edit writes an added token."""
+    return token["content"] in literals.values() or _SENTINEL.fullmatch(token["content"]) is not None
 
 
 def _sentinels(data: Mapping[str, Any]) -> NDArray[np.int32]:

@@ -124,6 +124,14 @@ def test_labelled_text_is_read_in_its_encoding_and_told_once(tmp_path: Path, tex
     assert len(notes) == 1 and notes[0].startswith(f"note: {file}: read as {encoding}, ")
 
 
+def test_carriage_returns_end_lines_only_where_there_are_no_line_feeds(tmp_path: Path) -> None:
+    """Old Macs and their spreadsheets end lines so; elsewhere a lone carriage return is a character of its line."""
+    (tmp_path / "mac.txt").write_bytes("déjà vu\rsecond\r".encode())
+    assert [(line.number, line.text) for line in lines(tmp_path / "mac.txt")] == [(1, "déjà vu"), (2, "second")]
+    (tmp_path / "other.txt").write_bytes(b"first\rline\r\nsecond")
+    assert [line.text for line in lines(tmp_path / "other.txt")] == ["first\rline", "second"]
+
+
 def test_a_named_encoding_holds_for_labelled_text_and_for_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a.tsv"
     file.write_bytes(SHORT)

@@ -45,6 +45,8 @@ def test_lists_of_paragraphs_and_of_questions_are_read(tmp_path: Path) -> None:
     found = read_questions(write(tmp_path / "q.json", [paragraph, flat], indent=1)).each
     assert [one.place for one in found] == ["[0].qas[0]", "[0].qas[1]", "[1]"]
     assert [one.line for one in found] == [5, 15, 27] and {one.context for one in found} == {CONTEXT}
+    found = read_questions(write(tmp_path / "q.json", {"version": "0.1", "data": [flat, {"paragraphs": [paragraph]}]})).each
+    assert [one.place for one in found] == ["data[0]", "data[1].paragraphs[0].qas[0]", "data[1].paragraphs[0].qas[1]"]
     (tmp_path / "q.jsonl").write_text(json.dumps(paragraph) + "\n" + json.dumps(flat) + "\n")
     assert [one.place for one in read_questions(tmp_path / "q.jsonl").each] == ["qas[0]", "qas[1]", ""]
     with pytest.raises(TaskError, match=r"q.json:1: expected a JSON object, got int"):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cloze.cli.embed import with_ending
-from cloze.decoding.embedding import embed, save_vectors
+from cloze.decoding.embedding import embed, save_vectors, unread_remarks
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
 
@@ -27,6 +27,16 @@ def test_padding_and_batches_change_nothing(checkpoint: Make, system: str, pooli
     together = embed(reader, texts, pooling=pooling)
     alone = np.concatenate([embed(reader, [text], pooling=pooling) for text in texts])
     assert together.dtype == np.float32 and np.allclose(together, alone, atol=1e-4)
+
+
+def test_texts_of_unknown_words_alone_are_told(checkpoint: Make) -> None:
+    reader = Reader.of(checkpoint("bert"))
+    framed = reader.encode(["the cat", "x" * 101, "猫 犬", "the 猫"])
+    assert unread_remarks(reader, framed[:1], np.ones((1, 2), np.float32)) == []
+    assert unread_remarks(reader, framed, np.ones((4, 2), np.float32)) == [
+        "every word of 2 of 4 texts is unknown ([UNK]): their vectors say only how long they are. "
+        "A vocabulary of pieces does not know scripts that it was not trained on, nor words of many characters."
+    ]
 
 
 def test_layers_and_pooling_are_what_they_say(checkpoint: Make) -> None:

@@ -44,6 +44,15 @@ def test_unknown_is_no_answer(checkpoint: Make, monkeypatch: pytest.MonkeyPatch)
     assert len(candidates) == loaded.tokenizer.size - 1 and candidates[0].probability < 0.1
 
 
+def test_rows_of_the_table_behind_the_last_id_are_no_answer(checkpoint: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, scores = checkpoint("bert"), Reader.token_scores
+    reader, head = Reader.of(loaded), head_for(loaded, "token_prediction")
+    monkeypatch.setattr(Reader, "token_scores", lambda *given: torch.nn.functional.pad(scores(*given), (0, 6), value=9.0))
+    (candidates,) = fill(reader, head, ["the [MASK]"], top=100_000)[0].masks
+    unknown = loaded.tokenizer.role("[UNK]")
+    assert {candidate.id for candidate in candidates} == set(range(loaded.tokenizer.size)) - {unknown}
+
+
 def test_batching_changes_nothing(checkpoint: Make) -> None:
     loaded = checkpoint("roberta")
     reader, head = Reader.of(loaded), prediction_head(loaded, verb="fill")

@@ -213,6 +213,16 @@ def test_a_tokenizer_of_another_model_is_refused(systems: ModuleType, folder: Pa
         import_folder(folder)
 
 
+def test_a_table_much_larger_than_the_vocabulary_is_refused_with_a_way_out(systems: ModuleType, tmp_path: Path) -> None:
+    made, pieces = systems.system("roberta"), systems.tokenizer("wordpiece")
+    export_folder(tmp_path, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("test"))
+    pieces.save(tmp_path, length=20, frame_single="{A}")
+    with pytest.raises(CheckpointError) as caught:
+        import_folder(tmp_path)
+    further = "If no text uses the further vectors, save it without: model.resize_token_embeddings"
+    assert str(caught.value).endswith(f"into the folder. {further}({pieces.size})")
+
+
 def test_writing_with_a_tokenizer_of_another_model_is_refused(systems: ModuleType, tmp_path: Path) -> None:
     made, other = systems.system("bert"), systems.tokenizer("roberta")
     with pytest.raises(CheckpointError, match="the tokenizer it was trained with"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -61,6 +63,20 @@ def test_a_folder_of_peft_that_cloze_cannot_compute_is_refused(systems: ModuleTy
         load_checkpoint(saved("dora", target_modules=["query"], use_dora=True))
     with pytest.raises(CheckpointError, match="cloze updates a kind of map in every layer or in none; layers.1"):
         load_checkpoint(saved("one", target_modules=["query"], layers_to_transform=[0]))
+    told = "peft saved embeddings.word_embeddings.weight of the network as well, because modules_to_save names it"
+    with pytest.raises(CheckpointError, match=f"{told}.*\n  Train without it. For a larger vocabulary, save the resized base"):
+        load_checkpoint(saved("rows", target_modules=["query"], modules_to_save=["word_embeddings"]))
+
+    other = transformers.BertConfig(**{**transformers.BertConfig.from_pretrained(start).to_dict(), "hidden_size": 64})
+    transformers.BertModel(other).save_pretrained(tmp_path / "other")
+    for file in start.glob("tokenizer*.json"):
+        shutil.copy(file, tmp_path / "other")
+    folder = saved("elsewhere", target_modules=["query"])
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": str(tmp_path / "other")}))
+    told = "self.query is for a map of 128 x 128, and that of .*other has 64 x 64"
+    with pytest.raises(CheckpointError, match=f"{told}.\n  base_model_name_or_path names another model: write the folder"):
+        load_checkpoint(folder)
 
 
 @pytest.mark.parametrize(("name", "kind", "cls", "task"), [

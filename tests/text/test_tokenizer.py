@@ -156,6 +156,44 @@ def test_an_old_bert_folder_with_a_word_list_is_read(tmp_path: Path) -> None:
     assert Tokenizer.load(tmp_path).encode("The cats").ids.tolist() == [2, 7, 8]
 
 
+def test_every_line_of_an_old_word_list_is_a_piece_and_added_tokens_follow(tmp_path: Path) -> None:
+    """bert-base-chinese has a piece U+2028, which is an end of a line for Python but not for the file."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "\u2028", "\u0085", "", "the", "cat"]
+    (tmp_path / "vocab.txt").write_bytes("".join(f"{piece}\r\n" for piece in pieces).encode())
+    assert (Tokenizer.load(tmp_path).size, Tokenizer.load(tmp_path).encode("the cat").ids.tolist()) == (10, [8, 9])
+
+    added = tmp_path / "added_tokens.json"
+    added.write_text('{"NewTok": 11, "<|user|>": 10}', encoding="utf-8")
+    (tmp_path / "special_tokens_map.json").write_text('{"additional_special_tokens": ["<|user|>"]}', encoding="utf-8")
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.encode("the<|user|>cat newtok [MASK]").ids.tolist() == [8, 10, 9, 11, 1, 1, 1]
+    assert tokenizer.special_ids.tolist() == [0, 1, 2, 3, 4, 10]
+
+    added.write_text('{"<|user|>": 12}', encoding="utf-8")
+    with pytest.raises(CheckpointError) as caught:
+        Tokenizer.load(tmp_path)
+    assert str(caught.value) == (
+        f"{added}: the added token '<|user|>' has the id 12; expected 10, the next one.\n"
+        "  Save the tokenizer again in the present layout: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+    )
+
+
+def test_special_tokens_that_a_user_added_are_read_in_texts_but_those_with_a_role_are_not(
+    trained: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    bert = trained["bert"]
+    bert.save(tmp_path, length=8, frame_single="{A}", frame_pair=None)
+    data = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    switches = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    data["added_tokens"].append({"id": bert.size, "content": "<|user|>", **switches})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data), encoding="utf-8")
+    tokenizer = Tokenizer.load(tmp_path)
+    the = bert.encode("the").ids.tolist()
+    assert tokenizer.encode("the<|user|>the").ids.tolist() == [*the, bert.size, *the]
+    assert tokenizer.encode("[MASK]").ids.tolist() == bert.encode("[MASK]").ids.tolist()
+    assert bert.role("[MASK]") not in tokenizer.encode("[MASK]").ids
+
+
 def test_a_folder_is_read_once_while_its_tokenizer_is_in_use_and_again_when_it_changes(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\nthe\ncat\n", encoding="utf-8")
     first = Tokenizer.load(tmp_path)

@@ -77,10 +77,10 @@ def each_question(
     """The questions of a file in order. A question that cannot be used is reported to `fault`, if given, and skipped.
 
     SQuAD's shape, version 1 or 2: `{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers": [{"text":
-    …, "answer_start": …}], "is_impossible": …}]}]}]}`, or a list of its paragraphs. JSON lines, or a list:
-    `{"question": …, "context": …, "answers": …}`, the answers as in SQuAD or `{"text": […], "answer_start": […]}`; the same as
-    columns of Parquet. A question without answers, or with `is_impossible`, is not answered by its context. `answer_start` counts
-    characters (Unicode code points).
+    …, "answer_start": …}], "is_impossible": …}]}]}]}`, or a list of its paragraphs. JSON lines, a list, or a list in
+    `{"data": …}` (run_qa.py of transformers): `{"question": …, "context": …, "answers": …}`, the answers as in SQuAD or
+    `{"text": […], "answer_start": […]}`; the same as columns of Parquet. A question without answers, or with `is_impossible`,
+    is not answered by its context. `answer_start` counts characters (Unicode code points).
     """
     empty = True
     for line, place, raw in _rows(path, names, fault):
@@ -147,7 +147,10 @@ class _Document:
             yield from self._paragraph(begin, self._line(begin), "", names, fault)
             return
         for a, (article, _) in enumerate(self._items(self._member(begin, "data", "the document"), "data")):
-            inside = f"data[{a}]"
+            inside, value = f"data[{a}]", self._decoded(article)[0]
+            if isinstance(value, dict) and names.question in value:
+                yield self._line(article), inside, value
+                continue
             for p, (paragraph, line) in enumerate(self._items(self._member(article, "paragraphs", inside), inside)):
                 yield from self._paragraph(paragraph, line, f"{inside}.paragraphs[{p}]", names, fault)
 

@@ -78,6 +78,7 @@ def read_all(path: Path | str) -> str:
 
 def lines(path: Path | str) -> Iterator[Line]:
     """The lines of a file with their numbers, in constant memory; only line feeds end a line, with or without a carriage return.
+    In a file without line feeds, carriage returns do.
 
     Errors are those of `read_all`, raised when the line is read.
     """
@@ -124,6 +125,9 @@ def _text_lines(path: Path | str) -> Iterator[str]:
                 raise _undecodable(path, number, data, error.start, mixed=other) from None
             other = other or not text.isascii()
             _require_no_nul(path, number, text)
+            if number == 1 and not text.endswith("\n") and "\r" in text:  # the only line: the lines of old Macs end with \r
+                yield from (f"{line}\n" for line in text.removesuffix("\r").split("\r"))
+                return
             yield text
 
 
