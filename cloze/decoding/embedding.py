@@ -72,7 +72,7 @@ def unread_remarks(reader: Reader, framed: Sequence[Framed], vectors: NDArray[np
 
     Zeros: a text has no token, or no word that has a vector. A network that reads characters needs no known word.
     """
-    zeros = ~vectors.any(1)
+    zeros = (vectors == 0).all(axis=1)
     unknown = reader.tokenizer.roles.get("[UNK]")
     alike = 0
     if unknown is not None and "characters" not in reader.network.takes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -296,18 +296,16 @@ def _from_vocabulary(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_added(folder: Path, data: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """The description with the tokens that a user added: those of `added_tokens_decoder`, or of added_tokens.json."""
-    source, decoder = folder / "tokenizer_config.json", config.get("added_tokens_decoder")
-    if not isinstance(decoder, dict):
-        source = folder / ADDED
-        ids = _read_json(source)
-        special = {**_read_json(folder / "special_tokens_map.json"), **config}.get("additional_special_tokens") or ()
-        contents = {token.get("content") if isinstance(token, dict) else token for token in special}
-        decoder = {id: {"content": token, "normalized": token not in contents, "special": token in contents}
-                   for token, id in ids.items()}  # fmt: skip
+    source = folder / ("tokenizer_config.json" if isinstance(config.get("added_tokens_decoder"), dict) else ADDED)
+    contents = _read_json(source)
+    special = {**_read_json(folder / "special_tokens_map.json"), **config}.get("additional_special_tokens") or ()
+    try:
+        added = _added_tokens(contents, special)
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:  # damaged in one of many ways
+        raise _unreadable(source, problem) from None
     vocabulary = data["model"]["vocab"]
-    switches = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
-    tokens = []
-    for id, token in sorted(((int(id), token) for id, token in decoder.items()), key=lambda item: item[0]):
+    tokens: list[dict[str, Any]] = []
+    for id, token in added:
         if token["content"] in vocabulary:
             continue
         expected = len(vocabulary) + len(tokens)
@@ -316,8 +314,26 @@ def _with_added(folder: Path, data: dict[str, Any], config: Mapping[str, Any]) -
                 f"{source}: the added token {token['content']!r} has the id {id}; expected {expected}, the next one.\n"
                 "  Save the tokenizer again in the present layout: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
             )
-        tokens.append({**switches, **{key: token[key] for key in ("content", *switches) if key in token}, "id": id})
+        tokens.append({**token, "id": id})
     return {**data, "added_tokens": [*data["added_tokens"], *tokens]}
+
+
+def _added_tokens(contents: Mapping[str, Any], special: Iterable[Any]) -> list[tuple[int, dict[str, Any]]]:
+    """The added tokens in the order of their ids, from the contents of tokenizer_config.json or added_tokens.json. `special`: the
+    special ones of the latter, which says nothing but their ids."""
+    decoder = contents.get("added_tokens_decoder")
+    if decoder is None:
+        marked = {token["content"] if isinstance(token, dict) else token for token in special}
+        decoder = {
+            id: {"content": token, "normalized": token not in marked, "special": token in marked}
+            for token, id in contents.items()
+        }
+    switches = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+    added = [
+        (int(id), {"content": str(token["content"]), **{name: bool(token.get(name, switches[name])) for name in switches}})
+        for id, token in decoder.items()
+    ]
+    return sorted(added, key=lambda item: item[0])
 
 
 def _is_cased(piece: str) -> bool:

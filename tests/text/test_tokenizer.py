@@ -177,6 +177,11 @@ def test_every_line_of_an_old_word_list_is_a_piece_and_added_tokens_follow(tmp_p
         "  Save the tokenizer again in the present layout: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
     )
 
+    for damaged in ('{"<|user|>": "x"}', '{"<|user|>": null}'):
+        added.write_text(damaged, encoding="utf-8")
+        with pytest.raises(CheckpointError, match=r"added_tokens\.json: cannot be read as a tokenizer .*; copy it again"):
+            Tokenizer.load(tmp_path)
+
 
 def test_special_tokens_that_a_user_added_are_read_in_texts_but_those_with_a_role_are_not(
     trained: dict[str, Tokenizer], tmp_path: Path
