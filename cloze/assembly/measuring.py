@@ -173,10 +173,12 @@ def counted(
         own = of_task(description, name)
         parts = {"train": stores[one.source], "dev": _dev(recipe, name, one, dev)}
         found = {part: store for part, store in parts.items() if isinstance(store, RecordStore)}
+        task = task_of(recipe, one, stores[one.source])
         made: dict[str, Any] = {
             "examples": {part: store.documents for part, store in found.items()},
-            "cut": {  # windows lose nothing
-                part: store.cut(*rooms[one.entry.name]) for part, store in found.items() if own["stride"] is None
+            "cut": {  # windows lose nothing, and words are always measured in windows
+                part: store.cut(*rooms[one.entry.name]) for part, store in found.items()
+                if own["stride"] is None and not (part == "dev" and task.of_words)
             },
         }
         answer, (room, _) = build_part(recipe.sources[one.source]).answer, rooms[one.entry.name]
@@ -184,7 +186,6 @@ def counted(
         if None not in lost.values():  # some rows may lose their targets because they are cut
             made["lost"] = lost
         if "usual" in own:
-            task = task_of(recipe, one, stores[one.source])
             examples = together([task.read(file) for file in found["dev"].about["files"]])
             made["baseline"] = {"always": own["usual"], **task.constant(own["usual"], examples, own.get("labels", ()))}
         tasks[name] = {**own, **made}

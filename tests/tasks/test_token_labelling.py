@@ -105,6 +105,8 @@ def test_the_loss_of_labels_is_compared_with_their_entropy_and_not_with_tokens(e
     labels = Counter(line.split("\t")[1] for line in tagged.read_text(encoding="utf-8").splitlines() if line.strip())
     entropy = -sum(n / labels.total() * math.log(n / labels.total()) for n in labels.values())
     assert "pairs" not in base and base["single"] == pytest.approx(entropy, abs=0.01)
+    cut = json.loads((tmp_path / "out" / "cloze" / "task.json").read_text(encoding="utf-8"))["cut"]
+    assert cut.keys() == {"train"}  # the dev set is read in windows, which lose nothing
 
 
 def test_words_in_a_batch_do_not_touch_each_other(tuned: Any) -> None:
