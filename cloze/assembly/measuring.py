@@ -224,15 +224,20 @@ def selection_of(
     name_dropouts(step)  # the learners have renamed the dropouts of their parts
     if "" in tasks:
         metric, more = counts[""]
-        return Selection(measures[""], metric, more=more, best=best, patience=patience)
+        usual = description.get("baseline", {}).get(metric)
+        return Selection(measures[""], metric, more=more, best=best, patience=patience, usual=usual)
+
+    def mean(metrics: Mapping[str, Mapping[str, float]]) -> float:
+        return sum(metrics[name][metric] * (1 if more else -1) for name, (metric, more) in counts.items()) / len(counts)
 
     def measure() -> dict[str, float]:
         found = {name: measures[name]() for name in measures}
-        worth = [found[name][metric] * (1 if more else -1) for name, (metric, more) in counts.items()]
         flat = {f"{name}/{metric}": value for name, own in found.items() for metric, value in own.items()}
-        return {MEAN: sum(worth) / len(worth), **flat}
+        return {MEAN: mean(found), **flat}
 
-    return Selection(measure, MEAN, best=best, patience=patience)
+    baselines = {name: of_task(description, name).get("baseline", {}) for name in counts}
+    usual = mean(baselines) if all(metric in baselines[name] for name, (metric, _) in counts.items()) else None
+    return Selection(measure, MEAN, best=best, patience=patience, usual=usual)
 
 
 def _measure(
