@@ -173,10 +173,12 @@ def counted(
         own = of_task(description, name)
         parts = {"train": stores[one.source], "dev": _dev(recipe, name, one, dev)}
         found = {part: store for part, store in parts.items() if isinstance(store, RecordStore)}
+        task = task_of(recipe, one, stores[one.source])
         made: dict[str, Any] = {
             "examples": {part: store.documents for part, store in found.items()},
-            "cut": {  # windows lose nothing
-                part: store.cut(*rooms[one.entry.name]) for part, store in found.items() if own["stride"] is None
+            "cut": {  # windows lose nothing, and words are always measured in windows
+                part: store.cut(*rooms[one.entry.name]) for part, store in found.items()
+                if own["stride"] is None and not (part == "dev" and task.of_words)
             },
         }
         answer, (room, _) = build_part(recipe.sources[one.source]).answer, rooms[one.entry.name]
@@ -184,7 +186,6 @@ def counted(
         if None not in lost.values():  # some rows may lose their targets because they are cut
             made["lost"] = lost
         if "usual" in own:
-            task = task_of(recipe, one, stores[one.source])
             examples = together([task.read(file) for file in found["dev"].about["files"]])
             made["baseline"] = {"always": own["usual"], **task.constant(own["usual"], examples, own.get("labels", ()))}
         tasks[name] = {**own, **made}
@@ -223,15 +224,20 @@ def selection_of(
     name_dropouts(step)  # the learners have renamed the dropouts of their parts
     if "" in tasks:
         metric, more = counts[""]
-        return Selection(measures[""], metric, more=more, best=best, patience=patience)
+        usual = description.get("baseline", {}).get(metric)
+        return Selection(measures[""], metric, more=more, best=best, patience=patience, usual=usual)
+
+    def mean(metrics: Mapping[str, Mapping[str, float]]) -> float:
+        return sum(metrics[name][metric] * (1 if more else -1) for name, (metric, more) in counts.items()) / len(counts)
 
     def measure() -> dict[str, float]:
         found = {name: measures[name]() for name in measures}
-        worth = [found[name][metric] * (1 if more else -1) for name, (metric, more) in counts.items()]
         flat = {f"{name}/{metric}": value for name, own in found.items() for metric, value in own.items()}
-        return {MEAN: sum(worth) / len(worth), **flat}
+        return {MEAN: mean(found), **flat}
 
-    return Selection(measure, MEAN, best=best, patience=patience)
+    baselines = {name: of_task(description, name).get("baseline", {}) for name in counts}
+    usual = mean(baselines) if all(metric in baselines[name] for name, (metric, _) in counts.items()) else None
+    return Selection(measure, MEAN, best=best, patience=patience, usual=usual)
 
 
 def _measure(

@@ -238,8 +238,9 @@ class TaskSpec:
     `type` is a registered kind of task. `metric` is one of its metrics (None: the first); it is measured on all examples of the
     dev set at every evaluation. If the entries of a mixture have a `task` each, those state type and metric, and the mean of
     their metrics counts. `keep`: the result is the `best` of the evaluated checkpoints, or the `last`. The run ends after
-    `patience` evaluations without improvement (0: never). Texts are generated with `beams` beams, where the log-probability of a
-    finished text is divided by its length to the power `length_penalty`; without `beams`, greedily.
+    `patience` evaluations without improvement (0: never), once the metric is better than that of a constant answer. Texts are
+    generated with `beams` beams, where the log-probability of a finished text is divided by its length to the power
+    `length_penalty`; without `beams`, greedily.
     """
 
     type: str | None = None

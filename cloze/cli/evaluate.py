@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from cloze.cli.facts import Facts
+from cloze.cli.hints import note_unfinished, suggest
 from cloze.cli.links import Links
 from cloze.cli.measures import show
 from cloze.cli.modes import Mode, mode_of, takes_options_of
@@ -129,6 +130,7 @@ class Labelled(Mode):
         from cloze.tasks.evaluation import evaluate
 
         loaded = load_checkpoint(folder, self.device, annotate=parse_annotators(self.annotate or []))
+        note_unfinished(folder)
         loaded = with_pictures(loaded, self.items or [], list(examples.values()))
         learner, described = self.learner(loaded, task)
         always = (described.get("baseline") or {}).get("always")
@@ -188,8 +190,6 @@ class Tuned(Labelled):
 
     def suggest(self, checkpoint: Path, file: str) -> None:
         """Print the command that labels texts."""
-        from cloze.cli.hints import suggest
-
         options = {
             "--task": self.task, "--text": self.text, "--text-b": self.text_b, "--columns": self.columns,
             "--format": self.file_format, "--quoting": None if self.quoting == "auto" else self.quoting,

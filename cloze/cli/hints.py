@@ -19,6 +19,14 @@ def hint(run: Path) -> None:
         typer.echo(next_step(run), err=True)
 
 
+def note_unfinished(folder: Path) -> None:
+    """Print that a folder's run has not ended, if so: figures and predictions of it are not those of its recipe."""
+    from cloze.reports.about_run import unfinished
+
+    if (sentence := unfinished(folder)) is not None:
+        typer.echo(f"note: {sentence}", err=True)
+
+
 def suggest(*words: object) -> None:
     """Print a command that makes sense next, its words quoted for the shell."""
     typer.echo(f"Next: {shlex.join(map(str, words))}", err=True)

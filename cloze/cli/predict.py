@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cloze.cli.hints import note_unfinished
 from cloze.cli.options import Batch, Columns, Device, Encoding, FileFormat, Length, Quoting
 from cloze.cli.prompts import Demonstrations, Normalise, Shots, Template, Verbalise, prompt_of
 from cloze.cli.with_files import Annotate, Items, WithFiles
@@ -91,6 +92,7 @@ def command(
         from cloze.tasks.result import load_tuned
 
         loaded = load_checkpoint(checkpoint, device, annotate=parse_annotators(annotate or []))
+        note_unfinished(checkpoint)
         loaded = with_pictures(loaded, items or [], [examples])
         learner = prompted(loaded, *asked) if asked else load_tuned(loaded, chosen, name=task, length=length)[0]
         with Progress(len(examples), "texts") as progress:

@@ -79,6 +79,14 @@ def about_run(path: Path, opens: Opens) -> About:
     return About("run", path, f"a {'fine-tuning' if record.tuning else 'pre-training'} run, {record.state}", facts, steps, parts)
 
 
+def unfinished(path: Path) -> str | None:
+    """A sentence about a folder whose run has not ended, so that its network is a checkpoint from the middle; else None."""
+    record = _Run(path)
+    if not record.events or record.finished:
+        return None
+    return f"{path}: this run is {record.state}; the folder holds a checkpoint from the middle of it. {next_step(path)}"
+
+
 def next_step(path: Path) -> str:
     """The line at the end of a run: how to resume it, or a command that uses it. Nothing is opened for it but the log."""
     record = _Run(path)

@@ -31,7 +31,7 @@ class Forecast:
 
     `memory` is the peak of the process in bytes with `micro_batch` rows at once: `base` bytes, plus the
     maximum over `trials` for passes over n rows. `available` is the memory that the process can have, including what it holds.
-    `earliest`: the share of the run after which it ends if its dev metric does not rise.
+    `earliest`: the share of the run after which it ends if no later evaluation of its dev set is better than the first.
     """
 
     updates: float | None
@@ -90,7 +90,9 @@ class Forecast:
             parts.append(f"{self.epochs:.3g} epochs")
         if self.range is not None:
             low, high = map(_time, self.range)
-            early = "" if self.earliest is None else f" ({_time(self.range[0] * self.earliest)} if the dev metric does not rise)"
+            early = ""
+            if self.earliest is not None:
+                early = f" ({_time(self.range[0] * self.earliest)} if no later epoch is better than the first)"
             parts.append((low if low == high else f"{low} to {high}") + early)
         if self.trials:
             of = f" of {self.available / 1e9:.1f}" if self.available is not None else ""

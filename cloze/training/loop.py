@@ -61,13 +61,14 @@ def _train(run: Run, ranks: Ranks, choice: Choice) -> Outcome:
             if session.stopping:
                 session.checkpoint()
                 session.stop(f"stopped by {interrupt.name or 'a signal'}")
-            elif session.worked:
-                if session.share >= 1:
-                    session.evaluate()
-                    session.checkpoint()
-                elif session.reached:
-                    session.pause()
-                session.saver.finish()
+            else:
+                if session.worked:
+                    if session.share >= 1:
+                        session.evaluate()
+                        session.checkpoint()
+                    elif session.reached:
+                        session.pause()
+                    session.saver.finish()
                 session.stop(_why(session))
             paused = session.reached and session.share < 1 and not session.stalled
             reason = interrupt.name or "signal" if session.stopping else PAUSED if paused else "budget"

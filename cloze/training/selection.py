@@ -48,7 +48,8 @@ class Selection:
     `measure()` gives the metrics of the parameters as they are; it is called on every rank. None: the metrics are the held-out
     losses by the names that objectives have in the log. `metric` is the deciding one, `more` whether larger values are better.
     `best`: the result is the best checkpoint, else the last. `patience`: the run ends after this many evaluations without
-    improvement; 0: never.
+    improvement; 0: never. `usual` is the metric of a constant answer. Until the best is better than that, `patience` does not
+    count: a tagger of rare names gives one label to all words for some epochs.
     """
 
     measure: Callable[[], Metrics] | None
@@ -56,6 +57,7 @@ class Selection:
     more: bool = True
     best: bool = True
     patience: int = 0
+    usual: float | None = None
 
     def after(self, standing: Standing | None, step: int, metrics: Metrics) -> Standing:
         """The standing after another evaluation; the first of equals is the best."""
@@ -67,12 +69,17 @@ class Selection:
 
     def loss(self, metrics: Metrics) -> float:
         """The metric as a loss: lower is better, and NaN counts as the worst."""
-        found = -metrics[self.metric] if self.more else metrics[self.metric]
-        return math.inf if math.isnan(found) else found
+        return self._as_loss(metrics[self.metric])
+
+    def _as_loss(self, value: float) -> float:
+        loss = -value if self.more else value
+        return math.inf if math.isnan(loss) else loss
 
     def ends(self, standing: Standing | None) -> bool:
         """Whether the run has waited long enough."""
-        return standing is not None and 0 < self.patience <= standing.evaluations - standing.evaluation
+        if standing is None or (self.usual is not None and self.loss(standing.metrics) >= self._as_loss(self.usual)):
+            return False
+        return 0 < self.patience <= standing.evaluations - standing.evaluation
 
     def gives(self, standing: Standing | None, step: int) -> bool:
         """Whether the checkpoint of this step is the run's result so far."""

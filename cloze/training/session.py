@@ -474,13 +474,14 @@ class Session:
             raise RunError(f"{self.run.folder}: cannot be written: {error.strerror or error}.") from error
 
     def stop(self, reason: str) -> None:
-        """Write the last event and print how the run ended."""
+        """Write the last event, without which a run counts as interrupted; print how it ended, unless it had ended before."""
         if self.log is not None:
             self.log.write("stop", self.step, reason=reason, finished=not self.stopping, **self._spent())
         loss = "" if self.held_out is None or self.stopping else f", held-out loss {self.held_out:.4f}"
         known = {} if self.stopping else {name: self.baselines[name] for name in self.measured if name in self.baselines}
         worth = "".join(f"\n  {name} {self.measured[name]:.3f}: {known[name].describe(self.measured[name])}" for name in known)
-        self.say(f"{self.run.folder}: {reason} at step {self.step:,}{loss}; checkpoint written.{worth}{self._which()}")
+        if self.worked or self.stopping:
+            self.say(f"{self.run.folder}: {reason} at step {self.step:,}{loss}; checkpoint written.{worth}{self._which()}")
 
     def _which(self) -> str:
         """The checkpoint that the folder has, where a held-out loss has chosen another one than the last."""

@@ -319,6 +319,10 @@ def test_the_end_of_a_run_says_its_held_out_loss(place: Path, recipe: Path, caps
     next_line = shlex.split(said.splitlines()[-1])
     assert next_line[:4] == ["Next:", "cloze", "fill", "new"] and "[MASK]" in next_line[4]
     assert said.splitlines()[-1].endswith("(more: cloze show new)")
+    assert main(arguments) == 0  # the same command again: the run stays finished
+    again = capsys.readouterr().err
+    assert "the budget of 1 step is spent" in again and "checkpoint written" not in again
+    assert again.splitlines()[-1] == said.splitlines()[-1]
 
 
 def test_show_says_what_a_run_is_and_its_commands_work(

@@ -145,5 +145,6 @@ def test_a_plan_says_what_a_run_reads_and_costs_and_writes_nothing(
     assert f"  {length} tokens  100% of the rows whole  chosen" in said
     assert "  128 tokens    0% of the rows whole  0." in said and "times the tokens" in said
     assert "forecast: " in said and " updates of 4 rows" in said and " 9 epochs, " in said and "GB of memory" in said
-    assert "if the dev metric does not rise)" in said and "for each of 2 seeds" in said and "constant prediction 0.69" in said
+    assert "if no later epoch is better than the first)" in said
+    assert "for each of 2 seeds" in said and "constant prediction 0.69" in said
     assert not out.exists()

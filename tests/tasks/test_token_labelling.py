@@ -105,6 +105,8 @@ def test_the_loss_of_labels_is_compared_with_their_entropy_and_not_with_tokens(e
     labels = Counter(line.split("\t")[1] for line in tagged.read_text(encoding="utf-8").splitlines() if line.strip())
     entropy = -sum(n / labels.total() * math.log(n / labels.total()) for n in labels.values())
     assert "pairs" not in base and base["single"] == pytest.approx(entropy, abs=0.01)
+    cut = json.loads((tmp_path / "out" / "cloze" / "task.json").read_text(encoding="utf-8"))["cut"]
+    assert cut.keys() == {"train"}  # the dev set is read in windows, which lose nothing
 
 
 def test_words_in_a_batch_do_not_touch_each_other(tuned: Any) -> None:
@@ -142,7 +144,13 @@ def test_the_verbs_finetune_evaluate_and_predict(
     assert main(["evaluate", str(out), str(tagged), "--repair", "dorp"]) == 2
     assert "--repair dorp: unknown rule. Did you mean 'drop'?" in capsys.readouterr().err
     assert main(["predict", str(out), str(tmp_path / "new.conll")]) == 0
-    assert '"words": ["the", "cat"], "labels": ["' in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert '"words": ["the", "cat"], "labels": ["' in shown.out and "note: " not in shown.err
+    log = out / "cloze" / "log.jsonl"
+    log.write_text("".join(log.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")  # as if killed
+    note = f"note: {out}: this run is interrupted after 100% of the budget; the folder holds a checkpoint from the middle of it. "
+    for command in (["predict", str(out), str(tmp_path / "new.conll")], ["evaluate", str(out), str(tagged)]):
+        assert main(command) == 0 and f"{note}To resume: cloze finetune " in capsys.readouterr().err
 
 
 def test_names_are_predicted_with_their_text_and_where_it_stands(tuned: Any, tmp_path: Path) -> None:

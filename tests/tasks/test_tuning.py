@@ -175,24 +175,24 @@ def test_the_best_epoch_is_kept_published_and_patience_ends_the_run(
 ) -> None:
     from cloze.tasks.classifier import Classifier
 
-    figures = iter([0.5, 0.8, 0.8, 0.7, 0.9])
+    figures = iter([0.5, 0.5, 0.5, 0.8, 0.8, 0.7, 0.9])  # a constant answer has 0.5: patience does not count there
     rest = {"macro_f1": 0.0, "matthews": 0.0}
     monkeypatch.setattr(Classifier, "measure", lambda self, *given, **more: {**rest, "accuracy": next(figures)})
     out = tmp_path / "out"
-    values = [*QUICK, "training.epochs=5", "task.patience=2"]
+    values = [*QUICK, "training.epochs=7", "task.patience=2"]
     outcome = tune(folder("bert"), tables, out, *values).outcomes[1]
-    assert (outcome.finished, outcome.standing.evaluation, outcome.standing.evaluations) == (True, 2, 4)
-    assert [event["metrics"]["accuracy"] for event in events(out, "dev")] == [0.5, 0.8, 0.8, 0.7]
-    assert outcome.standing.step == 16 and outcome.step == 32
+    assert (outcome.finished, outcome.standing.evaluation, outcome.standing.evaluations) == (True, 4, 6)
+    assert [event["metrics"]["accuracy"] for event in events(out, "dev")] == [0.5, 0.5, 0.5, 0.8, 0.8, 0.7]
+    assert outcome.standing.step == 32 and outcome.step == 48
     saved = Checkpoints(out)
-    best, last = saved.load(16)[1], saved.load(32)[1]
+    best, last = saved.load(32)[1], saved.load(48)[1]
     loaded = load_checkpoint(out)
     published = {f"networks.main.{name}": tensor for name, tensor in loaded.network.state_dict().items()}
     shared = [name for name in published if name in best]
     assert len(shared) > 5 and all(torch.equal(published[name], best[name]) for name in shared)
     assert any(not torch.equal(published[name], last[name]) for name in shared)
     again = tune(folder("bert"), tables, out, *values).outcomes[1]
-    assert (again.step, again.standing) == (32, outcome.standing)
+    assert (again.step, again.standing) == (48, outcome.standing)
 
 
 def test_what_a_folder_says_of_dev_is_measured_on_the_last_checkpoint_where_that_is_kept_and_on_all_files(

@@ -34,3 +34,12 @@ def test_a_standing_is_the_same_after_it_was_saved() -> None:
 def test_a_metric_that_is_no_number_is_worse_than_any() -> None:
     standing = stand(Selection(dict, "f1"), math.nan, 0.1, math.nan)
     assert (standing.evaluation, standing.metrics, standing.given(best=False).worth) == (2, {"f1": 0.1}, -math.inf)
+
+
+def test_patience_counts_only_once_the_metric_is_better_than_that_of_a_constant_answer() -> None:
+    patient = Selection(dict, "f1", patience=2, usual=0.1)
+    assert not patient.ends(stand(patient, 0.0, 0.1, 0.1, 0.05))
+    assert not patient.ends(stand(patient, 0.1, 0.1, 0.1, 0.2, 0.2)) and patient.ends(stand(patient, 0.1, 0.1, 0.2, 0.2, 0.1))
+    error = Selection(dict, "f1", more=False, patience=2, usual=0.1)
+    assert not error.ends(stand(error, 0.1, 0.3, 0.2)) and error.ends(stand(error, 0.05, 0.3, 0.2))
+    assert Selection(dict, "f1", patience=2).ends(stand(patient, 0.0, 0.0, 0.0))  # no constant answer is defined
