@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from cloze.assembly.given import build
 from cloze.assembly.parts import builder_of, names
 from cloze.assembly.recipe import EntrySpec, PartSpec, Recipe, plain
-from cloze.assembly.schema import arguments_of_part
-from cloze.document import Node, from_data
+from cloze.assembly.schema import arguments_of_part, check_part
+from cloze.document import Node, Where, from_data, read_value
 from cloze.errors import CorpusError, RecipeError, nearest
 from cloze.text import Annotations
 from cloze.text.mentions import Listed
@@ -22,7 +22,10 @@ Given = Mapping[str, Mapping[str, Any]]  # the annotators of layers, as a recipe
 
 
 def parse_annotators(given: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What every `NAME=PART`, `NAME=PART:FILE` or `NAME=FILE` (a list) of `--annotate` writes in a recipe, by layer."""
+    """What every `--annotate` writes in a recipe, by layer.
+
+    Each is `NAME=PART`, `NAME=PART:FILE`, `NAME=PART:{file: FILE, ARGUMENT: VALUE}` or `NAME=FILE` (a list).
+    """
     made: dict[str, dict[str, Any]] = {}
     for one in given:
         layer, equals, rest = one.partition("=")
@@ -33,8 +36,17 @@ def parse_annotators(given: Sequence[str]) -> dict[str, dict[str, Any]]:
             if colon and not Path(rest).exists() and Path(file).exists():
                 raise RecipeError(f"--annotate {one}: unknown annotator {part!r}. {nearest(part, names('annotator'))}")
             part, file = "list", rest
-        made[layer] = {part: {"file": file} if file else {}}
+        made[layer] = {part: _arguments(part, file, Where(f"--annotate {one}"))}
     return made
+
+
+def _arguments(part: str, text: str, where: Where) -> dict[str, Any]:
+    """The arguments of an annotator as `--annotate` has them: its file, or several in braces."""
+    if not text.lstrip().startswith("{"):
+        return {"file": text} if text else {}
+    arguments: dict[str, Any] = read_value(text, where).plain()
+    check_part("annotator", from_data({part: arguments}, where))
+    return arguments
 
 
 def add_annotators(tree: Node, given: Given) -> None:

@@ -9,7 +9,7 @@ from cloze.assembly.faults import Faults
 from cloze.assembly.given import build
 from cloze.assembly.parts import builder_of, names
 from cloze.assembly.paths import NEXT_TO_PART
-from cloze.assembly.schema import arguments_of_part, check_value, expand_arguments, expand_part, read_part
+from cloze.assembly.schema import arguments_of_part, check_part, check_value, expand_arguments, expand_part
 from cloze.document import Node, Where, from_data, read_value
 from cloze.errors import RecipeError, nearest
 
@@ -39,11 +39,7 @@ def parse_change(given: str, *, option: str = "--change") -> Node:
 
 def check_change(given: str, *, option: str) -> None:
     """Raise a `RecipeError` if `given`, a change as the command line has it, lacks an argument or has a wrong one."""
-    item, faults = parse_change(given, option=option), Faults()
-    expand_part("change", item, "change", faults)
-    if not len(faults):
-        read_part(item, "change", faults)
-    faults.raise_if_any()
+    check_part("change", parse_change(given, option=option))
 
 
 def type_of(name: str) -> type[Change]:

@@ -232,6 +232,15 @@ def read_part(node: Node, path: str, faults: Faults) -> tuple[PartSpec, dict[str
     return PartSpec(kind, name, values, node.place(name), f"{path}.{name}"), apart
 
 
+def check_part(kind: str, node: Node) -> None:
+    """Raise a `RecipeError` with every fault of a part, which is expanded in place."""
+    faults = Faults()
+    expand_part(kind, node, kind, faults)
+    if not len(faults):
+        read_part(node, kind, faults)
+    faults.raise_if_any()
+
+
 def read_arguments(
     owner: str, accepted: Arguments, node: Node, path: str, faults: Faults, kind: str = ""
 ) -> dict[str, Any] | None:

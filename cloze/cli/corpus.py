@@ -60,7 +60,7 @@ Annotate = Annotated[
     list[str] | None,
     typer.Option(
         help="Annotate the text: NAME=PART or NAME=PART:FILE, for example entity=mentions:links.jsonl; NAME=FILE marks the "
-        "entries of a list. Default: the recipe's annotation."
+        "entries of a list; NAME=PART:{file: FILE, ARGUMENT: VALUE} sets arguments. Default: the recipe's annotation."
     ),
 ]
 Against = Annotated[list[str] | None, typer.Option(help="The training set: also count the texts or facts that occur in both.")]

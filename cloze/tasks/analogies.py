@@ -137,9 +137,7 @@ def analogies(
     for start in range(0, len(asked), _TOGETHER):
         some = asked[start : start + _TOGETHER]
         three = rows[some, :3]
-        answers, _ = solve(
-            vectors, vectors.matrix[three], three.tolist(), method=method, restrict=restrict, epsilon=epsilon
-        )
+        answers, _ = solve(vectors, vectors.matrix[three], three.tolist(), method=method, restrict=restrict, epsilon=epsilon)
         right[some] = answers[:, 0] == rows[some, 3]
         report(len(some))
     names = [question.section for question in questions]
@@ -157,5 +155,5 @@ def analogies(
         }  # fmt: skip
     return Analogies(
         {name: part(lambda other, name=name: other == name) for name in dict.fromkeys(names)},  # type: ignore[misc]
-        groups, method, most, restrict, tuple(missing), () if lower else lower_case_helps(vectors, missing),
+        groups, method, most, restrict, tuple(missing), () if lower else lower_case_helps(vectors, missing, most=most),
     )  # fmt: skip

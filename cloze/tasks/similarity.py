@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -142,9 +142,10 @@ def check_unknown(unknown: str) -> None:
         raise TaskError(f"unknown way with unknown words {unknown!r}. {nearest(unknown, get_args(Unknown))}")
 
 
-def lower_case_helps(vectors: Vectors, missing: Sequence[str] | dict[str, None]) -> tuple[str, ...]:
-    """A remark if words without a vector have one in lower case."""
-    known = [word for word in missing if word.lower() != word and vectors.row(word.lower()) is not None]
-    if not known:
+def lower_case_helps(vectors: Vectors, missing: Iterable[str], *, most: int | None = None) -> tuple[str, ...]:
+    """A remark if words that are not among the first `most` vectors (None: all) are among them in lower case."""
+    rows = {word: vectors.row(word.lower()) for word in missing}
+    spelt = [word for word, row in rows.items() if row is not None and (most is None or row < most)]
+    if not spelt:
         return ()
-    return (f"{len(known)} of the unknown words are known in lower case, such as {known[0]!r}: --lower finds them.",)
+    return (f"{len(spelt)} of the unknown words are known in lower case, such as {spelt[0]!r}: --lower finds them.",)

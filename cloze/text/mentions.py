@@ -293,7 +293,7 @@ class Faults:
         more = f"\n… and {self.count - len(self.found):,} more." if self.count > len(self.found) else ""
         raise CorpusError(
             "\n".join(self.found) + more + "\n  Offsets count the characters of the raw text, from 0, the end excluded. A "
-            "mention inside a word can be widened to it: mentions: {file: FILE, cut_words: widen}."
+            "mention inside a word can be widened to it: --annotate 'NAME=mentions:{file: FILE, cut_words: widen}'."
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cloze.assembly.shard_building import annotations_of
 from cloze.corpus import Entities, Passages, Store
 from cloze.corpus.build import build_store, build_store_from_texts
 from cloze.errors import CorpusError, RecipeError
@@ -122,6 +123,7 @@ def test_workers_make_the_same_labels(tokenizer: Tokenizer, mentions: Mentions, 
     ("span", "problem"),
     [
         ({"start": 0, "end": 3, "id": "Q1"}, r"m\.jsonl:2: the mention 0–3, 'Mar', cuts a word of 'Marie'"),
+        ({"start": 0, "end": 3, "id": "Q1"}, r"--annotate 'NAME=mentions:\{file: FILE, cut_words: widen\}'"),
         ({"start": 0, "end": 900, "id": "Q1"}, r"m\.jsonl:2: the mention 0–900 of Q1 is outside the text, which has 69 "),
         ({"start": 5, "end": 5, "id": "Q1"}, r"outside the text, which has 69 characters, or empty"),
         ({"start": 5, "end": 6, "id": "Q1"}, r"is white space"),
@@ -146,6 +148,8 @@ def test_a_mention_that_cuts_a_character_or_overlaps_another_is_refused(tmp_path
 def test_mentions_inside_words_are_widened_on_request(tokenizer: Tokenizer, tmp_path: Path) -> None:
     file = written(tmp_path / "m.jsonl", {"text": "The Parisians left.", "spans": [{"start": 4, "end": 9, "id": "Q3"}]})
     assert Mentions(file=file, cut_words="widen").annotate("The Parisians left.") == [(4, 13, 0)]
+    layers = annotations_of(None, None, [f"entity=mentions:{{file: {file}, cut_words: widen}}"]).layers
+    assert layers["entity"].annotate("The Parisians left.") == [(4, 13, 0)]
 
 
 def test_mentions_of_another_text_are_refused_and_nothing_is_written(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -140,6 +140,8 @@ def test_a_file_that_names_none_of_the_texts_is_refused(
     ("entity", "--annotate entity: expected NAME=PART:FILE or NAME=FILE"),
     ("entity=mentions:other.jsonl", "the file of the annotation layer 'entity' has none of these texts. Nothing was written."),
     ("entity=mentions:none.jsonl", "none.jsonl: no such file"),
+    ("entity=mentions:{file: other.jsonl, cut: widen}", 'unknown argument "cut"'),
+    ("entity=mentions:{cut_words: wide}", "expected one of refuse, widen"),
 ])
 def test_an_annotation_that_does_not_fit_is_an_error_in_words(
     town: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, given: str, expected: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,13 @@ def test_lower_case_is_an_option_and_said(vectors: Vectors, file: Files) -> None
     found = similarity(vectors, pairs)
     assert found.found == 1 and "2 of the unknown words are known in lower case, such as 'Man'" in found.remarks[0]
     assert similarity(vectors, pairs, lower=True).found == 3
+
+
+def test_lower_case_is_advised_for_words_that_it_adds_to_a_restricted_search_only(vectors: Vectors, file: Files) -> None:
+    questions = read_questions(file("q.txt", "MAN KING WOMAN QUEEN\nman king woman queen\n"))
+    (remark,) = analogies(vectors, questions, restrict=1).remarks
+    assert remark == "1 of the unknown words are known in lower case, such as 'MAN': --lower finds them."
+    assert analogies(replace(vectors, lower=True), questions, restrict=1).remarks == ()  # its look-ups lower-case already
 
 
 def test_words_made_of_n_grams_are_found_and_counted(file: Files) -> None:
