@@ -29,7 +29,7 @@ class Assignment:
     `annotate` are `NAME=PART:FILE` for the labelled layers that the checkpoint reads, and `shown` are the items of the pictures
     that rows are about. `init` are vectors from which the rows of words begin, for a recipe that begins without a checkpoint.
     `encoding` is the one that the command line names for the files (`cloze.text.encodings.reading_as`).
-    `test` is the file that the result is measured on.
+    `test` is the file that the result is measured on. `baselines`: a linear model on n-grams is fitted for comparison.
     """
 
     task: str | None = None
@@ -48,6 +48,7 @@ class Assignment:
     init: Path | None = None
     encoding: str | None = None
     test: str | None = None
+    baselines: bool = True
 
     @property
     def kind(self) -> str:
@@ -147,6 +148,7 @@ class Assignment:
         words += [word for file in self.with_files for word in ("--with", str(file))]
         words += ["--seeds", ",".join(map(str, seeds))] if tuple(seeds) != (1,) else []
         words += ["--test", self.test] if self.test is not None else []
+        words += [] if self.baselines else ["--no-baselines"]
         return (*words, *options, "--out", str(out))
 
     @property

@@ -92,17 +92,11 @@ class Classifier(SummaryLearner):
     ) -> NDArray[np.int64]:
         """The right label and the most probable one of every row, (N, 2); with `at` a third column, the rank of the right one."""
         truth = np.array([row.label for row in rows], np.int64)
-        return self._judged(truth, self.probabilities([row.framed for row in rows], size=size, report=report))
-
-    def _judged(self, truth: NDArray[np.int64], found: NDArray[np.float32]) -> NDArray[np.int64]:
-        ranks = [ranks_of(found, truth)] if self.task.at else []
-        return np.stack([truth, decided(found, self.task.threshold), *ranks], axis=1)
+        return judged_classes(truth, self.probabilities([row.framed for row in rows], size=size, report=report), self.task)
 
     def metrics(self, judged: Any) -> dict[str, float]:
         """Every metric of the items of `judge`."""
-        truth, guess, *ranks = np.asarray(judged).T
-        names = len(self.names)
-        return {**measure(truth, guess, names), **(at_most(ranks[0], self.task.at, names) if ranks else {})}
+        return class_metrics(judged, len(self.names), self.task.at)
 
     def evaluate(
         self, examples: Examples, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
@@ -110,7 +104,7 @@ class Classifier(SummaryLearner):
         """Metrics on labelled examples; a label that training never saw is a `TaskError`."""
         rows = self.answered(examples)
         found = self.probabilities([row.framed for row in rows], size=size, report=report)
-        judged = self._judged(np.array([row.label for row in rows], np.int64), found)
+        judged = judged_classes(np.array([row.label for row in rows], np.int64), found, self.task)
         baseline = None
         if always is not None:
             truth, place = judged[:, 0], self.names.index(always)
@@ -139,6 +133,18 @@ class Classifier(SummaryLearner):
         framed = self.encode(examples)
         found = self.probabilities(framed, size=size, report=report)
         return scored(examples, self.task, self.names, found, [row.cut for row in framed])
+
+
+def judged_classes(truth: NDArray[np.int64], probabilities: NDArray[np.floating], task: Any) -> NDArray[np.int64]:
+    """The items of `Classifier.judge` from the right labels (N,) and the probabilities (N, C)."""
+    ranks = [ranks_of(probabilities, truth)] if task.at else []
+    return np.stack([truth, decided(probabilities, task.threshold), *ranks], axis=1)
+
+
+def class_metrics(judged: Any, classes: int, at: Sequence[int]) -> dict[str, float]:
+    """Every metric of the items of `Classifier.judge`; with `at` also precision and recall of the first k."""
+    truth, guess, *ranks = np.asarray(judged).T
+    return {**measure(truth, guess, classes), **(at_most(ranks[0], at, classes) if ranks else {})}
 
 
 def decided(probabilities: NDArray[np.floating], threshold: float | None = None) -> NDArray[np.int64]:

@@ -64,7 +64,8 @@ _ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "files": (_object, "an object"), "dev": (_measured, "an object with numbers"), "spread": (_spread, "an object with numbers"),
     "trials": (_trials, "a list of objects with metrics"), "baseline": (_object, "an object"), "base": (_object, "an object"),
     "examples": (_object, "an object"), "remarks": (_texts, "a list of texts"), "dev_report": (_object, "an object"),
-    "towers": (_object, "an object"), "seed": (_whole, "a whole number"), "epoch": (_number, "a number"),
+    "towers": (_object, "an object"), "ngrams": (_object, "an object"),
+    "seed": (_whole, "a whole number"), "epoch": (_number, "a number"),
 }  # fmt: skip
 
 

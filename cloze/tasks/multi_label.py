@@ -20,6 +20,9 @@ from cloze.registry import register
 from cloze.tasks.class_report import ClassCounts, samples_average
 from cloze.tasks.label_sets import SET_METRICS, set_metrics, sets_at_most
 from cloze.tasks.labels import names_of_numbers, remark_on_numbers
+from cloze.tasks.linear.classes import LinearTexts
+from cloze.tasks.linear.estimators import Sets
+from cloze.tasks.linear.task import Outputs
 from cloze.tasks.metrics import ks_of, require_share
 from cloze.tasks.task import Evaluation, Report, cut_remark
 from cloze.tasks.texts import Answered, AnsweredTexts, CellTask, SummaryLearner, each_text, head_named
@@ -67,6 +70,10 @@ class MultiLabel(CellTask):
             numbered=bool(described.get("numbered")),
         )
 
+    def linear(self, labels: Sequence[str] = ()) -> LinearMultiLabel | None:
+        """Each class by the n-grams of the text or of both texts; none if rows are about pictures."""
+        return None if self.picture is not None else LinearMultiLabel(self, labels)
+
     def constant(self, always: str, examples: AnsweredTexts[list[str]], labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one set, a JSON list."""
         truth = label_sets(examples, labels)
@@ -98,6 +105,38 @@ def label_sets(
                 )
             found[row, place[label]] = 1.0
     return found
+
+
+class LinearMultiLabel(LinearTexts):
+    """A linear model for each class."""
+
+    @property
+    def estimator(self) -> Sets:
+        """Logistic regression of each class."""
+        return Sets()
+
+    def labels_of(self, examples: AnsweredTexts[list[str]]) -> tuple[str, ...]:
+        """All classes of the sets, sorted."""
+        return tuple(sorted(set(chain.from_iterable(examples.known()))))
+
+    def targets(self, examples: AnsweredTexts[list[str]]) -> NDArray[np.float64]:
+        """The sets as (N, C) of 0 and 1."""
+        return label_sets(examples, self.labels)
+
+    def judged(self, examples: AnsweredTexts[list[str]], outputs: Outputs) -> NDArray[np.float64]:
+        """The given set of every example and the probabilities of all classes, (N, 2, C)."""
+        return np.stack([self.targets(examples), outputs], axis=1)
+
+    def metrics(self, judged: Any) -> dict[str, float]:
+        """Those of sets."""
+        return _metrics(judged, len(self.labels), self.task)
+
+
+def _metrics(judged: Any, classes: int, task: MultiLabel) -> dict[str, float]:
+    """Every metric of given sets and probabilities (N, 2, C)."""
+    both = np.asarray(judged, np.float64).reshape(-1, 2, classes)
+    at = sets_at_most(both[:, 0], both[:, 1], task.at) if task.at else {}
+    return {**set_metrics(both[:, 0], both[:, 1], task.threshold), **at}
 
 
 @dataclass(frozen=True)
@@ -153,9 +192,7 @@ class MultiLabeller(SummaryLearner):
 
     def metrics(self, judged: Any) -> dict[str, float]:
         """Every metric of given sets and probabilities (N, 2, C)."""
-        both = np.asarray(judged, np.float64).reshape(-1, 2, len(self.names))
-        found = sets_at_most(both[:, 0], both[:, 1], self.task.at) if self.task.at else {}
-        return {**set_metrics(both[:, 0], both[:, 1], self.task.threshold), **found}
+        return _metrics(judged, len(self.names), self.task)
 
     def evaluate(
         self, examples: AnsweredTexts[list[str]], always: str | None = None, *, size: int = 64,

@@ -15,6 +15,7 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.registry import register
 from cloze.tasks.agreement import AGREEMENT, agreement, undefined
+from cloze.tasks.linear.classes import LinearRegression
 from cloze.tasks.task import Evaluation, Report, cut_remark
 from cloze.tasks.texts import Answered, AnsweredTexts, CellTask, SummaryLearner, each_text, head_named
 
@@ -35,6 +36,10 @@ class Regression(CellTask):
         reader = Reader.of(loaded, precision=precision)
         orders = described.get("over") == "orders"
         return Regressor(reader, head_named(loaded, described), self, length=described.get("length"), orders=orders)
+
+    def linear(self, labels: Sequence[str] = ()) -> LinearRegression | None:
+        """A number by the n-grams of the text or of both texts; none if rows are about pictures."""
+        return None if self.picture is not None else LinearRegression(self)
 
     def constant(self, always: str, examples: AnsweredTexts[float], labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always predicting one number: its correlation is 0."""

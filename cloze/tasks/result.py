@@ -167,6 +167,7 @@ def load_tuned(
         _require_length(loaded, length)
         described = {**described, "length": length}
     learner = (task or task_of(folder, name)).load(loaded, described, precision)
+    learner.tuned = folder, name or ""
     return learner.eval(), described
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,6 +20,10 @@ from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.registry import register
 from cloze.tasks.class_report import class_figures
+from cloze.tasks.linear.cutting import Cutter
+from cloze.tasks.linear.estimators import Classes
+from cloze.tasks.linear.features import Bags, prefixed
+from cloze.tasks.linear.task import LinearTask, Outputs
 from cloze.tasks.metrics import confusion, macro_f1
 from cloze.tasks.pictures import keys_of, numbers_of, with_picture
 from cloze.tasks.task import Evaluation, Learner, Prediction, Report, Unsearched
@@ -66,6 +70,10 @@ class SpanClassification(Unsearched):
             length=described.get("length"),
         )
 
+    def linear(self, labels: Sequence[str] = ()) -> LinearSpans | None:
+        """The class by the words of the spans, between them and around them; none if texts are about pictures."""
+        return None if self.picture is not None else LinearSpans(self, labels)
+
     def constant(self, always: str, examples: MarkedTexts, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one label."""
         truth = label_numbers(examples, labels)
@@ -111,6 +119,58 @@ def span_metrics(truth: Int64, guess: Int64, labels: Sequence[str], none: str | 
         "accuracy": float(np.trace(counts) / counts.sum()), "macro_f1": macro_f1(counts),
         "micro_f1": 2 * right / given if given else 0.0,
     }
+
+
+class LinearSpans(LinearTask):
+    """A linear model of the class of marked spans."""
+
+    @property
+    def estimator(self) -> Classes:
+        """Multinomial logistic regression."""
+        return Classes(len(self.labels))
+
+    def labels_of(self, examples: MarkedTexts) -> tuple[str, ...]:
+        """The labels, sorted."""
+        return tuple(sorted({str(one.label) for one in examples.each}))
+
+    def texts(self, examples: MarkedTexts) -> Iterable[str]:
+        """The texts."""
+        return (one.text for one in examples.each)
+
+    def bags(self, examples: MarkedTexts, cutter: Cutter) -> Iterator[Bags]:
+        """The n-grams of the whole text, of each span, and of the text before, between and after the spans."""
+        for one in examples.each:
+            words, characters = list(cutter.words(one.text)), list(cutter.characters(one.text))
+            for place, part in _parts_of(one):
+                words += prefixed(f"{place}:", cutter.words(part))
+                characters += prefixed(f"{place}:", cutter.characters(part))
+            yield words, characters
+
+    def targets(self, examples: MarkedTexts) -> Int64:
+        """The numbers of the labels."""
+        return label_numbers(examples, self.labels)
+
+    def judged(self, examples: MarkedTexts, outputs: Outputs) -> Int64:
+        """The label of every text and the likeliest one, (N, 2)."""
+        return np.stack([self.targets(examples), outputs.argmax(1).astype(np.int64)], axis=1)
+
+    def metrics(self, judged: Any) -> dict[str, float]:
+        """Those of spans with labels."""
+        truth, guess = np.asarray(judged, np.int64).reshape(-1, 2).T
+        return span_metrics(truth, guess, self.labels, self.task.none)
+
+
+def _parts_of(one: Marked) -> Iterator[tuple[str, str]]:
+    """The spans of a text in the order of their roles, and what is before, between and after them, with the first span's role in
+    the order of the text."""
+    order = sorted(range(len(one.spans)), key=lambda number: one.spans[number])
+    for number, (begin, end) in enumerate(one.spans):
+        yield f"span {number}", one.text[begin:end]
+    at = 0
+    for place, number in enumerate([*order, None]):
+        begin, end = (len(one.text), len(one.text)) if number is None else one.spans[number]
+        yield f"part {place} of {order[0]} first", one.text[at : max(begin, at)]
+        at = max(end, at)
 
 
 @dataclass(frozen=True)

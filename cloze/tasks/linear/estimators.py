@@ -1,0 +1,136 @@
+"""What learns linear weights: scikit-learn's logistic regression and ridge regression, and what their scores mean."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import MissingExtra, TaskError
+
+Array = NDArray[Any]
+_NEVER = -1e4  # the score of a class that no training row has: its probability is 0
+_STEPS = 100  # of the optimizer
+
+
+class Weights(NamedTuple):
+    """Coefficients (V, K) and intercepts (K,)."""
+
+    coefficients: NDArray[np.float32]
+    intercepts: NDArray[np.float32]
+
+
+class Estimator(ABC):
+    """A kind of linear model. Larger `constants` of a classifier, and smaller ones of a regression, regularise less."""
+
+    constants: ClassVar[tuple[float, ...]]
+
+    @abstractmethod
+    def fit(self, rows: Any, targets: Array, constant: float) -> Weights:
+        """The weights for rows (N, V), a sparse matrix of scipy, and their targets."""
+
+    def outputs(self, scores: Array) -> Array:
+        """Probabilities or numbers for the scores (N, K) of rows."""
+        return scores
+
+
+class Classes(Estimator):
+    """One of several classes: multinomial logistic regression. Targets are the numbers of `classes` classes."""
+
+    constants = (1.0, 10.0, 100.0)
+
+    def __init__(self, classes: int) -> None:
+        self.classes = classes
+
+    def fit(self, rows: Any, targets: Array, constant: float) -> Weights:
+        seen = np.unique(targets)
+        if len(seen) < 2:
+            raise TaskError("all training rows have the same answer")
+        fitted = _logistic(rows, targets, constant)
+        coefficients = np.zeros((rows.shape[1], self.classes), np.float32)
+        intercepts = np.full(self.classes, _NEVER, np.float32)
+        if len(seen) == 2:  # one score, that of the second class
+            coefficients[:, seen[1]], intercepts[seen] = fitted.coef_[0], (0.0, fitted.intercept_[0])
+        else:
+            coefficients[:, seen], intercepts[seen] = fitted.coef_.T, fitted.intercept_
+        return Weights(coefficients, intercepts)
+
+    def outputs(self, scores: Array) -> Array:
+        shares = np.exp(scores - scores.max(1, keepdims=True))
+        return np.asarray(shares / shares.sum(1, keepdims=True), np.float32)
+
+
+class Sets(Estimator):
+    """Any of several classes: logistic regression for each. Targets are (N, C) of 0 and 1."""
+
+    constants = Classes.constants
+
+    def fit(self, rows: Any, targets: Array, constant: float) -> Weights:
+        coefficients = np.zeros((rows.shape[1], targets.shape[1]), np.float32)
+        intercepts = np.full(targets.shape[1], _NEVER, np.float32)
+        for number, own in enumerate(targets.T > 0.5):
+            if own.all():
+                intercepts[number] = -_NEVER
+            elif own.any():
+                fitted = _logistic(rows, own, constant)
+                coefficients[:, number], intercepts[number] = fitted.coef_[0], fitted.intercept_[0]
+        return Weights(coefficients, intercepts)
+
+    def outputs(self, scores: Array) -> Array:
+        return np.asarray(0.5 * (1.0 + np.tanh(0.5 * scores)), np.float32)
+
+
+class Chosen(Sets):
+    """Whether a row is the chosen one of its group: logistic regression with one score. Targets are (N,) of 0 and 1."""
+
+    def fit(self, rows: Any, targets: Array, constant: float) -> Weights:
+        return super().fit(rows, targets[:, None], constant)
+
+    def outputs(self, scores: Array) -> Array:
+        return scores
+
+
+class Numbers(Estimator):
+    """A number: ridge regression. Targets are (N,)."""
+
+    constants = (0.3, 1.0, 3.0)
+
+    def fit(self, rows: Any, targets: Array, constant: float) -> Weights:
+        ridge = _package().linear_model.Ridge(alpha=constant, solver="sparse_cg", tol=1e-5)
+        fitted = ridge.fit(rows.astype(np.float64), np.asarray(targets, np.float64))
+        return Weights(fitted.coef_[:, None].astype(np.float32), np.array([fitted.intercept_], np.float32))
+
+
+def _logistic(rows: Any, targets: Array, constant: float) -> Any:
+    model = _package().linear_model.LogisticRegression(C=constant, max_iter=_STEPS)
+    with warnings.catch_warnings(), _one_thread():
+        warnings.simplefilter("ignore")  # that it has not converged: what counts is the score on the dev rows
+        return model.fit(rows, targets)
+
+
+def _package() -> Any:
+    """scikit-learn, which takes a second to import; a `MissingExtra` where it is not installed."""
+    try:
+        import sklearn.linear_model
+    except ImportError:
+        raise MissingExtra("scikit-learn", "baselines", "a linear model on n-grams to compare with") from None
+    return sklearn
+
+
+def _one_thread() -> AbstractContextManager[Any]:
+    """One thread for sums that are too small for several, which would wait for each other on a busy machine."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(limits=1)  # type: ignore[no-any-return]
+
+
+def sparse(columns: Array, values: Array, starts: Array, width: int) -> Any:
+    """Rows as a sparse matrix of scipy, which comes with scikit-learn."""
+    _package()
+    from scipy.sparse import csr_matrix
+
+    return csr_matrix((values, columns, starts), shape=(len(starts) - 1, width))

@@ -1,0 +1,123 @@
+"""Fits the linear model of a task: features of the training rows, and the one constant, chosen on dev rows or by folds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze import rng
+from cloze.errors import TaskError
+from cloze.tasks.linear.cutting import LONGEST, Cutter
+from cloze.tasks.linear.estimators import Weights, sparse
+from cloze.tasks.linear.features import Features, Rows
+from cloze.tasks.linear.model import Fit, Linear
+from cloze.tasks.linear.task import LinearTask, Outputs
+from cloze.tasks.task import selected
+
+FEWEST = 20  # training rows with which a comparison says something
+FEWEST_DEV = 50  # dev rows that choose the constant; with fewer, folds of the training rows do
+FOLDS = 5
+CHARACTERS, DEV_CHARACTERS = 4_000_000, 1_000_000  # that are read of the training rows and of the dev rows
+
+
+def fit_linear(task: Any, train: Any, dev: Any | None = None, *, labels: tuple[str, ...] = ()) -> Linear:
+    """The linear model of a task on its training rows; a `TaskError` where there can be none, a `MissingExtra` without
+    scikit-learn.
+
+    `labels` gives the order of probabilities; by default it is that of the sorted labels of the training rows.
+    """
+    began = perf_counter()
+    linear = task.linear(labels)
+    if linear is None:
+        raise TaskError(f"{task.name} has none")
+    if len(train) < FEWEST:
+        raise TaskError(f"too few training rows for a comparison: {len(train)} of at least {FEWEST}")
+    drawn = _drawn(linear, train, CHARACTERS)
+    linear = linear if labels else task.linear(linear.labels_of(drawn))
+    cutter = Cutter.of(linear.texts(drawn))
+    features, rows = Features.learned(linear.blocks, linear.bags(drawn, cutter))
+    if not features.width:
+        raise TaskError("the training rows are empty")
+    training = _Training(linear, drawn, rows, features.width)
+    if dev is not None and len(dev) >= FEWEST_DEV:
+        constant, weights = _by_dev(training, cutter, features, _drawn(linear, dev, DEV_CHARACTERS))
+        chosen_on = "dev rows"
+    else:
+        constant = _by_folds(training)
+        weights, chosen_on = training.weights(constant), f"{FOLDS} folds of the training rows"
+    fit = Fit(constant, chosen_on, len(drawn), len(train), features.width, round(perf_counter() - began, 2))
+    return Linear(linear, cutter, features, weights, fit)
+
+
+@dataclass(frozen=True)
+class _Training:
+    """Training examples with the features of their decisions."""
+
+    linear: LinearTask
+    examples: Any
+    rows: Rows
+    width: int
+
+    def weights(self, constant: float, kept: NDArray[np.bool_] | None = None) -> Weights:
+        """The weights of all decisions, or of those that are kept."""
+        matrix, targets = sparse(*self.rows, self.width), self.linear.targets(self.examples)
+        matrix, targets = (matrix, targets) if kept is None else (matrix[kept], targets[kept])
+        found = self.linear.estimator.fit(matrix, targets, constant)
+        # what is measured is what is stored
+        return found._replace(coefficients=found.coefficients.astype(np.float16).astype(np.float32))
+
+
+def _by_dev(training: _Training, cutter: Cutter, features: Features, dev: Any) -> tuple[float, Weights]:
+    """The constant that is best on dev examples, and its weights."""
+    linear = training.linear
+    rows = features.rows(linear.bags(dev, cutter))
+    tried = {constant: training.weights(constant) for constant in linear.estimator.constants}
+    worth = {
+        constant: _worth(linear, dev, linear.outputs(rows.product(weights.coefficients) + weights.intercepts, dev))
+        for constant, weights in tried.items()
+    }
+    best = max(worth, key=lambda constant: worth[constant])
+    return best, tried[best]
+
+
+def _by_folds(training: _Training) -> float:
+    """The constant that is best on training examples, each answered by weights that are learned without its fold."""
+    linear, examples = training.linear, training.examples
+    worth = {
+        constant: _worth(linear, examples, linear.outputs(_scores_of_folds(training, constant), examples))
+        for constant in linear.estimator.constants
+    }
+    return max(worth, key=lambda constant: worth[constant])
+
+
+def _scores_of_folds(training: _Training, constant: float) -> NDArray[np.float32]:
+    """The scores (D, K) of all training decisions, each by weights that are learned without its fold."""
+    fold = np.empty(len(training.examples), np.int64)
+    fold[rng.permutation(len(fold), 0, "folds")] = np.arange(len(fold)) % FOLDS
+    of_decision = np.repeat(fold, training.linear.decisions(training.examples))
+    scores: NDArray[np.float32] | None = None
+    for number in range(FOLDS):
+        weights = training.weights(constant, of_decision != number)
+        own = training.rows.product(weights.coefficients) + weights.intercepts
+        scores = own if scores is None else np.where((of_decision == number)[:, None], own, scores)
+    assert scores is not None
+    return scores
+
+
+def _worth(linear: LinearTask, examples: Any, outputs: Outputs) -> tuple[float, ...]:
+    """The metrics of outputs in their order, more being better."""
+    metrics = linear.metrics(linear.judged(examples, outputs))
+    return tuple(metrics[name] * (1 if more else -1) for name, more in linear.task.metrics.items() if name in metrics)
+
+
+def _drawn(linear: LinearTask, examples: Any, characters: int) -> Any:
+    """The examples, or as many of them as have so many characters and decisions, drawn at random, in their order."""
+    order = rng.permutation(len(examples), 0, "drawn")
+    lengths = np.array([min(len(text), LONGEST) for text in linear.texts(examples)], np.int64)
+    within = (np.cumsum(lengths[order]) <= characters) & (np.cumsum(linear.decisions(examples)[order]) <= linear.most)
+    most = max(int(within.sum()), FEWEST)
+    return examples if most >= len(examples) else selected(examples, np.sort(order[:most]).tolist())
