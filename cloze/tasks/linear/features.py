@@ -89,9 +89,9 @@ class Features:
         counters = [_Counter({}, grows=True) for _ in blocks]
         _count(counters, bags)
         kept = [counter.kept() for counter in counters]
-        features = cls(tuple(
-            Block(name, weighting, numbers, idf) for (name, weighting), (numbers, idf, _) in zip(blocks, kept, strict=True)
-        ))
+        features = cls(
+            tuple(Block(name, weighting, numbers, idf) for (name, weighting), (numbers, idf, _) in zip(blocks, kept, strict=True))
+        )
         return features, features._joined([rows for _, _, rows in kept])
 
     def rows(self, bags: Iterable[Bags]) -> Rows:
