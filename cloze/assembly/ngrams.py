@@ -24,9 +24,9 @@ def compared_with_ngrams(
     None, and a line that says why, where none can be fitted: a comparison never stops a run. None without a line for a task that
     has no linear model.
     """
-    if task.linear() is None:
-        return None
     try:
+        if task.linear() is None:
+            return None
         linear = fit_linear(task, together([task.read(file) for file in train]), dev, labels=tuple(labels or ()))
         metrics = linear.metrics(dev)
         size = linear.save(folder / "cloze", name)

@@ -23,7 +23,7 @@ from cloze.tasks.evaluation import evaluate
 from cloze.tasks.evaluation_text import evaluation_lines
 from cloze.tasks.linear.cutting import Cutter
 from cloze.tasks.linear.features import Features
-from cloze.tasks.linear.fit import fit_linear
+from cloze.tasks.linear.fit import fit_linear, fold_outputs
 from cloze.tasks.linear.model import load_linear
 from cloze.tasks.result import load_tuned
 from cloze.tasks.task import Evaluation, Task, selected, task
@@ -100,7 +100,7 @@ def test_tasks_about_pictures_have_none() -> None:
     assert task("sentence_classification", picture="image").linear() is None
 
 
-def test_texts_are_weighted_and_classified_as_by_scikit_learn(tmp_path: Path) -> None:
+def test_texts_are_weighted_and_classified_as_by_scikit_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline, make_union
@@ -120,6 +120,16 @@ def test_texts_are_weighted_and_classified_as_by_scikit_learn(tmp_path: Path) ->
     assert linear.task.labels == tuple(theirs.classes_)
     np.testing.assert_allclose(linear.outputs(dev), expected, atol=2e-3)
     assert linear.outputs(dev).argmax(1).tolist() == expected.argmax(1).tolist()
+    monkeypatch.setattr("cloze.tasks.linear.estimators._FEW", 0)  # weights of features in place of weights of rows
+    np.testing.assert_allclose(fit_linear(made, train).outputs(dev), expected, atol=2e-3)
+
+
+def test_rows_are_answered_by_weights_that_have_not_seen_them(tmp_path: Path) -> None:
+    made, examples = read("sentence_classification", tmp_path, rows_of("sentence_classification"))
+    chance = replace(examples, answers=[str(number % 2) for number in range(40)])  # nothing can be learned
+    seen, unseen = fit_linear(made, chance).outputs(chance), fold_outputs(made, chance)
+    truth = np.arange(40) % 2
+    assert unseen.shape == (40, 2) and (seen.argmax(1) == truth).mean() > 0.9 > (unseen.argmax(1) == truth).mean()
 
 
 def test_the_order_of_labels_is_that_of_the_network_and_a_class_without_rows_is_never_likely(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,6 +17,8 @@ from cloze.errors import MissingExtra, TaskError
 Array = NDArray[Any]
 _NEVER = -1e4  # the score of a class that no training row has: its probability is 0
 _STEPS = 100  # of the optimizer
+_FEW = 2000  # rows that are multiplied by each other
+_APART = 1e-6  # added to the square of each row, because rows may be equal
 
 
 class Weights(NamedTuple):
@@ -24,14 +28,66 @@ class Weights(NamedTuple):
     intercepts: NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class TrainingRows:
+    """Rows of training (N, V), a sparse matrix of scipy."""
+
+    matrix: Any
+
+    @classmethod
+    def of(cls, columns: Array, values: Array, starts: Array, width: int) -> TrainingRows:
+        """Sparse rows as scipy has them, which comes with scikit-learn."""
+        _package()
+        from scipy.sparse import csr_matrix
+
+        return cls(csr_matrix((values, columns, starts), shape=(len(starts) - 1, width)))
+
+    def kept(self, inside: NDArray[np.bool_]) -> TrainingRows:
+        """Some of the rows."""
+        return TrainingRows(self.matrix[inside])
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return int(self.matrix.shape[1])
+
+    def logistic(self, targets: Array, constant: float) -> Weights:
+        """Logistic regression: a score for each class, of two classes only that of the second."""
+        model = _package().linear_model.LogisticRegression(C=constant, max_iter=_STEPS)
+        factor = self._factor
+        with warnings.catch_warnings(), _one_thread():
+            warnings.simplefilter("ignore")  # that it has not converged: what counts is the score on the dev rows
+            model.fit(self.matrix if factor is None else factor, targets)
+        coefficients = model.coef_.T
+        if factor is not None:
+            from scipy.linalg import solve_triangular
+
+            coefficients = self.matrix.T @ solve_triangular(factor, coefficients, lower=True, trans="T")
+        return Weights(coefficients, model.intercept_)
+
+    @cached_property
+    def _factor(self) -> Array | None:
+        """L (N, N) with the same products of rows, L Lᵀ = X Xᵀ; None where it would be no smaller than the rows.
+
+        The best weights are a sum of rows (the representer theorem), so weights for the N columns of L are as good as for the V
+        features, and a hundred rows need a hundred of them.
+        """
+        count = int(self.matrix.shape[0])
+        if count > _FEW or self.width < 2 * count:
+            return None
+        products = (self.matrix @ self.matrix.T).toarray().astype(np.float64)
+        products[np.diag_indices(count)] += _APART
+        return np.linalg.cholesky(products)
+
+
 class Estimator(ABC):
     """A kind of linear model. Larger `constants` of a classifier, and smaller ones of a regression, regularise less."""
 
     constants: ClassVar[tuple[float, ...]]
 
     @abstractmethod
-    def fit(self, rows: Any, targets: Array, constant: float) -> Weights:
-        """The weights for rows (N, V), a sparse matrix of scipy, and their targets."""
+    def fit(self, rows: TrainingRows, targets: Array, constant: float) -> Weights:
+        """The weights for rows and their targets."""
 
     def outputs(self, scores: Array) -> Array:
         """Probabilities or numbers for the scores (N, K) of rows."""
@@ -46,17 +102,17 @@ class Classes(Estimator):
     def __init__(self, classes: int) -> None:
         self.classes = classes
 
-    def fit(self, rows: Any, targets: Array, constant: float) -> Weights:
+    def fit(self, rows: TrainingRows, targets: Array, constant: float) -> Weights:
         seen = np.unique(targets)
         if len(seen) < 2:
             raise TaskError("all training rows have the same answer")
-        fitted = _logistic(rows, targets, constant)
-        coefficients = np.zeros((rows.shape[1], self.classes), np.float32)
+        learned = rows.logistic(targets, constant)
+        coefficients = np.zeros((rows.width, self.classes), np.float32)
         intercepts = np.full(self.classes, _NEVER, np.float32)
         if len(seen) == 2:  # one score, that of the second class
-            coefficients[:, seen[1]], intercepts[seen] = fitted.coef_[0], (0.0, fitted.intercept_[0])
+            coefficients[:, seen[1]], intercepts[seen] = learned.coefficients[:, 0], (0.0, learned.intercepts[0])
         else:
-            coefficients[:, seen], intercepts[seen] = fitted.coef_.T, fitted.intercept_
+            coefficients[:, seen], intercepts[seen] = learned
         return Weights(coefficients, intercepts)
 
     def outputs(self, scores: Array) -> Array:
@@ -69,15 +125,15 @@ class Sets(Estimator):
 
     constants = Classes.constants
 
-    def fit(self, rows: Any, targets: Array, constant: float) -> Weights:
-        coefficients = np.zeros((rows.shape[1], targets.shape[1]), np.float32)
+    def fit(self, rows: TrainingRows, targets: Array, constant: float) -> Weights:
+        coefficients = np.zeros((rows.width, targets.shape[1]), np.float32)
         intercepts = np.full(targets.shape[1], _NEVER, np.float32)
         for number, own in enumerate(targets.T > 0.5):
             if own.all():
                 intercepts[number] = -_NEVER
             elif own.any():
-                fitted = _logistic(rows, own, constant)
-                coefficients[:, number], intercepts[number] = fitted.coef_[0], fitted.intercept_[0]
+                learned = rows.logistic(own, constant)
+                coefficients[:, number], intercepts[number] = learned.coefficients[:, 0], learned.intercepts[0]
         return Weights(coefficients, intercepts)
 
     def outputs(self, scores: Array) -> Array:
@@ -87,7 +143,7 @@ class Sets(Estimator):
 class Chosen(Sets):
     """Whether a row is the chosen one of its group: logistic regression with one score. Targets are (N,) of 0 and 1."""
 
-    def fit(self, rows: Any, targets: Array, constant: float) -> Weights:
+    def fit(self, rows: TrainingRows, targets: Array, constant: float) -> Weights:
         return super().fit(rows, targets[:, None], constant)
 
     def outputs(self, scores: Array) -> Array:
@@ -99,17 +155,10 @@ class Numbers(Estimator):
 
     constants = (0.3, 1.0, 3.0)
 
-    def fit(self, rows: Any, targets: Array, constant: float) -> Weights:
+    def fit(self, rows: TrainingRows, targets: Array, constant: float) -> Weights:
         ridge = _package().linear_model.Ridge(alpha=constant, solver="sparse_cg", tol=1e-5)
-        fitted = ridge.fit(rows.astype(np.float64), np.asarray(targets, np.float64))
+        fitted = ridge.fit(rows.matrix.astype(np.float64), np.asarray(targets, np.float64))
         return Weights(fitted.coef_[:, None].astype(np.float32), np.array([fitted.intercept_], np.float32))
-
-
-def _logistic(rows: Any, targets: Array, constant: float) -> Any:
-    model = _package().linear_model.LogisticRegression(C=constant, max_iter=_STEPS)
-    with warnings.catch_warnings(), _one_thread():
-        warnings.simplefilter("ignore")  # that it has not converged: what counts is the score on the dev rows
-        return model.fit(rows, targets)
 
 
 def _package() -> Any:
@@ -126,11 +175,3 @@ def _one_thread() -> AbstractContextManager[Any]:
     from threadpoolctl import threadpool_limits
 
     return threadpool_limits(limits=1)  # type: ignore[no-any-return]
-
-
-def sparse(columns: Array, values: Array, starts: Array, width: int) -> Any:
-    """Rows as a sparse matrix of scipy, which comes with scikit-learn."""
-    _package()
-    from scipy.sparse import csr_matrix
-
-    return csr_matrix((values, columns, starts), shape=(len(starts) - 1, width))

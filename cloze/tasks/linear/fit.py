@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.errors import TaskError
 from cloze.tasks.linear.cutting import LONGEST, Cutter
-from cloze.tasks.linear.estimators import Weights, sparse
+from cloze.tasks.linear.estimators import TrainingRows, Weights
 from cloze.tasks.linear.features import Features, Rows
 from cloze.tasks.linear.model import Fit, Linear
 from cloze.tasks.linear.task import LinearTask, Outputs
@@ -42,33 +42,51 @@ def fit_linear(task: Any, train: Any, dev: Any | None = None, *, labels: tuple[s
     features, rows = Features.learned(linear.blocks, linear.bags(drawn, cutter))
     if not features.width:
         raise TaskError("the training rows are empty")
-    training = _Training(linear, drawn, rows, features.width)
+    training = _Training(linear, drawn, rows, TrainingRows.of(*rows, features.width), linear.targets(drawn))
     if dev is not None and len(dev) >= FEWEST_DEV:
         constant, weights = _by_dev(training, cutter, features, _drawn(linear, dev, DEV_CHARACTERS))
         chosen_on = "dev rows"
     else:
-        constant = _by_folds(training)
+        constant, _ = _by_folds(training)
         weights, chosen_on = training.weights(constant), f"{FOLDS} folds of the training rows"
     fit = Fit(constant, chosen_on, len(drawn), len(train), features.width, round(perf_counter() - began, 2))
     return Linear(linear, cutter, features, weights, fit)
 
 
+def fold_outputs(task: Any, train: Any, *, labels: tuple[str, ...] = ()) -> Outputs:
+    """What linear models say of training rows that they have not seen: the outputs of each row by weights that are learned without
+    its fold, with the constant that is best so."""
+    linear = task.linear(labels)
+    linear = linear if labels else task.linear(linear.labels_of(train))
+    cutter = Cutter.of(linear.texts(train))
+    features, rows = Features.learned(linear.blocks, linear.bags(train, cutter))
+    training = _Training(linear, train, rows, TrainingRows.of(*rows, features.width), linear.targets(train))
+    return _by_folds(training)[1]
+
+
 @dataclass(frozen=True)
 class _Training:
-    """Training examples with the features of their decisions."""
+    """Training examples with the features and the targets of their decisions."""
 
     linear: LinearTask
     examples: Any
     rows: Rows
-    width: int
+    matrix: TrainingRows
+    targets: NDArray[Any]
 
-    def weights(self, constant: float, kept: NDArray[np.bool_] | None = None) -> Weights:
-        """The weights of all decisions, or of those that are kept."""
-        matrix, targets = sparse(*self.rows, self.width), self.linear.targets(self.examples)
-        matrix, targets = (matrix, targets) if kept is None else (matrix[kept], targets[kept])
-        found = self.linear.estimator.fit(matrix, targets, constant)
+    def without(self, left: NDArray[np.bool_]) -> _Training:
+        """The same without some decisions."""
+        return replace(self, matrix=self.matrix.kept(~left), targets=self.targets[~left])
+
+    def weights(self, constant: float) -> Weights:
+        """The weights that are learned from the decisions."""
+        learned = self.linear.estimator.fit(self.matrix, self.targets, constant)
         # what is measured is what is stored
-        return found._replace(coefficients=found.coefficients.astype(np.float16).astype(np.float32))
+        return learned._replace(coefficients=learned.coefficients.astype(np.float16).astype(np.float32))
+
+    def outputs(self, scores: NDArray[np.float32]) -> Outputs:
+        """The outputs of the examples for the scores of all decisions."""
+        return self.linear.outputs(scores, self.examples)
 
 
 def _by_dev(training: _Training, cutter: Cutter, features: Features, dev: Any) -> tuple[float, Weights]:
@@ -76,36 +94,32 @@ def _by_dev(training: _Training, cutter: Cutter, features: Features, dev: Any) -
     linear = training.linear
     rows = features.rows(linear.bags(dev, cutter))
     tried = {constant: training.weights(constant) for constant in linear.estimator.constants}
-    worth = {
-        constant: _worth(linear, dev, linear.outputs(rows.product(weights.coefficients) + weights.intercepts, dev))
-        for constant, weights in tried.items()
-    }
+    worth = {constant: _worth(linear, dev, linear.outputs(_scores(rows, weights), dev)) for constant, weights in tried.items()}
     best = max(worth, key=lambda constant: worth[constant])
     return best, tried[best]
 
 
-def _by_folds(training: _Training) -> float:
-    """The constant that is best on training examples, each answered by weights that are learned without its fold."""
-    linear, examples = training.linear, training.examples
-    worth = {
-        constant: _worth(linear, examples, linear.outputs(_scores_of_folds(training, constant), examples))
-        for constant in linear.estimator.constants
-    }
-    return max(worth, key=lambda constant: worth[constant])
-
-
-def _scores_of_folds(training: _Training, constant: float) -> NDArray[np.float32]:
-    """The scores (D, K) of all training decisions, each by weights that are learned without its fold."""
+def _by_folds(training: _Training) -> tuple[float, Outputs]:
+    """The constant that is best on training examples, each answered by weights that are learned without its fold, and these
+    answers."""
     fold = np.empty(len(training.examples), np.int64)
     fold[rng.permutation(len(fold), 0, "folds")] = np.arange(len(fold)) % FOLDS
-    of_decision = np.repeat(fold, training.linear.decisions(training.examples))
-    scores: NDArray[np.float32] | None = None
+    fold_of_decision = np.repeat(fold, training.linear.decisions(training.examples))
+    scores: dict[float, NDArray[np.float32]] = {}
     for number in range(FOLDS):
-        weights = training.weights(constant, of_decision != number)
-        own = training.rows.product(weights.coefficients) + weights.intercepts
-        scores = own if scores is None else np.where((of_decision == number)[:, None], own, scores)
-    assert scores is not None
-    return scores
+        inside = fold_of_decision == number
+        others = training.without(inside)
+        for constant in training.linear.estimator.constants:
+            own = _scores(training.rows, others.weights(constant))
+            scores[constant] = np.where(inside[:, None], own, scores.get(constant, own))
+    outputs = {constant: training.outputs(own) for constant, own in scores.items()}
+    best = max(outputs, key=lambda constant: _worth(training.linear, training.examples, outputs[constant]))
+    return best, outputs[best]
+
+
+def _scores(rows: Rows, weights: Weights) -> NDArray[np.float32]:
+    """The scores (D, K) of rows."""
+    return rows.product(weights.coefficients) + weights.intercepts
 
 
 def _worth(linear: LinearTask, examples: Any, outputs: Outputs) -> tuple[float, ...]:
