@@ -142,6 +142,12 @@ def test_the_order_of_labels_is_that_of_the_network_and_a_class_without_rows_is_
     np.testing.assert_allclose(shares.sum(1), 1.0, atol=1e-5)
 
 
+def test_a_class_of_one_row_is_missing_in_the_training_rows_of_one_fold(tmp_path: Path) -> None:
+    made, examples = read("sentence_classification", tmp_path, rows_of("sentence_classification", 20))
+    linear = fit_linear(made, replace(examples, answers=["rare", *["usual"] * 19]))
+    assert linear.task.labels == ("rare", "usual")
+
+
 def test_enough_dev_rows_choose_the_constant(tmp_path: Path) -> None:
     made, examples = read("sentence_classification", tmp_path, rows_of("sentence_classification", 70))
     linear = fit_linear(made, selected(examples, range(20)), selected(examples, range(20, 70)))

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.errors import MissingExtra, TaskError
+from cloze.errors import MissingExtra
 
 Array = NDArray[Any]
 _NEVER = -1e4  # the score of a class that no training row has: its probability is 0
@@ -104,11 +104,12 @@ class Classes(Estimator):
 
     def fit(self, rows: TrainingRows, targets: Array, constant: float) -> Weights:
         seen = np.unique(targets)
-        if len(seen) < 2:
-            raise TaskError("all training rows have the same answer")
-        learned = rows.logistic(targets, constant)
         coefficients = np.zeros((rows.width, self.classes), np.float32)
         intercepts = np.full(self.classes, _NEVER, np.float32)
+        intercepts[seen] = 0.0
+        if len(seen) == 1:  # as one fold may have it
+            return Weights(coefficients, intercepts)
+        learned = rows.logistic(targets, constant)
         if len(seen) == 2:  # one score, that of the second class
             coefficients[:, seen[1]], intercepts[seen] = learned.coefficients[:, 0], (0.0, learned.intercepts[0])
         else:

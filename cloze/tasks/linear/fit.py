@@ -43,6 +43,8 @@ def fit_linear(task: Any, train: Any, dev: Any | None = None, *, labels: tuple[s
     if not features.width:
         raise TaskError("the training rows are empty")
     training = _Training(linear, drawn, rows, TrainingRows.of(*rows, features.width), linear.targets(drawn))
+    if len(np.unique(training.targets, axis=0)) < 2:
+        raise TaskError("all training rows have the same answer")
     if dev is not None and len(dev) >= FEWEST_DEV:
         constant, weights = _by_dev(training, cutter, features, _drawn(linear, dev, DEV_CHARACTERS))
         chosen_on = "dev rows"
@@ -54,8 +56,8 @@ def fit_linear(task: Any, train: Any, dev: Any | None = None, *, labels: tuple[s
 
 
 def fold_outputs(task: Any, train: Any, *, labels: tuple[str, ...] = ()) -> Outputs:
-    """What linear models say of training rows that they have not seen: the outputs of each row by weights that are learned without
-    its fold, with the constant that is best so."""
+    """What linear models say of training rows that they have not seen: the outputs of each row by weights that are learned
+    without its fold, with the constant that is best so."""
     linear = task.linear(labels)
     linear = linear if labels else task.linear(linear.labels_of(train))
     cutter = Cutter.of(linear.texts(train))
