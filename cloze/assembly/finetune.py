@@ -28,7 +28,7 @@ from cloze.assembly.fitted import holding, table_of
 from cloze.assembly.label_counts import Counts, count_labels, stage_recipes
 from cloze.assembly.leakage import Hashes, notes, record, training_texts
 from cloze.assembly.load import load_recipe, named_recipes, own_task_recipe_names, read_tree
-from cloze.assembly.ngrams import compared_with_ngrams
+from cloze.assembly.ngrams import compared_with_ngrams, mixed_with_ngrams
 from cloze.assembly.onto import Origin, depth_groups, put_onto
 from cloze.assembly.origins import add_changes, bound_checkpoints, checkpoint_names, origins_in
 from cloze.assembly.recipe import Recipe
@@ -57,6 +57,7 @@ from cloze.interop.card_results import add_results
 from cloze.processes import rank
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.metrics import spread
+from cloze.tasks.mixture import ENTRY
 from cloze.tasks.result import contents_of, load_tuned, task_of
 from cloze.tasks.task import together
 from cloze.tasks.worth import remark_on, remark_on_loss, remark_on_ngrams
@@ -296,6 +297,8 @@ def _judged(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], assignmen
                 name=name, say=say,
             )
             own.update({} if linear is None else {"ngrams": linear})
+            if linear is not None and assignment.mix:
+                own[ENTRY] = mixed_with_ngrams(learner, together(every), say)
             remarks += [] if linear is None else [remark_on_ngrams(figures, linear["dev"], learner.task.metrics)]
         described["remarks"] = [*described["remarks"], *(f"{prefix}dev: {text}" for text in remarks if text is not None)]
     write_description(tuned.folder / "cloze" / "task.json", described)

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from cloze.errors import ClozeError, MissingExtra
+from cloze.tasks.evaluation import linear_next_to
 from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.linear.model import Linear
-from cloze.tasks.task import Task, together
+from cloze.tasks.mixture import chosen
+from cloze.tasks.task import Learner, Task, together
 
 Say = Callable[[str], None]
 
@@ -50,3 +52,16 @@ def described(linear: Linear) -> str:
         f"n-grams: a linear model with {fit.features:,} features, fitted to {rows} training rows in {fit.seconds:.1f} s for "
         f"comparison (constant {fit.constant:g}, chosen on {fit.chosen_on}); --no-baselines leaves it out"
     )
+
+
+def mixed_with_ngrams(learner: Learner, dev: Any, say: Say) -> dict[str, Any]:
+    """What task.json says of the mixture of a network with the linear model in its folder: how the dev examples want them mixed,
+    and the metrics of the mixture on these."""
+    linear = linear_next_to(learner)
+    assert linear is not None  # it was just saved
+    network = learner.outputs(dev)
+    mixture = chosen(linear, dev, network)
+    metrics = linear.task.metrics(linear.task.judged(dev, mixture.outputs(dev, network)))
+    name = next(iter(metrics))
+    say(f"mixture: {mixture.share:.0%} of the linear model; {name} {metrics[name]:.4f} on the dev rows that chose it")
+    return {**mixture.record(), "dev": metrics}

@@ -87,6 +87,12 @@ class Classifier(SummaryLearner):
         scores = torch.from_numpy(self.all_scores(framed, size=size, report=report))
         return scores.softmax(-1).numpy() if len(framed) else np.zeros((0, len(self.names)), np.float32)
 
+    def outputs(
+        self, examples: Examples, *, size: int = 64, report: Report = lambda done: None
+    ) -> NDArray[np.float32]:
+        """The probability (N, C) that the network gives to each label."""
+        return self.probabilities(self.encode(examples), size=size, report=report)
+
     def judge(
         self, rows: Sequence[Labelled], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> NDArray[np.int64]:
@@ -103,7 +109,7 @@ class Classifier(SummaryLearner):
     ) -> Evaluation:
         """Metrics on labelled examples; a label that training never saw is a `TaskError`."""
         rows = self.answered(examples)
-        found = self.probabilities([row.framed for row in rows], size=size, report=report)
+        found = self.mixed(examples, self.probabilities([row.framed for row in rows], size=size, report=report))
         judged = judged_classes(np.array([row.label for row in rows], np.int64), found, self.task)
         baseline = None
         if always is not None:
@@ -123,7 +129,7 @@ class Classifier(SummaryLearner):
     ) -> list[Choice]:
         """The most probable label of every example."""
         framed = self.encode(examples)
-        found = self.probabilities(framed, size=size, report=report)
+        found = self.mixed(examples, self.probabilities(framed, size=size, report=report))
         return choices(examples, self.names, found, [row.cut for row in framed], threshold=self.task.threshold)
 
     def scored(
@@ -131,7 +137,7 @@ class Classifier(SummaryLearner):
     ) -> Iterator[dict[str, Any]]:
         """Every example with the probabilities of all labels in place of its label, as the answer kind `scores` reads them."""
         framed = self.encode(examples)
-        found = self.probabilities(framed, size=size, report=report)
+        found = self.mixed(examples, self.probabilities(framed, size=size, report=report))
         return scored(examples, self.task, self.names, found, [row.cut for row in framed])
 
 

@@ -54,6 +54,10 @@ def _columns(value: Any) -> bool:
     return isinstance(value, dict) and all(one is None or isinstance(one, (str, int, float, list)) for one in value.values())
 
 
+def _mixed(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_number, (value.get("share"), value.get("sharpness"))))
+
+
 #: Entries of one task, with what they must be where they are not null.
 _ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "task": (_text, "the name of a task"), "columns": (_columns, "an object with names of columns"),
@@ -65,6 +69,7 @@ _ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "trials": (_trials, "a list of objects with metrics"), "baseline": (_object, "an object"), "base": (_object, "an object"),
     "examples": (_object, "an object"), "remarks": (_texts, "a list of texts"), "dev_report": (_object, "an object"),
     "towers": (_object, "an object"), "ngrams": (_object, "an object"),
+    "mixture": (_mixed, "an object with two numbers: share and sharpness"),
     "seed": (_whole, "a whole number"), "epoch": (_number, "a number"),
 }  # fmt: skip
 

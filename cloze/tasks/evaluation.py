@@ -22,6 +22,8 @@ def evaluate(
     `bootstrap`: adds intervals over this many resamples of the examples, drawn with `seed` (see `cloze.tasks.bootstrap`).
     """
     found = learner.evaluate(examples, always, size=size, report=report)
+    if learner.mixture is not None:
+        found = replace(found, remarks=(learner.mixture.remark(), *found.remarks))
     if (linear := linear_next_to(learner)) is not None:
         found = replace(found, ngrams=linear.metrics(examples))
         if (remark := remark_on_ngrams(found.metrics, found.ngrams or {}, learner.task.metrics)) is not None:

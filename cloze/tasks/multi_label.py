@@ -177,13 +177,18 @@ class MultiLabeller(SummaryLearner):
         scores = torch.from_numpy(self.all_scores(rows, size=size, report=report)).double()
         return np.asarray(torch.sigmoid(scores).numpy()) if len(rows) else np.zeros((0, len(self.names)))
 
+    def outputs(
+        self, examples: AnsweredTexts[Any], *, size: int = 64, report: Report = lambda done: None
+    ) -> NDArray[np.float64]:
+        """The probability (N, C) that the network gives to each class."""
+        return self.probabilities(self.encode(examples), size=size, report=report)
+
     def judge(
         self, rows: Sequence[Answered[NDArray[np.float64]]], metric: str | None = None, *, size: int = 64,
         report: Report = lambda done: None,
     ) -> NDArray[np.float64]:
         """The given set of every row and the probabilities of all classes, (N, 2, C)."""
-        found = self.probabilities([row.framed for row in rows], size=size, report=report)
-        return np.stack([np.array([row.answer for row in rows]).reshape(found.shape), found], axis=1)
+        return _judged(rows, self.probabilities([row.framed for row in rows], size=size, report=report))
 
     def answers(self, judged: Any) -> tuple[Sequence[Any], Sequence[Any]]:
         """The given sets and those of the classes that are likely enough, (N, C) each."""
@@ -200,7 +205,8 @@ class MultiLabeller(SummaryLearner):
     ) -> Evaluation:
         """Metrics on examples with sets of classes, and those of `always` giving one set."""
         rows = self.answered(examples)
-        judged = self.judge(rows, size=size, report=report)
+        found = self.mixed(examples, self.probabilities([row.framed for row in rows], size=size, report=report))
+        judged = _judged(rows, found)
         constant = None if always is None else {"always": always, **self.task.constant(always, examples, self.names)}
         cut = cut_remark([row.framed.cut for row in rows], self.length)
         gold = chain.from_iterable(examples.known())
@@ -218,14 +224,18 @@ class MultiLabeller(SummaryLearner):
     ) -> list[LabelSet]:
         """The set of every example: the classes whose probability is the threshold or more."""
         framed = self.encode(examples)
+        probabilities = self.mixed(examples, self.probabilities(framed, size=size, report=report))
         made = []
-        for about, read, row in zip(
-            each_text(examples), framed, self.probabilities(framed, size=size, report=report).tolist(), strict=True
-        ):
+        for about, read, row in zip(each_text(examples), framed, probabilities.tolist(), strict=True):
             chosen = [label for label, p in zip(self.names, row, strict=True) if p >= self.task.threshold]
             shares = {label: round(p, 6) for label, p in zip(self.names, row, strict=True)}
             made.append(LabelSet(about, chosen, shares, read.cut))
         return made
+
+
+def _judged(rows: Sequence[Answered[NDArray[np.float64]]], probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The given sets and the probabilities of all classes, (N, 2, C)."""
+    return np.stack([np.array([row.answer for row in rows]).reshape(probabilities.shape), probabilities], axis=1)
 
 
 @register("task", "multi_label")

@@ -215,6 +215,12 @@ class Chooser(SummaryLearner):
         report(len(rows))
         return _shares(flat, [len(row) for row in rows])
 
+    def outputs(
+        self, examples: Any, *, size: int = 64, report: Report = lambda done: None
+    ) -> list[NDArray[np.float64]]:
+        """The probabilities that the network gives to what each example offers."""
+        return self.shares(self.encode(examples), size=size, report=report)
+
     def answered(self, examples: Any) -> list[OfferedRow]:
         """The examples with the numbers of the right texts."""
         return [OfferedRow(*one) for one in zip(self.encode(examples), examples.known(), strict=True)]
@@ -223,8 +229,7 @@ class Chooser(SummaryLearner):
         self, rows: Sequence[OfferedRow], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> NDArray[np.int64]:
         """The number of the right text of every row, and that of the likeliest: (N, 2)."""
-        found = self.shares([row.framed for row in rows], size=size, report=report)
-        return np.array([(row.answer, int(own.argmax())) for row, own in zip(rows, found, strict=True)], np.int64)
+        return _judged(rows, self.shares([row.framed for row in rows], size=size, report=report))
 
     def metrics(self, judged: Any) -> dict[str, float]:
         """The accuracy of pairs of numbers (N, 2)."""
@@ -235,7 +240,7 @@ class Chooser(SummaryLearner):
     ) -> Evaluation:
         """The accuracy on examples with answers, and that of `always` choosing one number."""
         rows = self.answered(examples)
-        judged = self.judge(rows, size=size, report=report)
+        judged = _judged(rows, self.mixed(examples, self.shares([row.framed for row in rows], size=size, report=report)))
         constant = None if always is None else {"always": always, **self.task.constant(always, examples, ())}
         cut = cut_remark([row.cut["text"] for row in rows], self.length)
         return Evaluation(len(rows), self.metrics(judged), constant, () if cut is None else (cut,), judged=judged)
@@ -243,14 +248,20 @@ class Chooser(SummaryLearner):
     def predict(self, examples: Any, *, size: int = 64, report: Report = lambda done: None) -> list[Chosen]:
         """The likeliest text of every example, of equals the first."""
         rows = self.encode(examples)
+        shares = self.mixed(examples, self.shares(rows, size=size, report=report))
         made = []
         for line, text, choices, row, own in zip(
-            examples.lines, examples.texts, examples.choices, rows, self.shares(rows, size=size, report=report), strict=True
+            examples.lines, examples.texts, examples.choices, rows, shares, strict=True
         ):
             best = int(own.argmax())
             lost = max(one.cut for one in row)
             made.append(Chosen(line, text, choices, best, choices[best], [round(p, 6) for p in own.tolist()], lost))
         return made
+
+
+def _judged(rows: Sequence[OfferedRow], shares: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
+    """The number of the right text of every row, and that of the likeliest: (N, 2)."""
+    return np.array([(row.answer, int(own.argmax())) for row, own in zip(rows, shares, strict=True)], np.int64)
 
 
 @register("task", "multiple_choice")

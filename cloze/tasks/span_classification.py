@@ -264,6 +264,12 @@ class SpanClassifier(Learner):
                 report(len(index))
         return found
 
+    def outputs(
+        self, examples: MarkedTexts, *, size: int = 64, report: Report = lambda done: None
+    ) -> NDArray[np.float32]:
+        """The probability (N, C) that the network gives to each label."""
+        return self.probabilities(self.encode(examples), size=size, report=report)
+
     def judge(
         self, rows: Sequence[SpanRow], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> Int64:
@@ -280,7 +286,7 @@ class SpanClassifier(Learner):
     ) -> Evaluation:
         """All metrics on labelled texts; texts whose spans were not read are reported."""
         rows = self.answered(examples)
-        found = self.probabilities(rows, size=size, report=report)
+        found = self.mixed(examples, self.probabilities(rows, size=size, report=report))
         judged = _judged(rows, found)
         baseline = None if always is None else {"always": always, **self.task.constant(always, examples, self.names)}
         lost = [row.marked.line for row in rows if not row.read]
@@ -296,8 +302,9 @@ class SpanClassifier(Learner):
     ) -> list[SpanChoice]:
         """The most probable label of every text's spans."""
         rows = self.encode(examples)
+        probabilities = self.mixed(examples, self.probabilities(rows, size=size, report=report))
         made = []
-        for row, shares in zip(rows, self.probabilities(rows, size=size, report=report), strict=True):
+        for row, shares in zip(rows, probabilities, strict=True):
             best = int(shares.argmax())
             named = {label: round(float(p), 6) for label, p in zip(self.names, shares, strict=True)}
             made.append(SpanChoice(row.marked, self.names[best], round(float(shares[best]), 6), named))

@@ -27,7 +27,8 @@ from cloze.registry import lookup, names, parameters
 
 if TYPE_CHECKING:
     from cloze.tasks.class_report import Calibration, Confusion, Ranking
-    from cloze.tasks.linear.task import LinearTask
+    from cloze.tasks.linear.task import LinearTask, Outputs
+    from cloze.tasks.mixture import Mixture
 
 Report = Callable[[int], None]
 Judged = Sequence[Any] | NDArray[Any]  # an item of every example
@@ -209,6 +210,7 @@ class Learner(nn.Module, ABC):
 
     labels: tuple[str, ...] | None = None
     tuned: tuple[Path, str] | None = None  # the folder that it is from, and its name there if it is one of several tasks
+    mixture: Mixture | None = None  # with the linear model in that folder
 
     def __init__(self, reader: Reader, head: nn.Module, task: Any, *, length: int | None) -> None:
         super().__init__()
@@ -235,6 +237,14 @@ class Learner(nn.Module, ABC):
     @abstractmethod
     def metrics(self, judged: Any) -> dict[str, float]:
         """The task's metrics from the items of `judge`."""
+
+    def outputs(self, examples: Any, *, size: int = 64, report: Report = lambda done: None) -> Outputs:
+        """What the network alone says of examples, in the form of `Linear.outputs`."""
+        raise TaskError(f"{self.task.name}: its answers cannot be mixed with those of a linear model. Leave --mix out.")
+
+    def mixed(self, examples: Any, outputs: Outputs) -> Outputs:
+        """The outputs of the network for examples, mixed with those of the linear model if there is a mixture."""
+        return outputs if self.mixture is None else self.mixture.outputs(examples, outputs)
 
     def answers(self, judged: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
         """The right answers and those of the learner, item by item, from the items of `judge`; None if they cannot be compared.

@@ -18,6 +18,7 @@ Array = NDArray[Any]
 _NEVER = -1e4  # the score of a class that no training row has: its probability is 0
 _STEPS = 100  # of the optimizer
 _FEW = 2000  # rows that are multiplied by each other
+_LEAST = 1e-6  # probability of what a model holds for impossible
 _APART = 1e-6  # added to the square of each row, because rows may be equal
 
 
@@ -84,6 +85,7 @@ class Estimator(ABC):
     """A kind of linear model. Larger `constants` of a classifier, and smaller ones of a regression, regularise less."""
 
     constants: ClassVar[tuple[float, ...]]
+    sharpens: ClassVar[bool] = True  # outputs are probabilities, which may be too sure
 
     @abstractmethod
     def fit(self, rows: TrainingRows, targets: Array, constant: float) -> Weights:
@@ -92,6 +94,14 @@ class Estimator(ABC):
     def outputs(self, scores: Array) -> Array:
         """Probabilities or numbers for the scores (N, K) of rows."""
         return scores
+
+    @abstractmethod
+    def pooled(self, first: Array, second: Array, share: float, sharpness: float) -> Array:
+        """Outputs of two models for the same rows as one; `share` is that of the second."""
+
+    @abstractmethod
+    def loss(self, outputs: Array, targets: Array) -> float:
+        """The mean negative log-likelihood of targets, or the mean squared error."""
 
 
 class Classes(Estimator):
@@ -120,6 +130,14 @@ class Classes(Estimator):
         shares = np.exp(scores - scores.max(1, keepdims=True))
         return np.asarray(shares / shares.sum(1, keepdims=True), np.float32)
 
+    def pooled(self, first: Array, second: Array, share: float, sharpness: float) -> Array:
+        logs = (1.0 - share) * _log(first) + share * _log(second)
+        return Classes.outputs(self, sharpness * logs)
+
+    def loss(self, outputs: Array, targets: Array) -> float:
+        known = targets >= 0
+        return float(-_log(outputs[known, targets[known]]).mean()) if known.any() else 0.0
+
 
 class Sets(Estimator):
     """Any of several classes: logistic regression for each. Targets are (N, C) of 0 and 1."""
@@ -140,6 +158,13 @@ class Sets(Estimator):
     def outputs(self, scores: Array) -> Array:
         return np.asarray(0.5 * (1.0 + np.tanh(0.5 * scores)), np.float32)
 
+    def pooled(self, first: Array, second: Array, share: float, sharpness: float) -> Array:
+        odds = [_log(one) - _log(1.0 - one) for one in (first, second)]
+        return Sets.outputs(self, sharpness * ((1.0 - share) * odds[0] + share * odds[1]))
+
+    def loss(self, outputs: Array, targets: Array) -> float:
+        return float(-(targets * _log(outputs) + (1.0 - targets) * _log(1.0 - outputs)).mean())
+
 
 class Chosen(Sets):
     """Whether a row is the chosen one of its group: logistic regression with one score. Targets are (N,) of 0 and 1."""
@@ -150,16 +175,35 @@ class Chosen(Sets):
     def outputs(self, scores: Array) -> Array:
         return scores
 
+    def pooled(self, first: Array, second: Array, share: float, sharpness: float) -> Array:
+        """Of the probabilities of the choices of each group, a row each."""
+        return Classes(first.shape[1]).pooled(first, second, share, sharpness)
+
+    def loss(self, outputs: Array, targets: Array) -> float:
+        """Of the chosen rows of all groups."""
+        return float(-_log(outputs[targets > 0.5]).mean())
+
 
 class Numbers(Estimator):
     """A number: ridge regression. Targets are (N,)."""
 
     constants = (0.3, 1.0, 3.0)
+    sharpens = False
 
     def fit(self, rows: TrainingRows, targets: Array, constant: float) -> Weights:
         ridge = _package().linear_model.Ridge(alpha=constant, solver="sparse_cg", tol=1e-5)
         fitted = ridge.fit(rows.matrix.astype(np.float64), np.asarray(targets, np.float64))
         return Weights(fitted.coef_[:, None].astype(np.float32), np.array([fitted.intercept_], np.float32))
+
+    def pooled(self, first: Array, second: Array, share: float, sharpness: float) -> Array:
+        return np.asarray((1.0 - share) * first + share * second)
+
+    def loss(self, outputs: Array, targets: Array) -> float:
+        return float(((outputs - targets) ** 2).mean())
+
+
+def _log(probabilities: Array) -> Array:
+    return np.asarray(np.log(np.maximum(probabilities, _LEAST)))
 
 
 def _package() -> Any:

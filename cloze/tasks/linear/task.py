@@ -59,6 +59,10 @@ class LinearTask(ABC):
         """What the scores (D, K) of all decisions say: probabilities, or numbers."""
         return self.estimator.outputs(scores)
 
+    def loss(self, examples: Any, outputs: Outputs) -> float:
+        """The mean negative log-likelihood of the answers of examples, or their mean squared error."""
+        return self.estimator.loss(np.concatenate(outputs) if isinstance(outputs, list) else outputs, self.targets(examples))
+
     @abstractmethod
     def judged(self, examples: Any, outputs: Outputs) -> Any:
         """The items of `Learner.judge` for examples with answers."""
