@@ -30,7 +30,7 @@ class Assignment:
     that rows are about. `init` are vectors from which the rows of words begin, for a recipe that begins without a checkpoint.
     `encoding` is the one that the command line names for the files (`cloze.text.encodings.reading_as`).
     `test` is the file that the result is measured on. `baselines`: a linear model on n-grams is fitted for comparison,
-    and with `mix` its answers are mixed with those of the network.
+    and with `mix_ngrams` its answers are mixed with those of the network.
     """
 
     task: str | None = None
@@ -50,7 +50,7 @@ class Assignment:
     encoding: str | None = None
     test: str | None = None
     baselines: bool = True
-    mix: bool = False
+    mix_ngrams: bool = False
 
     @property
     def kind(self) -> str:
@@ -151,7 +151,7 @@ class Assignment:
         words += ["--seeds", ",".join(map(str, seeds))] if tuple(seeds) != (1,) else []
         words += ["--test", self.test] if self.test is not None else []
         words += [] if self.baselines else ["--no-baselines"]
-        words += ["--mix"] if self.mix else []
+        words += ["--mix-ngrams"] if self.mix_ngrams else []
         return (*words, *options, "--out", str(out))
 
     @property

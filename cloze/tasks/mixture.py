@@ -21,6 +21,7 @@ from cloze.tasks.linear.task import LinearTask, Outputs
 
 SHARES = tuple(round(0.05 * step, 2) for step in range(21))  # of the linear model
 SHARPNESS = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)  # what the mixed logarithms are multiplied by
+PRICE = 3.0  # nats, of using one model alone
 ENTRY = "mixture"  # of task.json
 
 
@@ -60,7 +61,7 @@ class Mixture:
     def remark(self) -> str:
         """A sentence that says what answers."""
         return (
-            f"the answers are those of a mixture: {1 - self.share:.0%} the network and {self.share:.0%} a linear model on n-grams; "
+            f"the answers are those of a mixture: {1 - self.share:.0%} the network and {self.share:.0%} the linear model; "
             "transformers reads the network alone"
         )
 
@@ -70,10 +71,11 @@ class Mixture:
 
 
 def chosen(linear: Linear, examples: Any, network: Outputs) -> Mixture:
-    """The mixture of the lowest loss on examples with answers, which neither model was trained on; of equals, the smaller share.
+    """The mixture that is best on examples with answers, which neither model was trained on.
 
-    The loss is the mean negative log-likelihood of the answers, or the mean squared error. It changes smoothly with the share, so
-    a hundred dev rows choose it better than a metric that counts right answers.
+    What counts is the negative log-likelihood of all answers, or their squared error in units of its lowest mean: it changes
+    smoothly with the share, unlike a metric that counts right answers. To it comes a price for leaving equal shares, at most
+    `PRICE`, because a few dev rows say little.
     """
     task, others = linear.task, linear.outputs(examples)
     sharpness = SHARPNESS if task.estimator.sharpens else (1.0,)
@@ -81,7 +83,13 @@ def chosen(linear: Linear, examples: Any, network: Outputs) -> Mixture:
         (share, sharp): task.loss(examples, pooled(task, network, others, share, sharp))
         for share in SHARES for sharp in sharpness
     }  # fmt: skip
-    return Mixture(linear, *min(tried, key=lambda pair: tried[pair]))
+    unit = 1.0 if task.estimator.sharpens else 2.0 * max(min(tried.values()), _LEAST)
+    answers = len(task.targets(examples))
+
+    def price(pair: tuple[float, float]) -> float:
+        return answers * tried[pair] / unit + PRICE * (2.0 * pair[0] - 1.0) ** 2
+
+    return Mixture(linear, *min(tried, key=price))
 
 
 def pooled(task: LinearTask, network: Outputs, linear: Outputs, share: float, sharpness: float) -> Outputs:

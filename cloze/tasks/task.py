@@ -240,7 +240,7 @@ class Learner(nn.Module, ABC):
 
     def outputs(self, examples: Any, *, size: int = 64, report: Report = lambda done: None) -> Outputs:
         """What the network alone says of examples, in the form of `Linear.outputs`."""
-        raise TaskError(f"{self.task.name}: its answers cannot be mixed with those of a linear model. Leave --mix out.")
+        raise TaskError(f"{self.task.name}: its answers cannot be mixed with those of a linear model. Leave --mix-ngrams out.")
 
     def mixed(self, examples: Any, outputs: Outputs) -> Outputs:
         """The outputs of the network for examples, mixed with those of the linear model if there is a mixture."""
