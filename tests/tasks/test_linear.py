@@ -302,7 +302,10 @@ def test_a_fine_tuned_folder_holds_the_linear_model_and_shows_it_everywhere(
     assert again.described["ngrams"] == ngrams  # a finished run fits nothing
 
 
-def test_without_baselines_nothing_is_fitted(folder: Callable[[str], Path], tables: Path, tmp_path: Path) -> None:
+def test_without_baselines_nothing_is_fitted(
+    folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloze.assembly.finetune.compared_with_ngrams", compared_with_ngrams)
     assignment = Assignment(
         train=[str(tables / "train.tsv")], dev=[str(tables / "dev.tsv")], baselines=False,
         overrides=["corpus.length=24", "training.epochs=1", "training.batch=64"],

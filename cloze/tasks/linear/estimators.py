@@ -17,7 +17,7 @@ from cloze.errors import MissingExtra
 Array = NDArray[Any]
 _NEVER = -1e4  # the score of a class that no training row has: its probability is 0
 _STEPS = 100  # of the optimizer
-_FEW = 2000  # rows that are multiplied by each other
+_FEW, _FEW_OF_ONE = 2000, 500  # rows that are multiplied by each other, at most, and if there is one score
 _LEAST = 1e-6  # probability of what a model holds for impossible
 _APART = 1e-6  # added to the square of each row, because rows may be equal
 
@@ -55,7 +55,7 @@ class TrainingRows:
     def logistic(self, targets: Array, constant: float) -> Weights:
         """Logistic regression: a score for each class, of two classes only that of the second."""
         model = _package().linear_model.LogisticRegression(C=constant, max_iter=_STEPS)
-        factor = self._factor
+        factor = self._factor if len(targets) <= _FEW_OF_ONE or len(np.unique(targets)) > 2 else None
         with warnings.catch_warnings(), _one_thread():
             warnings.simplefilter("ignore")  # that it has not converged: what counts is the score on the dev rows
             model.fit(self.matrix if factor is None else factor, targets)
@@ -76,7 +76,8 @@ class TrainingRows:
         count = int(self.matrix.shape[0])
         if count > _FEW or self.width < 2 * count:
             return None
-        products = (self.matrix @ self.matrix.T).toarray().astype(np.float64)
+        rows = self.matrix.astype(np.float64)  # in float32, equal rows would have products that are not quite equal
+        products = (rows @ rows.T).toarray()
         products[np.diag_indices(count)] += _APART
         return np.linalg.cholesky(products)
 
