@@ -29,7 +29,8 @@ class Assignment:
     `annotate` are `NAME=PART:FILE` for the labelled layers that the checkpoint reads, and `shown` are the items of the pictures
     that rows are about. `init` are vectors from which the rows of words begin, for a recipe that begins without a checkpoint.
     `encoding` is the one that the command line names for the files (`cloze.text.encodings.reading_as`).
-    `test` is the file that the result is measured on.
+    `test` is the file that the result is measured on. `baselines`: a linear model on n-grams is fitted for comparison,
+    and with `mix_ngrams` its answers are mixed with those of the network.
     """
 
     task: str | None = None
@@ -48,6 +49,8 @@ class Assignment:
     init: Path | None = None
     encoding: str | None = None
     test: str | None = None
+    baselines: bool = True
+    mix_ngrams: bool = False
 
     @property
     def kind(self) -> str:
@@ -147,6 +150,8 @@ class Assignment:
         words += [word for file in self.with_files for word in ("--with", str(file))]
         words += ["--seeds", ",".join(map(str, seeds))] if tuple(seeds) != (1,) else []
         words += ["--test", self.test] if self.test is not None else []
+        words += [] if self.baselines else ["--no-baselines"]
+        words += ["--mix-ngrams"] if self.mix_ngrams else []
         return (*words, *options, "--out", str(out))
 
     @property

@@ -107,8 +107,8 @@ def _best_of_trials(
             shown = _written(values)
             overrides = [*assignment.overrides, *(f"{path}={value}" for path, value in shown.items())]
             tuned = learn(
-                name, replace(assignment, overrides=[*overrides, "training.evaluate_every=0"]), out=folder, seeds=seeds,
-                device=device, report=lambda line: None, within=max(budget.amount - elapsed, 1.0),
+                name, replace(assignment, overrides=[*overrides, "training.evaluate_every=0"], baselines=False), out=folder,
+                seeds=seeds, device=device, report=lambda line: None, within=max(budget.amount - elapsed, 1.0),
             )
             if not all(outcome.finished for outcome in tuned.outcomes.values()):  # a signal came
                 return tuned

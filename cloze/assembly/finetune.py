@@ -28,6 +28,7 @@ from cloze.assembly.fitted import holding, table_of
 from cloze.assembly.label_counts import Counts, count_labels, stage_recipes
 from cloze.assembly.leakage import Hashes, notes, record, training_texts
 from cloze.assembly.load import load_recipe, named_recipes, own_task_recipe_names, read_tree
+from cloze.assembly.ngrams import compared_with_ngrams, mixed_with_ngrams
 from cloze.assembly.onto import Origin, depth_groups, put_onto
 from cloze.assembly.origins import add_changes, bound_checkpoints, checkpoint_names, origins_in
 from cloze.assembly.recipe import Recipe
@@ -56,9 +57,10 @@ from cloze.interop.card_results import add_results
 from cloze.processes import rank
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.metrics import spread
+from cloze.tasks.mixture import ENTRY
 from cloze.tasks.result import contents_of, load_tuned, task_of
 from cloze.tasks.task import together
-from cloze.tasks.worth import remark_on, remark_on_loss
+from cloze.tasks.worth import remark_on, remark_on_loss, remark_on_ngrams
 from cloze.text import Tokenizer
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
@@ -194,7 +196,7 @@ def learn(
             record(out, assigned.texts)
         if published.described and not keep_checkpoints and (extend or not before):  # else they were kept on purpose
             drop_checkpoints(out)
-    return published if closed else _judged(published, made, assigned.files, assignment.shown.given, device)
+    return published if closed else _judged(published, made, assigned.files, assignment, note)
 
 
 def _notes(report: Say | None) -> Say:
@@ -271,21 +273,22 @@ def assign(
     return Assigned(made, files, labels, texts, request, from_scratch, base, remarks)
 
 
-def _judged(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Sequence[str], device: str) -> Tuned:
+def _judged(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], assignment: Assignment, say: Say) -> Tuned:
     """Add what one more pass of the result over its dev sets shows: the costly metrics, which were not needed to select a
-    checkpoint, the figures by class where answers are labels, and a remark for each task of which nothing was learned."""
+    checkpoint, the figures by class where answers are labels, those of a linear model on n-grams, and remarks for each task of
+    which nothing was learned, or less than by n-grams."""
     if not tuned.described:
         return tuned
     described = deepcopy(dict(tuned.described))
     loaded = load_checkpoint(tuned.folder)
     for name, one in measuring.task_heads(stage_recipes(made)[-1]).items():
-        prefix = f"{name}/" if name else ""
+        prefix, own = (f"{name}/", described["tasks"][name]) if name else ("", described)
         every = [task_of(tuned.folder, name or None).read(file) for file in texts_of(files[one.source].dev)]
-        learner, of_task = load_tuned(with_pictures(loaded, items, every), name=name or None)
+        learner, of_task = load_tuned(with_pictures(loaded, assignment.shown.given, every), name=name or None)
         if of_task.get("labels"):
             evaluation = evaluate(learner, together(every))
             judged, figures, details = evaluation.judged, evaluation.metrics, evaluation.details()
-            (described["tasks"][name] if name else described).update({"dev_report": details} if details else {})
+            own.update({"dev_report": details} if details else {})
         else:
             judged = learner.judge([row for examples in every for row in learner.answered(examples)])
             figures = learner.metrics(judged)
@@ -293,7 +296,17 @@ def _judged(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], items: Se
         remark = remark_on(learner, judged, figures, of_task.get("baseline"))
         if remark is None and not name and learner.head.weighs_classes and learner.labels is not None:
             remark = _remark_on_loss(tuned, len(learner.labels))
-        described["remarks"] = [*described["remarks"], *([] if remark is None else [f"{prefix}dev: {remark}"])]
+        remarks = [remark]
+        if assignment.baselines or assignment.mix_ngrams:
+            linear = compared_with_ngrams(
+                learner.task, texts_of(files[one.source].train), together(every), labels=learner.labels, folder=tuned.folder,
+                name=name, say=say,
+            )
+            own.update({} if linear is None else {"ngrams": linear})
+            if linear is not None and assignment.mix_ngrams:
+                own[ENTRY] = mixed_with_ngrams(learner, together(every), say)
+            remarks += [] if linear is None else [remark_on_ngrams(figures, linear["dev"], learner.task.metrics)]
+        described["remarks"] = [*described["remarks"], *(f"{prefix}dev: {text}" for text in remarks if text is not None)]
     write_description(tuned.folder / "cloze" / "task.json", described)
     return replace(tuned, described=described)
 
@@ -480,6 +493,8 @@ def measured_on(tuned: Tuned, files: Sequence[str], part: str, items: Sequence[s
     found = [evaluate(learner, one, always=described.get("usual")) for one in every]
     remarks = [f"{part}: {remark}" for evaluation in found for remark in evaluation.remarks]
     described = {**described, part: found[0].metrics if len(found) == 1 else [one.metrics for one in found]}
+    if ngrams := [one.ngrams for one in found if one.ngrams is not None]:
+        described["ngrams"] = {**described.get("ngrams", {}), part: ngrams[0] if len(found) == 1 else ngrams}
     described["remarks"] = [*described["remarks"], *(remark for remark in remarks if remark not in described["remarks"])]
     write_description(tuned.folder / "cloze" / "task.json", described)
     return replace(tuned, described=described)

@@ -7,7 +7,7 @@ of the metrics of all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -91,10 +91,24 @@ def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
 
 def task_of(recipe: Recipe, one: TaskHead, store: Store) -> Task:
     """A task of a recipe, which reads files as its source does. How answers are generated is an option of the task, too."""
-    assert isinstance(store, RecordStore) and recipe.task is not None
-    read = store.about["read"]
+    assert isinstance(store, RecordStore)
+    return _task(recipe, one, store.about["read"], in_column=bool(store.columns))
+
+
+def task_of_recipe(recipe: Recipe) -> Task:
+    """The only task of a recipe, which reads files as its source is written to."""
+    one = task_heads(recipe)[""]
+    source = build_part(recipe.sources[one.source])
+    in_column = any(name.startswith("column/") for name in source.answer.gives)
+    columns = asdict(source.columns)
+    return _task(recipe, one, columns, in_column=in_column)
+
+
+def _task(recipe: Recipe, one: TaskHead, read: Mapping[str, Any], *, in_column: bool) -> Task:
+    """A task of a recipe whose files are read in some way (`Columns`); `in_column`: the answer is a column of records."""
+    assert recipe.task is not None
     own, answer = parameters(lookup("task", one.spec.type)), recipe.sources[one.source].arguments["answer"]
-    names = ("text", "text_b", *(["label"] if store.columns and "label" in own else []))
+    names = ("text", "text_b", *(["label"] if in_column and "label" in own else []))
     options = {name: read[name] for name in names if read[name] is not None}
     if recipe.sources[one.source].arguments.get("items") and "picture" in own:
         options["picture"] = recipe.sources[one.source].arguments["picture"]

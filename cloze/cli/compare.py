@@ -41,6 +41,9 @@ def command(
     reach: Annotated[float | None, typer.Option(help="Show the cost of reaching this mean score, such as 0.8.")] = None,
     shared: Annotated[bool, typer.Option("--allow-shared", help="Compare even if the splits of a task share rows.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    no_baselines: Annotated[bool, typer.Option(
+        "--no-baselines", help="Do not fit a linear model on n-grams to each task for comparison."
+    )] = False,
     fit: Fit = None,
     encoding: Encoding = None,
     with_files: WithFiles = None,
@@ -66,7 +69,7 @@ def command(
     design = Design(
         candidates_of(candidates, vary=vary or [], values=values or []), tasks_of(tasks or []), corpus or [],
         budgets_of(budgets or []), seeds, size, transfers_of(transfer), rates, tuning or [], tokenizer, text_format, device,
-        with_files or [], shared, fit, encoding,
+        with_files or [], shared, fit, encoding, not no_baselines,
     )
     if plan:
         if out is not None:

@@ -85,6 +85,12 @@ def command(
     keep_checkpoints: Annotated[bool, typer.Option(
         "--keep-checkpoints", help="Keep the checkpoints of a finished run, for --extend; several times the size of the model."
     )] = False,
+    no_baselines: Annotated[bool, typer.Option(
+        "--no-baselines", help="Do not fit a linear model on n-grams for comparison."
+    )] = False,
+    mix_ngrams: Annotated[bool, typer.Option(
+        "--mix-ngrams", help="Mix the network's answers with those of a linear model on n-grams; the dev rows choose the share."
+    )] = False,
     seeds: Annotated[str, typer.Option(help="One run per seed, such as 1,2,3; the best is kept.")] = "1",
     tune: Annotated[str | None, typer.Option(
         help="With fasttext-supervised: search for good values for this long, such as 5m."
@@ -108,6 +114,7 @@ def command(
     assignment = Assignment(
         task, [train] if train else [], [dev] if dev else [], several, before, recipe, overrides or [], binds or [],
         changes or [], with_files or [], auxiliary, annotate or [], ShownItems(items or [], picture), init, encoding, test,
+        not no_baselines, mix_ngrams,
     )
     if print_recipe:
         show_recipe(checkpoint, assignment)

@@ -71,8 +71,8 @@ def run_recipe(
 
 
 def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
-    """Print the result: the dev metrics over all seeds next to those of the usual answer, and the metrics on a test set."""
-    from cloze.tasks.evaluation_text import short_lines
+    """Print the result: the dev metrics over all seeds next to those of simple answers, and the metrics on a test set."""
+    from cloze.tasks.evaluation_text import NGRAMS, short_lines, simple_answers
 
     if not described:  # the first of several ranks prints it
         return
@@ -82,14 +82,14 @@ def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
     tasks = described.get("tasks", {"": described})
     width = max(11, *map(len, (*tasks, *(name.rpartition("/")[2] for name in described["dev"]))))
     if "" not in tasks:
-        _metrics(described, {"mean": described["spread"]["mean"]}, {}, width)
+        _metrics(described, {"mean": described["spread"]["mean"]}, {}, width=width)
     for name, one in tasks.items():
         lead = f"{name}/" if name else ""
         own = {key[len(lead):]: value for key, value in described["spread"].items() if key.startswith(lead)}
-        _metrics(described, own, one.get("baseline", {}), width, name)
+        simple = simple_answers(one.get("baseline"), one.get("ngrams", {}).get("dev"))
+        _metrics(described, own, simple, width=width, task=name)
         for metric in [metric for metric in described["dev"] if not name and metric not in own]:  # those of the result alone
-            usual = one.get("baseline", {}).get(metric)
-            print(f"{metric:<{width}}  {described['dev'][metric]:<8.4f}" + ("" if usual is None else f"  {usual:.4f}"))
+            print(f"{metric:<{width}}  {described['dev'][metric]:<8.4f}  {_next_to(simple, metric)}".rstrip())
         for line in short_lines(one.get("dev_report", {})):
             print(f"  {line}")
         for part, cut in one["cut"].items():
@@ -99,8 +99,9 @@ def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
         for part, lost in one.get("lost", {}).items():
             if lost:
                 print(f"note: {lead}{part}: {lost} of {one['examples'][part]} rows lose a span by truncation and are not used")
+    ngrams = described.get("ngrams", {}).get("test", {})
     for name, value in described.get("test", {}).items():
-        print(f"test {name}: {value:.4f}")
+        print(f"test {name}: {value:.4f}" + (f"  ({NGRAMS} {ngrams[name]:.4f})" if name in ngrams else ""))
     for remark in described.get("remarks", ()):
         print(f"note: {remark}")
     best = next(trial for trial in described["trials"] if trial["seed"] == described["seed"])
@@ -108,15 +109,20 @@ def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
 
 
 def _metrics(
-    described: Mapping[str, Any], spread: Mapping[str, Any], base: Mapping[str, Any], width: int, task: str = ""
+    described: Mapping[str, Any], spread: Mapping[str, Any], simple: Mapping[str, Mapping[str, Any]], *, width: int,
+    task: str = "",
 ) -> None:
-    """Metrics on the dev set over all seeds, next to those of always giving one answer; names have a column of some `width`."""
+    """Metrics on the dev set over all seeds, next to those of `simple` answers; names have a column of some `width`."""
     seeds = len(described["trials"])
-    always = str(base.get("always", ""))
-    shown = f"always {(always if len(always) <= 40 else always[:40] + '…')!r}" if base else ""
-    print(f"{task:<{width}}  dev       {shown}".rstrip())
+    print(f"{task:<{width}}  dev       {'  '.join(simple)}".rstrip())
     for name, one in spread.items():
         value = f"{one['mean']:.4f}"
         more = f" ± {one['deviation']:.4f} over {seeds} seeds" if seeds > 1 else ""
-        usual = f"{base[name]:.4f}" if name in base else ""
-        print(f"{name:<{width}}  {value:<8}  {usual:<6}{more}".rstrip())
+        print(f"{name:<{width}}  {value:<8}  {_next_to(simple, name)}{more}".rstrip())
+
+
+def _next_to(simple: Mapping[str, Mapping[str, Any]], metric: str) -> str:
+    """The figures of simple answers in their columns; six characters without any."""
+    cells = [f"{own[metric]:.4f}" if metric in own else "" for own in simple.values()]
+    widths = [*map(len, list(simple)[:-1]), 6]  # the last column is as wide as a figure
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells or [""], widths, strict=True))

@@ -85,7 +85,8 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """The finding. `systems` are those of the largest budget, the best first; `smaller` are those of smaller budgets."""
+    """The finding. `systems` are those of the largest budget, the best first; `smaller` are those of smaller budgets. `ngrams`
+    are the results of linear models on n-grams by task: their score is `test`."""
 
     design: Design
     systems: Sequence[System]
@@ -96,6 +97,7 @@ class Answer:
     baselines: Mapping[str, float]
     examples: Mapping[str, int]
     reach: Reached | None = None
+    ngrams: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def ranked(self) -> list[str]:
@@ -136,7 +138,8 @@ class Answer:
             "budget": self.systems[0].budget if self.systems else None,
             "tasks": [
                 {"name": one.name, "type": one.type, "metric": metric.name, "more": metric.more,
-                 "constant_answer": self.baselines.get(one.name), "examples": self.examples.get(one.name)}
+                 "constant_answer": self.baselines.get(one.name),
+                 "ngrams": self.ngrams.get(one.name), "examples": self.examples.get(one.name)}
                 for one in self.design.tasks for metric in [self.design.metrics[one.name]]
             ],
             "systems": [_system(one, self.ranked) for one in (*self.systems, *self.smaller)],
@@ -166,6 +169,7 @@ def answer_of(grid: Grid, *, reach: float | None = None) -> Answer:
         design, ranked, smaller, pairs_of(ranked, design), _failures(grid), len(grid.ready()),
         {name: one["baseline"] for name, one in tests.items() if one["baseline"] is not None},
         {name: one["examples"] for name, one in tests.items()}, reached(found, tasks, quality=reach),
+        {task.name: own for task in design.tasks if (own := grid.result(grid.ngrams(task))) is not None},
     )
 
 

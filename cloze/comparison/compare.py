@@ -13,6 +13,7 @@ from cloze.comparison.answer import Answer, answer_of
 from cloze.comparison.cell import FAILED, LOG, Cell, Cells, failure_of, write_json
 from cloze.comparison.design import Design, checked
 from cloze.comparison.grid import Grid
+from cloze.comparison.ngrams import measure_ngrams
 from cloze.comparison.page import write_page
 from cloze.comparison.progress import REFRESH, Progress
 from cloze.comparison.sentence import as_data, unequal
@@ -94,6 +95,8 @@ def finish(
     begin(design, out, workers, say=say)
     for line in unequal(grid.design):
         say(f"note: {line}")
+    if design.baselines:
+        measure_ngrams(grid, say=say)
     return finished(grid, workers, write, say=say)
 
 

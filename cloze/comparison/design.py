@@ -83,8 +83,9 @@ class Design:
 
     `tuning` are values set in the recipes of tasks (`tuning_of`); `rates` is how many peak rates each candidate is tried with.
     `budgets` are in ascending order, and the answer is about the last one. `shared`: splits of a task may share rows. `fit`:
-    whether recipes are fitted to their budget; None: built-in ones are. `encoding` is that of the tasks' files. `checked` adds
-    the `recipes` and, by task, the `metrics` and the `task_recipes`.
+    whether recipes are fitted to their budget; None: built-in ones are. `encoding` is that of the tasks' files. `baselines`:
+    a linear model on n-grams is fitted for each task. `checked` adds the `recipes` and, by task, the `metrics` and the
+    `task_recipes`.
     """
 
     candidates: Sequence[Candidate]
@@ -103,6 +104,7 @@ class Design:
     shared: bool = False
     fit: bool | None = None
     encoding: str | None = None
+    baselines: bool = True
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     task_recipes: Mapping[str, Recipe] = field(default_factory=dict)

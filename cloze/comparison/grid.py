@@ -283,6 +283,15 @@ class Grid:
         spent = "" if budget is None else f"-{budget.typed}"
         return Cell("finetune", f"{task.name}-{candidate.name}{spent}{way}-{_tried(seed, factor)}", identity, request)
 
+    def ngrams(self, task: Labels) -> Cell:
+        """The linear model on n-grams of a task. It is fitted in seconds, so it is none of the cells that are worked on."""
+        files = {"train": task.train, "dev": task.dev, "test": task.test}
+        identity = {
+            "type": task.type, "values": self.design.tuning_of(task), "metric": self.design.metrics[task.name].name,
+            "files": {part: self._digest(Path(file)) for part, file in files.items()}, "encoding": self.design.encoding,
+        }  # fmt: skip
+        return Cell("ngrams", task.name, identity, files)
+
     def _weights(self, checkpoint: Path) -> str:
         """A digest of a checkpoint's weights, and of the user's files if its network has parts of theirs."""
         if checkpoint not in self._digests:

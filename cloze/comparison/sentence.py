@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cloze.comparison.answer import OVERALL, Answer, System
@@ -19,7 +19,34 @@ from cloze.tasks.worth import not_above
 
 
 def sentence(answer: Answer) -> str:
-    """Which system is best, by how much, and from which others it does not differ significantly."""
+    """Which system is best, by how much, and from which others it does not differ significantly; and on how many tasks a linear
+    model on n-grams is better than the best one."""
+    return f"{_of_networks(answer)} {ngrams_sentence(answer)}".rstrip()
+
+
+def ngrams_sentence(answer: Answer) -> str:
+    """On how many tasks a linear model on n-grams is better than the best system; empty where none was fitted."""
+    best = answer.systems[0] if answer.systems else None
+    both = [name for name in answer.ngrams if best is not None and name in best.scores]
+    if best is None or not both:
+        return ""
+    better = ngrams_better(answer)
+    if len(both) == 1:
+        score = cell([answer.ngrams[both[0]]["test"]], percent=answer.design.metrics[both[0]].more)
+        return f"A linear model on n-grams is {'better' if better else 'not better'}: {score}."
+    return f"A linear model on n-grams is better on {len(better) or 'none'} of {len(both)} tasks."
+
+
+def ngrams_better(answer: Answer) -> list[str]:
+    """The tasks on which a linear model on n-grams is better than the best system on average over seeds."""
+    best = answer.systems[0].scores if answer.systems else {}
+    return [
+        name for name, own in answer.ngrams.items()
+        if name in best and (1 if answer.design.metrics[name].more else -1) * (own["test"] - summary(best[name].runs).mean) > 0
+    ]  # fmt: skip
+
+
+def _of_networks(answer: Answer) -> str:
     tasks = answer.ranked
     there = [one for one in answer.systems if one.overall(tasks)]
     if not there:
@@ -28,6 +55,7 @@ def sentence(answer: Answer) -> str:
     score = f"{shown(best, tasks)} {measure(answer)}"
     if not others:
         return f"{best.name} scores {score}."
+    of_networks = " of the networks" if ngrams_better(answer) else ""
     pairs = {one.name: answer.pair(best.name, one.name) for one in others}
     apart = [one for one in others if (pair := pairs[one.name]) is not None and pair.apart]
     level = [one for one in others if one not in apart]
@@ -38,7 +66,7 @@ def sentence(answer: Answer) -> str:
         return f"No significant difference: {names} score {scores} {measure(answer)}. {power(answer)}".strip()
     if level:
         return (
-            f"{best.name} scores highest, {score}, but not significantly higher than "
+            f"{best.name} scores highest{of_networks}, {score}, but not significantly higher than "
             f"{listed([system.name for system in level])}; "
             f"it is better than {listed([one.name for one in apart])}."
         )
@@ -46,7 +74,7 @@ def sentence(answer: Answer) -> str:
     assert nearest is not None  # both have scores on every task
     d = nearest.difference
     return (
-        f"{best.name} is best: {score}, {points(d.value)} points above {others[0].name} "
+        f"{best.name} is best{of_networks}: {score}, {points(d.value)} points above {others[0].name} "
         f"(95 % interval {points(d.low)} to {points(d.high)}; corrected p {probability(nearest.adjusted)})."
     )
 
@@ -169,13 +197,23 @@ def rows(answer: Answer) -> tuple[list[str], list[list[str]]]:
             cost = system.cost
             row += ["–"] * 3 if cost is None else [plain(cost.tokens), plain(cost.flops), duration(cost.seconds)]
         made.append(row)
-    if answer.baselines:
-        own = [points(answer.baselines[name]) if name in answer.baselines else "–" for name in tasks]
-        known = [answer.baselines[name] for name in answer.ranked if name in answer.baselines]
-        mean = points(sum(known) / len(known)) if known and len(known) == len(answer.ranked) else "–"
-        first = [mean] if several else []
-        made.append(["usual answer", *first, *own, *[""] * (len(columns) - 1 - len(first) - len(own))])
+    ngrams = {name: float(own["test"]) for name, own in answer.ngrams.items()}
+    for name, scores in (("n-grams", ngrams), ("usual answer", answer.baselines)):
+        row = [name, *_simple_row(answer, scores)]
+        made += [[*row, *[""] * (len(columns) - len(row))]] if scores else []
     return columns, made
+
+
+def _simple_row(answer: Answer, scores: Mapping[str, float]) -> list[str]:
+    """The cells of an answer without training, or of a model that is fitted once: the mean where there are several tasks, then
+    the tasks."""
+    own = [
+        cell([scores[task.name]], percent=answer.design.metrics[task.name].more) if task.name in scores else "–"
+        for task in answer.design.tasks
+    ]
+    known = [scores[name] for name in answer.ranked if name in scores]
+    mean = points(sum(known) / len(known)) if known and len(known) == len(answer.ranked) else "–"
+    return [*([mean] if len(answer.ranked) > 1 else []), *own]
 
 
 def against_best(answer: Answer, system: System) -> str:

@@ -137,7 +137,7 @@ def _assignment(request: Mapping[str, Any], rate: tuple[str, ...] = ()) -> Assig
     recipe = FROZEN_RECIPES.get(request["type"]) if request["transfer"] == FROZEN else None
     return Assignment(
         request["type"], [request["train"]], [request["dev"]], recipe=recipe, overrides=[*request["values"], *rate],
-        changes=request["changes"], with_files=[Path(file) for file in request["with"]],
+        changes=request["changes"], with_files=[Path(file) for file in request["with"]], baselines=False,
     )
 
 

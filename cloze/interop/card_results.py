@@ -72,16 +72,19 @@ def _results(described: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _section(described: Mapping[str, Any]) -> str:
     """The results as Markdown, and what they are next to: the base, and what always giving one answer has."""
     parts = dict(_parts(described))
-    base, constant = described.get("base") or {}, described.get("baseline") or {}
+    base, constant, ngrams = described.get("base") or {}, described.get("baseline") or {}, described.get("ngrams") or {}
     lines = [f"Fine-tuned from {_code(base['name'])}.", ""] if base.get("name") else []
     if parts:
-        always = [f"always {_code(str(constant['always'])[:40])} (dev)"] if constant else []
+        simple = {f"always {_code(str(constant['always'])[:40])} (dev)": constant} if constant else {}
+        simple |= {f"n-grams ({part})": own for part, own in _parts(ngrams)}
         names = list(dict.fromkeys(name for metrics in parts.values() for name in metrics))
-        lines += [_row(["metric", *parts, *always]), _row(["---"] * (1 + len(parts) + len(always)))]
+        lines += [_row(["metric", *parts, *simple]), _row(["---"] * (1 + len(parts) + len(simple)))]
         for name in names:
-            cells = [*(metrics.get(name) for metrics in parts.values()), *([constant.get(name)] if constant else [])]
+            cells = [metrics.get(name) for metrics in (*parts.values(), *simple.values())]
             lines.append(_row([_line(name), *("" if value is None else f"{value:.4f}" for value in cells)]))
         lines.append("")
+        if ngrams.get("seconds") is not None:
+            lines += [f"n-grams: a linear model on n-grams, fitted to the same rows in {ngrams['seconds']:.1f} seconds.", ""]
     return "\n".join([RESULTS, "", *lines, ""]) if lines else ""
 
 

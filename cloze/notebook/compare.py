@@ -58,7 +58,7 @@ def compare(
     transfer: Sequence[str] = ("full",), vary: Mapping[str, Sequence[Any]] | None = None, overrides: Values = (),
     tuning: Values = (), rates: int = 1, jobs: int = 1, on: str = "local", tokenizer: str | Path | None = None,
     text_format: str = "auto", reach: float | None = None, allow_shared: bool = False, device: str = "auto",
-    with_files: Sequence[str | Path] = (), fit: bool | None = None, report: Say | None = print,
+    with_files: Sequence[str | Path] = (), fit: bool | None = None, baselines: bool = True, report: Say | None = print,
 ) -> Comparison:
     """Pre-train and fine-tune candidates at an equal budget, and say which differ significantly; see `cloze compare`.
 
@@ -84,6 +84,7 @@ def compare(
         reach: Show the cost of reaching this mean score.
         allow_shared: Compare although splits of a task share rows.
         fit: Whether to fit recipes to the budget. None: built-in recipes are fitted, your own are not.
+        baselines: Whether to fit a linear model on n-grams to each task for comparison.
         report: Called with every line. None prints nothing.
 
     Raises:
@@ -99,6 +100,6 @@ def compare(
             tasks_of([typed_task(name, given) for name, given in tasks.items()]), paths_of(corpus),
             budgets_of([budget] if isinstance(budget, str) else budget), seeds, size,
             transfers_of(",".join(transfer), with_files=files), rates, overrides_of(tuning),
-            None if tokenizer is None else Path(tokenizer), text_format, device, files, allow_shared, fit,
+            None if tokenizer is None else Path(tokenizer), text_format, device, files, allow_shared, fit, baselines=baselines,
         )
         return Comparison(*finish(design, Path(out), workers_on(on, jobs), reach=reach, say=say))

@@ -40,6 +40,7 @@ from cloze.interop.vectors import Vectors, open_vectors
 from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.notebook.predictions import Predictions
 from cloze.tasks.evaluation import cut_of, evaluate, predict
+from cloze.tasks.evaluation_text import NGRAMS
 from cloze.tasks.given import given_examples
 from cloze.tasks.in_memory import each_text
 from cloze.tasks.result import contents_of, load_tuned
@@ -132,7 +133,11 @@ class Model:
         what = ", ".join([loaded.imported.model.part, *sizes])
         among = f" among {_listed(self.labels)}" if self.labels else ""
         tuned = f"; {', '.join(self.tasks) or self.task}{among}" if self.task or self.tasks else ""
-        figures = "".join(f", {name} {value:.4f} on dev" for name, value in list(self.metrics.items())[:1])
+        ngrams = (self.described.get("ngrams") or {}).get("dev", {}) if self.metrics else {}
+        figures = "".join(
+            f", {name} {value:.4f} on dev" + (f" ({NGRAMS} {ngrams[name]:.4f})" if name in ngrams else "")
+            for name, value in list(self.metrics.items())[:1]
+        )
         stopped = "" if self.outcome is None or self.outcome.finished else f"; stopped at step {self.outcome.step:,}"
         return (
             f"<cloze.Model {self.folder.name!r}: {what}, {loaded.parameters:,} parameters, {loaded.tokenizer.kind} of "

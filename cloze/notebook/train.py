@@ -101,8 +101,7 @@ def finetune(
     binds: Mapping[str, Any] | None = None, changes: Sequence[str] = (), auxiliary: float | str | None = None,
     items: ItemFiles = None, init: Model | str | Path | None = None, device: str = "auto", extend: bool = False,
     keep_checkpoints: bool = False, from_scratch: bool = False, with_files: Sequence[str | Path] = (),
-    encoding: str | None = None,
-    report: Say | None = print,
+    encoding: str | None = None, baselines: bool = True, mix_ngrams: bool = False, report: Say | None = print,
 ) -> Model:
     """Fine-tune a model on labelled text. The metric on `dev` selects the best epoch and seed.
 
@@ -127,6 +126,9 @@ def finetune(
         keep_checkpoints: Keep the checkpoints of the finished run, which are several times as large as the model.
         from_scratch: Start from random weights instead of the model's.
         encoding: The encoding of the files. None: it is detected.
+        baselines: Whether to fit a linear model on n-grams to the same rows, for comparison; `described["ngrams"]` of the result
+            has its metrics. It takes seconds and needs scikit-learn.
+        mix_ngrams: Whether the answers of the network are mixed with those of that linear model; `dev` chooses the share.
 
     Returns:
         The best model. Its `metrics` are those on `dev`.
@@ -163,7 +165,7 @@ def finetune(
             overrides=[*values, *overrides_of(overrides)], auxiliary=None if auxiliary is None else str(auxiliary),
             with_files=[Path(file) for file in with_files], shown=ShownItems(shown),
             init=init.folder if isinstance(init, Model) else None if init is None else Path(init), encoding=encoding,
-            test=None if test is None else files["test"],
+            test=None if test is None else files["test"], baselines=baselines, mix_ngrams=mix_ngrams,
         )
         tuned = learn(
             source, assignment, out=folder, seeds=seeds, device=device, extend=extend, from_scratch=from_scratch,

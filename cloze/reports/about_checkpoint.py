@@ -156,12 +156,14 @@ def task_facts(task: Mapping[str, Any]) -> list[Fact]:
         facts.append(Fact("columns", columns, ", ".join(f"{name}: {value}" for name, value in columns.items())))
     dev: Mapping[str, Any] = task.get("dev") or {}
     base: Mapping[str, Any] = task.get("baseline") or {}
+    ngrams: Mapping[str, Any] = (task.get("ngrams") or {}).get("dev") or {}
     if dev:
-        always = f"always {str(base['always'])[:40]!r}: " if base.get("always") is not None else ""
-        lines = [
-            f"{name} {value:.4f}" + (f" ({always}{base[name]:.4f})" if name in base else "") for name, value in dev.items()
-        ]
-        facts.append(Fact("dev", {"metrics": dict(dev), "baseline": dict(base)}, lines))
+        simple = {} if base.get("always") is None else {f"always {str(base['always'])[:40]!r}": base}
+        simple |= {"n-grams": ngrams}
+        cells = {name: [f"{head}: {own[name]:.4f}" for head, own in simple.items() if name in own] for name in dev}
+        lines = [f"{name} {value:.4f}" + (f" ({', '.join(cells[name])})" if cells[name] else "") for name, value in dev.items()]
+        also = {"ngrams": dict(ngrams)} if ngrams else {}
+        facts.append(Fact("dev", {"metrics": dict(dev), "baseline": dict(base), **also}, lines))
     if task.get("remarks"):
         facts.append(Fact("remarks", list(task["remarks"]), [str(remark) for remark in task["remarks"]]))
     return facts

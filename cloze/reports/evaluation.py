@@ -13,7 +13,7 @@ from cloze.reports.figures import Line, chart
 from cloze.reports.page import fill_page
 from cloze.reports.sections import Figure
 from cloze.tasks.class_report import Calibration, Confusion, Ranking
-from cloze.tasks.evaluation_text import ranking_lines
+from cloze.tasks.evaluation_text import ranking_lines, simple_answers
 from cloze.tasks.task import Evaluation
 from cloze.whole import require_parent, whole_file
 
@@ -51,9 +51,9 @@ def render(measured: Mapping[str, Evaluation], *, title: str, command: str = "",
 
 def section(name: str, one: Evaluation) -> Section:
     """The cards, tables and figures of one evaluation."""
-    constant = one.baseline or {}
+    simple = simple_answers(one.baseline, one.ngrams)
     cards = [("examples", f"{one.examples:,}", "")] + [
-        (metric, f"{value:.4f}", f"always {constant['always'][:24]!r}: {constant[metric]:.4f}" if metric in constant else "")
+        (metric, f"{value:.4f}", ", ".join(f"{head}: {own[metric]:.4f}" for head, own in simple.items() if metric in own))
         for metric, value in one.metrics.items()
     ]
     figures = [] if one.calibration is None else [reliability(one.calibration)]

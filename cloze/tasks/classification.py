@@ -19,6 +19,7 @@ from cloze.errors import TaskError
 from cloze.registry import register
 from cloze.tasks.classifier import Classifier, load
 from cloze.tasks.labels import Examples, label_ids
+from cloze.tasks.linear.classes import LinearClassification
 from cloze.tasks.metrics import METRICS, at_most, ks_of, measure, require_share
 from cloze.tasks.texts import TextTask
 
@@ -63,6 +64,10 @@ class Classification(TextTask):
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Classifier:
         """The classifier of a fine-tuned folder."""
         return load(loaded, self, described, precision)
+
+    def linear(self, labels: Sequence[str] = ()) -> LinearClassification | None:
+        """A class by the n-grams of the text or of both texts; none if rows are about pictures."""
+        return None if self.picture is not None else LinearClassification(self, labels)
 
     def constant(self, always: str, examples: Examples, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one label."""

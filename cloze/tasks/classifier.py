@@ -87,30 +87,30 @@ class Classifier(SummaryLearner):
         scores = torch.from_numpy(self.all_scores(framed, size=size, report=report))
         return scores.softmax(-1).numpy() if len(framed) else np.zeros((0, len(self.names)), np.float32)
 
+    def outputs(
+        self, examples: Examples, *, size: int = 64, report: Report = lambda done: None
+    ) -> NDArray[np.float32]:
+        """The probability (N, C) that the network gives to each label."""
+        return self.probabilities(self.encode(examples), size=size, report=report)
+
     def judge(
         self, rows: Sequence[Labelled], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> NDArray[np.int64]:
         """The right label and the most probable one of every row, (N, 2); with `at` a third column, the rank of the right one."""
         truth = np.array([row.label for row in rows], np.int64)
-        return self._judged(truth, self.probabilities([row.framed for row in rows], size=size, report=report))
-
-    def _judged(self, truth: NDArray[np.int64], found: NDArray[np.float32]) -> NDArray[np.int64]:
-        ranks = [ranks_of(found, truth)] if self.task.at else []
-        return np.stack([truth, decided(found, self.task.threshold), *ranks], axis=1)
+        return judged_classes(truth, self.probabilities([row.framed for row in rows], size=size, report=report), self.task)
 
     def metrics(self, judged: Any) -> dict[str, float]:
         """Every metric of the items of `judge`."""
-        truth, guess, *ranks = np.asarray(judged).T
-        names = len(self.names)
-        return {**measure(truth, guess, names), **(at_most(ranks[0], self.task.at, names) if ranks else {})}
+        return class_metrics(judged, len(self.names), self.task.at)
 
     def evaluate(
         self, examples: Examples, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> Evaluation:
         """Metrics on labelled examples; a label that training never saw is a `TaskError`."""
         rows = self.answered(examples)
-        found = self.probabilities([row.framed for row in rows], size=size, report=report)
-        judged = self._judged(np.array([row.label for row in rows], np.int64), found)
+        found = self.mixed(examples, self.probabilities([row.framed for row in rows], size=size, report=report))
+        judged = judged_classes(np.array([row.label for row in rows], np.int64), found, self.task)
         baseline = None
         if always is not None:
             truth, place = judged[:, 0], self.names.index(always)
@@ -129,7 +129,7 @@ class Classifier(SummaryLearner):
     ) -> list[Choice]:
         """The most probable label of every example."""
         framed = self.encode(examples)
-        found = self.probabilities(framed, size=size, report=report)
+        found = self.mixed(examples, self.probabilities(framed, size=size, report=report))
         return choices(examples, self.names, found, [row.cut for row in framed], threshold=self.task.threshold)
 
     def scored(
@@ -137,8 +137,20 @@ class Classifier(SummaryLearner):
     ) -> Iterator[dict[str, Any]]:
         """Every example with the probabilities of all labels in place of its label, as the answer kind `scores` reads them."""
         framed = self.encode(examples)
-        found = self.probabilities(framed, size=size, report=report)
+        found = self.mixed(examples, self.probabilities(framed, size=size, report=report))
         return scored(examples, self.task, self.names, found, [row.cut for row in framed])
+
+
+def judged_classes(truth: NDArray[np.int64], probabilities: NDArray[np.floating], task: Any) -> NDArray[np.int64]:
+    """The items of `Classifier.judge` from the right labels (N,) and the probabilities (N, C)."""
+    ranks = [ranks_of(probabilities, truth)] if task.at else []
+    return np.stack([truth, decided(probabilities, task.threshold), *ranks], axis=1)
+
+
+def class_metrics(judged: Any, classes: int, at: Sequence[int]) -> dict[str, float]:
+    """Every metric of the items of `Classifier.judge`; with `at` also precision and recall of the first k."""
+    truth, guess, *ranks = np.asarray(judged).T
+    return {**measure(truth, guess, classes), **(at_most(ranks[0], at, classes) if ranks else {})}
 
 
 def decided(probabilities: NDArray[np.floating], threshold: float | None = None) -> NDArray[np.int64]:

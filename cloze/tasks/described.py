@@ -54,6 +54,10 @@ def _columns(value: Any) -> bool:
     return isinstance(value, dict) and all(item is None or isinstance(item, (str, int, float, list)) for item in value.values())
 
 
+def _mixed(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_number, (value.get("share"), value.get("sharpness"))))
+
+
 #: Entries of one task, with what they must be where they are not null.
 _ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "task": (_text, "the name of a task"), "columns": (_columns, "an object with names of columns"),
@@ -64,7 +68,9 @@ _ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "files": (_object, "an object"), "dev": (_measured, "an object with numbers"), "spread": (_spread, "an object with numbers"),
     "trials": (_trials, "a list of objects with metrics"), "baseline": (_object, "an object"), "base": (_object, "an object"),
     "examples": (_object, "an object"), "remarks": (_texts, "a list of texts"), "dev_report": (_object, "an object"),
-    "towers": (_object, "an object"), "seed": (_whole, "a whole number"), "epoch": (_number, "a number"),
+    "towers": (_object, "an object"), "ngrams": (_object, "an object"),
+    "mixture": (_mixed, "an object with two numbers: share and sharpness"),
+    "seed": (_whole, "a whole number"), "epoch": (_number, "a number"),
 }  # fmt: skip
 
 

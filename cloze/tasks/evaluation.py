@@ -8,8 +8,9 @@ from typing import Any
 
 from cloze.errors import TaskError
 from cloze.tasks.bootstrap import intervals
+from cloze.tasks.linear.model import Linear, load_linear
 from cloze.tasks.task import Evaluation, Learner, Prediction, Report, cut_remark
-from cloze.tasks.worth import remark_on
+from cloze.tasks.worth import remark_on, remark_on_ngrams
 
 
 def evaluate(
@@ -21,6 +22,12 @@ def evaluate(
     `bootstrap`: adds intervals over this many resamples of the examples, drawn with `seed` (see `cloze.tasks.bootstrap`).
     """
     found = learner.evaluate(examples, always, size=size, report=report)
+    if learner.mixture is not None:
+        found = replace(found, remarks=(learner.mixture.remark(), *found.remarks))
+    if (linear := linear_next_to(learner)) is not None:
+        found = replace(found, ngrams=linear.metrics(examples))
+        if (remark := remark_on_ngrams(found.metrics, found.ngrams or {}, learner.task.metrics)) is not None:
+            found = replace(found, remarks=(remark, *found.remarks))
     if (remark := remark_on(learner, found.judged, found.metrics, found.baseline)) is not None:
         found = replace(found, remarks=(remark, *found.remarks))
     if bootstrap is None:
@@ -28,6 +35,15 @@ def evaluate(
     if not len(found.judged):
         raise TaskError(f"--bootstrap: {learner.task.name} is not measured example by example. Leave it out.")
     return replace(found, intervals=intervals(found.judged, learner.metrics, resamples=bootstrap, seed=seed))
+
+
+def linear_next_to(learner: Learner) -> Linear | None:
+    """The linear model on n-grams in the folder of a learner, whose probabilities have the order of the learner's labels; None if
+    there is none."""
+    if learner.tuned is None:
+        return None
+    folder, name = learner.tuned
+    return load_linear(folder / "cloze", learner.task, name, labels=learner.labels or ())
 
 
 def predict(

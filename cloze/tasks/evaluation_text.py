@@ -13,6 +13,8 @@ Row = Mapping[str, Any]
 CLASSES = 30  # in a table; of more, those with the most examples
 MATRIX = 8  # classes in a confusion matrix; of more, the most frequent confusions
 CONFUSIONS = 5
+NGRAMS = "n-grams"  # the head of the column of a linear model
+_ALWAYS = 40  # characters that are shown of a constant answer
 LOWEST, CONFUSED = 5, 3  # classes and confusions in the short form
 
 
@@ -24,16 +26,24 @@ def evaluation_lines(title: str, one: Any) -> Iterator[str]:
     sure = {name: "[{:.4f}, {:.4f}]".format(*ends) for name, ends in one.intervals.items()}
     names, wide, apart = (_width(cells, least) for cells, least in ((values, 11), (values.values(), 6), (sure.values(), 16)))
     head = "95 % interval".ljust(apart + 2) if sure else ""
-    shown = f"always {one.baseline['always'][:40]!r}" if one.baseline else ""
-    yield f"  {'':<{names}}  {'':<{wide}}  {head}{shown}".rstrip()
+    simple = simple_answers(one.baseline, one.ngrams)
+    yield f"  {'':<{names}}  {'':<{wide}}  {head}{'  '.join(simple)}".rstrip()
     for name, value in values.items():
         interval = sure[name].ljust(apart + 2) if sure else ""
-        constant = f"{one.baseline[name]:.4f}" if one.baseline and name in one.baseline else ""
-        yield f"  {name:<{names}}  {value:<{wide}}  {interval}{constant}".rstrip()
+        cells = (f"{figures[name]:.4f}" if name in figures else "" for figures in simple.values())
+        others = "  ".join(cell.ljust(len(column)) for column, cell in zip(simple, cells, strict=True))
+        yield f"  {name:<{names}}  {value:<{wide}}  {interval}{others}".rstrip()
     for lines in (_class_lines(one), *_further_lines(one)):
         yield from ["", *(f"  {line}".rstrip() for line in lines)] if lines else []
     for remark in one.remarks:
         yield f"  note: {remark}"
+
+
+def simple_answers(constant: Row | None, ngrams: Row | None) -> dict[str, Row]:
+    """What the metrics of a network stand next to, by the head of its column: a constant answer, and a linear model."""
+    always = str((constant or {}).get("always", ""))
+    shown = always if len(always) <= _ALWAYS else always[:_ALWAYS] + "…"
+    return {**({f"always {shown!r}": constant} if constant else {}), **({NGRAMS: ngrams} if ngrams else {})}
 
 
 def _class_lines(one: Any) -> list[str]:
@@ -97,9 +107,9 @@ def confusion_lines(confusion: Confusion) -> list[str]:
 
 def evaluation_html(one: Any) -> str:
     """The tables of an evaluation, for notebooks."""
-    constant = {} if one.baseline is None else {f"always {one.baseline['always'][:40]!r}": one.baseline}
+    simple = simple_answers(one.baseline, one.ngrams)
     metrics = [
-        {"metric": name, "value": value, **{head: metrics.get(name, "") for head, metrics in constant.items()}}
+        {"metric": name, "value": value, **{head: metrics.get(name, "") for head, metrics in simple.items()}}
         for name, value in one.metrics.items()
     ]
     parts = [html_table(metrics), html_table([*most_supported(one.report)[0], *one.averages])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -91,11 +91,12 @@ class WordLabeller(Learner):
     @torch.inference_mode()
     def decode(
         self, texts: Sequence[Sequence[WordWindow]], counts: Sequence[int], *, size: int = 64,
-        report: Report = lambda done: None,
+        linear: Sequence[NDArray[Any]] | None = None, report: Report = lambda done: None,
     ) -> list[PredictedLabels]:
         """The labels of all words of each text with their probabilities; runs in eval mode.
 
-        `texts` are the windows of each text and `counts` its words.
+        `texts` are the windows of each text and `counts` its words. `linear` are the probabilities (words, C) of a linear model
+        for each text, which is mixed with the network, and answers alone for words that are not read.
         """
         found: list[Any] = [None] * len(texts)
         with evaluating(self):
@@ -104,6 +105,9 @@ class WordLabeller(Learner):
                 scores, read = read_words(
                     self.exact, self.head, [texts[i] for i in index], own, width=len(self.names), size=size
                 )
+                if linear is not None and self.mixture is not None:
+                    scores = self.mixture.word_scores(scores, [linear[i] for i in index])
+                    read = np.ones_like(read)
                 sizes = torch.tensor(own)
                 which, shares = self.head.decided(scores, sizes, self.names)
                 bounds = np.cumsum(sizes.numpy())[:-1]
@@ -126,9 +130,36 @@ class WordLabeller(Learner):
         guess = self._guessed(rows, size, report)
         return judged([row.labels for row in rows], guess, repair=self.task.repair, closed=self.closed, forms=self.forms)
 
-    def _guessed(self, rows: Sequence[LabelledWords], size: int, report: Report) -> list[tuple[str, ...]]:
-        predicted = self.decode([row.windows for row in rows], [len(row.labels) for row in rows], size=size, report=report)
+    def _guessed(
+        self, rows: Sequence[LabelledWords], size: int, report: Report, linear: Sequence[NDArray[Any]] | None = None
+    ) -> list[tuple[str, ...]]:
+        counts = [len(row.labels) for row in rows]
+        predicted = self.decode([row.windows for row in rows], counts, size=size, linear=linear, report=report)
         return [own.labels for own in predicted]
+
+    def _linear(self, examples: Tagged, words: Sequence[Sequence[str]]) -> list[NDArray[Any]] | None:
+        """The probabilities (words, C) of the linear model for the words of each text; None if none is mixed."""
+        if self.mixture is None:
+            return None
+        shares: list[NDArray[Any]] = self.mixture.linear.outputs(replace(examples, words=[tuple(own) for own in words]))
+        return shares
+
+    @torch.inference_mode()
+    def outputs(
+        self, examples: Tagged, *, size: int = 64, report: Report = lambda done: None
+    ) -> list[NDArray[np.float32]]:
+        """The probabilities (words, C) that the network gives to the labels of each word, without the moves of a random field."""
+        texts, counts = self._windows(examples, examples.words), [len(words) for words in examples.words]
+        shares: list[Any] = [None] * len(texts)
+        with evaluating(self):
+            for index in by_length(counts, rows=size):
+                own = [counts[i] for i in index]
+                scores, _ = read_words(self.exact, self.head, [texts[i] for i in index], own, width=len(self.names), size=size)
+                split = np.split(scores.float().softmax(-1).cpu().numpy(), np.cumsum(own)[:-1])
+                for i, part in zip(index, split, strict=True):
+                    shares[i] = part
+                report(len(index))
+        return shares
 
     def answers(self, judged: Sequence[JudgedText]) -> tuple[Sequence[Any], Sequence[Any]] | None:
         """The labels of all words and those that were found."""
@@ -150,13 +181,13 @@ class WordLabeller(Learner):
         """
         rows = self.answered(examples)
         truth = [row.labels for row in rows]
-        guess = self._guessed(rows, size, report)
+        guess = self._guessed(rows, size, report, self._linear(examples, examples.words))
         rule: dict[str, Any] = {"repair": self.task.repair, "closed": self.closed, "forms": self.forms}
         found = judged(truth, guess, **rule)
         unread = sum(len(row.labels) - sum(len(window.words) for window in row.windows) for row in rows)
         unknown = Counter(label for row in rows for label in row.labels if label not in self.names)
         remarks = remark_on_numbers(self._named_by_number(examples))
-        if unread:
+        if unread and self.mixture is None:
             how = "by their neighbours" if self.head.chained else repr(self.usual)
             remarks.append(f"{unread} words of which the tokenizer leaves nothing were labelled {how}")
         if unknown:
@@ -187,7 +218,7 @@ class WordLabeller(Learner):
         words = [tuple(text[begin:end] for begin, end in offsets) for text, offsets in texts]
         windows = self._windows(examples, words)
         counts = [len(own) for own in words]
-        predicted = self.decode(windows, counts, size=size, report=report)
+        predicted = self.decode(windows, counts, size=size, linear=self._linear(examples, words), report=report)
         schemed = any(label.startswith(("B-", "I-")) for label in in_form(self.names, self.forms))
         made = []
         for line, own, (text, offsets), answer in zip(examples.lines, words, texts, predicted, strict=True):

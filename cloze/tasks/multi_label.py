@@ -20,6 +20,9 @@ from cloze.registry import register
 from cloze.tasks.class_report import ClassCounts, samples_average
 from cloze.tasks.label_sets import SET_METRICS, set_metrics, sets_at_most
 from cloze.tasks.labels import names_of_numbers, remark_on_numbers
+from cloze.tasks.linear.classes import LinearTexts
+from cloze.tasks.linear.estimators import Sets
+from cloze.tasks.linear.task import Outputs
 from cloze.tasks.metrics import ks_of, require_share
 from cloze.tasks.task import Evaluation, Report, cut_remark
 from cloze.tasks.texts import Answered, AnsweredTexts, CellTask, SummaryLearner, each_text, head_named
@@ -67,6 +70,10 @@ class MultiLabel(CellTask):
             numbered=bool(described.get("numbered")),
         )
 
+    def linear(self, labels: Sequence[str] = ()) -> LinearMultiLabel | None:
+        """Each class by the n-grams of the text or of both texts; none if rows are about pictures."""
+        return None if self.picture is not None else LinearMultiLabel(self, labels)
+
     def constant(self, always: str, examples: AnsweredTexts[list[str]], labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one set, a JSON list."""
         truth = label_sets(examples, labels)
@@ -98,6 +105,38 @@ def label_sets(
                 )
             found[row, place[label]] = 1.0
     return found
+
+
+class LinearMultiLabel(LinearTexts):
+    """A linear model for each class."""
+
+    @property
+    def estimator(self) -> Sets:
+        """Logistic regression of each class."""
+        return Sets()
+
+    def labels_of(self, examples: AnsweredTexts[list[str]]) -> tuple[str, ...]:
+        """All classes of the sets, sorted."""
+        return tuple(sorted(set(chain.from_iterable(examples.known()))))
+
+    def targets(self, examples: AnsweredTexts[list[str]]) -> NDArray[np.float64]:
+        """The sets as (N, C) of 0 and 1."""
+        return label_sets(examples, self.labels)
+
+    def judged(self, examples: AnsweredTexts[list[str]], outputs: Outputs) -> NDArray[np.float64]:
+        """The given set of every example and the probabilities of all classes, (N, 2, C)."""
+        return np.stack([self.targets(examples), outputs], axis=1)
+
+    def metrics(self, judged: Any) -> dict[str, float]:
+        """Those of sets."""
+        return _metrics(judged, len(self.labels), self.task)
+
+
+def _metrics(judged: Any, classes: int, task: MultiLabel) -> dict[str, float]:
+    """Every metric of given sets and probabilities (N, 2, C)."""
+    both = np.asarray(judged, np.float64).reshape(-1, 2, classes)
+    at = sets_at_most(both[:, 0], both[:, 1], task.at) if task.at else {}
+    return {**set_metrics(both[:, 0], both[:, 1], task.threshold), **at}
 
 
 @dataclass(frozen=True)
@@ -138,13 +177,18 @@ class MultiLabeller(SummaryLearner):
         scores = torch.from_numpy(self.all_scores(rows, size=size, report=report)).double()
         return np.asarray(torch.sigmoid(scores).numpy()) if len(rows) else np.zeros((0, len(self.names)))
 
+    def outputs(
+        self, examples: AnsweredTexts[Any], *, size: int = 64, report: Report = lambda done: None
+    ) -> NDArray[np.float64]:
+        """The probability (N, C) that the network gives to each class."""
+        return self.probabilities(self.encode(examples), size=size, report=report)
+
     def judge(
         self, rows: Sequence[Answered[NDArray[np.float64]]], metric: str | None = None, *, size: int = 64,
         report: Report = lambda done: None,
     ) -> NDArray[np.float64]:
         """The given set of every row and the probabilities of all classes, (N, 2, C)."""
-        found = self.probabilities([row.framed for row in rows], size=size, report=report)
-        return np.stack([np.array([row.answer for row in rows]).reshape(found.shape), found], axis=1)
+        return _judged(rows, self.probabilities([row.framed for row in rows], size=size, report=report))
 
     def answers(self, judged: Any) -> tuple[Sequence[Any], Sequence[Any]]:
         """The given sets and those of the classes that are likely enough, (N, C) each."""
@@ -153,9 +197,7 @@ class MultiLabeller(SummaryLearner):
 
     def metrics(self, judged: Any) -> dict[str, float]:
         """Every metric of given sets and probabilities (N, 2, C)."""
-        both = np.asarray(judged, np.float64).reshape(-1, 2, len(self.names))
-        found = sets_at_most(both[:, 0], both[:, 1], self.task.at) if self.task.at else {}
-        return {**set_metrics(both[:, 0], both[:, 1], self.task.threshold), **found}
+        return _metrics(judged, len(self.names), self.task)
 
     def evaluate(
         self, examples: AnsweredTexts[list[str]], always: str | None = None, *, size: int = 64,
@@ -163,7 +205,8 @@ class MultiLabeller(SummaryLearner):
     ) -> Evaluation:
         """Metrics on examples with sets of classes, and those of `always` giving one set."""
         rows = self.answered(examples)
-        judged = self.judge(rows, size=size, report=report)
+        found = self.mixed(examples, self.probabilities([row.framed for row in rows], size=size, report=report))
+        judged = _judged(rows, found)
         constant = None if always is None else {"always": always, **self.task.constant(always, examples, self.names)}
         cut = cut_remark([row.framed.cut for row in rows], self.length)
         gold = chain.from_iterable(examples.known())
@@ -181,14 +224,18 @@ class MultiLabeller(SummaryLearner):
     ) -> list[LabelSet]:
         """The set of every example: the classes whose probability is the threshold or more."""
         framed = self.encode(examples)
+        probabilities = self.mixed(examples, self.probabilities(framed, size=size, report=report))
         made = []
-        for about, read, row in zip(
-            each_text(examples), framed, self.probabilities(framed, size=size, report=report).tolist(), strict=True
-        ):
+        for about, read, row in zip(each_text(examples), framed, probabilities.tolist(), strict=True):
             chosen = [label for label, p in zip(self.names, row, strict=True) if p >= self.task.threshold]
             shares = {label: round(p, 6) for label, p in zip(self.names, row, strict=True)}
             made.append(LabelSet(about, chosen, shares, read.cut))
         return made
+
+
+def _judged(rows: Sequence[Answered[NDArray[np.float64]]], probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The given sets and the probabilities of all classes, (N, 2, C)."""
+    return np.stack([np.array([row.answer for row in rows]).reshape(probabilities.shape), probabilities], axis=1)
 
 
 @register("task", "multi_label")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +17,10 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError
 from cloze.registry import register
+from cloze.tasks.linear.cutting import Cutter
+from cloze.tasks.linear.estimators import Chosen as ChosenRows
+from cloze.tasks.linear.features import Bags
+from cloze.tasks.linear.task import LinearTask, Outputs, of_pair
 from cloze.tasks.pictures import numbers_of, with_picture
 from cloze.tasks.task import Evaluation, Report, cut_remark
 from cloze.tasks.texts import SummaryLearner, TableTask, head_named
@@ -79,9 +83,71 @@ class MultipleChoice(TableTask):
         reader = Reader.of(loaded, precision=precision)
         return Chooser(reader, head_named(loaded, described), self, length=described.get("length"))
 
+    def linear(self, labels: Sequence[str] = ()) -> LinearChoice | None:
+        """How well a choice goes with its text, by the n-grams of both; none if rows are about pictures."""
+        return None if self.picture is not None else LinearChoice(self)
+
     def constant(self, always: str, examples: Offered, labels: Sequence[str]) -> dict[str, float]:
         """The accuracy of always choosing the text of one number."""
         return {"accuracy": float(np.mean(np.array(examples.known()) == int(always)))}
+
+
+class LinearChoice(LinearTask):
+    """A linear scorer of choices: each choice of an example is a decision."""
+
+    @property
+    def estimator(self) -> ChosenRows:
+        """Logistic regression: whether a choice is the right one."""
+        return ChosenRows()
+
+    def texts(self, examples: Offered) -> Iterable[str]:
+        """The texts with all that they offer."""
+        return (" ".join([text, *choices]) for text, choices in zip(examples.texts, examples.choices, strict=True))
+
+    def bags(self, examples: Offered, cutter: Cutter) -> Iterator[Bags]:
+        """The n-grams of the text and a choice."""
+        for text, choices in zip(examples.texts, examples.choices, strict=True):
+            yield from (of_pair(text, choice, cutter) for choice in choices)
+
+    def decisions(self, examples: Offered) -> NDArray[np.int64]:
+        """How many texts each example offers."""
+        return np.array([len(choices) for choices in examples.choices], np.int64)
+
+    def targets(self, examples: Offered) -> NDArray[np.float64]:
+        """1 for the right choices, 0 for the others."""
+        counts = self.decisions(examples)
+        targets = np.zeros(int(counts.sum()))
+        targets[np.cumsum(counts) - counts + np.array(examples.known(), np.int64)] = 1.0
+        return targets
+
+    def outputs(self, scores: NDArray[Any], examples: Offered) -> list[NDArray[np.float64]]:
+        """The probabilities of the texts that each example offers."""
+        return _shares(scores[:, 0].astype(np.float64), self.decisions(examples).tolist())
+
+    def judged(self, examples: Offered, outputs: Outputs) -> NDArray[np.int64]:
+        """The number of the right text of every example, and that of the likeliest: (N, 2)."""
+        return np.array([(right, int(own.argmax())) for right, own in zip(examples.known(), outputs, strict=True)], np.int64)
+
+    def metrics(self, judged: Any) -> dict[str, float]:
+        """The accuracy."""
+        return _metrics(judged)
+
+
+def _shares(scores: NDArray[np.float64], counts: Sequence[int]) -> list[NDArray[np.float64]]:
+    """The softmax of the scores of each example, which has so many of them."""
+    shares = []
+    for own in np.split(scores, np.cumsum(counts)[:-1]) if counts else []:
+        shifted = np.exp(own - own.max())
+        shares.append(shifted / shifted.sum())
+    return shares
+
+
+def _metrics(judged: Any) -> dict[str, float]:
+    """The accuracy of pairs of numbers (N, 2)."""
+    if not len(judged):
+        raise TaskError("no labelled examples to measure on.")
+    truth, guess = np.asarray(judged).T
+    return {"accuracy": float((truth == guess).mean())}
 
 
 @dataclass(frozen=True)
@@ -147,12 +213,13 @@ class Chooser(SummaryLearner):
         """The probabilities of the texts that each example offers."""
         flat = self.all_scores([one for row in rows for one in row], size=size)[:, 0].astype(np.float64)
         report(len(rows))
-        made, start = [], 0
-        for row in rows:
-            shifted = np.exp(flat[start : start + len(row)] - flat[start : start + len(row)].max())
-            made.append(shifted / shifted.sum())
-            start += len(row)
-        return made
+        return _shares(flat, [len(row) for row in rows])
+
+    def outputs(
+        self, examples: Any, *, size: int = 64, report: Report = lambda done: None
+    ) -> list[NDArray[np.float64]]:
+        """The probabilities that the network gives to what each example offers."""
+        return self.shares(self.encode(examples), size=size, report=report)
 
     def answered(self, examples: Any) -> list[OfferedRow]:
         """The examples with the numbers of the right texts."""
@@ -162,22 +229,18 @@ class Chooser(SummaryLearner):
         self, rows: Sequence[OfferedRow], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> NDArray[np.int64]:
         """The number of the right text of every row, and that of the likeliest: (N, 2)."""
-        found = self.shares([row.framed for row in rows], size=size, report=report)
-        return np.array([(row.answer, int(own.argmax())) for row, own in zip(rows, found, strict=True)], np.int64)
+        return _judged(rows, self.shares([row.framed for row in rows], size=size, report=report))
 
     def metrics(self, judged: Any) -> dict[str, float]:
         """The accuracy of pairs of numbers (N, 2)."""
-        if not len(judged):
-            raise TaskError("no labelled examples to measure on.")
-        truth, guess = np.asarray(judged).T
-        return {"accuracy": float((truth == guess).mean())}
+        return _metrics(judged)
 
     def evaluate(
         self, examples: Any, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> Evaluation:
         """The accuracy on examples with answers, and that of `always` choosing one number."""
         rows = self.answered(examples)
-        judged = self.judge(rows, size=size, report=report)
+        judged = _judged(rows, self.mixed(examples, self.shares([row.framed for row in rows], size=size, report=report)))
         constant = None if always is None else {"always": always, **self.task.constant(always, examples, ())}
         cut = cut_remark([row.cut["text"] for row in rows], self.length)
         return Evaluation(len(rows), self.metrics(judged), constant, () if cut is None else (cut,), judged=judged)
@@ -185,14 +248,20 @@ class Chooser(SummaryLearner):
     def predict(self, examples: Any, *, size: int = 64, report: Report = lambda done: None) -> list[Chosen]:
         """The likeliest text of every example, of equals the first."""
         rows = self.encode(examples)
+        shares = self.mixed(examples, self.shares(rows, size=size, report=report))
         made = []
         for line, text, choices, row, own in zip(
-            examples.lines, examples.texts, examples.choices, rows, self.shares(rows, size=size, report=report), strict=True
+            examples.lines, examples.texts, examples.choices, rows, shares, strict=True
         ):
             best = int(own.argmax())
             lost = max(one.cut for one in row)
             made.append(Chosen(line, text, choices, best, choices[best], [round(p, 6) for p in own.tolist()], lost))
         return made
+
+
+def _judged(rows: Sequence[OfferedRow], shares: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
+    """The number of the right text of every row, and that of the likeliest: (N, 2)."""
+    return np.array([(row.answer, int(own.argmax())) for row, own in zip(rows, shares, strict=True)], np.int64)
 
 
 @register("task", "multiple_choice")

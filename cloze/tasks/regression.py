@@ -15,6 +15,7 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.registry import register
 from cloze.tasks.agreement import AGREEMENT, agreement, undefined
+from cloze.tasks.linear.classes import LinearRegression
 from cloze.tasks.task import Evaluation, Report, cut_remark
 from cloze.tasks.texts import Answered, AnsweredTexts, CellTask, SummaryLearner, each_text, head_named
 
@@ -35,6 +36,10 @@ class Regression(CellTask):
         reader = Reader.of(loaded, precision=precision)
         orders = described.get("over") == "orders"
         return Regressor(reader, head_named(loaded, described), self, length=described.get("length"), orders=orders)
+
+    def linear(self, labels: Sequence[str] = ()) -> LinearRegression | None:
+        """A number by the n-grams of the text or of both texts; none if rows are about pictures."""
+        return None if self.picture is not None else LinearRegression(self)
 
     def constant(self, always: str, examples: AnsweredTexts[float], labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always predicting one number: its correlation is 0."""
@@ -90,13 +95,18 @@ class Regressor(SummaryLearner):
         swapped = [row.swapped for row in rows if row.swapped is not None]
         return (found + self.all_scores(swapped, size=size)[:, 0]) / 2 if swapped else found
 
+    def outputs(
+        self, examples: AnsweredTexts[Any], *, size: int = 64, report: Report = lambda done: None
+    ) -> NDArray[np.float64]:
+        """The number that the network gives to each example, (N,)."""
+        return self.numbers(self.rated(examples, [0.0] * len(examples)), size=size, report=report)
+
     def judge(
         self, rows: Sequence[Rated], metric: str | None = None, *, size: int = 64,
         report: Report = lambda done: None,
     ) -> NDArray[np.float64]:
         """The given number of every row and the predicted one, (N, 2)."""
-        guess = self.numbers(rows, size=size, report=report)
-        return np.stack([np.array([row.answer for row in rows], np.float64), guess], axis=1)
+        return _judged(rows, self.numbers(rows, size=size, report=report))
 
     def metrics(self, judged: Any) -> dict[str, float]:
         """Correlations and squared error of pairs of numbers (N, 2)."""
@@ -108,7 +118,7 @@ class Regressor(SummaryLearner):
     ) -> Evaluation:
         """Metrics on examples with numbers, and those of `always` predicting one."""
         rows = self.answered(examples)
-        judged = self.judge(rows, size=size, report=report)
+        judged = _judged(rows, self.mixed(examples, self.numbers(rows, size=size, report=report)))
         constant = None if always is None else {"always": always, **self.task.constant(always, examples, ())}
         cut = cut_remark([row.framed.cut for row in rows], self.length)
         remarks = (*undefined(*judged.T), *([] if cut is None else [cut]))
@@ -119,11 +129,16 @@ class Regressor(SummaryLearner):
     ) -> list[Predicted]:
         """The number of every example."""
         rows = self.rated(examples, [0.0] * len(examples))
-        guess = self.numbers(rows, size=size, report=report).tolist()
+        guess = self.mixed(examples, self.numbers(rows, size=size, report=report)).tolist()
         return [
             Predicted(about, round(value, 6), row.framed.cut)
             for about, value, row in zip(each_text(examples), guess, rows, strict=True)
         ]
+
+
+def _judged(rows: Sequence[Rated], numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The given number of every row and the predicted one, (N, 2)."""
+    return np.stack([np.array([row.answer for row in rows], np.float64), numbers], axis=1)
 
 
 @register("task", "regression")

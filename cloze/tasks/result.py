@@ -21,6 +21,8 @@ from cloze.interop.purpose import task_of_config, unread_head
 from cloze.missing import require_checkpoint
 from cloze.registry import lookup, names, parameters
 from cloze.tasks.described import fault_of
+from cloze.tasks.linear.model import load_linear
+from cloze.tasks.mixture import ENTRY, Mixture
 from cloze.tasks.task import Learner, Task
 from cloze.tasks.task import task as make_task
 from cloze.untrusted import parse_json, read_small
@@ -167,6 +169,10 @@ def load_tuned(
         _require_length(loaded, length)
         described = {**described, "length": length}
     learner = (task or task_of(folder, name)).load(loaded, described, precision)
+    learner.tuned = folder, name or ""
+    if (record := described.get(ENTRY)) is not None:
+        linear = load_linear(folder / "cloze", learner.task, name or "", labels=learner.labels or ())
+        learner.mixture = Mixture.read(record, linear, folder)
     return learner.eval(), described
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,6 +20,10 @@ from cloze.decoding.reader import Checkpoint, Reader, evaluating
 from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.registry import register
 from cloze.tasks.class_report import class_figures
+from cloze.tasks.linear.cutting import Cutter
+from cloze.tasks.linear.estimators import Classes
+from cloze.tasks.linear.features import Bags, prefixed
+from cloze.tasks.linear.task import LinearTask, Outputs
 from cloze.tasks.metrics import confusion, macro_f1
 from cloze.tasks.pictures import keys_of, numbers_of, with_picture
 from cloze.tasks.task import Evaluation, Learner, Prediction, Report, Unsearched
@@ -66,6 +70,10 @@ class SpanClassification(Unsearched):
             length=described.get("length"),
         )
 
+    def linear(self, labels: Sequence[str] = ()) -> LinearSpans | None:
+        """The class by the words of the spans, between them and around them; none if texts are about pictures."""
+        return None if self.picture is not None else LinearSpans(self, labels)
+
     def constant(self, always: str, examples: MarkedTexts, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one label."""
         truth = label_numbers(examples, labels)
@@ -111,6 +119,58 @@ def span_metrics(truth: Int64, guess: Int64, labels: Sequence[str], none: str | 
         "accuracy": float(np.trace(counts) / counts.sum()), "macro_f1": macro_f1(counts),
         "micro_f1": 2 * right / given if given else 0.0,
     }
+
+
+class LinearSpans(LinearTask):
+    """A linear model of the class of marked spans."""
+
+    @property
+    def estimator(self) -> Classes:
+        """Multinomial logistic regression."""
+        return Classes(len(self.labels))
+
+    def labels_of(self, examples: MarkedTexts) -> tuple[str, ...]:
+        """The labels, sorted."""
+        return tuple(sorted({str(one.label) for one in examples.each}))
+
+    def texts(self, examples: MarkedTexts) -> Iterable[str]:
+        """The texts."""
+        return (one.text for one in examples.each)
+
+    def bags(self, examples: MarkedTexts, cutter: Cutter) -> Iterator[Bags]:
+        """The n-grams of the whole text, of each span, and of the text before, between and after the spans."""
+        for one in examples.each:
+            words, characters = list(cutter.words(one.text)), list(cutter.characters(one.text))
+            for place, part in _parts_of(one):
+                words += prefixed(f"{place}:", cutter.words(part))
+                characters += prefixed(f"{place}:", cutter.characters(part))
+            yield words, characters
+
+    def targets(self, examples: MarkedTexts) -> Int64:
+        """The numbers of the labels."""
+        return label_numbers(examples, self.labels)
+
+    def judged(self, examples: MarkedTexts, outputs: Outputs) -> Int64:
+        """The label of every text and the likeliest one, (N, 2)."""
+        return np.stack([self.targets(examples), outputs.argmax(1).astype(np.int64)], axis=1)
+
+    def metrics(self, judged: Any) -> dict[str, float]:
+        """Those of spans with labels."""
+        truth, guess = np.asarray(judged, np.int64).reshape(-1, 2).T
+        return span_metrics(truth, guess, self.labels, self.task.none)
+
+
+def _parts_of(one: Marked) -> Iterator[tuple[str, str]]:
+    """The spans of a text in the order of their roles, and what is before, between and after them, with the first span's role in
+    the order of the text."""
+    order = sorted(range(len(one.spans)), key=lambda number: one.spans[number])
+    for number, (begin, end) in enumerate(one.spans):
+        yield f"span {number}", one.text[begin:end]
+    at = 0
+    for place, number in enumerate([*order, None]):
+        begin, end = (len(one.text), len(one.text)) if number is None else one.spans[number]
+        yield f"part {place} of {order[0]} first", one.text[at : max(begin, at)]
+        at = max(end, at)
 
 
 @dataclass(frozen=True)
@@ -204,6 +264,12 @@ class SpanClassifier(Learner):
                 report(len(index))
         return found
 
+    def outputs(
+        self, examples: MarkedTexts, *, size: int = 64, report: Report = lambda done: None
+    ) -> NDArray[np.float32]:
+        """The probability (N, C) that the network gives to each label."""
+        return self.probabilities(self.encode(examples), size=size, report=report)
+
     def judge(
         self, rows: Sequence[SpanRow], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> Int64:
@@ -220,7 +286,7 @@ class SpanClassifier(Learner):
     ) -> Evaluation:
         """All metrics on labelled texts; texts whose spans were not read are reported."""
         rows = self.answered(examples)
-        found = self.probabilities(rows, size=size, report=report)
+        found = self.mixed(examples, self.probabilities(rows, size=size, report=report))
         judged = _judged(rows, found)
         baseline = None if always is None else {"always": always, **self.task.constant(always, examples, self.names)}
         lost = [row.marked.line for row in rows if not row.read]
@@ -236,8 +302,9 @@ class SpanClassifier(Learner):
     ) -> list[SpanChoice]:
         """The most probable label of every text's spans."""
         rows = self.encode(examples)
+        probabilities = self.mixed(examples, self.probabilities(rows, size=size, report=report))
         made = []
-        for row, shares in zip(rows, self.probabilities(rows, size=size, report=report), strict=True):
+        for row, shares in zip(rows, probabilities, strict=True):
             best = int(shares.argmax())
             named = {label: round(float(p), 6) for label, p in zip(self.names, shares, strict=True)}
             made.append(SpanChoice(row.marked, self.names[best], round(float(shares[best]), 6), named))

@@ -27,6 +27,8 @@ from cloze.registry import lookup, names, parameters
 
 if TYPE_CHECKING:
     from cloze.tasks.class_report import Calibration, Confusion, Ranking
+    from cloze.tasks.linear.task import LinearTask, Outputs
+    from cloze.tasks.mixture import Mixture
 
 Report = Callable[[int], None]
 Judged = Sequence[Any] | NDArray[Any]  # an item of every example
@@ -81,6 +83,7 @@ class Evaluation:
         tags: For tags that form spans, whose kinds are in `report`: one row per tag.
         confusion: How often each class was given in place of each other.
         calibration: How well the probabilities tell how often an answer is right.
+        ngrams: The metrics of a linear model on n-grams, fitted to the same training rows.
         ranking: Of two classes, how well the probability of the second ranks the examples, and the threshold of its highest F1.
     """
 
@@ -96,11 +99,13 @@ class Evaluation:
     confusion: Confusion | None = None
     calibration: Calibration | None = None
     ranking: Ranking | None = None
+    ngrams: Mapping[str, float] | None = None
 
     def record(self) -> dict[str, Any]:
         """The JSON object of it."""
         made = {name: vars(self)[name] for name in ("examples", "metrics", "baseline", "remarks")}
         made |= {"intervals": dict(self.intervals)} if self.intervals else {}
+        made |= {"ngrams": dict(self.ngrams)} if self.ngrams is not None else {}
         return made | self.details()
 
     def details(self) -> dict[str, Any]:
@@ -167,6 +172,10 @@ class Task(Protocol):
     def constant(self, always: str, examples: Any, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of the constant answer `always`; `labels` are the classes, if there are any."""
 
+    def linear(self, labels: Sequence[str] = ()) -> LinearTask | None:
+        """What a linear model of the task learns, to compare networks with; None if there is no sensible one."""
+        return None
+
     def description(self) -> dict[str, Any]:
         """The options as task.json keeps them: `columns`, and all other options next to it."""
 
@@ -178,6 +187,10 @@ class Unsearched:
     of_words: ClassVar[bool] = False
     writes: ClassVar[tuple[str, ...]] = ()
     does: ClassVar[str]
+
+    def linear(self, labels: Sequence[str] = ()) -> LinearTask | None:
+        """None: a task says if there is a linear model of it."""
+        return None
 
     def deciding(self: U, *, beams: int | None, length_penalty: float | None) -> U:
         """The same task; a beam search is refused with a `TaskError`."""
@@ -194,6 +207,8 @@ class Learner(nn.Module, ABC):
     """
 
     labels: tuple[str, ...] | None = None
+    tuned: tuple[Path, str] | None = None  # the folder that it is from, and its name there if it is one of several tasks
+    mixture: Mixture | None = None  # with the linear model in that folder
 
     def __init__(self, reader: Reader, head: nn.Module, task: Any, *, length: int | None) -> None:
         super().__init__()
@@ -220,6 +235,14 @@ class Learner(nn.Module, ABC):
     @abstractmethod
     def metrics(self, judged: Any) -> dict[str, float]:
         """The task's metrics from the items of `judge`."""
+
+    def outputs(self, examples: Any, *, size: int = 64, report: Report = lambda done: None) -> Outputs:
+        """What the network alone says of examples, in the form of `Linear.outputs`."""
+        raise TaskError(f"{self.task.name}: its answers cannot be mixed with those of a linear model. Leave --mix-ngrams out.")
+
+    def mixed(self, examples: Any, outputs: Outputs) -> Outputs:
+        """The outputs of the network for examples, mixed with those of the linear model if there is a mixture."""
+        return outputs if self.mixture is None else self.mixture.outputs(examples, outputs)
 
     def answers(self, judged: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
         """The right answers and those of the learner, item by item, from the items of `judge`; None if they cannot be compared.
@@ -278,6 +301,16 @@ def chosen_metric(task: Task, name: str | None) -> str:
     if name is not None and name not in task.metrics:
         raise TaskError(f"unknown metric {name!r}. {nearest(name, task.metrics)}")
     return next(iter(task.metrics)) if name is None else name
+
+
+def selected(examples: Any, numbers: Sequence[int]) -> Any:
+    """Some of the examples, by their numbers. Each field holds one value per row, None or nothing if no row has one, or the
+    path."""
+    values = {one.name: vars(examples)[one.name] for one in fields(examples)}
+    return type(examples)(**{
+        name: value if isinstance(value, str) or not value else type(value)(value[number] for number in numbers)
+        for name, value in values.items()
+    })
 
 
 def together(parts: Sequence[Any]) -> Any:

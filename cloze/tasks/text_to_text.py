@@ -54,6 +54,9 @@ class TextToText:
         """The same task for files in another format."""
         return replace(self, columns=tuple(columns) if columns else None, format=format, quoting=quoting)
 
+    def linear(self, labels: Sequence[str] = ()) -> None:
+        """None: a linear model writes no text."""
+
     def deciding(self, *, beams: int | None, length_penalty: float | None) -> TextToText:
         """The same task writing by a beam search; None: as it is."""
         if beams is None and length_penalty is None:

@@ -16,6 +16,7 @@ from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.registry import register
 from cloze.schemes import Repair
 from cloze.tasks.labeller import NAMES, WordLabeller, measured
+from cloze.tasks.linear.words import LinearLabelling
 from cloze.tasks.pictures import keys_of, with_picture
 from cloze.tasks.task import Unsearched
 
@@ -65,6 +66,10 @@ class TokenLabelling(Unsearched):
             Reader.of(loaded, precision=precision), loaded.heads[name], described["labels"], described["usual"], self,
             length=described.get("length"), numbered=bool(described.get("numbered")),
         )
+
+    def linear(self, labels: Sequence[str] = ()) -> LinearLabelling | None:
+        """The label by a word's letters, its shape and its neighbours; none if texts are about pictures."""
+        return None if self.picture is not None else LinearLabelling(self, labels)
 
     def constant(self, always: str, examples: Tagged, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one label."""

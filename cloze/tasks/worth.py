@@ -20,6 +20,10 @@ _ADVICE = (
     "Try more epochs (--set training.epochs=N), another rate (--set training.rate.peak=X) or more pre-training; for "
     "fasttext-supervised, --tune 5m"
 )
+_BETTER_THAN_NGRAMS = (
+    "What helps a network most: pre-training on more text like these rows, a larger checkpoint, more epochs "
+    "(--set training.epochs=N), or more labelled rows."
+)
 
 
 def remark_on(
@@ -43,6 +47,14 @@ def remark_on(
     side = "below" if learner.task.metrics[worse] else "above"
     relation = "that of" if math.isclose(value, usual, abs_tol=5e-5) else f"{side} the {usual:.4f} of"
     return f"{worse} {value:.4f} is {relation} a constant answer ({always}): the network has learned nothing of use. {_ADVICE}."
+
+
+def remark_on_ngrams(metrics: Mapping[str, float], ngrams: Mapping[str, float], more: Mapping[str, bool]) -> str | None:
+    """A sentence if a linear model on n-grams has a better first metric on the same examples; else None."""
+    first = next((name for name in more if name in metrics and name in ngrams), None)
+    if first is None or (1 if more[first] else -1) * (ngrams[first] - metrics[first]) <= 1e-9:
+        return None
+    return f"a linear model on n-grams is better: {first} {ngrams[first]:.4f} against {metrics[first]:.4f}. {_BETTER_THAN_NGRAMS}"
 
 
 def is_constant(pairs: tuple[Sequence[Any], Sequence[Any]] | None) -> bool:

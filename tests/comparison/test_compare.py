@@ -9,6 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,9 @@ def test_a_comparison_trains_every_cell_once_and_scores_every_example(real: tupl
     assert {one["name"] for one in found["systems"]} == {"a", "b"} and found["failed"] == []
     assert all(one["cost"]["tokens"] > 0 and one["cost"]["flops"] > 0 for one in found["systems"])
     assert found["answer"].startswith("No significant difference: ")
+    ngrams = found["tasks"][0]["ngrams"]  # the 24 rows tell nothing but the words that decide: n-grams learn them
+    assert ngrams["test"] == ngrams["metrics"]["accuracy"] and ngrams["rows"] == 24
+    assert "A linear model on n-grams is " in found["answer"]
     runs = [read_json(path) or {} for path in (out / "cells").glob("pretrain-*/run/cloze/run.json")]
     assert len(runs) == 2 and all("training.batch=4" in run["fitted"] for run in runs)  # recipes of one's own, with --fit
 
@@ -86,6 +90,17 @@ def test_a_finished_comparison_runs_nothing_again_not_even_where_its_folder_was_
     workers = Here()
     finish(design, tmp_path / "copy", workers)
     assert workers.started == []
+
+
+def test_the_linear_model_of_a_task_is_fitted_once_and_left_out_on_request(design: Make, tmp_path: Path) -> None:
+    lines: list[str] = []
+    finish(design(), tmp_path / "out", Here(stub), say=lines.append)
+    fitted = [line for line in lines if "n-grams" in line]
+    assert len(fitted) == 1 and fitted[0].startswith("mood: a linear model on n-grams, fitted in ")
+    finish(design(), tmp_path / "out", Here(stub), say=lines.append)
+    assert [line for line in lines if "n-grams" in line] == fitted
+    answer, _ = finish(replace(design(), baselines=False), tmp_path / "without", Here(stub))
+    assert answer.ngrams == {} and "n-grams" not in table(answer)
 
 
 def test_a_result_that_was_copied_in_part_is_measured_again(design: Make, tmp_path: Path) -> None:

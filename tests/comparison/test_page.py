@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,19 @@ def test_with_one_seed_the_headline_has_the_uncertainty_and_a_note_the_advice() 
         sentence(answer),
     )
     assert table(answer).splitlines()[-1] == "note: significant differences need 3 or more seeds; finished runs are kept"
+
+
+def test_a_linear_model_on_n_grams_has_a_row_and_a_sentence() -> None:
+    found = finding(qualities={"a": 0.8, "b": 0.4}, failed=False)
+    answer = replace(found, ngrams={"sentiment": {"test": 0.9}, "names": {"test": 0.1}})
+    assert re.match(r"a is best of the networks: .*\. A linear model on n-grams is better on 1 of 2 tasks\.$", sentence(answer))
+    assert next(line for line in table(answer).splitlines() if line.startswith("n-grams")).split() == [
+        "n-grams", "50.0", "90.0", "10.0"
+    ]  # fmt: skip
+    assert answer.data()["tasks"][0]["ngrams"] == {"test": 0.9} and "n-grams" in render(answer)
+    below = sentence(replace(found, ngrams={"sentiment": {"test": 0.1}, "names": {"test": 0.1}}))
+    assert below.startswith("a is best: ") and below.endswith("A linear model on n-grams is better on none of 2 tasks.")
+    assert sentence(replace(found, ngrams={"names": {"test": 0.1}})).endswith("A linear model on n-grams is not better: 10.0.")
 
 
 def test_the_table_counts_constant_runs_and_shows_the_usual_answer() -> None:

@@ -57,6 +57,14 @@ def without_forecast() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def without_ngrams() -> Iterator[None]:
+    """Runs fit no linear model next to the network, a third of a tiny run's time; test_linear.py does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cloze.assembly.finetune.compared_with_ngrams", lambda *given, **named: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def checkpoint() -> Callable[..., Any]:
     """`checkpoint("bert")` or "gpt2", "electra", …: what `load_checkpoint` gives, with random weights."""

@@ -1,0 +1,67 @@
+"""The linear model on n-grams next to a fine-tuned network: fitted once to the same rows, and kept in the network's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cloze.errors import ClozeError, MissingExtra
+from cloze.tasks.evaluation import linear_next_to
+from cloze.tasks.linear.fit import fit_linear
+from cloze.tasks.linear.model import Linear
+from cloze.tasks.mixture import chosen
+from cloze.tasks.task import Learner, Task, together
+
+Say = Callable[[str], None]
+
+
+def compared_with_ngrams(
+    task: Task, train: Sequence[str], dev: Any, *, labels: Sequence[str] | None, folder: Path, name: str = "", say: Say
+) -> dict[str, Any] | None:
+    """What task.json says of the linear model of a task: its metrics on the dev examples, and how it was fitted to the `train`
+    files. The model is saved in the `folder` of a fine-tuned network, `name` being one of several tasks.
+
+    None, and a line that says why, where none can be fitted: a comparison never stops a run. None without a line for a task that
+    has no linear model.
+    """
+    try:
+        if task.linear() is None:
+            return None
+        linear = fit_linear(task, together([task.read(file) for file in train]), dev, labels=tuple(labels or ()))
+        metrics = linear.metrics(dev)
+        size = linear.save(folder / "cloze", name)
+    except MissingExtra as error:
+        say(str(error))
+    except ClozeError as error:
+        say(f"no linear model on n-grams: {error}")
+    except Exception as error:  # whatever scikit-learn makes of unusual rows
+        say(f"no linear model on n-grams: {type(error).__name__}: {error}")
+    else:
+        say(described(linear))
+        return {"dev": metrics, **asdict(linear.fit), "bytes": size}
+    return None
+
+
+def described(linear: Linear) -> str:
+    """A line on how a model was fitted."""
+    fit = linear.fit
+    rows = f"{fit.rows:,}" if fit.rows == fit.of_rows else f"{fit.rows:,} of the {fit.of_rows:,}"
+    return (
+        f"n-grams: a linear model with {fit.features:,} features, fitted to {rows} training rows in {fit.seconds:.1f} s for "
+        f"comparison (constant {fit.constant:g}, chosen on {fit.chosen_on}); --no-baselines leaves it out"
+    )
+
+
+def mixed_with_ngrams(learner: Learner, dev: Any, say: Say) -> dict[str, Any]:
+    """What task.json says of the mixture of a network with the linear model in its folder: how the dev examples want them mixed,
+    and the metrics of the mixture on these."""
+    linear = linear_next_to(learner)
+    assert linear is not None  # it was just saved
+    network = learner.outputs(dev)
+    mixture = chosen(linear, dev, network)
+    metrics = linear.task.metrics(linear.task.judged(dev, mixture.outputs(dev, network)))
+    name = next(iter(metrics))
+    say(f"mixture: {mixture.share:.0%} of the linear model; {name} {metrics[name]:.4f} on the dev rows that chose it")
+    return {**mixture.record(), "dev": metrics}

@@ -1,0 +1,139 @@
+"""Fits the linear model of a task: features of the training rows, and the one constant, chosen on dev rows or by folds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze import rng
+from cloze.errors import TaskError
+from cloze.tasks.linear.cutting import LONGEST, Cutter
+from cloze.tasks.linear.estimators import TrainingRows, Weights
+from cloze.tasks.linear.features import Features, Rows
+from cloze.tasks.linear.model import Fit, Linear
+from cloze.tasks.linear.task import LinearTask, Outputs
+from cloze.tasks.task import selected
+
+FEWEST = 20  # training rows with which a comparison says something
+FEWEST_DEV = 50  # dev rows that choose the constant; with fewer, folds of the training rows do
+FOLDS = 5
+CHARACTERS, DEV_CHARACTERS = 4_000_000, 1_000_000  # that are read of the training rows and of the dev rows
+
+
+def fit_linear(task: Any, train: Any, dev: Any | None = None, *, labels: tuple[str, ...] = ()) -> Linear:
+    """The linear model of a task on its training rows; a `TaskError` where there can be none, a `MissingExtra` without
+    scikit-learn.
+
+    `labels` gives the order of probabilities; by default it is that of the sorted labels of the training rows.
+    """
+    began = perf_counter()
+    linear = task.linear(labels)
+    if linear is None:
+        raise TaskError(f"{task.name} has none")
+    if len(train) < FEWEST:
+        raise TaskError(f"too few training rows for a comparison: {len(train)} of at least {FEWEST}")
+    drawn = _drawn(linear, train, CHARACTERS)
+    linear = linear if labels else task.linear(linear.labels_of(drawn))
+    cutter = Cutter.of(linear.texts(drawn))
+    features, rows = Features.learned(linear.blocks, linear.bags(drawn, cutter))
+    if not features.width:
+        raise TaskError("the training rows are empty")
+    training = _Training(linear, drawn, rows, TrainingRows.of(*rows, features.width), linear.targets(drawn))
+    if len(np.unique(training.targets, axis=0)) < 2:
+        raise TaskError("all training rows have the same answer")
+    if dev is not None and len(dev) >= FEWEST_DEV:
+        constant, weights = _by_dev(training, cutter, features, _drawn(linear, dev, DEV_CHARACTERS))
+        chosen_on = "dev rows"
+    else:
+        constant, _ = _by_folds(training)
+        weights, chosen_on = training.weights(constant), f"{FOLDS} folds of the training rows"
+    fit = Fit(constant, chosen_on, len(drawn), len(train), features.width, round(perf_counter() - began, 2))
+    return Linear(linear, cutter, features, weights, fit)
+
+
+def fold_outputs(task: Any, train: Any, *, labels: tuple[str, ...] = ()) -> Outputs:
+    """What linear models say of training rows that they have not seen: the outputs of each row by weights that are learned
+    without its fold, with the constant that is best so."""
+    linear = task.linear(labels)
+    linear = linear if labels else task.linear(linear.labels_of(train))
+    cutter = Cutter.of(linear.texts(train))
+    features, rows = Features.learned(linear.blocks, linear.bags(train, cutter))
+    training = _Training(linear, train, rows, TrainingRows.of(*rows, features.width), linear.targets(train))
+    return _by_folds(training)[1]
+
+
+@dataclass(frozen=True)
+class _Training:
+    """Training examples with the features and the targets of their decisions."""
+
+    linear: LinearTask
+    examples: Any
+    rows: Rows
+    matrix: TrainingRows
+    targets: NDArray[Any]
+
+    def without(self, left: NDArray[np.bool_]) -> _Training:
+        """The same without some decisions."""
+        return replace(self, matrix=self.matrix.kept(~left), targets=self.targets[~left])
+
+    def weights(self, constant: float) -> Weights:
+        """The weights that are learned from the decisions."""
+        learned = self.linear.estimator.fit(self.matrix, self.targets, constant)
+        # what is measured is what is stored
+        return learned._replace(coefficients=learned.coefficients.astype(np.float16).astype(np.float32))
+
+    def outputs(self, scores: NDArray[np.float32]) -> Outputs:
+        """The outputs of the examples for the scores of all decisions."""
+        return self.linear.outputs(scores, self.examples)
+
+
+def _by_dev(training: _Training, cutter: Cutter, features: Features, dev: Any) -> tuple[float, Weights]:
+    """The constant that is best on dev examples, and its weights."""
+    linear = training.linear
+    rows = features.rows(linear.bags(dev, cutter))
+    tried = {constant: training.weights(constant) for constant in linear.estimator.constants}
+    worth = {constant: _worth(linear, dev, linear.outputs(_scores(rows, weights), dev)) for constant, weights in tried.items()}
+    best = max(worth, key=lambda constant: worth[constant])
+    return best, tried[best]
+
+
+def _by_folds(training: _Training) -> tuple[float, Outputs]:
+    """The constant that is best on training examples, each answered by weights that are learned without its fold, and these
+    answers."""
+    fold = np.empty(len(training.examples), np.int64)
+    fold[rng.permutation(len(fold), 0, "folds")] = np.arange(len(fold)) % FOLDS
+    fold_of_decision = np.repeat(fold, training.linear.decisions(training.examples))
+    scores: dict[float, NDArray[np.float32]] = {}
+    for number in range(FOLDS):
+        inside = fold_of_decision == number
+        others = training.without(inside)
+        for constant in training.linear.estimator.constants:
+            own = _scores(training.rows, others.weights(constant))
+            scores[constant] = np.where(inside[:, None], own, scores.get(constant, own))
+    outputs = {constant: training.outputs(own) for constant, own in scores.items()}
+    best = max(outputs, key=lambda constant: _worth(training.linear, training.examples, outputs[constant]))
+    return best, outputs[best]
+
+
+def _scores(rows: Rows, weights: Weights) -> NDArray[np.float32]:
+    """The scores (D, K) of rows."""
+    return rows.product(weights.coefficients) + weights.intercepts
+
+
+def _worth(linear: LinearTask, examples: Any, outputs: Outputs) -> tuple[float, ...]:
+    """The metrics of outputs in their order, more being better."""
+    metrics = linear.metrics(linear.judged(examples, outputs))
+    return tuple(metrics[name] * (1 if more else -1) for name, more in linear.task.metrics.items() if name in metrics)
+
+
+def _drawn(linear: LinearTask, examples: Any, characters: int) -> Any:
+    """The examples, or as many of them as have so many characters and decisions, drawn at random, in their order."""
+    order = rng.permutation(len(examples), 0, "drawn")
+    lengths = np.array([min(len(text), LONGEST) for text in linear.texts(examples)], np.int64)
+    within = (np.cumsum(lengths[order]) <= characters) & (np.cumsum(linear.decisions(examples)[order]) <= linear.most)
+    most = max(int(within.sum()), FEWEST)
+    return examples if most >= len(examples) else selected(examples, np.sort(order[:most]).tolist())

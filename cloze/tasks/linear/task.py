@@ -1,0 +1,98 @@
+"""What a linear model of a task is: its features, its targets, what its scores mean, and how they are measured."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.tasks.linear.cutting import Cutter
+from cloze.tasks.linear.estimators import Estimator
+from cloze.tasks.linear.features import Bags, Weighting, prefixed
+
+Outputs = Any  # probabilities (N, C), numbers (N,), or an array for each example
+
+
+class LinearTask(ABC):
+    """The linear model of a task. A row of features is a decision: an example has one, or several if it is about its parts.
+
+    `labels` are the classes in the order of probabilities, none for tasks without. `blocks` are the kinds of features. At most
+    `most` decisions are learned.
+    """
+
+    blocks: ClassVar[tuple[tuple[str, Weighting], ...]] = (("words", "tfidf"), ("characters", "tfidf"))
+
+    most: ClassVar[int] = 100_000  # decisions that are learned
+
+    def __init__(self, task: Any, labels: Sequence[str] = ()) -> None:
+        self.task, self.labels = task, tuple(labels)
+
+    def labels_of(self, examples: Any) -> tuple[str, ...]:
+        """The classes of training examples; none for tasks without."""
+        return ()
+
+    @property
+    @abstractmethod
+    def estimator(self) -> Estimator:
+        """What learns the weights."""
+
+    @abstractmethod
+    def texts(self, examples: Any) -> Iterable[str]:
+        """The texts by which it is decided how texts are cut."""
+
+    @abstractmethod
+    def bags(self, examples: Any, cutter: Cutter) -> Iterator[Bags]:
+        """The features of every decision, by block."""
+
+    @abstractmethod
+    def targets(self, examples: Any) -> NDArray[Any]:
+        """The right answer of every decision: (D,), or (D, C) for sets."""
+
+    def decisions(self, examples: Any) -> NDArray[np.int64]:
+        """How many decisions each example has, (N,)."""
+        return np.ones(len(examples), np.int64)
+
+    def outputs(self, scores: NDArray[Any], examples: Any) -> Outputs:
+        """What the scores (D, K) of all decisions say: probabilities, or numbers."""
+        return self.estimator.outputs(scores)
+
+    def loss(self, examples: Any, outputs: Outputs) -> float:
+        """The mean negative log-likelihood of the answers of examples, or their mean squared error."""
+        return self.estimator.loss(np.concatenate(outputs) if isinstance(outputs, list) else outputs, self.targets(examples))
+
+    @abstractmethod
+    def judged(self, examples: Any, outputs: Outputs) -> Any:
+        """The items of `Learner.judge` for examples with answers."""
+
+    @abstractmethod
+    def metrics(self, judged: Any) -> dict[str, float]:
+        """The metrics of the items, by the names that the learner gives them."""
+
+
+def of_texts(examples: Any, cutter: Cutter) -> Iterator[Bags]:
+    """The n-grams of every example with one text or two; of two also which words both have, and which only one has."""
+    for text, *others in examples.rows():
+        yield of_pair(text, others[0], cutter) if others else (cutter.words(text), cutter.characters(text))
+
+
+def of_pair(text: str, other: str, cutter: Cutter) -> tuple[list[str], list[str]]:
+    """The n-grams of two texts, each with the text that it is of, and those of both and of one alone."""
+    words = _sides(cutter.words(text), cutter.words(other))
+    characters = _sides(cutter.characters(text), cutter.characters(other))
+    return words, characters
+
+
+def _sides(first: Sequence[str], second: Sequence[str]) -> list[str]:
+    one, two = set(first), set(second)
+    both, either = one & two, one | two
+    share = round(_STEPS * len(both) / len(either)) if either else 0
+    return [
+        *prefixed("1:", first), *prefixed("2:", second), *prefixed("=:", both), *prefixed("-:", one - two),
+        *prefixed("+:", two - one), *(f"share:{step}" for step in range(share)),
+    ]  # fmt: skip
+
+
+_STEPS = 10  # by which the share of common n-grams is told

@@ -1,0 +1,103 @@
+"""The linear model of a tagger: each word is a decision, by its letters, its shape and its neighbours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.readers.tagged import Tagged
+from cloze.schemes import closes, in_form, standard
+from cloze.tasks.labeller import figures, judged
+from cloze.tasks.linear.cutting import Cutter
+from cloze.tasks.linear.estimators import Classes
+from cloze.tasks.linear.features import Bags, Weighting
+from cloze.tasks.linear.task import LinearTask, Outputs
+
+_AFFIX = 4  # the characters of the longest prefixes and suffixes
+_AROUND = (-2, -1, 1, 2)
+_RUNS = re.compile(r"(.)\1+")
+
+
+class _WordClasses(Classes):
+    """Rows of words have length √n instead of 1, so they need stronger regularisation than texts."""
+
+    constants = (0.1, 1.0, 10.0)
+
+
+class LinearLabelling(LinearTask):
+    """A linear model of the label of each word."""
+
+    blocks: ClassVar[tuple[tuple[str, Weighting], ...]] = (("words", "binary"),)
+    most: ClassVar[int] = 50_000
+
+    @property
+    def estimator(self) -> Classes:
+        """Multinomial logistic regression."""
+        return _WordClasses(len(self.labels))
+
+    def labels_of(self, examples: Tagged) -> tuple[str, ...]:
+        """The labels, sorted."""
+        return tuple(sorted(set(chain.from_iterable(examples.labels or ()))))
+
+    def texts(self, examples: Tagged) -> Iterable[str]:
+        """The words of each text."""
+        return (" ".join(words) for words in examples.words)
+
+    def bags(self, examples: Tagged, cutter: Cutter) -> Iterator[Bags]:
+        """The features of each word; words are given, so nothing is cut."""
+        for words in examples.words:
+            lowered = ["<", "<", *(word.lower() for word in words), ">", ">"]
+            for number, word in enumerate(words):
+                yield (_features(word, lowered[number : number + 5]),)
+
+    def decisions(self, examples: Tagged) -> NDArray[np.int64]:
+        """The words of each text."""
+        return np.array([len(words) for words in examples.words], np.int64)
+
+    def targets(self, examples: Tagged) -> NDArray[np.int64]:
+        """The numbers of the labels of all words; -1 for one that is not known."""
+        number = {label: place for place, label in enumerate(self.labels)}
+        return np.array([number.get(label, -1) for label in chain.from_iterable(examples.labels or ())], np.int64)
+
+    def outputs(self, scores: NDArray[Any], examples: Tagged) -> list[NDArray[np.float32]]:
+        """The probabilities (words, C) of each text."""
+        shares = self.estimator.outputs(scores)
+        return np.split(shares, np.cumsum(self.decisions(examples))[:-1]) if len(examples) else []
+
+    def judged(self, examples: Tagged, outputs: Outputs) -> Any:
+        """The labels of every text and the likeliest ones, as items of `WordLabeller.judge`."""
+        forms = standard(self.labels)
+        guess = [tuple(self.labels[number] for number in own.argmax(1)) for own in outputs]
+        return judged(
+            examples.labels or [], guess, repair=self.task.repair, closed=closes(in_form(self.labels, forms)), forms=forms
+        )
+
+    def metrics(self, judged: Any) -> dict[str, float]:
+        """F1 of spans, and accuracy and macro-F1 of words."""
+        return figures(judged)
+
+
+def _features(word: str, around: Sequence[str]) -> list[str]:
+    """The features of a word, which is the middle one of five in lower case."""
+    own = around[2]
+    affixes = [f"{kind}:{part}" for n in range(1, min(_AFFIX, len(own)) + 1) for kind, part in (("<", own[:n]), (">", own[-n:]))]
+    neighbours = [f"{place}:{around[2 + place]}" for place in _AROUND]
+    return [
+        "bias", f"0:{own}", f"as written:{word}", f"shape:{_shape(word)}", *affixes, *neighbours,
+        f"-1,0:{around[1]} {own}", f"0,1:{own} {around[3]}",
+    ]  # fmt: skip
+
+
+def _shape(word: str) -> str:
+    """Kinds of characters, runs of one kind once.
+
+    >>> _shape("McDonald's"), _shape("U.S."), _shape("1,000")
+    ('XxXx-x', 'X-X-', '9-9')
+    """
+    kinds = "".join("X" if c.isupper() else "x" if c.isalpha() else "9" if c.isdigit() else "-" for c in word)
+    return _RUNS.sub(r"\1", kinds)

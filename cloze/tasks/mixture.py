@@ -1,0 +1,104 @@
+"""A mixture of a fine-tuned network with the linear model on n-grams next to it: one share, chosen on dev rows.
+
+A network that was trained on little and a linear model err on different rows, so that a mixture is often better than both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cloze.errors import CheckpointError
+from cloze.tasks.linear.model import SETTINGS, TENSORS, Linear
+from cloze.tasks.linear.task import LinearTask, Outputs
+
+SHARES = tuple(round(0.05 * step, 2) for step in range(21))  # of the linear model
+SHARPNESS = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)  # what the mixed logarithms are multiplied by
+PRICE = 3.0  # nats, of using one model alone
+ENTRY = "mixture"  # of task.json
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A linear model, its share in the mixture, and the sharpness of the mixed probabilities.
+
+    Logarithms of probabilities are mixed, so that the mixture of two sure answers is sure; numbers are mixed as they are. The
+    sharpness makes up for models that are too sure, or not sure enough.
+    """
+
+    linear: Linear
+    share: float
+    sharpness: float
+
+    def outputs(self, examples: Any, network: Outputs) -> Outputs:
+        """The mixed outputs of examples; `network` are those of the network, in the form of `Linear.outputs`."""
+        return pooled(self.linear.task, network, self.linear.outputs(examples), self.share, self.sharpness)
+
+    def word_scores(self, scores: Tensor, shares: Sequence[NDArray[Any]]) -> Tensor:
+        """Scores (M, C) of the words of some texts, with those of the linear model, whose `shares` (words, C) are those of each
+        text. The scale is that of the network, so that the moves of a random field weigh as much as before."""
+        own = torch.from_numpy(np.log(np.maximum(np.concatenate(shares), _LEAST)).astype(np.float32)).to(scores)
+        network = min(1.0 - self.share, 1.0) or _LEAST
+        return torch.log_softmax(scores, -1) + self.share / network * own
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any], linear: Linear | None, folder: Path) -> Mixture:
+        """The mixture of a fine-tuned folder, from its entry of task.json and the linear model in the folder."""
+        if linear is None:
+            raise CheckpointError(
+                f"{folder}: its answers are mixed with those of a linear model, and cloze/{SETTINGS} is missing.\n"
+                f"  Copy cloze/{SETTINGS} and cloze/{TENSORS} too. For the network alone, delete {ENTRY!r} from cloze/task.json."
+            )
+        return cls(linear, float(record["share"]), float(record["sharpness"]))
+
+    def remark(self) -> str:
+        """A sentence that says what answers."""
+        return (
+            f"the answers are those of a mixture: {1 - self.share:.0%} the network and {self.share:.0%} the linear model; "
+            "transformers reads the network alone"
+        )
+
+    def record(self) -> dict[str, float]:
+        """What task.json keeps."""
+        return {"share": self.share, "sharpness": self.sharpness}
+
+
+def chosen(linear: Linear, examples: Any, network: Outputs) -> Mixture:
+    """The mixture that is best on examples with answers, which neither model was trained on.
+
+    What counts is the negative log-likelihood of all answers, or their squared error in units of its lowest mean: it changes
+    smoothly with the share, unlike a metric that counts right answers. To it comes a price for leaving equal shares, at most
+    `PRICE`, because a few dev rows say little.
+    """
+    task, others = linear.task, linear.outputs(examples)
+    sharpness = SHARPNESS if task.estimator.sharpens else (1.0,)
+    tried = {
+        (share, sharp): task.loss(examples, pooled(task, network, others, share, sharp))
+        for share in SHARES for sharp in sharpness
+    }  # fmt: skip
+    unit = 1.0 if task.estimator.sharpens else 2.0 * max(min(tried.values()), _LEAST)
+    answers = len(task.targets(examples))
+
+    def price(pair: tuple[float, float]) -> float:
+        return answers * tried[pair] / unit + PRICE * (2.0 * pair[0] - 1.0) ** 2
+
+    return Mixture(linear, *min(tried, key=price))
+
+
+def pooled(task: LinearTask, network: Outputs, linear: Outputs, share: float, sharpness: float) -> Outputs:
+    """Two outputs of the same examples, pooled; lists are pooled example by example."""
+    pool = task.estimator.pooled
+    if isinstance(network, list):
+        return [pool(np.atleast_2d(one), np.atleast_2d(other), share, sharpness).reshape(one.shape)
+                for one, other in zip(network, linear, strict=True)]  # fmt: skip
+    return pool(network, linear, share, sharpness)
+
+
+_LEAST = 1e-6  # probability of an answer that a model holds for impossible

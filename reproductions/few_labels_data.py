@@ -1,0 +1,174 @@
+"""The sets of `few_labels.py`: labelled rows, of which a few keep their labels, and the text of all of them as the corpus.
+
+A set has rows to draw training labels from, rows to test on, and a corpus: every text of the set that is not a test row, without its
+label. The sets of Debian packages can be made by anyone: short descriptions, with the section of the archive as label, in English
+and Danish.
+"""
+
+from __future__ import annotations
+
+import bz2
+import json
+import lzma
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+TEST_ROWS = 2_000
+MIRROR = "http://deb.debian.org/debian/dists/bookworm/main"
+SECTIONS = ("admin", "fonts", "games", "graphics", "mail", "math", "net", "science", "sound", "text")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A set: texts with labels to draw from, test rows, and further texts without labels."""
+
+    name: str
+    language: str
+    pool: list[tuple[str, str]]
+    test: list[tuple[str, str]]
+    further: list[str]
+
+    @property
+    def classes(self) -> list[str]:
+        """The labels, sorted."""
+        return sorted({label for _, label in self.pool})
+
+    def corpus(self) -> list[str]:
+        """The texts of all rows that are not test rows, in a fixed order that does not follow the labels."""
+        texts = [text for text, _ in self.pool] + self.further
+        return [texts[number] for number in np.random.default_rng(0).permutation(len(texts))]
+
+    def draw(self, labels: int, seed: int) -> list[tuple[str, str]]:
+        """So many rows of the pool, the same number of every class; at least one, so there may be more than `labels`."""
+        draw = np.random.default_rng([seed, 46])
+        rows: list[tuple[str, str]] = []
+        each = max(1, labels // len(self.classes))
+        for label in self.classes:
+            own = [row for row in self.pool if row[1] == label]
+            rows += [own[number] for number in draw.permutation(len(own))[:each]]
+        return [rows[number] for number in draw.permutation(len(rows))]
+
+
+def _split(
+    name: str, language: str, rows: list[tuple[str, str]], further: list[str] | None = None, test: list[tuple[str, str]] | None = None
+) -> Labelled:
+    """A set whose test rows are drawn from its rows where it has none of its own. A text occurs once."""
+    rows = list({text: (text, label) for text, label in rows}.values())
+    order = np.random.default_rng(46).permutation(len(rows))
+    mixed = [rows[number] for number in order]
+    if test is None:
+        test, mixed = mixed[:TEST_ROWS], mixed[TEST_ROWS:]
+    held = {text for text, _ in test}
+    return Labelled(
+        name, language, [row for row in mixed if row[0] not in held], test[:TEST_ROWS],
+        [text for text in dict.fromkeys(further or []) if text not in held],
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    return [line for line in lzma.open(path, "rt", encoding="utf-8", errors="replace").read().split("\n") if line.strip()]
+
+
+def polarity(data: Path, _: Path) -> Labelled:
+    """Film reviews, positive or negative."""
+    folder = data / "cls_en_sentence_polarity"
+    rows = [(line, label) for label in ("pos", "neg") for line in _lines(folder / f"rt-polarity.{label}.xz")]
+    return _split("polarity", "en", rows)
+
+
+def subjectivity(data: Path, _: Path) -> Labelled:
+    """Sentences of reviews against sentences of plots."""
+    folder = data / "cls_en_subjectivity"
+    rows = [(line, label) for label in ("plot", "quote") for line in _lines(folder / f"{label}.tok.gt9.5000.xz")]
+    return _split("subjectivity", "en", rows)
+
+
+def clinc150(data: Path, _: Path) -> Labelled:
+    """Requests to an assistant, with one of 150 intents."""
+    parts = json.load(lzma.open(data / "cls_en_clinc150/data_full.json.xz", "rt", encoding="utf-8"))
+    further = [text for name in ("oos_train", "oos_val") for text, _ in parts[name]]
+    test = [tuple(row) for row in parts["test"]]
+    order = np.random.default_rng(46).permutation(len(test))
+    return _split("clinc150", "en", [tuple(row) for row in (*parts["train"], *parts["val"])], further, [test[n] for n in order])
+
+
+def fewrel(data: Path, _: Path) -> Labelled:
+    """Sentences with two marked mentions, and one of 16 relations between them."""
+    relations = json.load(lzma.open(data / "rel_en_fewrel/val_wiki.json.xz", "rt", encoding="utf-8"))
+    rows = [(_marked(row), relation) for relation, of_relation in relations.items() for row in of_relation]
+    return _split("fewrel", "en", rows)
+
+
+def _marked(row: dict) -> str:
+    """The sentence with marks around its mentions, as plain text."""
+    words = list(row["tokens"])
+    for key, mark in (("h", "@"), ("t", "#")):
+        for place in row[key][2]:
+            words[place[0]], words[place[-1]] = f"{mark} {words[place[0]]}", f"{words[place[-1]]} {mark}"
+    return " ".join(" ".join(words).split())
+
+
+def chnsenticorp(data: Path, _: Path) -> Labelled:
+    """Chinese reviews of hotels, books and laptops, positive or negative."""
+    def rows(part: str) -> Iterator[tuple[str, str]]:
+        for line in _lines(data / f"care_cls_zh_chnsenticorp/{part}.tsv.xz")[1:]:
+            label, text = line.split("\t", 1)
+            yield text.strip(), label
+
+    return _split("chnsenticorp", "zh", [*rows("train"), *rows("dev")], test=list(rows("test")))
+
+
+def debian(language: str) -> Callable[[Path, Path], Labelled]:
+    """Short descriptions of Debian packages in a language, with the section as label; `cache` keeps the downloaded lists."""
+    def load(_: Path, cache: Path) -> Labelled:
+        packages = lzma.decompress(_download(f"{MIRROR}/binary-amd64/Packages.xz", cache)).decode()
+        sections = dict(_fields(packages, "Section"))
+        if language == "en":
+            described = dict(_fields(packages, "Description"))
+        else:
+            translated = bz2.decompress(_download(f"{MIRROR}/i18n/Translation-{language}.bz2", cache)).decode()
+            described = dict(_fields(translated, f"Description-{language}"))
+        rows = [(text, sections[name]) for name, text in described.items() if sections.get(name) in SECTIONS]
+        return _split(f"debian-{language}", language, rows, list(described.values()))
+
+    return load
+
+
+def _fields(stanzas: str, key: str) -> Iterator[tuple[str, str]]:
+    """The package and the value of `key` of every stanza that has one."""
+    for stanza in stanzas.split("\n\n"):
+        values = dict(line.split(": ", 1) for line in stanza.split("\n") if ": " in line and not line.startswith(" "))
+        if key in values:
+            yield values["Package"], values[key].strip()
+
+
+def _download(address: str, cache: Path) -> bytes:
+    path = cache / address.rsplit("/", 1)[1]
+    if not path.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f"{path.name}.part")
+        fresh.write_bytes(urllib.request.urlopen(address, timeout=60).read())
+        fresh.rename(path)
+    return path.read_bytes()
+
+
+SETS: dict[str, Callable[[Path, Path], Labelled]] = {
+    "polarity": polarity, "subjectivity": subjectivity, "clinc150": clinc150, "fewrel": fewrel, "chnsenticorp": chnsenticorp,
+    "debian-en": debian("en"), "debian-da": debian("da"),
+}
+
+
+def describe(labelled: Labelled) -> str:
+    """Sizes of a set in a line."""
+    texts = labelled.corpus()
+    counts = Counter(label for _, label in labelled.test)
+    return (
+        f"{labelled.name}: {len(labelled.pool):,} rows to draw from, {len(labelled.test):,} test rows, {len(labelled.classes)} "
+        f"classes (largest {max(counts.values()) / len(labelled.test):.2f}), corpus of {len(texts):,} texts, "
+        f"{sum(len(text.encode()) for text in texts) / 1e6:.1f} MB"
+    )
