@@ -25,9 +25,15 @@ def plain_head(loaded: Loaded) -> Any:
     return next((head for head in found if head.norm is not None and head.norm.bias is None), None)
 
 
-def start_head(head: Any, loaded: Loaded) -> bool:
-    """Start the layers of a new head from those of the checkpoint: its pooler, or a dense map and a norm. Whether it has them."""
-    return isinstance(head.layers, ClassHead) and (copy_pool(head, loaded) or copy_transform(head, loaded))
+def is_sentence_encoder(loaded: Loaded) -> bool:
+    """Whether a checkpoint was trained for the mean of a text's tokens."""
+    return any(head.part == "embedding" and head.argument("reading") == "mean" for head in loaded.imported.model.heads.values())
+
+
+def start_head(head: Any, loaded: Loaded, *, pooler: bool = True) -> bool:
+    """Start the layers of a new head from those of the checkpoint: its `pooler`, or a dense map and a norm. Returns whether it has
+    them."""
+    return isinstance(head.layers, ClassHead) and ((pooler and copy_pool(head, loaded)) or copy_transform(head, loaded))
 
 
 def copy_transform(head: Any, loaded: Loaded) -> bool:

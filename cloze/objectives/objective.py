@@ -59,6 +59,9 @@ class Objective(nn.Module, ABC):
 
     `width_arguments` may name a reading in place of a number: the width of the network that it comes from.
 
+    `linear`: its loss is a convex function of `head.output` and of parameters of its own, so that these can be fitted to the
+    states of a frozen network.
+
     `takes_over` are other parts whose heads have the same tensors: it starts from theirs.
 
     `in_training_alone`: no command has a use for it, so a checkpoint holds it for its parameters alone. `factored` are the
@@ -81,6 +84,7 @@ class Objective(nn.Module, ABC):
     of_records: bool = False
     over_vocabulary: bool = False
     weighs_classes: bool = False
+    linear: bool = False
     vectors_from: Literal["windows", "cells"] | None = None
     width_arguments: tuple[str, ...] = ()
     in_training_alone: bool = False

@@ -72,6 +72,7 @@ class SequenceLabelling(TargetsAtPositions):
 
     chained = False
     weighs_classes = True
+    linear = True
 
     head: LabellingHead | MixedLabellingHead
 

@@ -65,6 +65,7 @@ _ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "trials": (_trials, "a list of objects with metrics"), "baseline": (_object, "an object"), "base": (_object, "an object"),
     "examples": (_object, "an object"), "remarks": (_texts, "a list of texts"), "dev_report": (_object, "an object"),
     "towers": (_object, "an object"), "seed": (_whole, "a whole number"), "epoch": (_number, "a number"),
+    "frozen": (_measured, "an object with numbers"),
 }  # fmt: skip
 
 

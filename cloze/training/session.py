@@ -134,6 +134,8 @@ class Session:
         elif hint is not None:
             self.say(hint)
         if not resumed:
+            if run.selection is not None and run.selection.from_start:
+                self.evaluate()
             self.checkpoint()
 
     def _restore(self, state: Mapping[str, Any], parameters: Any, optimizer: Any, carry: Any) -> None:
@@ -389,7 +391,8 @@ class Session:
         if self.log is not None:
             self.log.write("dev", self.step, **self._spent(), metrics=metrics)
         figures = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        self.say(f"step {self.step:,}  epoch {self.progress.spent.epochs:.2f}  dev: {figures}")
+        when = f"step {self.step:,}  epoch {self.progress.spent.epochs:.2f}" if self.step else "frozen start, network untouched"
+        self.say(f"{when}  dev: {figures}")
         return selection.loss(metrics)
 
     def _evaluate_entries(self) -> None:
