@@ -179,8 +179,8 @@ def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[Chang
     """The changes of the network, as `--change` takes them, that fit a task recipe to a checkpoint.
 
     A network that a short training has taught gets a `mean_layer`, and a sentence encoder one above its own layers, if all heads
-    of the recipe read the summary token of a single text; the mean of two texts would mix what is to be compared. `written` is the
-    recipe before the checkpoint has decided its objectives: a head whose `pool` is set there keeps reading that.
+    of the recipe read the summary token of a single text; the mean of two texts would mix what is to be compared. `written` is
+    the recipe before the checkpoint has decided its objectives: a head whose `pool` is set there keeps reading that.
     """
     network, short = recipe.exported, facts.peak is not None and not facts.tuned and facts.width < GRADUAL_WIDTH
     alone = len(recipe.networks) == 1 and not recipe.stages and not network.change and network.train == "all"

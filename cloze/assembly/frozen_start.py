@@ -4,9 +4,9 @@ Fine-tuning from a random head distorts what the network has learned; from a fit
 the first step is not lost (Kumar et al., 2022, "Fine-Tuning can Distort Pretrained Features and Underperform
 Out-of-Distribution"). The network reads the rows once, without dropout. A first map without a norm behind it then starts as the
 identity, centred and scaled to where its nonlinearity is nearly straight, and `head.output` minimises the objective's own loss
-plus an L2 penalty. Its weight is chosen by the loss of the dev rows, or of rows left out if there are few of those: the strongest
-that gains nearly as much as the best, because a head that is sure of its training rows gives the network no gradients.
-Everything is deterministic and the same in every process; the seed decides nothing while all rows are read.
+plus an L2 penalty. Its weight is chosen by the loss of the dev rows, or of rows left out if there are few of those, among the
+weights that leave something to learn: a head that is sure of its training rows gives the network no gradients. Everything is
+deterministic and the same in every process.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ ROWS, NUMBERS = 10_000, 2**26  # that are read at most: rows of an entry, and nu
 PIECE = 64  # rows of a micro-batch
 GAIN = 0.5  # the standard deviation of what the nonlinearity reads
 CENTRES: Mapping[Nonlinearity, float] = {"tanh": 0.0, "gelu": 1.0, "gelu_tanh": 1.0, "relu": 1.0}  # and its mean
-CONSTANT = 1e9  # the penalty that leaves the offsets alone
 PENALTIES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # tried in this order, for states of variance 1
-SHARE = 0.85  # of what the best penalty gains over the offsets: the strongest that gains so much leaves more to learn
+LEFT = 0.5  # the least loss of the training rows, as a share of that of other rows
 ENOUGH, FOLDS = 50, 5  # targets of dev rows that choose the penalty; with fewer, parts of the training rows do
 STEPS = 100  # of L-BFGS for each penalty
 
@@ -74,6 +73,13 @@ class _Recorder:
             self.numbers += sum(one.numel() for one in inputs if isinstance(one, Tensor))
 
 
+class Losses(NamedTuple):
+    """The mean losses of the rows that a head was fitted to, and of rows left out."""
+
+    trained: float
+    held: float
+
+
 class _Output(nn.Module):
     """Stands in for a head whose output is all that is fitted: its scores of the `states` of one piece, whatever it is given."""
 
@@ -89,6 +95,8 @@ class _Output(nn.Module):
 def fit_heads(step: Step, data: Data, keys: Collection[str], *, device: torch.device, say: Say) -> None:
     """Fit the heads `keys` of a step to the first rows of its entries, which the networks read on `device`; one line each.
 
+    `data` must have the same order in every run and process.
+
     Raises a `RecipeError` if a head has no output map that its scores are linear in.
     """
     for key in keys:
@@ -100,13 +108,11 @@ def fit_heads(step: Step, data: Data, keys: Collection[str], *, device: torch.de
             )
     if not keys:
         return
-    began, whole = time.perf_counter(), data.whole()
-    rows = {entry: min(ROWS, whole.items(entry)) for entry in step.entries}
-    training = {
-        entry: whole.sweep(entry, count, max(1, min(PIECE, count // (2 * FOLDS)))) for entry, count in rows.items()
-    }  # fmt: skip
+    began = time.perf_counter()
+    rows = {entry: min(ROWS, data.items(entry)) for entry in step.entries}
+    training = {entry: data.sweep(entry, count, max(1, min(PIECE, count // (2 * FOLDS)))) for entry, count in rows.items()}
     seen = _read(step, training, keys, device)
-    dev = _read(step, {entry: whole.held_out(entry) for entry in step.entries}, keys, device)
+    dev = _read(step, {entry: data.held_out(entry) for entry in step.entries}, keys, device)
     for key in keys:
         objective = step.objectives[key]
         if not seen[key]:
@@ -196,11 +202,17 @@ def fit_output(objective: Any, pieces: Sequence[Piece], dev: Sequence[Piece]) ->
     return penalty
 
 
-def choose_penalty(paths: Sequence[Sequence[float]]) -> float:
-    """The penalty of `PENALTIES` from the losses of some parts, each with that of the offsets alone before them."""
-    constant, *losses = torch.tensor(paths, dtype=torch.float64).sum(0).tolist()
-    enough = constant - SHARE * (constant - min(losses))
-    return next(penalty for penalty, loss in zip(PENALTIES, losses, strict=True) if loss <= max(enough, min(losses)))
+def choose_penalty(paths: Sequence[Sequence[Losses]]) -> float:
+    """The penalty of `PENALTIES` with the lowest loss of rows left out, in the mean over some paths, of those up to which the
+    training rows keep a loss of `LEFT` times that."""
+    best, lowest = PENALTIES[0], float("inf")
+    for penalty, losses in zip(PENALTIES, zip(*paths, strict=False), strict=False):
+        held, trained = sum(one.held for one in losses), sum(one.trained for one in losses)
+        if trained < LEFT * held and lowest < float("inf"):
+            break
+        if held < lowest:
+            best, lowest = penalty, held
+    return best
 
 
 class _Fit:
@@ -247,19 +259,22 @@ class _Fit:
 
         optimizer.step(closure)  # type: ignore[arg-type]
 
-    def path(self, train: Sequence[Piece], held: Sequence[Piece]) -> list[float]:
-        """The loss of the pieces `held` by the offsets alone and after each of `PENALTIES`, each fitted from the last; infinite
-        once it has risen twice."""
+    def mean(self, pieces: Sequence[Piece]) -> float:
+        """The mean loss of some pieces."""
+        with torch.no_grad():
+            count = sum(float(self.objective.count(piece.batch)) for piece in pieces)
+            return float(self.loss(pieces)) / max(count, 1.0)
+
+    def path(self, train: Sequence[Piece], held: Sequence[Piece]) -> list[Losses]:
+        """The losses after each of `PENALTIES`, each fitted from the last, until those of the pieces `held` have risen twice."""
         self.start()
-        losses: list[float] = []
-        penalties = (CONSTANT, *PENALTIES)
-        for penalty in penalties:
-            if len(losses) > 3 and losses[-1] > losses[-2] > losses[-3]:
-                return losses + [float("inf")] * (len(penalties) - len(losses))
+        path: list[Losses] = []
+        for penalty in PENALTIES:
             self.minimise(train, penalty)
-            with torch.no_grad():
-                losses.append(float(self.loss(held)))
-        return losses
+            path.append(Losses(self.mean(train), self.mean(held)))
+            if len(path) > 2 and path[-1].held > path[-2].held > path[-3].held:
+                break
+        return path
 
     @torch.no_grad()
     def copy_to(self, objective: Any) -> None:

@@ -31,8 +31,8 @@ def is_sentence_encoder(loaded: Loaded) -> bool:
 
 
 def start_head(head: Any, loaded: Loaded, *, pooler: bool = True) -> bool:
-    """Start the layers of a new head from those of the checkpoint: its `pooler`, or a dense map and a norm. Returns whether it has
-    them."""
+    """Start the layers of a new head from those of the checkpoint: its `pooler`, or a dense map and a norm. Returns whether it
+    has them."""
     return isinstance(head.layers, ClassHead) and ((pooler and copy_pool(head, loaded)) or copy_transform(head, loaded))
 
 

@@ -89,7 +89,10 @@ def prepare(
     if loaded.training.new_heads == "scaled" and not probe:
         scale_heads(step, data, drawn_heads)
     if loaded.training.new_heads == "fitted" and not probe:
-        fit_heads(step, data, drawn_heads, device=place, say=say)
+        same = build_data(loaded, stores, step, chosen, seed=0, rank=0, ranks=1, compiled=compiled, tables=tables)
+        if aside:
+            put_aside(same, loaded, aside, chosen, step, seed=0, compiled=compiled, tables=tables)
+        fit_heads(step, same, drawn_heads, device=place, say=say)
     selection = None if (best := loaded.training.keep_best) is None else Selection(None, best, more=False)
     if description is not None and aside:
         made_by = {name: feed.exercise for name, feed in data.feeds.items() if isinstance(feed, Feed)}

@@ -34,3 +34,14 @@ def test_a_standing_is_the_same_after_it_was_saved() -> None:
 def test_a_metric_that_is_no_number_is_worse_than_any() -> None:
     standing = stand(Selection(dict, "f1"), math.nan, 0.1, math.nan)
     assert (standing.evaluation, standing.metrics, standing.given(best=False).worth) == (2, {"f1": 0.1}, -math.inf)
+
+
+def test_an_evaluation_before_the_first_step_has_the_number_0_and_wins_a_tie() -> None:
+    selection = Selection(dict, "f1", patience=2)
+    standing = selection.after(None, 0, {"f1": 0.8})
+    assert (standing.evaluation, standing.evaluations, standing.start) == (0, 0, {"f1": 0.8})
+    standing = selection.after(standing, 10, {"f1": 0.8})
+    assert (standing.evaluation, standing.evaluations, selection.ends(standing)) == (0, 1, False)
+    assert selection.ends(selection.after(standing, 20, {"f1": 0.7}))
+    better = selection.after(standing, 20, {"f1": 0.9})
+    assert (better.evaluation, better.evaluations, better.start) == (2, 2, {"f1": 0.8})
