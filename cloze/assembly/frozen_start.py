@@ -150,9 +150,7 @@ def start_straight(head: Any, pieces: Sequence[Piece]) -> None:
     """Start the first map of a head as the identity, centred and scaled on what it reads; a map with a norm behind it, or to
     another width, stays as it is."""
     first, kind = getattr(head, "dense", None) or getattr(head, "pool", None), getattr(head, "transform", None)
-    if not isinstance(first, nn.Linear) or kind not in CENTRES or head.norm is not None:
-        return
-    if first.in_features != first.out_features:
+    if kind is None or not isinstance(first, nn.Linear) or head.norm is not None or first.in_features != first.out_features:
         return
     read: list[Tensor] = []
     hook = first.register_forward_pre_hook(lambda _, given: read.append(given[0].flatten(0, -2)))
@@ -257,7 +255,7 @@ class _Fit:
             total.backward()
             return total
 
-        optimizer.step(closure)  # type: ignore[arg-type]
+        optimizer.step(closure)
 
     def mean(self, pieces: Sequence[Piece]) -> float:
         """The mean loss of some pieces."""
