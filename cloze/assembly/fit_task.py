@@ -17,7 +17,8 @@
 - A classifier of word vectors that takes a step for every text (`fasttext-supervised`) is trained for at least `TEXT_STEPS`
   steps, at most `MOST_TEXT_EPOCHS` epochs, at `TEXT_PEAK`. At the published rate, five epochs over 1,400 texts teach it nothing.
 - Rows get the length that nearly all of them need (`fit_length.py`).
-- Many classes need more updates, `UPDATES_PER_CLASS` for each, in at most `MOST_CLASS_EPOCHS` epochs.
+- Many classes need more updates, `UPDATES_PER_CLASS` for each, in at most `MOST_CLASS_EPOCHS` epochs; not in a sentence encoder, whose
+  states tell them apart from the start.
 
 docs/budgets.md shows the evidence for the constants.
 """
@@ -161,7 +162,7 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
         if rows < FEW and small < batch and f"{at}training.batch" not in kept:
             batch = small
             yield Change(f"{at}training.batch", training.batch, batch, f"{rows:,} rows: smaller batches, more updates")
-        yield from _epochs(recipe, math.ceil(rows / batch), classes, at, kept)
+        yield from _epochs(recipe, math.ceil(rows / batch), 0 if facts.means else classes, at, kept)
     if recipe.exported.origin is None:
         return  # a network that starts at random has the published rate
     peak = _peak(recipe, facts, batch, at)

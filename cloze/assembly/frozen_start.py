@@ -23,6 +23,9 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.batching import Data, MicroBatch
 from cloze.errors import RecipeError
+from cloze.objectives.heads import ClassHead
+from cloze.objectives.pooled import PooledHead
+from cloze.objectives.sequence_labelling import LabellingHead, MixedLabellingHead
 from cloze.objectives.transforms import Nonlinearity
 from cloze.training.step import Step
 
@@ -101,7 +104,7 @@ def fit_heads(step: Step, data: Data, keys: Collection[str], *, device: torch.de
     """
     for key in keys:
         objective: Any = step.objectives[key]
-        if not objective.linear or not isinstance(getattr(objective.layers, "output", None), nn.Linear):
+        if not objective.linear or not isinstance(objective.layers, ClassHead | LabellingHead | MixedLabellingHead | PooledHead):
             raise RecipeError(
                 f"training.new_heads: the head {key!r} is more than a linear map above what a frozen network says, so it cannot "
                 "be fitted.\n  Expected scaled or drawn for such a head: --set training.new_heads=scaled"
@@ -146,11 +149,13 @@ def _read(
 
 
 @torch.no_grad()
-def start_straight(head: Any, pieces: Sequence[Piece]) -> None:
+def start_straight(head: nn.Module, pieces: Sequence[Piece]) -> None:
     """Start the first map of a head as the identity, centred and scaled on what it reads; a map with a norm behind it, or to
     another width, stays as it is."""
-    first, kind = getattr(head, "dense", None) or getattr(head, "pool", None), getattr(head, "transform", None)
-    if kind is None or not isinstance(first, nn.Linear) or head.norm is not None or first.in_features != first.out_features:
+    if not isinstance(head, ClassHead | LabellingHead):
+        return
+    first, kind = head.first, head.transform
+    if kind is None or first is None or head.norm is not None or first.in_features != first.out_features:
         return
     read: list[Tensor] = []
     hook = first.register_forward_pre_hook(lambda _, given: read.append(given[0].flatten(0, -2)))

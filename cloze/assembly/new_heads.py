@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from cloze.assembly.build import Loaded
 from cloze.batching import Data
 from cloze.objectives import Classify
+from cloze.objectives.classify import means
+from cloze.objectives.embedding import Embedding
 from cloze.objectives.heads import ClassHead, VocabularyHead
 from cloze.training.step import Step
 
@@ -27,7 +29,7 @@ def plain_head(loaded: Loaded) -> Any:
 
 def is_sentence_encoder(loaded: Loaded) -> bool:
     """Whether a checkpoint was trained for the mean of a text's tokens."""
-    return any(head.part == "embedding" and head.argument("reading") == "mean" for head in loaded.imported.model.heads.values())
+    return any(isinstance(head, Embedding) and head.pool is means for head in loaded.heads.values())
 
 
 def start_head(head: Any, loaded: Loaded, *, pooler: bool = True) -> bool:
