@@ -36,7 +36,7 @@ CENTRES: Mapping[Nonlinearity, float] = {"tanh": 0.0, "gelu": 1.0, "gelu_tanh": 
 PENALTIES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # tried in this order, for states of variance 1
 LEFT = 0.5  # the least loss of the training rows, as a share of that of other rows
 ENOUGH, FOLDS = 50, 5  # targets of dev rows that choose the penalty; with fewer, parts of the training rows do
-STEPS = 100  # of L-BFGS for each penalty
+STEPS, LAST_STEPS = 30, 200  # of L-BFGS for each penalty that is tried, and for the one that is taken
 
 Say = Callable[[str], None]
 
@@ -200,7 +200,7 @@ def fit_output(objective: Any, pieces: Sequence[Piece], dev: Sequence[Piece]) ->
         ]
     penalty = choose_penalty([fit.path(train, held) for train, held in parts])
     fit.start()
-    fit.minimise(pieces, penalty)
+    fit.minimise(pieces, penalty, LAST_STEPS)
     fit.copy_to(objective)
     return penalty
 
@@ -245,10 +245,10 @@ class _Fit:
             losses.append(self.objective(readings, piece.batch).total)
         return torch.stack(losses).sum()
 
-    def minimise(self, pieces: Sequence[Piece], penalty: float) -> None:
+    def minimise(self, pieces: Sequence[Piece], penalty: float, steps: int = STEPS) -> None:
         """Continue from the parameters as they are to the minimum of the loss plus the penalty; offsets are free."""
         optimizer = torch.optim.LBFGS(
-            self.fitted, max_iter=STEPS, history_size=20, tolerance_grad=1e-5, tolerance_change=1e-9,
+            self.fitted, max_iter=steps, history_size=20, tolerance_grad=1e-5, tolerance_change=1e-9,
             line_search_fn="strong_wolfe",
         )
         penalised = [parameter for parameter in self.fitted if parameter is not self.head.output.bias]
