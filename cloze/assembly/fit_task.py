@@ -17,8 +17,8 @@
 - A classifier of word vectors that takes a step for every text (`fasttext-supervised`) is trained for at least `TEXT_STEPS`
   steps, at most `MOST_TEXT_EPOCHS` epochs, at `TEXT_PEAK`. At the published rate, five epochs over 1,400 texts teach it nothing.
 - Rows get the length that nearly all of them need (`fit_length.py`).
-- Many classes need more updates, `UPDATES_PER_CLASS` for each, in at most `MOST_CLASS_EPOCHS` epochs; not in a sentence encoder, whose
-  states tell them apart from the start.
+- Many classes need more updates, `UPDATES_PER_CLASS` for each, in at most `MOST_CLASS_EPOCHS` epochs; not in a sentence encoder,
+  whose states tell them apart from the start.
 
 docs/budgets.md shows the evidence for the constants.
 """

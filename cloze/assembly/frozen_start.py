@@ -29,7 +29,7 @@ from cloze.objectives.sequence_labelling import LabellingHead, MixedLabellingHea
 from cloze.objectives.transforms import Nonlinearity
 from cloze.training.step import Step
 
-ROWS, NUMBERS = 10_000, 2**26  # that are read at most: rows of an entry, and numbers of states of a head
+ROWS, NUMBERS = 10_000, 2**24  # that are read at most: rows of an entry, and numbers of states of a head
 PIECE = 64  # rows of a micro-batch
 GAIN = 0.5  # the standard deviation of what the nonlinearity reads
 CENTRES: Mapping[Nonlinearity, float] = {"tanh": 0.0, "gelu": 1.0, "gelu_tanh": 1.0, "relu": 1.0}  # and its mean
@@ -185,8 +185,7 @@ def _features(objective: Any, pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def fit_output(objective: Any, pieces: Sequence[Piece], dev: Sequence[Piece]) -> float:
-    """Fit the output of a head and the parameters that the objective itself has (the moves of a random field); returns the
-    penalty.
+    """Fit the output of a head; returns the penalty.
 
     The loss that chooses the penalty is that of the dev pieces, or of parts of the training pieces that are left out in turn.
     """
@@ -226,7 +225,6 @@ class _Fit:
         self.objective.head = self.head = _Output(self.objective.head.output)
         output = self.head.output
         self.fitted = [p for p in (output.weight, output.bias) if p is not None and p.requires_grad]
-        self.fitted += list(self.objective.parameters(recurse=False))
         states = torch.cat([piece.inputs[0].flatten(0, -2) for piece in pieces])
         self.scale = float(states.var(0, correction=0).mean())
 
@@ -242,7 +240,7 @@ class _Fit:
         for piece in pieces:
             (self.head.states,) = piece.inputs
             readings = {name: torch.zeros((), dtype=torch.float64).expand(shape) for name, shape in piece.shapes.items()}
-            losses.append(self.objective(readings, piece.batch).total)
+            losses.append(self.objective.loss_apart(self.objective.scores(readings, piece.batch), piece.batch).total)
         return torch.stack(losses).sum()
 
     def minimise(self, pieces: Sequence[Piece], penalty: float, steps: int = STEPS) -> None:
@@ -251,12 +249,9 @@ class _Fit:
             self.fitted, max_iter=steps, history_size=20, tolerance_grad=1e-5, tolerance_change=1e-9,
             line_search_fn="strong_wolfe",
         )
-        penalised = [parameter for parameter in self.fitted if parameter is not self.head.output.bias]
-
         def closure() -> Tensor:
             optimizer.zero_grad()
-            squares = torch.stack([parameter.square().sum() for parameter in penalised]).sum()
-            total = self.loss(pieces) + 0.5 * penalty * self.scale * squares
+            total = self.loss(pieces) + 0.5 * penalty * self.scale * self.head.output.weight.square().sum()
             total.backward()
             return total
 
@@ -283,5 +278,3 @@ class _Fit:
     def copy_to(self, objective: Any) -> None:
         """Give an objective the fitted parameters."""
         objective.head.output.load_state_dict(self.head.output.state_dict())
-        for name, parameter in self.objective.named_parameters(recurse=False):
-            objective.get_parameter(name).copy_(parameter)

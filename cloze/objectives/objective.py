@@ -59,8 +59,7 @@ class Objective(nn.Module, ABC):
 
     `width_arguments` may name a reading in place of a number: the width of the network that it comes from.
 
-    `linear`: its loss is a convex function of `head.output` and of parameters of its own, so that these can be fitted to the
-    states of a frozen network.
+    `linear`: its `loss_apart` is a convex function of `head.output`, which can be fitted to the states of a frozen network.
 
     `takes_over` are other parts whose heads have the same tensors: it starts from theirs.
 
@@ -103,6 +102,10 @@ class Objective(nn.Module, ABC):
     @abstractmethod
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The loss and the metrics, summed over the targets. Scores that a later pass reads too are computed once."""
+
+    def loss_apart(self, scores: Tensor, batch: Batch) -> Loss:
+        """The loss that a new head is fitted to, in which each target counts alone; by default that of `loss`."""
+        return self.loss(scores, batch)
 
     def product(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor | Product:
         """The scores for an objective that compares them in blocks; by default they are computed."""
