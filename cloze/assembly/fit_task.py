@@ -10,8 +10,9 @@
   `MOST_EPOCHS` epochs. Fine-tuning on small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
 - Gradual unfreezing with lower rates for lower layers (ULMFiT) protects what a long training has learned. A network that is
   narrower than ULMFiT's, and was therefore trained for a short time, is trained as a whole from the beginning and at one rate.
-- A new head starts from a linear model of the frozen network's states (`training.new_heads: fitted`). If it is more than a linear
-  model, or the network starts at random, it starts scaled to the rows. In a network that a short training has taught, the summary
+- A new head starts from a linear model of the frozen network's states (`training.new_heads: fitted`). It starts scaled to the rows if it
+  is more than a linear model, if the network starts at random, or if a short training has taught it and there are `FEW` rows or more,
+  which teach it more than its states say. In a network that a short training has taught, the summary
   token says little about its text, so the top layer starts again as the mean of the tokens (`mean_layer`). Sentence encoders were
   trained for that mean; they keep all layers and get it above them.
 - A classifier of word vectors that takes a step for every text (`fasttext-supervised`) is trained for at least `TEXT_STEPS`
@@ -70,6 +71,16 @@ class TaskFacts(NamedTuple):
     detects: bool = False
     means: bool = False
     random: bool = False
+
+    @property
+    def short(self) -> bool:
+        """Whether it is a narrow network that cloze has trained, and so for a short time."""
+        return self.peak is not None and not self.tuned and self.width < GRADUAL_WIDTH
+
+    def rows(self, recipe: Recipe) -> int | None:
+        """The labelled rows of a recipe's sources; None: not counted."""
+        labels = self.labels
+        return None if labels is None else sum(labels[name].rows for name in recipe.sources if name in labels)
 
 
 def facts_of(
@@ -147,7 +158,9 @@ def fit_texts(recipe: Recipe, labels: Mapping[str, Counts]) -> list[Change]:
 
 def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -> Iterator[Change]:
     training, batch = recipe.training, recipe.training.batch
-    if recipe.exported.origin == START and not facts.random and _linear(recipe):
+    rows = facts.rows(recipe)
+    learns_more = facts.random or (facts.short and rows is not None and rows >= FEW)
+    if recipe.exported.origin == START and not learns_more and _linear(recipe):
         why = "the heads start from what a linear model says of the frozen network"
         yield Change(f"{at}training.new_heads", training.new_heads, "fitted", why)
     elif recipe.exported.origin == START and _maps_first(recipe):
@@ -155,9 +168,8 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
         yield Change(f"{at}training.new_heads", training.new_heads, "scaled", why)
     if "peak" not in training.rate.arguments:
         return
-    if facts.labels is not None:
-        counted = [facts.labels[name] for name in recipe.sources if name in facts.labels]
-        rows, classes = sum(one.rows for one in counted), max((one.classes for one in counted), default=0)
+    if facts.labels is not None and rows is not None:
+        classes = max((facts.labels[name].classes for name in recipe.sources if name in facts.labels), default=0)
         small = min(batch, SMALL_BATCH, max(LEAST_BATCH, rows // 8))
         if rows < FEW and small < batch and f"{at}training.batch" not in kept:
             batch = small
@@ -183,11 +195,11 @@ def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[Chang
     of the recipe read the summary token of a single text; the mean of two texts would mix what is to be compared. `written` is
     the recipe before the checkpoint has decided its objectives: a head whose `pool` is set there keeps reading that.
     """
-    network, short = recipe.exported, facts.peak is not None and not facts.tuned and facts.width < GRADUAL_WIDTH
+    network = recipe.exported
     alone = len(recipe.networks) == 1 and not recipe.stages and not network.change and network.train == "all"
     single = not any(plain(source.arguments).get("text_b") for source in recipe.sources.values())
     ahead = any(entry.order != "open" for entry in recipe.entries.values())
-    if not (short or facts.means) or not alone or not single or ahead or network.origin != START:
+    if not (facts.short or facts.means) or not alone or not single or ahead or network.origin != START:
         return []
     if not (_decided(written) and _summarised(recipe)):
         return []

@@ -75,14 +75,18 @@ def test_a_network_of_a_short_training_gets_a_mean_layer_where_heads_read_the_su
 
 
 def test_heads_start_fitted_where_all_of_them_are_linear_models_of_a_trained_network() -> None:
-    def start(recipe: str, *, random: bool = False) -> str:
-        changes = fit_task(load_recipe(recipe), TaskFacts(None, 192, random=random))
+    def start(recipe: str, facts: TaskFacts | None = None, *, random: bool = False) -> str:
+        changes = fit_task(load_recipe(recipe), (facts or TaskFacts(None, 192))._replace(random=random))
         return next((str(change.here) for change in changes if change.path.endswith("new_heads")), "drawn")
 
     fitted = ("sentence_classification", "pair_classification", "regression", "multi_label", "multiple_choice", "token_labelling",
               "token_labelling_crf", "question_answering", "span_classification")  # fmt: skip
     for recipe in fitted:
         assert (start(recipe), start(recipe, random=True)) == ("fitted", "drawn")
+    short = TaskFacts({"main": Counts(1000, 2)}, 192, peak=1e-3, batch=32)
+    assert start("sentence_classification", short) == "drawn"
+    for facts in (short._replace(tuned=True), short._replace(width=768), short._replace(labels={"main": Counts(999, 2)})):
+        assert start("sentence_classification", facts) == "fitted"
     for recipe in ("dependency_parsing", "frozen_features", "retrieval", "text_to_text", "ulmfit_classification", "chain_thaw"):
         assert start(recipe) == "drawn"
 

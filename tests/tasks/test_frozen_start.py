@@ -25,6 +25,8 @@ from cloze.objectives.regress import regress
 from cloze.objectives.relation_prediction import relation_prediction
 from cloze.objectives.several import several
 from cloze.objectives.transforms import plain_transform, transformed
+from cloze.training.checkpoint import Checkpoints
+from cloze.training.saving import Saver
 
 Folder = Callable[..., Path]
 STILL = ["corpus.length=24", "training.epochs=1", "training.rate.peak=1e-9", "training.batch=8"]
@@ -154,14 +156,21 @@ def test_a_fitted_head_is_the_same_for_every_seed_and_kept_if_training_does_not_
     assert printed.endswith(": seed 2, frozen start: 1 epochs of training were not better\n")
 
 
-def test_a_run_that_ends_before_its_first_step_fits_the_same_head_again(folder: Folder, tables: Path, tmp_path: Path) -> None:
-    states = []
-    for name in ("whole", "again"):
-        tune(folder("electra"), tables, tmp_path / name, *STILL, "training.rate.peak=1e-3", "training.epochs=2")
-        states.append(load_checkpoint(tmp_path / name).heads["classification"].head.state_dict())
-        log = [json.loads(line) for line in (tmp_path / name / "cloze" / "log.jsonl").read_text().splitlines()]
-        assert [event["step"] for event in log if event["event"] == "dev"][0] == 0
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_the_same_head_again(
+    folder: Folder, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [*STILL, "training.rate.peak=1e-3"]
+    tune(folder("electra"), tables, tmp_path / "whole", *values)
+    with monkeypatch.context() as patch:
+        patch.setattr(Saver, "save", lambda *given, **more: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            tune(folder("electra"), tables, tmp_path / "killed", *values)
+    assert not Checkpoints(tmp_path / "killed").steps()
+    tune(folder("electra"), tables, tmp_path / "killed", *values)
+    whole, killed = (load_checkpoint(tmp_path / name).heads["classification"].state_dict() for name in ("whole", "killed"))
+    assert all(torch.equal(whole[name], killed[name]) for name in whole)
+    log = [json.loads(line) for line in (tmp_path / "killed" / "cloze" / "log.jsonl").read_text().splitlines()]
+    assert [event["step"] for event in log if event["event"] == "dev"][-2:] == [0, 8]
 
 
 def test_a_head_that_is_no_linear_model_is_refused_with_the_way_out(folder: Folder, tables: Path, tmp_path: Path) -> None:
