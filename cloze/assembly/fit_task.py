@@ -10,11 +10,11 @@
   `MOST_EPOCHS` epochs. Fine-tuning on small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
 - Gradual unfreezing with lower rates for lower layers (ULMFiT) protects what a long training has learned. A network that is
   narrower than ULMFiT's, and was therefore trained for a short time, is trained as a whole from the beginning and at one rate.
-- A new head starts from a linear model of the frozen network's states (`training.new_heads: fitted`). It starts scaled to the rows if it
-  is more than a linear model, if the network starts at random, or if a short training has taught it and there are `FEW` rows or more,
-  which teach it more than its states say. In a network that a short training has taught, the summary
-  token says little about its text, so the top layer starts again as the mean of the tokens (`mean_layer`). Sentence encoders were
-  trained for that mean; they keep all layers and get it above them.
+- A new head starts from a linear model of the frozen network's states (`training.new_heads: fitted`). If it is more than a linear
+  model, if the network starts at random, or if a short training has taught it and at least `FEW` rows will teach it more, the head
+  starts scaled to the rows. In a network that a short training has taught, the summary token says little about its text, so the
+  top layer starts again as the mean of the tokens (`mean_layer`). Sentence encoders were trained for that mean; they keep all
+  layers and get it above them.
 - A classifier of word vectors that takes a step for every text (`fasttext-supervised`) is trained for at least `TEXT_STEPS`
   steps, at most `MOST_TEXT_EPOCHS` epochs, at `TEXT_PEAK`. At the published rate, five epochs over 1,400 texts teach it nothing.
 - Rows get the length that nearly all of them need (`fit_length.py`).
