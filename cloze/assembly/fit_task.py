@@ -11,7 +11,7 @@
 - Gradual unfreezing with lower rates for lower layers (ULMFiT) protects what a long training has learned. A network that is
   narrower than ULMFiT's, and was therefore trained for a short time, is trained as a whole from the beginning and at one rate.
 - A new head starts from a linear model of the frozen network's states (`training.new_heads: fitted`). If it is more than a linear
-  model, if the network starts at random, or if a short training has taught it and at least `FEW` rows will teach it more, the head
+  model, if the network starts at random, or if a short training has taught it and at least `FEW` rows will teach it more, it
   starts scaled to the rows. In a network that a short training has taught, the summary token says little about its text, so the
   top layer starts again as the mean of the tokens (`mean_layer`). Sentence encoders were trained for that mean; they keep all
   layers and get it above them.
