@@ -360,10 +360,8 @@ class Session:
         self.meter.clear()
 
     def evaluate(self, *, observed: bool = True) -> None:
-        """Write a `held_out` event per entry that has held-out examples, and the run's samples. A collective.
-
-        Rates, optimisers and the choice of the best checkpoint learn of it only if it is `observed`.
-        """
+        """Write a `held_out` event per entry that has held-out examples, and the run's samples. A collective. Rates, optimisers
+        and the choice of the best checkpoint learn of it only if it is `observed`."""
         self.write_log()
         self.model.eval()
         with averages(self.optimizer):
