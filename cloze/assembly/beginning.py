@@ -36,7 +36,7 @@ def begin_with(
     drawn: Callable[[], Step] | None = None, labels: Sequence[str] = (),
 ) -> frozenset[str]:
     """Load the weights of a checkpoint into the network `label`, and into those of its heads that the checkpoint has. Returns the
-    keys in the step of the new heads of a task that take over nothing.
+    keys in the step of the new heads of a task that take over nothing, or of all new ones if these are fitted.
 
     The `change`s of the network adapt the checkpoint's tensors to it. A head takes the weights of the checkpoint's head with the
     same state name and part. A head of another shape (other classes) starts at random, or is refused if nothing would train it.
@@ -81,7 +81,8 @@ def begin_with(
                 head = step.objectives[key]
                 stays = recipe.head_name(run, objective) in frozen
                 lacks = _load_head(head, objective, given, changes, transition, or_alone=stays, labels=labels)
-                if lacks and recipe.task is not None and not start_head(head, given):
+                fitted = recipe.training.new_heads == "fitted"
+                if lacks and recipe.task is not None and (not start_head(head, given, pooler=not fitted) or fitted):
                     drawn_heads.add(key)
                 if lacks and stays:
                     raise CheckpointError(_random_head(folder, recipe, label, objective, given, lacks))
@@ -199,7 +200,7 @@ def load_origins(
 ) -> frozenset[str]:
     """Load every network that comes from a checkpoint; if the run resumes, only those that its own checkpoints do not hold.
 
-    Returns the keys of the new heads of a task that take over nothing. `tables` are those of `make_tables`, `drawn` and
+    Returns the keys of new heads as `begin_with` does. `tables` are those of `make_tables`, `drawn` and
     `labels` are as in `begin_with`.
     """
     never, drawn_heads = borrowed(recipe), frozenset[str]()

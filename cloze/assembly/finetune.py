@@ -28,6 +28,7 @@ from cloze.assembly.fitted import holding, table_of
 from cloze.assembly.label_counts import Counts, count_labels, stage_recipes
 from cloze.assembly.leakage import Hashes, notes, record, training_texts
 from cloze.assembly.load import load_recipe, named_recipes, own_task_recipe_names, read_tree
+from cloze.assembly.new_heads import is_sentence_encoder
 from cloze.assembly.ngrams import compared_with_ngrams, mixed_with_ngrams
 from cloze.assembly.onto import Origin, depth_groups, put_onto
 from cloze.assembly.origins import add_changes, bound_checkpoints, checkpoint_names, origins_in
@@ -125,7 +126,7 @@ def recipe_onto(
     lengths += fit_lengths(load([change.override for change in lengths]), known, most)
     plain = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
-    facts = facts_of(loaded.recipe, labels=labels, width=width)
+    facts = facts_of(loaded.recipe, labels=labels, width=width, means=is_sentence_encoder(loaded), random=from_scratch)
     reads_so = any(value.partition("=")[0].endswith(".pool") for value in overrides)  # the user says what heads read
     of_network = [] if from_scratch or reads_so else fit_changes(written, plain, facts)
     if of_network:
@@ -466,6 +467,7 @@ def _published(
             {"seed": seed, "epoch": one.evaluation, "epochs": one.evaluations, "metrics": one.metrics}
             for seed, one in done.items()
         ],
+        **({} if standing.start is None else {"frozen": standing.start}),
         "spread": spread([one.metrics for one in done.values()]), "from_scratch": from_scratch,
         **({"base": base} if base and not from_scratch else {}),
         "remarks": [

@@ -10,12 +10,16 @@
   `MOST_EPOCHS` epochs. Fine-tuning on small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
 - Gradual unfreezing with lower rates for lower layers (ULMFiT) protects what a long training has learned. A network that is
   narrower than ULMFiT's, and was therefore trained for a short time, is trained as a whole from the beginning and at one rate.
-- A new head starts scaled to the rows (`training.new_heads`). In a network that a short training has taught, the summary token
-  says little about its text, so the top layer starts again as the mean of the tokens (`mean_layer`).
+- A new head starts from a linear model of the frozen network's states (`training.new_heads: fitted`). If it is more than a linear
+  model, if the network starts at random, or if a short training has taught it and at least `FEW` rows will teach it more, it
+  starts scaled to the rows. In a network that a short training has taught, the summary token says little about its text, so the
+  top layer starts again as the mean of the tokens (`mean_layer`). Sentence encoders were trained for that mean; they keep all
+  layers and get it above them.
 - A classifier of word vectors that takes a step for every text (`fasttext-supervised`) is trained for at least `TEXT_STEPS`
   steps, at most `MOST_TEXT_EPOCHS` epochs, at `TEXT_PEAK`. At the published rate, five epochs over 1,400 texts teach it nothing.
 - Rows get the length that nearly all of them need (`fit_length.py`).
-- Many classes need more updates, `UPDATES_PER_CLASS` for each, in at most `MOST_CLASS_EPOCHS` epochs.
+- Many classes need more updates, `UPDATES_PER_CLASS` for each, in at most `MOST_CLASS_EPOCHS` epochs; not in a sentence encoder,
+  whose states tell them apart from the start.
 
 docs/budgets.md shows the evidence for the constants.
 """
@@ -47,7 +51,7 @@ FEW, SMALL_BATCH, LEAST_BATCH = 1000, 16, 4  # rows below which the batch is sma
 GRADUAL_WIDTH, AT_ONCE = 400, 0.001  # ULMFiT's width, below which layers are unfrozen after this share of the run
 MANY_TEXTS = 100_000  # texts from which the published epochs and rate of a classifier of word vectors are enough
 TEXT_STEPS, MOST_TEXT_EPOCHS, TEXT_PEAK = 35_000, 100, 0.5  # its steps, its epochs and its rate below that number
-MEAN_LAYER = PartSpec("change", "mean_layer", {})
+MEAN_LAYER, MEAN_ABOVE = PartSpec("change", "mean_layer", {}), PartSpec("change", "mean_layer", {"place": "above"})
 
 
 class TaskFacts(NamedTuple):
@@ -55,7 +59,8 @@ class TaskFacts(NamedTuple):
 
     The `labels` of every source (None: not counted), the `width` of the network, and the peak rate and the batch
     of its training. `tuned`: the checkpoint has already been fine-tuned on a task; `detects`: it was trained to detect the tokens
-    that another network replaced.
+    that another network replaced; `means`: it is a sentence encoder, which was trained for the mean of its tokens. `random`: the
+    network starts at random instead.
     """
 
     labels: Mapping[str, Counts] | None
@@ -64,11 +69,26 @@ class TaskFacts(NamedTuple):
     batch: int | None = None
     tuned: bool = False
     detects: bool = False
+    means: bool = False
+    random: bool = False
+
+    @property
+    def short(self) -> bool:
+        """Whether it is a narrow network that cloze has trained, and so for a short time."""
+        return self.peak is not None and not self.tuned and self.width < GRADUAL_WIDTH
+
+    def rows(self, recipe: Recipe) -> int | None:
+        """The labelled rows of a recipe's sources; None: not counted."""
+        labels = self.labels
+        return None if labels is None else sum(labels[name].rows for name in recipe.sources if name in labels)
 
 
-def facts_of(recipe: Mapping[str, Any] | None, *, labels: Mapping[str, Counts] | None, width: int) -> TaskFacts:
+def facts_of(
+    recipe: Mapping[str, Any] | None, *, labels: Mapping[str, Counts] | None, width: int, means: bool = False,
+    random: bool = False,
+) -> TaskFacts:
     """The facts about a checkpoint, from the canonical recipe of its run (None: there is none), of stages from the last."""
-    facts = TaskFacts(labels, width)
+    facts = TaskFacts(labels, width, means=means, random=random)
     if recipe is not None and recipe.get("stages"):
         recipe = {**recipe, **list(recipe["stages"].values())[-1]}
     training = (recipe or {}).get("training", {})
@@ -114,7 +134,7 @@ def laws_of_task(recipe: Recipe, *, detecting: bool = False) -> list[str]:
     """
     facts = TaskFacts(None, WIDTH // 4, peak=1e-3, batch=32, detects=detecting)
     names = [name for _, stage in stages_of(recipe) for name in stage.sources]
-    starts = ["new_heads=scaled", f"change={MEAN_LAYER.name}"] if _decided(recipe) else []
+    starts = ["new_heads=fitted", f"change={MEAN_LAYER.name}", f"change={MEAN_ABOVE.name}=above"] if _decided(recipe) else []
     return [
         change.override for counts in (Counts(200, 2), Counts(2000, 100))
         for change in fit_task(recipe, facts._replace(labels=dict.fromkeys(names, counts)))
@@ -138,19 +158,23 @@ def fit_texts(recipe: Recipe, labels: Mapping[str, Counts]) -> list[Change]:
 
 def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -> Iterator[Change]:
     training, batch = recipe.training, recipe.training.batch
-    if recipe.exported.origin == START and _maps_first(recipe):
+    rows = facts.rows(recipe)
+    learns_more = facts.random or (facts.short and rows is not None and rows >= FEW)
+    if recipe.exported.origin == START and not learns_more and _linear(recipe):
+        why = "the heads start from what a linear model says of the frozen network"
+        yield Change(f"{at}training.new_heads", training.new_heads, "fitted", why)
+    elif recipe.exported.origin == START and _maps_first(recipe):
         why = "a first map that takes over nothing would hardly tell the rows apart"
         yield Change(f"{at}training.new_heads", training.new_heads, "scaled", why)
     if "peak" not in training.rate.arguments:
         return
-    if facts.labels is not None:
-        counted = [facts.labels[name] for name in recipe.sources if name in facts.labels]
-        rows, classes = sum(one.rows for one in counted), max((one.classes for one in counted), default=0)
+    if facts.labels is not None and rows is not None:
+        classes = max((facts.labels[name].classes for name in recipe.sources if name in facts.labels), default=0)
         small = min(batch, SMALL_BATCH, max(LEAST_BATCH, rows // 8))
         if rows < FEW and small < batch and f"{at}training.batch" not in kept:
             batch = small
             yield Change(f"{at}training.batch", training.batch, batch, f"{rows:,} rows: smaller batches, more updates")
-        yield from _epochs(recipe, math.ceil(rows / batch), classes, at, kept)
+        yield from _epochs(recipe, math.ceil(rows / batch), 0 if facts.means else classes, at, kept)
     if recipe.exported.origin is None:
         return  # a network that starts at random has the published rate
     peak = _peak(recipe, facts, batch, at)
@@ -167,25 +191,28 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
 def fit_changes(written: Recipe, recipe: Recipe, facts: TaskFacts) -> list[Change]:
     """The changes of the network, as `--change` takes them, that fit a task recipe to a checkpoint.
 
-    A network that a short training has taught gets a `mean_layer` if all heads of the recipe read the summary token of a single
-    text; the mean of two texts would mix what is to be compared. `written` is the recipe before the checkpoint has decided its
-    objectives: a head whose `pool` is set there keeps reading that.
+    A network that a short training has taught gets a `mean_layer`, and a sentence encoder one above its own layers, if all heads
+    of the recipe read the summary token of a single text; the mean of two texts would mix what is to be compared. `written` is
+    the recipe before the checkpoint has decided its objectives: a head whose `pool` is set there keeps reading that.
     """
-    network, short = recipe.exported, facts.peak is not None and not facts.tuned and facts.width < GRADUAL_WIDTH
+    network = recipe.exported
     alone = len(recipe.networks) == 1 and not recipe.stages and not network.change and network.train == "all"
     single = not any(plain(source.arguments).get("text_b") for source in recipe.sources.values())
     ahead = any(entry.order != "open" for entry in recipe.entries.values())
-    if not short or not alone or not single or ahead or network.origin != START:
+    if not (facts.short or facts.means) or not alone or not single or ahead or network.origin != START:
         return []
     if not (_decided(written) and _summarised(recipe)):
         return []
     assert network.part is not None  # it comes from a checkpoint
+    change, here = (MEAN_ABOVE, f"{MEAN_ABOVE.name}=above") if facts.means else (MEAN_LAYER, MEAN_LAYER.name)
     try:
-        build_part(MEAN_LAYER).shape(Shape("", network.part.name, plain(network.part.arguments)))
+        build_part(change).shape(Shape("", network.part.name, plain(network.part.arguments)))
     except CheckpointError:
         return []
     why = f"width {facts.width}, below {GRADUAL_WIDTH}: the mean of its tokens says more than its summary token"
-    return [Change("change", "none", MEAN_LAYER.name, why)]
+    if facts.means:
+        why = "a sentence encoder: it was trained for the mean of its tokens"
+    return [Change("change", "none", here, why)]
 
 
 def _objectives(recipe: Recipe) -> list[Mapping[str, Any]]:
@@ -201,6 +228,13 @@ def _decided(written: Recipe) -> bool:
 def _summarised(recipe: Recipe) -> bool:
     """Whether every head of a recipe reads the summary token."""
     return all(given.get("pool") is True or given.get("reading") == "summary" for given in _objectives(recipe))
+
+
+def _linear(recipe: Recipe) -> bool:
+    """Whether every head of a recipe is a linear map above what a frozen network says, so that it can be fitted."""
+    specs = [spec for entry in recipe.entries.values() for _, spec in entry.objectives()]
+    classes = [class_of("objective", spec.part.name) for spec in specs]
+    return any(one.linear for one in classes) and all(one.linear or one.of_tokens for one in classes)
 
 
 def _maps_first(recipe: Recipe) -> bool:

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from cloze.assembly.build import Loaded
 from cloze.batching import Data
 from cloze.objectives import Classify
+from cloze.objectives.classify import means
+from cloze.objectives.embedding import Embedding
 from cloze.objectives.heads import ClassHead, VocabularyHead
 from cloze.training.step import Step
 
@@ -25,9 +27,15 @@ def plain_head(loaded: Loaded) -> Any:
     return next((head for head in found if head.norm is not None and head.norm.bias is None), None)
 
 
-def start_head(head: Any, loaded: Loaded) -> bool:
-    """Start the layers of a new head from those of the checkpoint: its pooler, or a dense map and a norm. Whether it has them."""
-    return isinstance(head.layers, ClassHead) and (copy_pool(head, loaded) or copy_transform(head, loaded))
+def is_sentence_encoder(loaded: Loaded) -> bool:
+    """Whether a checkpoint was trained for the mean of a text's tokens."""
+    return any(isinstance(head, Embedding) and head.pool is means for head in loaded.heads.values())
+
+
+def start_head(head: Any, loaded: Loaded, *, pooler: bool = True) -> bool:
+    """Start the layers of a new head from those of the checkpoint: its `pooler`, or a dense map and a norm. Returns whether it
+    has them."""
+    return isinstance(head.layers, ClassHead) and ((pooler and copy_pool(head, loaded)) or copy_transform(head, loaded))
 
 
 def copy_transform(head: Any, loaded: Loaded) -> bool:

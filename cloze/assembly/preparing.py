@@ -20,6 +20,7 @@ from cloze.assembly.changes import read_by_export
 from cloze.assembly.claim import run_name
 from cloze.assembly.corpora import open_held_out, open_own
 from cloze.assembly.fitted import Fitted
+from cloze.assembly.frozen_start import fit_heads
 from cloze.assembly.given import naming
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
 from cloze.assembly.measuring import counted, described, selection_of
@@ -87,12 +88,18 @@ def prepare(
         next(iter(data.held_out(entry)), None)
     if loaded.training.new_heads == "scaled" and not probe:
         scale_heads(step, data, drawn_heads)
+    if loaded.training.new_heads == "fitted" and not probe:
+        same = build_data(loaded, stores, step, chosen, seed=0, rank=0, ranks=1, compiled=compiled, tables=tables)
+        if aside:
+            put_aside(same, loaded, aside, chosen, step, seed=0, compiled=compiled, tables=tables)
+        fit_heads(step, same, drawn_heads, device=place, say=say)
     selection = None if (best := loaded.training.keep_best) is None else Selection(None, best, more=False)
     if description is not None and aside:
         made_by = {name: feed.exercise for name, feed in data.feeds.items() if isinstance(feed, Feed)}
         rooms = {name: (exercise.row_room, exercise.text_room) for name, exercise in made_by.items()}
         description = counted(loaded, description, stores, aside, rooms)
         selection = selection_of(loaded, step, chosen, stores, aside, description, out, tables=tables)
+        selection = replace(selection, from_start=bool(drawn_heads) and loaded.training.new_heads == "fitted")
     publisher = publisher_of(loaded, out, begin, stores, chosen, tables, description)
     run = Run(
         folder=out, step=step, data=data, budget=spend, export=publisher,

@@ -197,7 +197,8 @@ class TrainingSpec:
     `batch` counts examples per update over all ranks, and `batch_warmup` is the part of it that a step has; `micro_batch`
     counts those that one device holds. `steps`, `epochs` or `tokens` is the published budget, `evaluate_every` a share of it or
     every `epoch`, `checkpoint_every` in steps or a duration. A loss is the mean over its targets, or its sum divided by rows or
-    by nothing (`divide`). `new_heads`: the first map of a new head stays as drawn, or is scaled to the first rows. `engine`: a
+    by nothing (`divide`). `new_heads`: the first map of a new head stays as drawn, or is scaled to the first rows; or the head is
+    fitted to the frozen network. `engine`: a
     compiled engine trains where one fits (`auto`), always or never. A store of several shards is read in `lanes` at once. With
     an `average`, the run measures and exports an exponential mean of the weights; with `keep_best`, the checkpoint of the
     lowest held-out loss.
@@ -216,7 +217,7 @@ class TrainingSpec:
     compile: Literal["auto"] | bool = "auto"
     layerwise_rates: LayerwisePart = None
     divide: Literal["targets", "rows", "nothing"] = "targets"
-    new_heads: Literal["drawn", "scaled"] = "drawn"
+    new_heads: Literal["drawn", "scaled", "fitted"] = "drawn"
     engine: Literal["auto", "loop", "compiled"] = "auto"
     packing: bool = False
     lanes: Count = LANES

@@ -153,6 +153,14 @@ class Data:
         (micro,) = feed.micro_batches(runs, [rows])
         return MicroBatch(to_batch(micro), 0, micro.tokens, micro.examples)
 
+    def sweep(self, entry: str, rows: int, size: int) -> Iterator[MicroBatch]:
+        """The first rows of an entry's first epoch in micro-batches of at most `size`; no cursor moves."""
+        feed, cursor = self.feeds[entry], Cursor()
+        for first in range(0, rows, size):
+            runs, cursor = feed.advance(cursor, min(size, rows - first))
+            (micro,) = feed.micro_batches(runs, [min(size, rows - first)])
+            yield MicroBatch(to_batch(micro), first, micro.tokens, micro.examples)
+
     def items(self, entry: str) -> int:
         """The rows of an entry's first epoch at the current length."""
         return self.feeds[entry].rows(0)

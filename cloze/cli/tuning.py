@@ -100,12 +100,22 @@ def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
             if lost:
                 print(f"note: {lead}{part}: {lost} of {one['examples'][part]} rows lose a span by truncation and are not used")
     ngrams = described.get("ngrams", {}).get("test", {})
+    if "frozen" in described:
+        start = ", ".join(f"{name} {value:.4f}" for name, value in described["frozen"].items())
+        print(f"frozen start: {start} (the network untouched, new heads fitted)")
     for name, value in described.get("test", {}).items():
         print(f"test {name}: {value:.4f}" + (f"  ({NGRAMS} {ngrams[name]:.4f})" if name in ngrams else ""))
     for remark in described.get("remarks", ()):
         print(f"note: {remark}")
     best = next(trial for trial in described["trials"] if trial["seed"] == described["seed"])
-    print(f"{out}: seed {best['seed']}, epoch {best['epoch']} of {best['epochs']}")
+    print(f"{out}: seed {best['seed']}, {_which(best)}")
+
+
+def _which(trial: Mapping[str, Any]) -> str:
+    """The evaluation that a trial keeps, in words; the one before the first step has the number 0."""
+    if trial["epoch"] == 0:
+        return f"frozen start: {trial['epochs']} epochs of training were not better"
+    return f"epoch {trial['epoch']} of {trial['epochs']}"
 
 
 def _metrics(

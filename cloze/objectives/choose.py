@@ -25,6 +25,8 @@ class Choose(Objective):
     offers one text is 0, and that of K equal scores is ln K. Metric `correct`: the records whose first highest score is right.
     """
 
+    linear = True
+
     def __init__(self, head: nn.Module, *, set: str, reading: Read = "summary") -> None:
         super().__init__()
         self.head, self.set, self.reading = head, set, reading

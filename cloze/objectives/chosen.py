@@ -52,6 +52,7 @@ class Chosen(ABC):
     of_records: ClassVar[bool] = False
     likelihood: ClassVar[bool] = True
     of_tokens: ClassVar[bool] = False
+    linear: ClassVar[bool] = False
     vectors_from: ClassVar[None] = None
     width_arguments: ClassVar[tuple[str, ...]] = ()
 
@@ -108,6 +109,8 @@ class TextClassification(Chosen):
     as in `relation_prediction`.
     """
 
+    linear = True
+
     def __init__(
         self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto", soft: SoftLoss | None = None,
         class_weights: ClassWeights = None,
@@ -134,6 +137,8 @@ class TextClassification(Chosen):
 class TextRegression(Chosen):
     """A number for a text, by the head of `text_classification` with one output."""
 
+    linear = True
+
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
 
@@ -145,6 +150,8 @@ class TextRegression(Chosen):
 @register("objective", "text_several")
 class TextSeveral(Chosen):
     """Any number of classes for a text, by the head of `text_classification`."""
+
+    linear = True
 
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
@@ -158,6 +165,8 @@ class TextSeveral(Chosen):
 class TextChoice(Chosen):
     """The right one of the rows of a record (see the edit `spread`), by the head of one output that transformers'
     `…ForMultipleChoice` has for such a network."""
+
+    linear = True
 
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
@@ -175,6 +184,8 @@ class WordLabelling(Chosen):
     (ModernBERT). `encoder` is the width of an LSTM in each direction above the network; transformers has no class for that.
     `class_weights` are as in `relation_prediction`.
     """
+
+    linear = True
 
     def __init__(
         self, *, set: str = "label", encoder: OptionalWidth = 0, dropout: BelowOne = 0.1, class_weights: ClassWeights = None
@@ -195,6 +206,8 @@ class AnswerExtraction(Chosen):
     One linear map to two scores; if the checkpoint has a head with a dense map and a norm without biases, these two come before
     it (ModernBERT).
     """
+
+    linear = True
 
     def __init__(self, *, set: str = "answer", dropout: BelowOne = 0.0) -> None:
         self.set, self.dropout = set, dropout

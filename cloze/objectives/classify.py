@@ -40,6 +40,7 @@ class Classify(TargetsAtPositions):
     """
 
     weighs_classes = True
+    linear = True
 
     def __init__(
         self, head: nn.Module, *, set: str, reading: str = "hidden", everywhere: bool = False, smoothing: float = 0.0,
@@ -123,6 +124,7 @@ class TokenPrediction(Classify):
     """`Classify` where the classes are the tokens of a vocabulary."""
 
     kind: Kind | None = "token_prediction"
+    linear = False
     of_tokens = True
     over_vocabulary = True
 

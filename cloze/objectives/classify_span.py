@@ -35,6 +35,7 @@ class ClassifySpan(TargetsAtPositions):
 
     head: ClassHead
     weighs_classes = True
+    linear = True
 
     def __init__(
         self, *, set: str = "label", classes: Count = 2, spans: Count = 1, pool: Pool = "mean",

@@ -50,6 +50,10 @@ class CrfLabelling(SequenceLabelling):
         total = log_total(laid, chains.sizes, moves) - path_score(laid, chains.sizes, moves, chains.laid(labels))
         return Loss(total.sum(), {})
 
+    def loss_apart(self, scores: Tensor, batch: Batch) -> Loss:
+        """The loss of independent labels, which that of chains is while all moves are 0."""
+        return super().loss(scores, batch)
+
     def decided(self, scores: Tensor, sizes: Tensor, names: Sequence[str]) -> tuple[Tensor, Tensor]:
         """The labels of the best sequence of each text that `scheme` allows, and the probability of each among such sequences.
 

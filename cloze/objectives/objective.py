@@ -59,6 +59,8 @@ class Objective(nn.Module, ABC):
 
     `width_arguments` may name a reading in place of a number: the width of the network that it comes from.
 
+    `linear`: its `loss_apart` is a convex function of `head.output`, which can be fitted to the states of a frozen network.
+
     `takes_over` are other parts whose heads have the same tensors: it starts from theirs.
 
     `in_training_alone`: no command has a use for it, so a checkpoint holds it for its parameters alone. `factored` are the
@@ -81,6 +83,7 @@ class Objective(nn.Module, ABC):
     of_records: bool = False
     over_vocabulary: bool = False
     weighs_classes: bool = False
+    linear: bool = False
     vectors_from: Literal["windows", "cells"] | None = None
     width_arguments: tuple[str, ...] = ()
     in_training_alone: bool = False
@@ -99,6 +102,10 @@ class Objective(nn.Module, ABC):
     @abstractmethod
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The loss and the metrics, summed over the targets. Scores that a later pass reads too are computed once."""
+
+    def loss_apart(self, scores: Tensor, batch: Batch) -> Loss:
+        """The loss that a new head is fitted to, in which each target counts alone; by default that of `loss`."""
+        return self.loss(scores, batch)
 
     def product(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor | Product:
         """The scores for an objective that compares them in blocks; by default they are computed."""

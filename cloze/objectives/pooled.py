@@ -141,6 +141,7 @@ class PooledClassification(TargetsAtPositions):
     """
 
     weighs_classes = True
+    linear = True
 
     def __init__(self, head: nn.Module, *, set: str, smoothing: float = 0.0) -> None:
         super().__init__(set=set)

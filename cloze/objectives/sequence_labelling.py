@@ -36,6 +36,11 @@ class LabellingHead(nn.Module):
         self.dropout = Dropout(dropout, clock)
         self.output = dense(read, classes)
 
+    @property
+    def first(self) -> nn.Linear | None:
+        """The dense map, if there is one."""
+        return self.dense
+
     def forward(self, states: Tensor, block: Tensor | None) -> Tensor:
         """Scores of every token; those of padding are meaningless."""
         x = states if self.encoder is None else self.encoder(states, None if block is None else (block > 0).sum(1))
@@ -72,6 +77,7 @@ class SequenceLabelling(TargetsAtPositions):
 
     chained = False
     weighs_classes = True
+    linear = True
 
     head: LabellingHead | MixedLabellingHead
 

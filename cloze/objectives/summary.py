@@ -66,6 +66,7 @@ class SummaryValues(Objective):
     """
 
     likelihood = False
+    linear = True
 
     def __init__(self, head: nn.Module, *, set: str, reading: Read = "summary") -> None:
         super().__init__()

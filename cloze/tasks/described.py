@@ -71,6 +71,7 @@ _ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "towers": (_object, "an object"), "ngrams": (_object, "an object"),
     "mixture": (_mixed, "an object with two numbers: share and sharpness"),
     "seed": (_whole, "a whole number"), "epoch": (_number, "a number"),
+    "frozen": (_measured, "an object with numbers"),
 }  # fmt: skip
 
 

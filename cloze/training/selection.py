@@ -17,7 +17,8 @@ Metrics = Mapping[str, float]
 class Standing:
     """The best evaluation so far: its number from 1, its step and metrics, and how many there were in all.
 
-    `last` is the latest evaluation; None if that is the best.
+    An evaluation before the first step has the number 0 and the metrics `start`. `last` is the latest evaluation; None if that is
+    the best.
     """
 
     evaluation: int
@@ -26,6 +27,7 @@ class Standing:
     evaluations: int
     worth: float  # by the metric that decides: more is better
     last: Standing | None = None
+    start: dict[str, float] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -49,7 +51,8 @@ class Selection:
     losses by the names that objectives have in the log. `metric` is the deciding one, `more` whether larger values are better.
     `best`: the result is the best checkpoint, else the last. `patience`: the run ends after this many evaluations without
     improvement; 0: never. `usual` is the metric of a constant answer. Until the best is better than that, `patience` does not
-    count: a tagger of rare names gives one label to all words for some epochs.
+    count: a tagger of rare names gives one label to all words for some epochs. With `from_start` the parameters are measured
+    before the first step, too, and may stay the best.
     """
 
     measure: Callable[[], Metrics] | None
@@ -58,11 +61,13 @@ class Selection:
     best: bool = True
     patience: int = 0
     usual: float | None = None
+    from_start: bool = False
 
     def after(self, standing: Standing | None, step: int, metrics: Metrics) -> Standing:
         """The standing after another evaluation; the first of equals is the best."""
-        number = 1 if standing is None else standing.evaluations + 1
-        made = Standing(number, step, dict(metrics), number, -self.loss(metrics))
+        number = min(step, 1) if standing is None else standing.evaluations + 1
+        start = standing.start if standing is not None else None if step else dict(metrics)
+        made = Standing(number, step, dict(metrics), number, -self.loss(metrics), start=start)
         if standing is None or self.loss(metrics) < self.loss(standing.metrics):
             return made
         return replace(standing, evaluations=number, last=made)

@@ -134,6 +134,8 @@ class Session:
         elif hint is not None:
             self.say(hint)
         if not resumed:
+            if run.selection is not None and run.selection.from_start:
+                self.evaluate()
             self.checkpoint()
 
     def _restore(self, state: Mapping[str, Any], parameters: Any, optimizer: Any, carry: Any) -> None:
@@ -358,10 +360,8 @@ class Session:
         self.meter.clear()
 
     def evaluate(self, *, observed: bool = True) -> None:
-        """Write a `held_out` event per entry that has held-out examples, and the run's samples. A collective.
-
-        Rates, optimisers and the choice of the best checkpoint learn of it only if it is `observed`.
-        """
+        """Write a `held_out` event per entry that has held-out examples, and the run's samples. A collective. Rates, optimisers
+        and the choice of the best checkpoint learn of it only if it is `observed`."""
         self.write_log()
         self.model.eval()
         with averages(self.optimizer):
@@ -389,7 +389,8 @@ class Session:
         if self.log is not None:
             self.log.write("dev", self.step, **self._spent(), metrics=metrics)
         figures = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        self.say(f"step {self.step:,}  epoch {self.progress.spent.epochs:.2f}  dev: {figures}")
+        when = f"step {self.step:,}  epoch {self.progress.spent.epochs:.2f}" if self.step else "frozen start, network untouched"
+        self.say(f"{when}  dev: {figures}")
         return selection.loss(metrics)
 
     def _evaluate_entries(self) -> None:

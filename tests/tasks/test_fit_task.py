@@ -68,6 +68,27 @@ def test_a_network_of_a_short_training_gets_a_mean_layer_where_heads_read_the_su
     for facts in (TaskFacts(None, 128), short._replace(width=768), short._replace(tuned=True)):  # trained for long, or tuned
         assert changes("sentence_classification", facts=facts) == []
     assert changes("sentence_classification", layers=1) == []
+    encoder = TaskFacts(None, 384, means=True)
+    assert changes("sentence_classification", facts=encoder, layers=1) == ["mean_layer=above"]
+    assert changes("regression", facts=encoder) == ["mean_layer=above"]
+    assert changes("pair_classification", facts=encoder) == changes("sentence_classification", "modern", facts=encoder) == []
+
+
+def test_heads_start_fitted_where_all_of_them_are_linear_models_of_a_trained_network() -> None:
+    def start(recipe: str, facts: TaskFacts | None = None, *, random: bool = False) -> str:
+        changes = fit_task(load_recipe(recipe), (facts or TaskFacts(None, 192))._replace(random=random))
+        return next((str(change.here) for change in changes if change.path.endswith("new_heads")), "drawn")
+
+    fitted = ("sentence_classification", "pair_classification", "regression", "multi_label", "multiple_choice", "token_labelling",
+              "token_labelling_crf", "question_answering", "span_classification")  # fmt: skip
+    for recipe in fitted:
+        assert (start(recipe), start(recipe, random=True)) == ("fitted", "drawn")
+    short = TaskFacts({"main": Counts(1000, 2)}, 192, peak=1e-3, batch=32)
+    assert start("sentence_classification", short) == "drawn"
+    for facts in (short._replace(tuned=True), short._replace(width=768), short._replace(labels={"main": Counts(999, 2)})):
+        assert start("sentence_classification", facts) == "fitted"
+    for recipe in ("dependency_parsing", "frozen_features", "retrieval", "text_to_text", "ulmfit_classification", "chain_thaw"):
+        assert start(recipe) == "drawn"
 
 
 def test_the_change_that_fits_a_checkpoint_is_printed_as_an_option_and_not_made_for_heads_whose_pool_is_set(
@@ -76,13 +97,14 @@ def test_the_change_that_fits_a_checkpoint_is_printed_as_an_option_and_not_made_
     lines: list[str] = []
     loaded = replace(load_checkpoint(folder("electra", layers=2)), recipe=load_recipe("electra-small").canonical())
     made = recipe_onto("sentence_classification", loaded, report=lines.append)
-    assert [change.name for change in made.exported.change] == ["mean_layer"] and made.training.new_heads == "scaled"
+    assert [change.name for change in made.exported.change] == ["mean_layer"] and made.training.new_heads == "fitted"
     assert "\n  change  " in lines[0] and "none → mean_layer" in lines[0] and "as options: --change mean_layer --set " in lines[0]
     again = recipe_onto("sentence_classification", replace(loaded, recipe=None), changes=["mean_layer"])
     assert again.exported.change == made.exported.change
     for own in ({"overrides": ["objectives.0.pool=summary"]}, {"changes": ["lora=2"]}, {"from_scratch": True}):
         kept = recipe_onto("sentence_classification", loaded, **own)  # type: ignore[arg-type]
         assert "mean_layer" not in [change.name for change in kept.exported.change]
+        assert kept.training.new_heads == ("scaled" if "from_scratch" in own else "fitted")
     drawn = recipe_onto("sentence_classification", loaded, overrides=["training.new_heads=drawn"])
     assert drawn.training.new_heads == "drawn"
 

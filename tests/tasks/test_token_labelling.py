@@ -70,8 +70,9 @@ def learnt(folder: Path, tagged: Path, out: Path, *values: str) -> Any:
 
 @pytest.fixture(scope="module")
 def tuned(elmo: Path, tagged: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A network of characters that labels the file without a fault."""
-    return learnt(elmo, tagged, tmp_path_factory.mktemp("tuned") / "out", "training.epochs=20", "objectives[0].dropout=0")
+    """A network of characters that labels the file without a fault, after training: its head does not start fitted."""
+    values = ["training.epochs=20", "objectives[0].dropout=0", "training.new_heads=drawn"]
+    return learnt(elmo, tagged, tmp_path_factory.mktemp("tuned") / "out", *values)
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])

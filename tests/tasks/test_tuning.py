@@ -179,7 +179,7 @@ def test_the_best_epoch_is_kept_published_and_patience_ends_the_run(
     rest = {"macro_f1": 0.0, "matthews": 0.0}
     monkeypatch.setattr(Classifier, "measure", lambda self, *given, **more: {**rest, "accuracy": next(figures)})
     out = tmp_path / "out"
-    values = [*QUICK, "training.epochs=7", "task.patience=2"]
+    values = [*QUICK, "training.epochs=7", "task.patience=2", "training.new_heads=drawn"]
     outcome = tune(folder("bert"), tables, out, *values).outcomes[1]
     assert (outcome.finished, outcome.standing.evaluation, outcome.standing.evaluations) == (True, 4, 6)
     assert [event["metrics"]["accuracy"] for event in events(out, "dev")] == [0.5, 0.5, 0.5, 0.8, 0.8, 0.7]
@@ -207,7 +207,7 @@ def test_what_a_folder_says_of_dev_is_measured_on_the_last_checkpoint_where_that
     more.write_text("text\tlabel\n" + "a cat\tanimal\n" * 3)
     tuned = finetune(
         folder("bert"), train=[str(tables / "train.tsv")], dev=[str(dev), str(more)], out=tmp_path / "out", report=quiet,
-        overrides=[*QUICK, "training.epochs=2", "task.keep=last"],
+        overrides=[*QUICK, "training.epochs=2", "task.keep=last", "training.new_heads=drawn"],
     )
     told = tuned.described
     assert (told["epoch"], told["dev"]["accuracy"], told["trials"][0]["metrics"]["accuracy"]) == (2, 0.5, 0.5)

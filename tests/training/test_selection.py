@@ -43,3 +43,14 @@ def test_patience_counts_only_once_the_metric_is_better_than_that_of_a_constant_
     error = Selection(dict, "f1", more=False, patience=2, usual=0.1)
     assert not error.ends(stand(error, 0.1, 0.3, 0.2)) and error.ends(stand(error, 0.05, 0.3, 0.2))
     assert Selection(dict, "f1", patience=2).ends(stand(patient, 0.0, 0.0, 0.0))  # no constant answer is defined
+
+
+def test_an_evaluation_before_the_first_step_has_the_number_0_and_wins_a_tie() -> None:
+    selection = Selection(dict, "f1", patience=2)
+    standing = selection.after(None, 0, {"f1": 0.8})
+    assert (standing.evaluation, standing.evaluations, standing.start) == (0, 0, {"f1": 0.8})
+    standing = selection.after(standing, 10, {"f1": 0.8})
+    assert (standing.evaluation, standing.evaluations, selection.ends(standing)) == (0, 1, False)
+    assert selection.ends(selection.after(standing, 20, {"f1": 0.7}))
+    better = selection.after(standing, 20, {"f1": 0.9})
+    assert (better.evaluation, better.evaluations, better.start) == (2, 2, {"f1": 0.8})

@@ -15,19 +15,19 @@ from tests.making import network_of
 SHAPE: dict[str, Any] = {"layers": 2, "width": 8, "heads": 2, "positions.max_length": 16, "dropout": 0.0}
 
 
-def changed(times: float = 3.0, **arguments: Any) -> tuple[Transformer, Transformer]:
+def changed(change: MeanLayer, **arguments: Any) -> tuple[Transformer, Transformer]:
     """A network with random weights, and the same with the change."""
     made = []
-    for _ in range(2):
+    more = 1 if change.place == "above" else 0
+    for layers in (SHAPE["layers"], SHAPE["layers"] + more):
         torch.manual_seed(0)
-        made.append(network_of("transformer", **SHAPE, **arguments, vocab_size=20, clock=Clock()))
+        made.append(network_of("transformer", **{**SHAPE, **arguments, "layers": layers}, vocab_size=20, clock=Clock()))
     with torch.no_grad():
         for parameter in made[0].parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape))
     there, here = made
     shape, tokenizer = Shape("FOLDER", "transformer", {**SHAPE, **arguments}), Any
-    change = MeanLayer(times)
-    assert change.shape(shape) == shape.arguments
+    assert change.shape(shape) == {**shape.arguments, "layers": SHAPE["layers"] + more}
     move = Transition(shape, there, here, shape.arguments, tokenizer, tokenizer)  # type: ignore[arg-type]
     here.load_state_dict(dict(change.weights(there.state_dict(), move)))
     return there, here
@@ -35,7 +35,7 @@ def changed(times: float = 3.0, **arguments: Any) -> tuple[Transformer, Transfor
 
 @pytest.mark.parametrize("arguments", [{}, {"positions": "rotary"}, {"attention.biases": False}, {"norm.kind": "rms"}])
 def test_every_token_starts_with_the_mean_of_the_tokens_that_are_not_padding(arguments: dict[str, Any]) -> None:
-    there, here = changed(2.0, **arguments)
+    there, here = changed(MeanLayer(times=2.0), **arguments)
     tokens = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 0, 0]])
     block = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
     want = frozenset({"hidden", "layers"})
@@ -50,8 +50,18 @@ def test_every_token_starts_with_the_mean_of_the_tokens_that_are_not_padding(arg
         torch.testing.assert_close(found["hidden"][row, :length], state, rtol=1e-4, atol=1e-5)
 
 
-def test_what_starts_at_zero_learns() -> None:
-    _, here = changed()
+def test_a_mean_layer_above_the_others_reads_what_the_checkpoint_says() -> None:
+    there, here = changed(MeanLayer("above"))
+    tokens = torch.tensor([[1, 2, 3, 4, 5]])
+    before = there(want=frozenset({"hidden"}), tokens=tokens)["hidden"][0]
+    expected = torch.nn.functional.layer_norm(before + 10.0 * before.mean(0), (8,))
+    torch.testing.assert_close(here(want=frozenset({"hidden"}), tokens=tokens)["hidden"][0], expected, rtol=1e-4, atol=1e-4)
+    assert MeanLayer("above", times=2.0).shape(Shape("FOLDER", "transformer", {**SHAPE, "layers": 1}))["layers"] == 2
+
+
+@pytest.mark.parametrize("place", ["top", "above"])
+def test_what_starts_at_zero_learns(place: Any) -> None:
+    _, here = changed(MeanLayer(place))
     hidden = here(want=frozenset({"hidden"}), tokens=torch.tensor([[1, 2, 3, 4]]))["hidden"]
     (hidden * torch.randn(hidden.shape, generator=torch.Generator().manual_seed(0))).sum().backward()
     top = here.layers[-1]
