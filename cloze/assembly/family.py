@@ -114,7 +114,7 @@ def _list(node: Node | None) -> list[Node]:
 def _name(node: Node | None) -> str:
     if node is None:
         return ""
-    keys = [key for key in node.value if key not in ("from", "change", "train", "architecture")] if node.is_mapping else []
+    keys = [key for key in node.value if key not in ("from", "change", "train", "architecture", "start")] if node.is_mapping else []
     return str(keys[0]) if keys else "" if node.is_mapping else _text(node)
 
 

@@ -10,4 +10,11 @@ Tested in tests/engines, and in tests/training/test_engine.py (which engine a ru
 
 from __future__ import annotations
 
-from cloze.engines import glove, lock_free, svd, texts, translation  # noqa: F401  they register themselves; none of them imports numba yet
+from cloze.engines import (  # noqa: F401  they register themselves; none of them imports numba yet
+    glove,
+    lock_free,
+    svd,
+    table_vectors,
+    texts,
+    translation,
+)
