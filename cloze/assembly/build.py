@@ -142,8 +142,6 @@ def _network(recipe: Recipe, name: str, available: Mapping[str, Any]) -> nn.Modu
     own: dict[str, Any] = {} if reading is None else {"vocab_size": reading.vocab_size}
     own["tables"] = tables_for(spec.part.arguments, spec.origin, tables)
     network: nn.Module = build_part(spec.part, {**available, **own})
-    if spec.start is not None and "tokens" not in network.tables:
-        raise RecipeError(f"networks.{name}.start: {spec.part.name} as written has no token table to start. Leave out `start`.")
     return network
 
 

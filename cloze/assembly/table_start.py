@@ -17,7 +17,13 @@ from cloze.training.step import Step
 
 
 def start_tables(
-    step: Step, recipe: Recipe, stores: Mapping[str, Store], *, aside: Collection[str], begin: Collection[str], seed: int,
+    step: Step,
+    recipe: Recipe,
+    stores: Mapping[str, Store],
+    *,
+    aside: Collection[str],
+    begin: Collection[str],
+    seed: int,
     say: Callable[[str], None],
 ) -> float:
     """Start the rows of token tables as the recipe says; returns the seconds that it took.

@@ -13,6 +13,7 @@ from cloze.corpus.store import Store
 from cloze.corpus.word_chunks import Words, chunks
 from cloze.registry import register
 
+CHUNK = 1 << 20  # tokens that are read at once
 CELLS = 1 << 26  # of the matrix of counts, 4 bytes each
 OVERSAMPLE, PASSES = 32, 2  # of the randomised decomposition (Halko et al., 2011, alg. 4.4)
 
@@ -44,7 +45,7 @@ class Vectors:
         column[frequent] = torch.arange(contexts)
         counts = torch.zeros(size, 2 * self.radius, contexts)
         read = 0
-        for words in chunks(store, documents, unit="document", radius=self.radius):
+        for words in chunks(store, documents, unit="document", radius=self.radius, chunk=min(CHUNK, self.tokens)):
             _count(words, counts, column)
             read += len(words.ids) - words.new
             if read >= self.tokens:
@@ -54,7 +55,7 @@ class Vectors:
 
 
 def _count(words: Words, counts: Tensor, column: Tensor) -> None:
-    """Add the pairs of a chunk to `counts` (V, 2 * radius, contexts): by distance, the left neighbours and then the right ones."""
+    """Add the pairs of a chunk to `counts` (V, 2 * radius, contexts): by distance, first the left neighbours."""
     ids, left = torch.from_numpy(words.ids).long(), torch.from_numpy(words.left)
     sides, contexts = counts.shape[1:]
     cells = counts.view(-1)

@@ -46,8 +46,8 @@ class Spent:
 
 @dataclass(frozen=True)
 class Budget:
-    """An amount of one kind. `passes`: the most passes over the text; they may end a run before the amount is spent. `begun`: what
-    is spent before the first step; a share is one of the rest."""
+    """An amount of one kind. `passes`: the most passes over the text; they may end a run before the amount is spent. `begun`:
+    what is spent before the first step; a share is one of the rest."""
 
     kind: Kind
     amount: float

@@ -112,8 +112,8 @@ class Run:
     `borrowed` are parts of the step (`networks.teacher`) from elsewhere that are never trained: no checkpoint holds them. `train`
     says by network when each depth group is trained (default: always), `layerwise` at which rate. The losses of objectives are
     compared with `baselines`, by their names in the log; `selection` chooses the checkpoint that the run gives (None: the last).
-    `until` is the share of the budget at which the run pauses, with a held-out loss and a checkpoint. `begun` are the seconds that
-    were spent on the networks before the first step (`table_start.py`); a resumed run has those of its record.
+    `until` is the share of the budget at which the run pauses, with a held-out loss and a checkpoint. `begun` are the seconds
+    that were spent on tables before the first step (`table_start.py`); a resumed run has those of its record.
     `mirror` is a URL for copies of its checkpoints. `exports` take the place of `export` in each phase, where phases differ in
     what a checkpoint says of its networks. `verification` compares the checksums of the text in the background.
     """
