@@ -1,6 +1,6 @@
 """What `start: vectors` changes: `quick` with and without it, in equal seconds of one core, the seconds of the start included.
 
-    python benchmarks/table_start.py --corpus en=STORE --corpus zh=STORE --seconds 60 180 --seeds 3 --out benchmarks/results/start.jsonl
+    python benchmarks/table_start.py --corpus en=STORE --corpus zh=STORE --seconds 60 180 --seeds 3 --out start.jsonl
 
 A run's clock counts the processor time of its process, so that a machine shared with other work does not change what a run gets;
 the runs of a pair follow each other. Every run is a line of the ledger; runs that it has are not repeated. Prints a table.
@@ -87,10 +87,10 @@ def trained(*, recipe: str, size: str, text: str, seconds: int, seed: int, start
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """Held-out losses by recipe, text and seconds: without and with the start, and the difference over the seeds that have both."""
+    """Held-out losses without and with the start, and the difference, over the seeds that have both."""
     keys = ("recipe", "size", "text", "seconds")
     rows = [
-        "| recipe | size | text | seconds | seeds | drawn | vectors | difference | of them before the first step |",
+        "| recipe | size | text | seconds | seeds | drawn | vectors | difference | start (s) |",
         "|" + "---|" * 9,
     ]
     for key in sorted({tuple(line["run"][name] for name in keys) for line in lines}, key=str):

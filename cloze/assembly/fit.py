@@ -336,8 +336,8 @@ def _starts(recipe: Recipe, facts: Facts) -> Iterator[Change]:
     """Count so much of a text before training that it takes a small share of a small budget."""
     most = int(_rounded(STARTING * facts.budget_tokens))
     for name, network in recipe.networks.items():
-        if network.start is not None and most < facts.text_tokens:
-            published = network.start.arguments["tokens"]
+        published = None if network.start is None else network.start.arguments.get("tokens")
+        if network.start is not None and published is not None and most < facts.text_tokens:
             why = f"{STARTING} tokens for each of the budget, which takes a few hundredths of its time"
             yield Change(f"networks.{name}.start.{network.start.name}.tokens", published, min(published, most), why)
 

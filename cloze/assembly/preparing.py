@@ -33,7 +33,7 @@ from cloze.assembly.recipe import NetworkSpec, Recipe
 from cloze.assembly.request import Request, tokenizer_for
 from cloze.assembly.room import make_room, require_one_process, require_room, why_no_forecast
 from cloze.assembly.samples import sampler
-from cloze.assembly.table_start import start_tables
+from cloze.assembly.table_start import described_starts, start_tables
 from cloze.assembly.user_files import changed_since, files_of, record_of
 from cloze.batching import Cursor, Feed
 from cloze.corpus import Store
@@ -209,6 +209,7 @@ def plan_of(
     plan = Plan(
         loaded, run.budget, made, cost, why, sum(one.size for one in stores.values()), (), stage=request.command_line.stage,
         held_out=not unheld or loaded.task is not None,
+        starts=tuple(described_starts(loaded, stores, begin={name or loaded.export for name in request.init})),
     )
     tokens = plan.worth if cost is not None else made.tokens if made is not None else None
     tokens = None if tokens is None else plan.fresh(tokens)

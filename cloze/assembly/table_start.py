@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from cloze.assembly.build import build_part
+from cloze.assembly.fit import short
 from cloze.assembly.recipe import EntrySpec, Recipe
 from cloze.corpus import Store
 from cloze.corpus.passages import running_text
@@ -49,6 +50,15 @@ def start_tables(
         start_rows(weight, vectors, known)
         say(f"the table of {label} starts from vectors of {int(known.sum()):,} ids ({time.perf_counter() - began:.1f} s)")
     return time.perf_counter() - began
+
+
+def described_starts(recipe: Recipe, stores: Mapping[str, Store], *, begin: Collection[str]) -> Iterator[str]:
+    """What `start_tables` will do, a line for each table."""
+    for label, network in recipe.networks.items():
+        if network.start is not None and label not in begin:
+            size = stores[_first_entry(recipe, label).source].sample.size
+            tokens = min(network.start.arguments.get("tokens", size), size)
+            yield f"the table of {label} starts from vectors: {short(tokens)} tokens are counted first, in the time of the budget"
 
 
 def start_rows(table: torch.Tensor, vectors: torch.Tensor, known: torch.Tensor) -> None:
