@@ -2,8 +2,8 @@
 
     python benchmarks/table_start.py --corpus en=STORE --corpus zh=STORE --tokens 500000 1000000 --seeds 3 --out start.jsonl
 
-Budgets are in tokens, because on a machine that is shared with other work a second of the processor buys more at one time than at
-another. The start and the steps of a run are measured in processor time of the same process, so that the start can be expressed in
+Budgets are in tokens, because on a machine that is shared with other work a second of the processor buys more at one time than
+at another. The start and the steps of a run are measured in processor time of the same process, which expresses the start in
 tokens of that run: `cost`. Every run is a line of the ledger; runs that it has are not repeated. Prints a table.
 """
 

@@ -32,7 +32,7 @@ def start_tables(
     Only text that the run trains on is counted: all of a source that has a text of its own `aside` for held-out losses. The
     networks `begin` have the rows of a checkpoint, which stay.
     """
-    began = time.perf_counter()
+    seconds, began = 0.0, time.perf_counter()
     for label, network in recipe.networks.items():
         if network.start is None or label in begin:
             continue
@@ -48,8 +48,9 @@ def start_tables(
         documents = running_text(store, 0.0 if entry.source in aside else recipe.training.held_out, "train")
         vectors, known = build_part(network.start).of(store, documents, width=weight.shape[1], seed=seed)
         start_rows(weight, vectors, known)
-        say(f"the table of {label} starts from vectors of {int(known.sum()):,} ids ({time.perf_counter() - began:.1f} s)")
-    return time.perf_counter() - began
+        seconds = time.perf_counter() - began
+        say(f"the table of {label} starts from vectors of {int(known.sum()):,} ids ({seconds:.1f} s)")
+    return seconds
 
 
 def described_starts(recipe: Recipe, stores: Mapping[str, Store], *, begin: Collection[str]) -> Iterator[str]:

@@ -5,6 +5,7 @@ both sides). Everything else stays with the run: budget, log, held-out losses, c
 
 May import: the packages below `training`, and of `training` only `engine`, `run`, `step` and the optimizers.
 To add an engine: a module here with a class under `@register("engine", name)`, and its name in the import below.
+What a token table starts from (`start`) is counted here too: a class under `@register("start", name)` with a method `of`.
 Tested in tests/engines, and in tests/training/test_engine.py (which engine a run gets).
 """
 

@@ -95,6 +95,11 @@ def test_the_seconds_of_the_start_are_part_of_the_budget(train: Train, tmp_path:
     assert events[1]["share"] == pytest.approx((events[1]["seconds"] - begun) / (2 - begun), abs=0.01)
 
 
+def test_a_run_whose_tables_are_drawn_has_spent_nothing_before_its_first_step(train: Train, tmp_path: Path) -> None:
+    train(tmp_path / "run", STARTED.replace(", start: {vectors: {contexts: 20}}", ""), budget="1steps")
+    assert "begun" not in json.loads((tmp_path / "run" / "cloze" / "run.json").read_text())
+
+
 def test_a_share_of_a_budget_is_one_of_what_is_left_after_the_start() -> None:
     budget = Budget("seconds", 60, begun=10)
     assert [budget.share(Spent(seconds=seconds)) for seconds in (10, 35, 60)] == [0, 0.5, 1]
