@@ -44,6 +44,9 @@ def check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked
             if spec.part is not None:
                 own = {**given, "tables": tables_for(spec.part.arguments, spec.origin, given["tables"])}
                 networks[name] = _sound(made_of(spec.part, own, faults), spec.part, faults)
+            if spec.start is not None and networks[name] is not None and "tokens" not in networks[name].tables:
+                faults.add(spec.start.where, f"networks.{name}.start", "this network has no table with a row for each token.",
+                           "Leave out `start`.")
             for change in spec.change if networks[name] is not None else ():
                 with faults.catching(change.where, change.path):
                     build(parts.builder_of(change.kind, change.name), change.arguments, {}).apply(networks[name])

@@ -63,7 +63,7 @@ def _compare(path: str, left: Any, right: Any) -> Iterator[Change]:
         yield from _entry(f"{path}.", left, right)
     elif isinstance(left, NetworkSpec) and isinstance(right, NetworkSpec):
         yield from _compare(path, left.part, right.part)
-        for own in ("origin", "change", "train", "architecture"):
+        for own in ("origin", "change", "train", "architecture", "start"):
             key = {"origin": "from"}.get(own, own)
             yield from _compare(f"{path}.{key}", vars(left)[own], vars(right)[own])
     elif isinstance(left, Mapping) and isinstance(right, Mapping):
@@ -167,6 +167,7 @@ def _bare(value: Any) -> Any:
     if isinstance(value, NetworkSpec):
         made = {} if value.part is None else _bare(value.part)
         own = {"from": value.origin, "change": _bare(value.change) or None, "architecture": value.architecture}
+        own["start"] = None if value.start is None else _bare(value.start)
         own["train"] = None if value.train == "all" else _bare(value.train)
         return {**made, **{key: value for key, value in own.items() if value is not None}}
     if isinstance(value, EntrySpec):

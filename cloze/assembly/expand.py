@@ -23,7 +23,7 @@ ENTRY_KEYS = ("source", "order", "exercise", "passes", "objectives", "odds", "ta
 PASS_KEYS = ("name", "network", "view", "take", "objectives", "grad")
 TEXT_KEYS = ("normalise", "tokenizer", "words", "annotate", "line_ends")
 _PARTS_OF_TEXT = frozenset({"normalise", "tokenizer", "annotate"})
-_PARTS_OF_NETWORK = frozenset({"average", "change"})
+_PARTS_OF_NETWORK = frozenset({"average", "change", "start"})
 _PARTS_OF_PASS = frozenset({"take", "objectives"})
 
 
@@ -132,6 +132,9 @@ def _network(network: Node, path: str, faults: Faults) -> None:
     train = network.value.get("train") if network.is_mapping else None
     if train is not None and train.is_mapping:
         expand_part("unfreezing", train, f"{path}.train", faults)
+    start = network.value.get("start") if network.is_mapping else None
+    if start is not None and start.value is not None:
+        expand_part("start", start, f"{path}.start", faults)
     changes = network.value.get("change") if network.is_mapping else None
     if changes is not None:
         _parts("change", changes, f"{path}.change", faults)

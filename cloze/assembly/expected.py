@@ -25,6 +25,8 @@ from cloze.exercises.edit import Edit, ExerciseKind
 from cloze.registry import lookup
 from cloze.training.baselines import Baseline
 
+STARTED = 2.0  # so many times the tokens of a drawn table is what a table that starts from vectors is worth (docs/budgets.md)
+
 
 class Kind(NamedTuple):
     """The runs that a law covers: an exercise (`masked`, `causal`, `spans`, `permuted`, `replaced`) and a kind of network (`pre`

@@ -8,6 +8,7 @@ from typing import Any
 
 from cloze.assembly.faults import Faults
 from cloze.assembly.load import pretraining_recipe_names, read_tree
+from cloze.assembly.paths import NEXT_TO_PART
 from cloze.assembly.stages import stage_trees
 from cloze.document import Node
 
@@ -114,7 +115,7 @@ def _list(node: Node | None) -> list[Node]:
 def _name(node: Node | None) -> str:
     if node is None:
         return ""
-    keys = [key for key in node.value if key not in ("from", "change", "train", "architecture")] if node.is_mapping else []
+    keys = [key for key in node.value if key not in NEXT_TO_PART - {"average"}] if node.is_mapping else []
     return str(keys[0]) if keys else "" if node.is_mapping else _text(node)
 
 

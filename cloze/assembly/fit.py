@@ -46,6 +46,7 @@ MEANS = 16  # the part of a run that a mean of the weights reaches back over
 READ_OFTEN = 4.0  # passes over the text from which dropout pays
 RUNS = ("span", "ngram")  # units of what is hidden that hide the neighbours too
 OFFSETS = [-1, 1, -2, 2]  # where the heads of the first layer look at first, if positions are learned
+STARTING = 20  # tokens of text that are counted for each token of the budget
 STD, STD_WIDTH = 0.02, 768  # of the initial weights, and the width that it is for
 VOCABULARY = 1.6  # ids per square root of a byte of text
 EVALUATIONS, FEWEST_EVALUATIONS = 20, 3  # held-out losses in a run: the maximum and the minimum
@@ -118,6 +119,7 @@ def _changes(recipe: Recipe, facts: Facts, kept: Collection[str]) -> Iterator[Ch
     yield from _evaluations(recipe, facts, length)
     yield from _dropouts(recipe, facts)
     yield from _first_weights(recipe)
+    yield from _starts(recipe, facts)
 
 
 def _lengths(recipe: Recipe, facts: Facts, kept: Collection[str]) -> tuple[list[Change], int]:
@@ -328,6 +330,16 @@ def _first_weights(recipe: Recipe) -> Iterator[Change]:
         if network.part is not None and (offsets := _offsets(recipe, network.part)):
             why = "randomly drawn heads take long to find the neighbours of a mask"
             yield Change(f"networks.{name}.initial.offsets", offsets_of(network.part), offsets, why)
+
+
+def _starts(recipe: Recipe, facts: Facts) -> Iterator[Change]:
+    """Count so much of a text before training that it takes a small share of a small budget."""
+    most = int(_rounded(STARTING * facts.budget_tokens))
+    for name, network in recipe.networks.items():
+        published = None if network.start is None else network.start.arguments.get("tokens")
+        if network.start is not None and published is not None and most < facts.text_tokens:
+            why = f"{STARTING} tokens for each of the budget, which takes a few hundredths of its time"
+            yield Change(f"networks.{name}.start.{network.start.name}.tokens", published, min(published, most), why)
 
 
 def _offsets(recipe: Recipe, part: PartSpec) -> list[int]:

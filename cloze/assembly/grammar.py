@@ -189,12 +189,24 @@ def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSp
     part = _part(Node({k: v for k, v in node.items() if k not in NEXT_TO_PART}, node.where, node.keys, node.part), path, faults)
     changes = node.value["change"].value if "change" in node.value and node.value["change"].is_list else []
     change = [_part(item, f"{path}.change[{index}]", faults) for index, item in enumerate(changes)]
+    start = _start(node, path, faults)
     if reserved is None or (part is None and (node.part is not None or reserved["from"] is None)):
         return None
     written: Any = reserved.get("train", unfreezing)
     train = tuple(written) if isinstance(written, list) else written
     changed = tuple(c for c in change if c is not None)
-    return NetworkSpec(name, part, reserved["from"], changed, train, reserved["architecture"])
+    return NetworkSpec(name, part, reserved["from"], changed, train, reserved["architecture"], start=start)
+
+
+def _start(node: Node, path: str, faults: Faults) -> PartSpec | None:
+    """What the token table of a network starts from, which is for a network that starts at random."""
+    start = node.value.get("start")
+    if start is None or start.value is None:
+        return None
+    if "from" in node.value:
+        faults.add(node.place("start"), f"{path}.start", "the rows of its table come from a checkpoint or an earlier stage.",
+                   "Leave out `start` or `from`.")
+    return _part(start, f"{path}.start", faults)
 
 
 def _average(name: str, node: Node, path: str, faults: Faults) -> NetworkSpec | None:

@@ -63,7 +63,7 @@ def take_up(
             written = dict(networks_of(before.tree)).get(alike)
             if whole and written is not None:
                 for key, node in written.items():
-                    if key not in ("from", "change", "train", *network.value):
+                    if key not in ("from", "change", "train", "start", *network.value):
                         network.put(key, node.copy())
                 take_over(network, inherited_by(written), f"stage {name}", path, faults)
         elif checkpoints is not None and name not in checkpoints:

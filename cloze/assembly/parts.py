@@ -38,6 +38,7 @@ MODULES: dict[str, str] = {
     "layerwise": "cloze.transfer",
     "change": "cloze.compression",  # which imports the changes of cloze.transfer
     "engine": "cloze.engines",
+    "start": "cloze.engines",
 }
 
 #: The base classes of the parts of a kind: a package and class names in it. Parts of users inherit from the first.

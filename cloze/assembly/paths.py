@@ -16,7 +16,7 @@ from cloze.errors import RecipeError, nearest
 _step = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,6})\]")
 
 #: The keys of a network that stand next to its part: they belong to the network, not to the part.
-NEXT_TO_PART = frozenset({"from", "average", "change", "train", "architecture"})
+NEXT_TO_PART = frozenset({"from", "average", "change", "train", "architecture", "start"})
 SINGULAR = {"text": "texts", "corpus": "sources", "network": "networks"}
 
 

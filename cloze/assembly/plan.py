@@ -8,7 +8,7 @@ from typing import Any
 
 from cloze.assembly.baselines import label_of
 from cloze.assembly.build import build_step
-from cloze.assembly.expected import Expected, Kind, exercise_of, expected_of, fresh, kind_of
+from cloze.assembly.expected import STARTED, Expected, Kind, exercise_of, expected_of, fresh, kind_of
 from cloze.assembly.fit import SHORT, fit_vocabulary, fits, per_update, short, worth
 from cloze.assembly.fit_text import sample_for
 from cloze.assembly.fitted import Fitted
@@ -32,13 +32,15 @@ _MASKED = 0.15  # targets per token if not every token is a target
 
 @dataclass(frozen=True)
 class Prospect:
-    """The expected loss of one objective; `parameters` are those of its network without tables."""
+    """The expected loss of one objective; `parameters` are those of its network without tables. Its tokens teach `times` as much
+    as those of a network whose weights are all drawn."""
 
     name: str
     kind: Kind | None
     parameters: int
     baseline: Baseline
     expected: Expected | None
+    times: float = 1.0
 
     @property
     def gap(self) -> float | None:
@@ -49,7 +51,7 @@ class Prospect:
         """The same for another budget and network."""
         many = self.parameters if parameters is None else parameters
         assert self.kind is not None
-        return replace(self, expected=expected_of(self.kind, self.baseline, parameters=many, tokens=tokens))
+        return replace(self, expected=expected_of(self.kind, self.baseline, parameters=many, tokens=tokens * self.times))
 
     def __str__(self) -> str:
         base = self.baseline
@@ -69,7 +71,7 @@ class Plan:
 
     `text_tokens` is the size of the training text. `made_later` are objectives whose answers only training makes. `ways` are
     suggestions if the budget achieves next to nothing. `stage` names the stage of a recipe with stages. `held_out`: some text is
-    held out.
+    held out. `starts` say what is counted before the first step.
     """
 
     recipe: Recipe
@@ -83,6 +85,7 @@ class Plan:
     ways: tuple[str, ...] = ()
     stage: str | None = None
     held_out: bool = True
+    starts: tuple[str, ...] = ()
 
     @property
     def worth(self) -> float | None:
@@ -140,10 +143,10 @@ class Plan:
         text = f"text: {short(self.text_tokens)} tokens"
         outlook = self.outlook() or _no_outlook(self.recipe)
         if self.forecast is None:
-            return "\n".join([head, *fit, f"no forecast of {self.why_no_forecast}", text, *outlook])
+            return "\n".join([head, *fit, f"no forecast of {self.why_no_forecast}", text, *self.starts, *outlook])
         forecast = self.forecast
         read = "" if forecast.epochs is None else f", read {forecast.epochs:.3g} times"
-        return "\n".join([head, *fit, str(forecast), text + read, *outlook])
+        return "\n".join([head, *fit, str(forecast), text + read, *self.starts, *outlook])
 
 
 def _no_outlook(recipe: Recipe) -> tuple[str]:
@@ -176,7 +179,8 @@ def prospects_of(
                 continue
             kind = None if continued else kind_of(recipe, spec, pass_, objective)
             many = without_tables(run.step.networks[pass_.network].parameters(), vocab_size)
-            found = Prospect(name, kind, many, baseline, None)
+            times = 1.0 if recipe.networks[pass_.network].start is None else STARTED
+            found = Prospect(name, kind, many, baseline, None, times)
             yield found if kind is None or tokens is None else found.after(tokens)
 
 

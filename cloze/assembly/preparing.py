@@ -34,6 +34,7 @@ from cloze.assembly.recipe import NetworkSpec, Recipe
 from cloze.assembly.request import Request, tokenizer_for
 from cloze.assembly.room import make_room, require_one_process, require_room, why_no_forecast
 from cloze.assembly.samples import sampler
+from cloze.assembly.table_start import described_starts, start_tables
 from cloze.assembly.user_files import changed_since, files_of, record_of
 from cloze.batching import Cursor, Feed
 from cloze.corpus import Store
@@ -48,6 +49,8 @@ from cloze.training.precision import choose_device
 from cloze.training.run import Record, Run, Training, read_run_record, require_length, require_recipe, require_seed
 from cloze.training.selection import Selection
 from cloze.training.step import Step
+
+MOST_BEGUN = 0.5  # of a budget in time, that what comes before the first step counts for
 
 
 def prepare(
@@ -80,6 +83,11 @@ def prepare(
         drawn=partial(build_step, loaded, vocab_size=chosen.size, seed=seed, **given),
         labels=(description or {}).get("labels") or (),
     )
+    begun = float((old or {}).get("begun", 0.0))
+    if not resumes and not probe:
+        begun = start_tables(step, loaded, stores, aside=aside, begin=begin, seed=seed, say=say)
+    if spend.kind == "seconds" and ranks == 1:  # several processes would have to agree on it
+        spend = replace(spend, begun=min(begun, spend.amount * MOST_BEGUN))
     data = build_data(loaded, stores, step, chosen, seed=seed, rank=rank(), ranks=ranks, compiled=compiled, tables=tables)
     if aside:
         put_aside(data, loaded, aside, chosen, step, seed=seed, compiled=compiled, tables=tables)
@@ -117,7 +125,7 @@ def prepare(
         seed=seed, device=request.device, bytes_per_token=bytes_per_token(stores), extend=request.extend,
         samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=request.report,
         verbose=request.verbose, command=request.command, fitted=() if made is None else made.kept, until=request.until,
-        mirror=request.mirror,
+        mirror=request.mirror, begun=begun,
     )
     run.check()
     if probe:
@@ -208,6 +216,7 @@ def plan_of(
     plan = Plan(
         loaded, run.budget, made, cost, why, sum(one.size for one in stores.values()), (), stage=request.command_line.stage,
         held_out=not unheld or loaded.task is not None,
+        starts=tuple(described_starts(loaded, stores, begin={name or loaded.export for name in request.init})),
     )
     tokens = plan.worth if cost is not None else made.tokens if made is not None else None
     tokens = None if tokens is None else plan.fresh(tokens)

@@ -82,7 +82,7 @@ class NetworkSpec:
 
     `train` is `all`, `none`, names of depth groups, or a way to unfreeze them. `architecture` is the one of transformers that its
     folder is written for where several fit, by its `model_type`. A network that is the `average` of another has the part and
-    the changes of that one.
+    the changes of that one. `start` is what the rows of its token table start from (None: as drawn).
     """
 
     name: str
@@ -92,6 +92,7 @@ class NetworkSpec:
     train: str | tuple[str | int, ...] | PartSpec = "all"
     architecture: str | None = None
     average: AverageSpec | None = None
+    start: PartSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -443,6 +444,8 @@ def _network(network: NetworkSpec) -> dict[str, Any]:
         made["change"] = [_part(change) for change in network.change]
     if network.architecture is not None:
         made["architecture"] = network.architecture
+    if network.start is not None:
+        made["start"] = _part(network.start)
     return {**made, "train": plain(network.train)}
 
 

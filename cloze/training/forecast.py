@@ -137,7 +137,7 @@ def forecast(
                 )
             used[entry, length] = trials[entry, length]
     costs = [whole.cost(phase, used, update.seconds * bytes_) for phase in whole.phases]
-    amount, kind = run.budget.amount, run.budget.kind
+    amount, kind = run.budget.amount - run.budget.begun, run.budget.kind
     updates = [share * amount / max(cost[kind], 1e-12) for share, cost in zip(whole.shares, costs, strict=True)]
     total = {name: sum(n * cost[name] for n, cost in zip(updates, costs, strict=True)) for name in costs[0]}
     measured = 0.0 if kind == "seconds" or run.selection is None else _measuring(data, used)

@@ -112,7 +112,8 @@ class Run:
     `borrowed` are parts of the step (`networks.teacher`) from elsewhere that are never trained: no checkpoint holds them. `train`
     says by network when each depth group is trained (default: always), `layerwise` at which rate. The losses of objectives are
     compared with `baselines`, by their names in the log; `selection` chooses the checkpoint that the run gives (None: the last).
-    `until` is the share of the budget at which the run pauses, with a held-out loss and a checkpoint.
+    `until` is the share of the budget at which the run pauses, with a held-out loss and a checkpoint. `begun` are the seconds
+    that were spent on tables before the first step (`table_start.py`); a resumed run has those of its record.
     `mirror` is a URL for copies of its checkpoints. `exports` take the place of `export` in each phase, where phases differ in
     what a checkpoint says of its networks. `verification` compares the checksums of the text in the background.
     """
@@ -147,6 +148,7 @@ class Run:
     command: tuple[str, ...] = ()
     until: float = 1.0
     mirror: str | None = None
+    begun: float = 0.0
     verification: Verifies | None = None
 
     def require_sound(self) -> None:
@@ -307,6 +309,7 @@ def write_run_record(run: Run, environment: Mapping[str, Any]) -> None:
         "recipe_hash": run.record.recipe_hash, "identity": run.record.identity, "recipe": run.record.recipe,
         "budget": str(run.budget), "seed": run.seed, "inputs": run.record.inputs,
         "micro_batch": run.micro_batch, "fitted": list(run.fitted), "command": list(run.command),
+        **({"begun": run.begun} if run.begun else {}),
     }
     for name, content in (("run.json", record), ("environment.json", {**environment, **run.record.environment})):
         path = run.folder / "cloze" / name

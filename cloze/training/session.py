@@ -19,6 +19,7 @@ from cloze.networks.blocks.dropout import set_dropouts
 from cloze.networks.blocks.observer import Observer
 from cloze.training.averaged import averages, observe_loss
 from cloze.training.baselines import not_learning, with_measured
+from cloze.training.budget import Spent
 from cloze.training.carry import Carries, Carry
 from cloze.training.clock import Clock
 from cloze.training.distribution import Ranks
@@ -79,7 +80,7 @@ class Session:
             self.model, dict(self.model.networks), train=run.train, layerwise=run.layerwise, wrapped=ranks.sharded
         )
         self.freezing.prepare(self.optimizer)
-        self.progress = Progress(cursors={entry: Cursor() for entry in self.model.entries})
+        self.progress = Progress(Spent(seconds=run.begun), {entry: Cursor() for entry in self.model.entries})
         self.stopping = self.worked = False
         self.held_out: float | None = None
         self.measured: dict[str, float] = {}  # held-out losses by the objectives' names in the log
