@@ -220,4 +220,5 @@ def _one_thread() -> AbstractContextManager[Any]:
     """One thread for sums that are too small for several, which would wait for each other on a busy machine."""
     from threadpoolctl import threadpool_limits
 
-    return threadpool_limits(limits=1)  # type: ignore[no-any-return]
+    limited: AbstractContextManager[Any] = threadpool_limits(limits=1)
+    return limited

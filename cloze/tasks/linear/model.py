@@ -72,7 +72,7 @@ class Linear:
                 for block in self.features.blocks
             ],
         }  # fmt: skip
-        tensors = {
+        tensors: dict[str, Any] = {
             "coefficients": self.weights.coefficients.astype(np.float16), "intercepts": self.weights.intercepts,
             **{f"idf.{block.name}": block.idf for block in self.features.blocks},
         }  # fmt: skip
