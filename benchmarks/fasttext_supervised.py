@@ -228,7 +228,7 @@ def tuned_by_us(arguments: argparse.Namespace) -> dict[str, Any]:
     """The recipe by `finetune --tune`."""
     from cloze.assembly.assignment import Assignment
     from cloze.assembly.autotune import tuned_within
-    from cloze.assembly.finetune import measured_on
+    from cloze.assembly.tuned import measured_on
 
     folder = Path(arguments.work)
     out, wall = folder / f"out-{os.getpid()}", time.perf_counter()
@@ -249,7 +249,8 @@ def ours(arguments: argparse.Namespace) -> dict[str, Any]:
     """The recipe by `finetune`."""
     import torch
 
-    from cloze.assembly.finetune import finetune, measured_on
+    from cloze.assembly.finetune import finetune
+    from cloze.assembly.tuned import measured_on
     from cloze.engines.texts import TextTrainer
 
     torch.set_num_threads(arguments.threads)

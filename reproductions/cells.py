@@ -34,7 +34,8 @@ def tuned(
 
     `more` measures the folder in another way. `options` are those of `finetune`.
     """
-    from cloze.assembly.finetune import finetune, measured_on
+    from cloze.assembly.finetune import finetune
+    from cloze.assembly.tuned import measured_on
 
     train, dev, test = files
     shutil.rmtree(out, ignore_errors=True)

@@ -331,7 +331,8 @@ def probe(run: Trained, wrong: str, loaded: bool) -> tuple[float, float]:
 
 def paraphrases(run: Trained, chosen: Choice) -> float:
     """Accuracy on 1,000 test pairs of PAWS-X (English): two epochs of 1,600 pairs of its dev part, 400 choose the epoch."""
-    from cloze.assembly.finetune import finetune, measured_on
+    from cloze.assembly.finetune import finetune
+    from cloze.assembly.tuned import measured_on
 
     files = {part: str(chosen.work / f"paws-{part}.jsonl") for part in ("train", "dev", "test")}
     out = run.folder.with_name(f"{run.folder.name}-paws")

@@ -1,7 +1,7 @@
 """The sets of `few_labels.py`: labelled rows, of which a few keep their labels, and the text of all of them as the corpus.
 
-A set has rows to draw training labels from, rows to test on, and a corpus: every text of the set that is not a test row, without its
-label. The sets of Debian packages can be made by anyone: short descriptions, with the section of the archive as label, in English
+A set has rows to draw training labels from, rows to test on, and a corpus: every text of the set that is not a test row, without
+its label. Anyone can make the sets of Debian packages: short descriptions, with the section of the archive as label, in English
 and Danish.
 """
 
@@ -55,7 +55,8 @@ class Labelled:
 
 
 def _split(
-    name: str, language: str, rows: list[tuple[str, str]], further: list[str] | None = None, test: list[tuple[str, str]] | None = None
+    name: str, language: str, rows: list[tuple[str, str]], further: list[str] | None = None,
+    test: list[tuple[str, str]] | None = None,
 ) -> Labelled:
     """A set whose test rows are drawn from its rows where it has none of its own. A text occurs once."""
     rows = list({text: (text, label) for text, label in rows}.values())
@@ -70,8 +71,12 @@ def _split(
     )
 
 
+def _text(path: Path) -> str:
+    return lzma.decompress(path.read_bytes()).decode("utf-8", errors="replace")
+
+
 def _lines(path: Path) -> list[str]:
-    return [line for line in lzma.open(path, "rt", encoding="utf-8", errors="replace").read().split("\n") if line.strip()]
+    return [line for line in _text(path).split("\n") if line.strip()]
 
 
 def polarity(data: Path, _: Path) -> Labelled:
@@ -90,7 +95,7 @@ def subjectivity(data: Path, _: Path) -> Labelled:
 
 def clinc150(data: Path, _: Path) -> Labelled:
     """Requests to an assistant, with one of 150 intents."""
-    parts = json.load(lzma.open(data / "cls_en_clinc150/data_full.json.xz", "rt", encoding="utf-8"))
+    parts = json.loads(_text(data / "cls_en_clinc150/data_full.json.xz"))
     further = [text for name in ("oos_train", "oos_val") for text, _ in parts[name]]
     test = [tuple(row) for row in parts["test"]]
     order = np.random.default_rng(46).permutation(len(test))
@@ -99,7 +104,7 @@ def clinc150(data: Path, _: Path) -> Labelled:
 
 def fewrel(data: Path, _: Path) -> Labelled:
     """Sentences with two marked mentions, and one of 16 relations between them."""
-    relations = json.load(lzma.open(data / "rel_en_fewrel/val_wiki.json.xz", "rt", encoding="utf-8"))
+    relations = json.loads(_text(data / "rel_en_fewrel/val_wiki.json.xz"))
     rows = [(_marked(row), relation) for relation, of_relation in relations.items() for row in of_relation]
     return _split("fewrel", "en", rows)
 

@@ -100,7 +100,8 @@ def compare(task: str, start: str, model: Path, work: Path, ledger: Ledger) -> N
 
 def run(task: str, start: str, rate: float, seed: int, model: Path, work: Path, ledger: Ledger) -> dict[str, Any]:
     """Fine-tune once, unless the ledger has it."""
-    from cloze.assembly.finetune import finetune, measured_on
+    from cloze.assembly.finetune import finetune
+    from cloze.assembly.tuned import measured_on
 
     wanted = {"task": task, "start": start, "model": model.name, "rate": rate, "seed": seed, "rows": TRAIN}
     if not ledger.has(wanted):

@@ -108,7 +108,8 @@ def run_side(side: str, seed: int, work: Path, ledger: Ledger) -> None:
 
 def with_the_new(case: Case, files: list[str], seed: int, work: Path) -> dict[str, Any]:
     """The task's recipe with the numbers of the case, and one rate for all weights, as the small loop had it."""
-    from cloze.assembly.finetune import finetune, measured_on
+    from cloze.assembly.finetune import finetune
+    from cloze.assembly.tuned import measured_on
 
     out = work / f"out-{os.getpid()}"
     values = [

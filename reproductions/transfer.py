@@ -156,7 +156,8 @@ def recipe_of(chosen: Choice, experiment: str, name: str) -> Path | str:
 
 def one(chosen: Choice, experiment: str, name: str, number: int, seed: int) -> None:
     """One classifier and what is measured on it, into the ledger."""
-    from cloze.assembly.finetune import finetune, measured_on
+    from cloze.assembly.finetune import finetune
+    from cloze.assembly.tuned import measured_on
 
     run = chosen.key(experiment, name, number, seed=seed)
     started, start = time.time(), experiments()[experiment][1][name]

@@ -14,7 +14,8 @@ import numpy as np
 
 from cloze.assembly.assignment import Assignment
 from cloze.assembly.claim import claimed
-from cloze.assembly.finetune import Tuned, begins_alone, learn, maker_of, write_description
+from cloze.assembly.finetune import begins_alone, learn, maker_of
+from cloze.assembly.tuned import Tuned, write_description
 from cloze.errors import TaskError
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task

@@ -36,7 +36,7 @@ from cloze.whole import require_new
 
 RECORD = Path("cloze") / "compression.json"
 MASKS = ("sparsify", "prune_heads")  # changes that leave what they have computed as it is, and stay with the network
-MEASURED = ("dev", "spread", "trials")  # in task.json, figures of the network before
+MEASURED = ("dev", "spread", "trials", "frozen")  # in task.json, figures of the network before
 
 Described = tuple[str, Mapping[str, Any]]
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple, Protocol
 
-from cloze.assembly import measuring
 from cloze.assembly.annotating import Given, add_annotators, parse_annotators
 from cloze.assembly.assignment import KEEP_CHECKPOINTS, Assignment
 from cloze.assembly.auxiliary import add_language_model
@@ -29,14 +27,13 @@ from cloze.assembly.label_counts import Counts, count_labels, stage_recipes
 from cloze.assembly.leakage import Hashes, notes, record, training_texts
 from cloze.assembly.load import load_recipe, named_recipes, own_task_recipe_names, read_tree
 from cloze.assembly.new_heads import is_sentence_encoder
-from cloze.assembly.ngrams import compared_with_ngrams, mixed_with_ngrams
 from cloze.assembly.onto import Origin, depth_groups, put_onto
 from cloze.assembly.origins import add_changes, bound_checkpoints, checkpoint_names, origins_in
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import CommandLine, Request, begin_of, the_budget
 from cloze.assembly.run import run_stage, run_stages
 from cloze.assembly.several import START, Labelled
-from cloze.assembly.showing import ShownItems, add_items, with_pictures
+from cloze.assembly.showing import ShownItems, add_items
 from cloze.assembly.starting import going_on, with_vectors
 from cloze.assembly.task_checks import (
     blind_tasks,
@@ -48,20 +45,15 @@ from cloze.assembly.task_checks import (
     require_same_layout,
     unread_texts,
 )
+from cloze.assembly.tuned import Tuned, judged_on_dev, write_description
 from cloze.assembly.user_files import import_files
-from cloze.corpus import RecordStore, Store
 from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.readers.text_files import require_files
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
-from cloze.interop.card_results import add_results
 from cloze.processes import rank
-from cloze.tasks.evaluation import evaluate
 from cloze.tasks.metrics import spread
-from cloze.tasks.mixture import ENTRY
-from cloze.tasks.result import contents_of, load_tuned, task_of
-from cloze.tasks.task import together
-from cloze.tasks.worth import remark_on, remark_on_loss, remark_on_ngrams
+from cloze.tasks.result import contents_of
 from cloze.text import Tokenizer
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
@@ -69,18 +61,8 @@ from cloze.training.budget import Budget
 from cloze.training.checkpoint import Checkpoints, publish
 from cloze.training.precision import choose_device
 from cloze.training.run import Outcome
-from cloze.whole import whole_file
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """The result of fine-tuning: one outcome per seed, in their order, the folder of the best, and the contents of task.json."""
-
-    outcomes: Mapping[int, Outcome]
-    folder: Path
-    described: Mapping[str, Any]
 
 
 def recipe_onto(
@@ -197,7 +179,7 @@ def learn(
             record(out, assigned.texts)
         if published.described and not keep_checkpoints and (extend or not before):  # else they were kept on purpose
             drop_checkpoints(out)
-    return published if closed else _judged(published, made, assigned.files, assignment, note)
+    return published if closed else judged_on_dev(published, made, assigned.files, assignment, note)
 
 
 def _notes(report: Say | None) -> Say:
@@ -272,61 +254,6 @@ def assign(
     base = {} if alone else base_of(Path(checkpoint))
     remarks = tuple(line.removeprefix("note: ") for line in shared)
     return Assigned(made, files, labels, texts, request, from_scratch, base, remarks)
-
-
-def _judged(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], assignment: Assignment, say: Say) -> Tuned:
-    """Add what one more pass of the result over its dev sets shows: the costly metrics, which were not needed to select a
-    checkpoint, the figures by class where answers are labels, those of a linear model on n-grams, and remarks for each task of
-    which nothing was learned, or less than by n-grams."""
-    if not tuned.described:
-        return tuned
-    described = deepcopy(dict(tuned.described))
-    loaded = load_checkpoint(tuned.folder)
-    for name, one in measuring.task_heads(stage_recipes(made)[-1]).items():
-        prefix, own = (f"{name}/", described["tasks"][name]) if name else ("", described)
-        every = [task_of(tuned.folder, name or None).read(file) for file in texts_of(files[one.source].dev)]
-        learner, of_task = load_tuned(with_pictures(loaded, assignment.shown.given, every), name=name or None)
-        if of_task.get("labels"):
-            evaluation = evaluate(learner, together(every))
-            judged, figures, details = evaluation.judged, evaluation.metrics, evaluation.details()
-            own.update({"dev_report": details} if details else {})
-        else:
-            judged = learner.judge([row for examples in every for row in learner.answered(examples)])
-            figures = learner.metrics(judged)
-        described["dev"] = {**{prefix + metric: value for metric, value in figures.items()}, **described["dev"]}
-        remark = remark_on(learner, judged, figures, of_task.get("baseline"))
-        if remark is None and not name and learner.head.weighs_classes and learner.labels is not None:
-            remark = _remark_on_loss(tuned, len(learner.labels))
-        remarks = [remark]
-        if assignment.baselines or assignment.mix_ngrams:
-            linear = compared_with_ngrams(
-                learner.task, texts_of(files[one.source].train), together(every), labels=learner.labels, folder=tuned.folder,
-                name=name, say=say,
-            )
-            own.update({} if linear is None else {"ngrams": linear})
-            if linear is not None and assignment.mix_ngrams:
-                own[ENTRY] = mixed_with_ngrams(learner, together(every), say)
-            remarks += [] if linear is None else [remark_on_ngrams(figures, linear["dev"], learner.task.metrics)]
-        described["remarks"] = [*described["remarks"], *(f"{prefix}dev: {text}" for text in remarks if text is not None)]
-    write_description(tuned.folder / "cloze" / "task.json", described)
-    return replace(tuned, described=described)
-
-
-def _remark_on_loss(tuned: Tuned, classes: int) -> str | None:
-    """A remark if the last loss of the best run is that of equal probabilities."""
-    log = tuned.outcomes[tuned.described["seed"]].folder / "cloze" / "log.jsonl"
-    events = map(json.loads, log.read_text(encoding="utf-8").splitlines())
-    losses = [event["loss"] for event in events if event["event"] == "train"]
-    return remark_on_loss(losses[-1], classes) if losses else None
-
-
-def texts_of(files: Sequence[str]) -> list[str]:
-    """The files of labelled text; for a store, the files that it was built from."""
-    found: list[str] = []
-    for file in files:
-        store = Store.open(file) if Store.is_store(file) else None
-        found += store.about["files"] if isinstance(store, RecordStore) else [file]
-    return found
 
 
 def _run(made: Recipe, request: Request, folder: Path, within: float | None = None) -> Outcome:
@@ -476,27 +403,3 @@ def _published(
     }  # fmt: skip
     write_description(path, described)
     return Tuned(outcomes, out, described)
-
-
-def write_description(path: Path, described: Mapping[str, Any]) -> None:
-    """Write a task.json, whole or not at all, and its metrics into the card next to it."""
-    with whole_file(path) as fresh:
-        fresh.write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    add_results(path.parent.parent / "README.md", described)
-
-
-def measured_on(tuned: Tuned, files: Sequence[str], part: str, items: Sequence[str] = ()) -> Tuned:
-    """Add the metrics of the result on further files to task.json; only the first rank does so. `items` are the files with the
-    items of the pictures that rows are about."""
-    if not tuned.described:
-        return tuned
-    every = [task_of(tuned.folder).read(file) for file in files]
-    learner, described = load_tuned(with_pictures(load_checkpoint(tuned.folder), items, every))
-    found = [evaluate(learner, one, always=described.get("usual")) for one in every]
-    remarks = [f"{part}: {remark}" for evaluation in found for remark in evaluation.remarks]
-    described = {**described, part: found[0].metrics if len(found) == 1 else [one.metrics for one in found]}
-    if ngrams := [one.ngrams for one in found if one.ngrams is not None]:
-        described["ngrams"] = {**described.get("ngrams", {}), part: ngrams[0] if len(found) == 1 else ngrams}
-    described["remarks"] = [*described["remarks"], *(remark for remark in remarks if remark not in described["remarks"])]
-    write_description(tuned.folder / "cloze" / "task.json", described)
-    return replace(tuned, described=described)

@@ -198,11 +198,9 @@ class TrainingSpec:
     `batch` counts examples per update over all ranks, and `batch_warmup` is the part of it that a step has; `micro_batch`
     counts those that one device holds. `steps`, `epochs` or `tokens` is the published budget, `evaluate_every` a share of it or
     every `epoch`, `checkpoint_every` in steps or a duration. A loss is the mean over its targets, or its sum divided by rows or
-    by nothing (`divide`). `new_heads`: the first map of a new head stays as drawn, or is scaled to the first rows; or the head is
-    fitted to the frozen network. `engine`: a
-    compiled engine trains where one fits (`auto`), always or never. A store of several shards is read in `lanes` at once. With
-    an `average`, the run measures and exports an exponential mean of the weights; with `keep_best`, the checkpoint of the
-    lowest held-out loss.
+    by nothing (`divide`). `new_heads` stay as drawn, have their first map scaled to the first rows, or are fitted to the frozen
+    network. `engine`: a compiled engine trains where one fits (`auto`), always or never. A store of several shards is read in
+    `lanes`. With an `average`, an exponential mean of the weights is measured and exported; with `keep_best`, the best checkpoint.
     """
 
     optimizer: OptimizerPart

@@ -8,7 +8,6 @@ peft (`peft.py`).
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,10 @@ from cloze.interop.export import DESCRIPTION, OWN_CHANGED, OWN_HEADS
 from cloze.interop.files import read_json, read_tensors, write_json, write_tensors
 from cloze.interop.own import own_description
 from cloze.reading import Reading
+from cloze.tasks.result import copy_task
 from cloze.whole import require_new, whole_folder
 
 BASE = Path("cloze") / "base.json"
-_KEPT = ("recipe.yaml", "task.json")
 
 
 def open_folder(folder: Path) -> Imported:
@@ -76,9 +75,7 @@ def write_change(source: Path, out: Path, *, base: Path | None = None, peft: boo
         if heads:
             write_tensors(stage / OWN_HEADS, heads)
         write_json(stage / DESCRIPTION, json.loads((_described(source)).read_text(encoding="utf-8")))
-        for name in _KEPT:
-            if (source / "cloze" / name).is_file():
-                shutil.copyfile(source / "cloze" / name, stage / "cloze" / name)
+        copy_task(source, stage)
     return remarks
 
 

@@ -21,7 +21,7 @@ from cloze.errors import CheckpointError, UserError
 from cloze.interop import Card, Imported, Model, export_folder, import_folder
 from cloze.interop.card_results import add_results
 from cloze.interop.files import read_json, write_json
-from cloze.tasks.result import TASK_FILE, contents_of, length_of_tuned, read_task, row_length
+from cloze.tasks.result import TASK_FILE, contents_of, copy_task, length_of_tuned, read_task, row_length
 from cloze.untrusted import parse_json
 from cloze.whole import require_new, whole_folder
 
@@ -76,9 +76,7 @@ def write_copy(
             length=length_of_tuned(source) if description is None else row_length(description),
         )  # fmt: skip
         _write_others(source, stage, description, imported.model, card)
-        for name in _KEPT:
-            if (source / "cloze" / name).is_file():
-                shutil.copyfile(source / "cloze" / name, stage / "cloze" / name)
+        copy_task(source, stage)
         if description is not None:
             write_json(stage / "cloze" / "task.json", description)
         for copy in (copies := copies_in(source)):

@@ -39,7 +39,8 @@ def run_recipe(
 ) -> None:
     """Train the recipe of a task onto a checkpoint, and print the result."""
     from cloze.assembly.autotune import tuned_within
-    from cloze.assembly.finetune import learn, measured_on
+    from cloze.assembly.finetune import learn
+    from cloze.assembly.tuned import measured_on
     from cloze.cli.hints import hint
     from cloze.cli.quiet import silence
     from cloze.errors import naming_options

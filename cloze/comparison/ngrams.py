@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 
-from cloze.assembly.finetune import texts_of
 from cloze.assembly.label_counts import stage_recipes
 from cloze.assembly.measuring import task_of_recipe
+from cloze.assembly.tuned import texts_of
 from cloze.comparison.cell import RESULT, write_json
 from cloze.comparison.design import Labels
 from cloze.comparison.grid import Grid

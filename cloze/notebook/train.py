@@ -17,8 +17,9 @@ from cloze.arguments import checked
 from cloze.assembly import run as running
 from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import learn, measured_on
+from cloze.assembly.finetune import learn
 from cloze.assembly.showing import USUAL, ShownItems
+from cloze.assembly.tuned import measured_on
 from cloze.corpus.readers.formats import with_column
 from cloze.errors import TaskError, naming_options
 from cloze.notebook.model import ItemFiles, Model, item_files

@@ -7,6 +7,7 @@ predicts. For a folder that transformers or peft wrote, config.json says what it
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from cloze.interop.purpose import task_of_config, unread_head
 from cloze.missing import require_checkpoint
 from cloze.registry import lookup, names, parameters
 from cloze.tasks.described import fault_of
-from cloze.tasks.linear.model import load_linear
+from cloze.tasks.linear.model import SETTINGS, TENSORS, load_linear
 from cloze.tasks.mixture import ENTRY, Mixture
 from cloze.tasks.task import Learner, Task
 from cloze.tasks.task import task as make_task
@@ -30,6 +31,13 @@ from cloze.untrusted import parse_json, read_small
 TASK_FILE = "cloze/task.json"
 LOG_FILE = "cloze/log.jsonl"
 FILES = "files"  # in task.json: how the files of training were written, where their names and headers do not tell it
+
+
+def copy_task(source: Path, target: Path) -> None:
+    """Copy what a folder knows of its task into the folder `cloze` of another: recipe, task.json and linear models on n-grams."""
+    names = ("recipe.yaml", "task.json", f"*{SETTINGS}", f"*{TENSORS}")
+    for path in (path for name in names for path in (source / "cloze").glob(name)):
+        shutil.copyfile(path, target / "cloze" / path.name)
 
 
 def is_tuned(folder: Path) -> bool:

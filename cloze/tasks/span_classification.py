@@ -167,8 +167,7 @@ def _parts_of(one: Marked) -> Iterator[tuple[str, str]]:
     for number, (begin, end) in enumerate(one.spans):
         yield f"span {number}", one.text[begin:end]
     at = 0
-    for place, number in enumerate([*order, None]):
-        begin, end = (len(one.text), len(one.text)) if number is None else one.spans[number]
+    for place, (begin, end) in enumerate([*(one.spans[number] for number in order), (len(one.text), len(one.text))]):
         yield f"part {place} of {order[0]} first", one.text[at : max(begin, at)]
         at = max(end, at)
 

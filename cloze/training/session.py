@@ -350,8 +350,7 @@ class Session:
         self.first_losses = dict(means["objectives"]) if self.step == 1 else self.first_losses
         if self.log is not None:
             record = self.log.write(
-                "train", self.step, **self._spent(), **means,
-                learning_rate=self.learning_rate,
+                "train", self.step, **self._spent(), **means, learning_rate=self.learning_rate,
                 grad_norm=float(self.meter.norms[-1][1]) if self.meter.norms else None,
                 tokens_per_second=speed, filled=self.meter.tokens / max(self.meter.cells, 1.0),
                 mfu=self.meter.flops / seconds / (self.matrix_rate * self.ranks.world),

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from cloze.assembly.build import load_checkpoint, odds_of
-from cloze.assembly.finetune import finetune, recipe_onto, texts_of
+from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.assembly.load import load_recipe
 from cloze.assembly.several import Labelled, parse_tasks, several
+from cloze.assembly.tuned import texts_of
 from cloze.cli.main import main
 from cloze.corpus import Store
 from cloze.errors import CheckpointError, RecipeError, TaskError

@@ -15,8 +15,9 @@ import pytest
 
 from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import learn, measured_on
+from cloze.assembly.finetune import learn
 from cloze.assembly.ngrams import compared_with_ngrams
+from cloze.assembly.tuned import measured_on
 from cloze.cli.tuning import show as show_tuned
 from cloze.errors import CheckpointError, MissingExtra, TaskError
 from cloze.tasks.evaluation import evaluate
@@ -284,7 +285,7 @@ def test_a_fine_tuned_folder_holds_the_linear_model_and_shows_it_everywhere(
 ) -> None:
     import cloze
 
-    monkeypatch.setattr("cloze.assembly.finetune.compared_with_ngrams", compared_with_ngrams)
+    monkeypatch.setattr("cloze.assembly.tuned.compared_with_ngrams", compared_with_ngrams)
     out, lines = tmp_path / "out", list[str]()
     assignment = Assignment(
         train=[str(tables / "train.tsv")], dev=[str(tables / "dev.tsv")], test=str(tables / "dev.tsv"),
@@ -311,7 +312,7 @@ def test_a_fine_tuned_folder_holds_the_linear_model_and_shows_it_everywhere(
 def test_without_baselines_nothing_is_fitted(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloze.assembly.finetune.compared_with_ngrams", compared_with_ngrams)
+    monkeypatch.setattr("cloze.assembly.tuned.compared_with_ngrams", compared_with_ngrams)
     assignment = Assignment(
         train=[str(tables / "train.tsv")], dev=[str(tables / "dev.tsv")], baselines=False,
         overrides=["corpus.length=24", "training.epochs=1", "training.batch=64"],

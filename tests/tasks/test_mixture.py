@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import learn, measured_on
+from cloze.assembly.finetune import learn
 from cloze.assembly.ngrams import compared_with_ngrams
+from cloze.assembly.tuned import measured_on
 from cloze.errors import CheckpointError
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.linear.estimators import Chosen, Classes, Numbers, Sets
@@ -106,7 +107,7 @@ def write_rows(path: Path, kind: str, count: int) -> str:
 def test_a_folder_with_a_mixture_answers_with_it_and_says_so(
     kind: str, folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloze.assembly.finetune.compared_with_ngrams", compared_with_ngrams)  # conftest.py leaves it out
+    monkeypatch.setattr("cloze.assembly.tuned.compared_with_ngrams", compared_with_ngrams)  # conftest.py leaves it out
     files = {part: write_rows(tmp_path / f"{part}.jsonl", kind, count) for part, count in (("train", 24), ("dev", 12))}
     lines: list[str] = []
     assignment = Assignment(
