@@ -200,7 +200,7 @@ class TrainingSpec:
     every `epoch`, `checkpoint_every` in steps or a duration. A loss is the mean over its targets, or its sum divided by rows or
     by nothing (`divide`). `new_heads` stay as drawn, have their first map scaled to the first rows, or are fitted to the frozen
     network. `engine`: a compiled engine trains where one fits (`auto`), always or never. A store of several shards is read in
-    `lanes`. With an `average`, an exponential mean of the weights is measured and exported; with `keep_best`, the best checkpoint.
+    `lanes`. With an `average`, a running mean of the weights is measured and exported; with `keep_best`, the best checkpoint.
     """
 
     optimizer: OptimizerPart
