@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cloze.errors import ClozeError, MissingExtra
+from cloze.assembly.assignment import Assignment
+from cloze.errors import ClozeError, MissingExtra, TaskError
 from cloze.tasks.evaluation import linear_next_to
 from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.linear.model import Linear
-from cloze.tasks.mixture import chosen
+from cloze.tasks.mixture import ENTRY, chosen
+from cloze.tasks.result import contents_of
 from cloze.tasks.task import Learner, Task, together
 
 Say = Callable[[str], None]
@@ -65,3 +67,15 @@ def mixed_with_ngrams(learner: Learner, dev: Any, say: Say) -> dict[str, Any]:
     name = next(iter(metrics))
     say(f"mixture: {mixture.share:.0%} of the linear model; {name} {metrics[name]:.4f} on the dev rows that chose it")
     return {**mixture.record(), "dev": metrics}
+
+
+def require_mixture(out: Path, assignment: Assignment) -> None:
+    """Raise a `TaskError` if a finished run lacks the mixture that is asked for."""
+    if assignment.mix_ngrams and not all(ENTRY in one for one in _each_task(contents_of(out))):
+        raise TaskError(
+            f"{out}: has finished without --mix-ngrams. To train again with a mixture, add --overwrite, or choose another --out."
+        )
+
+
+def _each_task(described: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    return described.get("tasks", {"": described}).values()

@@ -254,7 +254,6 @@ class TaskSpec:
 #: Keys of `training` that the canonical form leaves out at their defaults: runs that began before there were any keep their hash.
 _LATER: Mapping[str, Any] = {"lanes": LANES, "batch_warmup": None, "average": None, "keep_best": None, "new_heads": "drawn"}
 _LATER_OF_OBJECTIVES = (("class_weights", None),)  # the same of the arguments of objectives
-
 # Not part of the hash: what changes no weight (as `evaluate_every` may: see `_identity`), or belongs to the run's record.
 RECORD_ONLY = frozenset(
     {"steps", "epochs", "tokens", "workers", "evaluate_every", "checkpoint_every", "keep", "keep_steps", "log_every"}

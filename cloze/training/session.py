@@ -388,9 +388,8 @@ class Session:
             return None
         if self.log is not None:
             self.log.write("dev", self.step, **self._spent(), metrics=metrics)
-        figures = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         when = f"step {self.step:,}  epoch {self.progress.spent.epochs:.2f}" if self.step else "frozen start, network untouched"
-        self.say(f"{when}  dev: {figures}")
+        self.say(f"{when}  dev: {'  '.join(f'{name} {value:.4f}' for name, value in metrics.items())}")
         return selection.loss(metrics)
 
     def _evaluate_entries(self) -> None:

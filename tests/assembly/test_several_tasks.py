@@ -27,7 +27,7 @@ from cloze.training.session import Session
 VALUES = ["training.batch=8", "training.epochs=2", "training.rate.peak=5e-3", "length=24", "task.patience=0"]
 
 
-LEARN = [*VALUES, "training.epochs=6", "training.rate.peak=1e-2", "network.dropout=0"]
+LEARN = [*VALUES, "training.epochs=6", "training.rate.peak=1e-2", "network.dropout=0", "training.new_heads=drawn"]
 
 
 def quiet(line: str) -> None:
@@ -173,7 +173,10 @@ def test_a_mixture_of_one_task_is_the_plain_run_bit_for_bit(
 ) -> None:
     (tmp_path / "mixture.yaml").write_text(MIXTURE)
     topic = tasks["topic"]
-    values = ["training.batch=8", "training.epochs=2", "training.rate.peak=1e-2", "length=24", "task.patience=0"]
+    values = [
+        "training.batch=8", "training.epochs=2", "training.rate.peak=1e-2", "length=24", "task.patience=0",
+        "training.new_heads=drawn",
+    ]
     plain = finetune(folder("bert"), train=topic.train, dev=topic.dev, out=tmp_path / "plain", overrides=values, report=quiet,
                      keep_checkpoints=True)  # fmt: skip
     mixed = finetune(folder("bert"), recipe=tmp_path / "mixture.yaml", train=topic.train, dev=topic.dev, out=tmp_path / "mixed",

@@ -25,7 +25,7 @@ Folder = Callable[[str], Path]
 def begun(folder: Path) -> tuple[Any, Any]:
     """The new head of a classifier, drawn at random, and as it begins on a checkpoint."""
     loaded = load_checkpoint(folder)
-    recipe = recipe_onto("sentence_classification", loaded, overrides=["length=24"])
+    recipe = recipe_onto("sentence_classification", loaded, overrides=["length=24", "training.new_heads=drawn"])
     drawn, put = (build_step(recipe, vocab_size=loaded.tokenizer.size, seed=1) for _ in range(2))
     begin_with(put, recipe, "main", folder, loaded.tokenizer)
     return drawn.objectives["classification"].head, put.objectives["classification"].head

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +18,9 @@ from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import learn
 from cloze.assembly.ngrams import compared_with_ngrams
+from cloze.assembly.share import share as export
 from cloze.assembly.tuned import measured_on
-from cloze.errors import CheckpointError
+from cloze.errors import CheckpointError, TaskError
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.linear.estimators import Chosen, Classes, Numbers, Sets
 from cloze.tasks.mixture import chosen, pooled
@@ -114,7 +116,6 @@ def test_a_folder_with_a_mixture_answers_with_it_and_says_so(
         task=kind, train=[files["train"]], dev=[files["dev"]], overrides=["training.epochs=1"], mix_ngrams=True
     )
     tuned = learn(folder("bert"), assignment, out=tmp_path / "out", device="cpu", report=lines.append)
-    assert "mixture" in tuned.described, [line for line in lines if "gram" in line]
     record = tuned.described["mixture"]
     assert any(line.startswith(f"mixture: {record['share']:.0%} of the linear model") for line in lines)
     described = measured_on(tuned, [files["dev"]], "test").described
@@ -125,6 +126,17 @@ def test_a_folder_with_a_mixture_answers_with_it_and_says_so(
     mixed = [one.record() for one in predict(learner, examples)]
     mixture, learner.mixture = learner.mixture, None
     assert mixture is not None and mixed != [one.record() for one in predict(learner, examples)]
+    export(tuned.folder, tmp_path / "share")
+    assert (tmp_path / "share/cloze/ngrams.json").read_bytes() == (tuned.folder / "cloze/ngrams.json").read_bytes()
     (tuned.folder / "cloze/ngrams.json").unlink()
     with pytest.raises(CheckpointError, match=r"cloze/ngrams\.json is missing\.\n  Copy"):
         load_tuned(load_checkpoint(tuned.folder))
+
+
+def test_a_finished_run_without_a_mixture_is_not_given_one_silently(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    kind = "sentence_classification"
+    files = {part: [write_rows(tmp_path / f"{part}.jsonl", kind, 24)] for part in ("train", "dev")}
+    assignment = Assignment(**files, overrides=["training.epochs=1"])  # type: ignore[arg-type]
+    out = learn(folder("bert"), assignment, out=tmp_path / "out", device="cpu").folder
+    with pytest.raises(TaskError, match=r"out: has finished without --mix-ngrams\. To train again .*, add --overwrite"):
+        learn(folder("bert"), replace(assignment, mix_ngrams=True), out=out, device="cpu")

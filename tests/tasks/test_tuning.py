@@ -333,20 +333,21 @@ def test_a_recipe_of_ones_own_may_have_a_teacher(folder: Callable[[str], Path], 
 def test_a_finished_run_is_extended_and_a_changed_recipe_is_refused(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path
 ) -> None:
-    short = [*QUICK, "training.epochs=1"]
+    values = [*QUICK, "training.new_heads=drawn"]
+    short = [*values, "training.epochs=1"]
     assert tune(folder("bert"), tables, tmp_path / "out", *short).outcomes[1].step == 8
-    longer = tune(folder("bert"), tables, tmp_path / "out", *QUICK, extend=True, keep_checkpoints=False)
+    longer = tune(folder("bert"), tables, tmp_path / "out", *values, extend=True, keep_checkpoints=False)
     assert longer.outcomes[1].step == 24 and longer.outcomes[1].standing.evaluations == 3
     assert not (tmp_path / "out" / "cloze" / "checkpoints").exists()
-    again = tune(folder("bert"), tables, tmp_path / "out", *QUICK)  # nothing is trained
+    again = tune(folder("bert"), tables, tmp_path / "out", *values)  # nothing is trained
     assert again.described == longer.described and again.outcomes[1].step == 24
     kept = "has finished with --seeds 1 and keeps no checkpoints, which {} needs.\n  Train again, .* add --keep-checkpoints"
     with pytest.raises(CheckpointError, match=kept.format("--extend")):
-        tune(folder("bert"), tables, tmp_path / "out", *QUICK, extend=True)
+        tune(folder("bert"), tables, tmp_path / "out", *values, extend=True)
     with pytest.raises(CheckpointError, match=kept.format("--seeds 1,2")):
-        tune(folder("bert"), tables, tmp_path / "out", *QUICK, seeds=[1, 2])
+        tune(folder("bert"), tables, tmp_path / "out", *values, seeds=[1, 2])
     with pytest.raises(CheckpointError, match="holds a run of a different recipe"):
-        tune(folder("bert"), tables, tmp_path / "out", *QUICK, "training.batch=16")
+        tune(folder("bert"), tables, tmp_path / "out", *values, "training.batch=16")
 
 
 def test_any_verb_puts_a_task_recipe_onto_the_checkpoint_that_is_bound(
@@ -368,7 +369,7 @@ def test_rows_read_in_parts_give_the_same_losses_and_the_report_shows_the_metric
 ) -> None:
     from cloze.reports.page import write_report
 
-    values = [*QUICK, "training.epochs=1", "training.precision=fp32"]
+    values = [*QUICK, "training.epochs=1", "training.precision=fp32", "training.new_heads=drawn"]
     tune(folder("bert"), tables, tmp_path / "whole", *values)
     tune(folder("bert"), tables, tmp_path / "parts", *values, "training.micro_batch=2")
     whole, parts = ([event["loss"] for event in events(tmp_path / name, "train")] for name in ("whole", "parts"))
@@ -397,7 +398,7 @@ def test_a_sequence_of_labels_is_learned_where_single_words_do_not_tell_them(
     tagged.write_text("the\tO\ncat\tB-X\ncat\tI-X\n\na\tO\ndog\tB-Y\ndog\tI-Y\nsaw\tO\n\n" * 8, encoding="utf-8")
     values = [
         "training.batch=4", "training.epochs=6", "training.rate.peak=2e-3", "training.layerwise_rates.times=20",
-        "corpus.length=24",
+        "corpus.length=24", "training.new_heads=drawn",
     ]
     made = finetune(
         folder("bert"), task="token_labelling_crf", train=[str(tagged)], dev=[str(tagged)], out=tmp_path / "t", overrides=values,

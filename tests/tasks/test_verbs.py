@@ -114,7 +114,7 @@ def test_options_of_score_that_would_do_nothing_are_refused(
 def test_finetune_evaluate_predict_follow_each_other(cloze: Any, folder: Folder, tables: Path, tmp_path: Path) -> None:
     train, dev, out = tables / "train.tsv", tables / "dev.tsv", tmp_path / "out"
     line = ["finetune", folder("bert"), "--train", train, "--dev", dev, "--test", dev, "--seeds", "1,2"]
-    values = ["training.rate.peak=0.01", "training.epochs=3", "training.batch=8"]
+    values = ["training.rate.peak=0.01", "training.epochs=3", "training.batch=8", "task.patience=0"]
     done = cloze(*line, *[a for v in values for a in ("--set", v)], "--out", out, "--device", "cpu")
     assert done.code == 0 and "always 'animal'" in done.out and "± " in done.out
     assert "seed 2\n" in done.err and "epoch 3.00  dev: accuracy" in done.err
