@@ -32,6 +32,7 @@ from cloze.networks.clock import Clock
 from cloze.registry import lookup
 from cloze.tasks.result import TASK_FILE, contents_of
 from cloze.transfer import Change, Shape, Transition
+from cloze.transfer.keep_layers import KeepLayers
 from cloze.whole import require_new
 
 RECORD = Path("cloze") / "compression.json"
@@ -161,14 +162,18 @@ def changed_network(loaded: Loaded, changes: Sequence[Change]) -> tuple[nn.Modul
         state = change.weights(state, transition)
     added = {name: tensor for name, tensor in network.state_dict().items() if is_added(name)}
     state = {**added, **state}
-    _require_fit(loaded, state, network)
-    network.load_state_dict(state)
+    try:
+        network.load_state_dict(state)
+    except RuntimeError:
+        if any(isinstance(change, KeepLayers) for change in changes):
+            _require_weights_in_layers(loaded, state, network)
+        raise
     network.eval()
     bake_computed(network)
     return network, dict(arguments)
 
 
-def _require_fit(loaded: Loaded, state: Mapping[str, Tensor], network: nn.Module) -> None:
+def _require_weights_in_layers(loaded: Loaded, state: Mapping[str, Tensor], network: nn.Module) -> None:
     """A `CheckpointError` if weights of a user's network depend on its depth without being part of a layer."""
     here, there = ({name: tuple(tensor.shape) for name, tensor in some.items()} for some in (network.state_dict(), state))
     name = next((name for name in sorted(here | there) if here.get(name) != there.get(name)), None)

@@ -270,14 +270,16 @@ def decoded(data: bytes, file: str, *, error: type[ClozeError] = CorpusError) ->
         raise error(f"{file}:{line}: byte 0x{data[fault.start]:02x} is not {encoding.upper()}. Correct this line.") from None
 
 
-def encoding_of_lines(sample: bytes, path: str, line: int, *, error: type[ClozeError]) -> str:
+def encoding_of_lines(sample: bytes, path: str, line: int | None, *, error: type[ClozeError]) -> str | None:
     """The encoding of lines of a file that are not UTF-8: the one that the user named (`reading_as`), else the likely one, with a
-    note. One that is not certain is an `error`, with the `line` of the file that begins the sample."""
+    note. One that is not certain is an `error`, with the `line` of the file that begins the sample; without `line` it is None."""
     choice = _CHOICE.get() or _Choice()
     likely = likely_encodings(sample[:SAMPLE])
     if choice.name:
         return choice.name
     if not likely or not likely[0].certain:
+        if line is None:
+            return None
         name = likely[0].name if likely else "NAME"
         way_out = f"{NAME_IT}, or convert it: iconv -f {name} -t UTF-8 {path} > NEW"
         raise error(not_utf8(path, line, sample, _first_bad(sample), way_out))

@@ -48,7 +48,7 @@ def test_a_run_trains_both_losses_on_its_own_view(start: Start, tmp_path: Path) 
     table.write_text("text\tlabel\n" + "the cat saw the rain\tx\nthe dog saw the night\ty\n" * 4, encoding="utf-8")
     finetune(
         start("bert"), train=[str(table)], dev=[str(table)], out=out, auxiliary="0.5",
-        overrides=["training.epochs=1"], report=lambda line: None,
+        overrides=["training.epochs=1", "task.keep=last"], report=lambda line: None,
     )
     before, after = load_checkpoint(start("bert")), load_checkpoint(out)
     assert set(after.heads) == {"classification", "token_prediction"}

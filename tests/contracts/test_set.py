@@ -33,7 +33,7 @@ def others(value: Any) -> list[str]:
     if isinstance(value, bool):
         return [str(not value).lower()]
     if isinstance(value, (int, float)):
-        return [repr(value * 2 + 1), repr(value / 2 + 0.25)]
+        return [repr(value * 2 + 1), repr(0.75 if value == 0.5 else value / 2 + 0.25)]
     return ["1", "foo"] if value is None else ["foo"] if isinstance(value, str) else ["foo", "[foo]"]
 
 

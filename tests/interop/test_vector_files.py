@@ -15,7 +15,9 @@ from cloze.cli.main import main
 from cloze.errors import ClozeError, UserError
 from cloze.interop.vectors import Vectors, alike, open_vectors, write_vectors
 from cloze.interop.vectors.binary import read_binary, write_binary
+from cloze.interop.vectors.fasttext import as_fasttext, write_fasttext
 from cloze.interop.vectors.text import read_text, write_text
+from cloze.text.encodings import reading_as
 
 WORDS = st.lists(
     st.text(st.characters(exclude_categories=("Cs", "Cc", "Z")), min_size=1, max_size=8), min_size=2, max_size=6, unique=True
@@ -86,6 +88,28 @@ def test_the_encoding_of_words_that_is_not_certain_is_asked_for(tmp_path: Path, 
     assert f"Name it: --encoding NAME, or convert it: iconv -f cp1251 -t UTF-8 {path} > NEW" in said
     assert main(["neighbours", str(path), "the", "--count", "1", "--encoding", "iso8859-2"]) == 0
     assert capsys.readouterr().out.split()[:2] == ["the", "ŕ"]
+
+
+@pytest.mark.parametrize(("encoding", "words"), [("latin-1", FRENCH), ("iso8859-2", ["ŕ", "ŕŕ", "ŕŕŕ", "ŕŕŕŕ"])])
+def test_binary_files_in_another_encoding_are_read_in_it_or_keep_bytes_until_it_is_named(
+    tmp_path: Path, encoding: str, words: list[str]
+) -> None:
+    rows = np.arange(1, 2 * len(words) + 1, dtype=np.float32).reshape(-1, 2)
+    escaped = [word.encode(encoding).decode("ascii", "backslashreplace") for word in words]
+    spelled = [word.encode(encoding) for word in words]
+    binary = b"".join(word + b" " + row.tobytes() + b"\n" for word, row in zip(spelled, rows, strict=True))
+    (tmp_path / "word2vec.bin").write_bytes(b"%d 2\n" % len(words) + binary)
+    file = io.BytesIO()
+    placeholders = [f"word{row:02}" for row in range(len(words))]
+    write_fasttext(file, as_fasttext(Vectors(placeholders, rows, "v"))[0])
+    data = file.getvalue()
+    for placeholder, word in zip(placeholders, spelled, strict=True):
+        data = data.replace(placeholder.encode(), word)
+    (tmp_path / "fasttext.bin").write_bytes(data)
+    for name in ("word2vec.bin", "fasttext.bin"):
+        assert list(open_vectors(tmp_path / name).words) == (words if encoding == "latin-1" else escaped)
+        with reading_as(encoding):
+            assert list(open_vectors(tmp_path / name).words) == words
 
 
 def test_words_that_are_left_out_because_their_vectors_are_zero_are_named(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -238,8 +239,8 @@ def test_what_transformers_saves_is_read_as_the_same_model(systems: ModuleType, 
     system = made(systems, name)
     write(tmp_path / "ours", system)
     opened(tmp_path / "ours", name).save_pretrained(tmp_path / "theirs")
-    frames = {"frame_single": system.reading.single, "frame_pair": system.reading.pair}
-    system.tokenizer.save(tmp_path / "theirs", length=20, **frames)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tmp_path / "ours" / name, tmp_path / "theirs")
     back = import_folder(tmp_path / "theirs")
     assert list(back.remarks) == said(system) and back.model.order == system.order
     for key, tensor in system.network.state_dict().items():

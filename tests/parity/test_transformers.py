@@ -278,7 +278,8 @@ def test_models_made_by_transformers_are_read_whole(systems: ModuleType, tmp_pat
     pieces.save(tmp_path, length=20, frame_single=reading.single, frame_pair=reading.pair)
     back = import_folder(tmp_path)
     assert back.remarks == ()
-    assert back.reading == reading
+    longest = 20 if model_type in ("bert", "electra") else None  # the two others have 20 positions
+    assert back.reading == replace(reading, max_length=longest)
     made = systems.loaded(back)
     batch = padded_batch(tmp_path, made)
     with torch.no_grad():

@@ -8,6 +8,7 @@ from typing import IO
 import numpy as np
 
 from cloze.errors import CheckpointError
+from cloze.interop.vectors.spellings import Spellings
 from cloze.interop.vectors.text import check_sizes, left_out, sizes_of
 from cloze.interop.vectors.vectors import Vectors, refuse_infinite, refuse_repeated
 
@@ -29,7 +30,7 @@ def read_binary(data: bytes | mmap.mmap, place: str, *, repeated: str = "refuse"
     if rows * (4 * width + 2) > len(data):
         raise CheckpointError(_too_short(place, rows, width, len(data)))
     matrix = np.empty((rows, width), np.float32)
-    words = []
+    spelled: list[bytes] = []
     position = end + 1
     for row in range(rows):
         space = data.find(b" ", position, position + _LONGEST)
@@ -41,7 +42,7 @@ def read_binary(data: bytes | mmap.mmap, place: str, *, repeated: str = "refuse"
                 f"{place}: no word where row {row + 1} of {rows:,} should begin (byte {position:,}).\n"
                 f"  The first line says vectors of {width} numbers; the file has others, or it is damaged: copy it again."
             )
-        words.append(word.decode("utf-8", "backslashreplace"))
+        spelled.append(word)
         position = space + 1 + 4 * width
         matrix[row] = np.frombuffer(data, "<f4", width, space + 1)
     rest = len(data) - position
@@ -50,6 +51,9 @@ def read_binary(data: bytes | mmap.mmap, place: str, *, repeated: str = "refuse"
             f"{place}: the first line says {rows:,} words of {width} numbers, and {rest:,} bytes follow after them.\n"
             f"  The first line is wrong, or two files were put together: copy the file again."
         )
+    spellings = Spellings()
+    spellings.add(spelled)
+    words = spellings.words(place)
     refuse_infinite(matrix, words, place)
     words, matrix, _ = refuse_repeated(words, matrix, place, repeated)
     return Vectors(words, matrix, place)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from cloze.errors import CheckpointError
 from cloze.interop.vectors.quantised import read_quantised, write_quantised
+from cloze.interop.vectors.spellings import Spellings
 from cloze.interop.vectors.subwords import Subwords
 from cloze.interop.vectors.vectors import Matrix, Vectors, refuse_infinite, refuse_repeated
 
@@ -204,13 +205,13 @@ def _read(data: bytes | mmap.mmap, place: str) -> FastText:
             f"{place}: n-grams of {settings.shortest} to {settings.longest} characters and {settings.word_ngrams} words in "
             f"{settings.buckets} buckets: a damaged file. Copy it again."
         )
-    names: list[str] = []
+    spelled: list[bytes] = []
     counts = np.empty(entries, np.int64)
     for entry in range(entries):
         end = data.find(b"\0", position)
         if end < 0:
             raise IndexError
-        names.append(data[position:end].decode("utf-8", "backslashreplace"))
+        spelled.append(data[position:end])
         counts[entry], _ = struct.unpack_from("<qb", data, end + 1)
         position = end + 10
     kept: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
@@ -230,6 +231,9 @@ def _read(data: bytes | mmap.mmap, place: str) -> FastText:
             f"{place}: a table of {table.shape[0]:,} x {table.shape[1]}; expected {expected:,} rows (words and buckets) of "
             f"{settings.width} numbers. A damaged file: copy it again."
         )
+    spellings = Spellings()
+    spellings.add(spelled)
+    names = spellings.words(place)
     return FastText(settings, names[:count], names[count:], counts, tokens, table, answers, kept)
 
 

@@ -26,9 +26,9 @@ class Spellings:
         return len(self._words)
 
     def add(self, words: Sequence[bytes]) -> None:
-        """Append the words of further rows, none of which has a line break."""
+        """Append the words of further rows."""
         try:
-            spelled = b"\n".join(words).decode().split("\n") if words else []
+            spelled = [word.decode() for word in words]
         except UnicodeDecodeError:
             spelled = [self._decoded(word, len(self._words) + row) for row, word in enumerate(words)]
         self._words += spelled
@@ -41,12 +41,16 @@ class Spellings:
             self._undecoded[row] = word
             return ""
 
-    def words(self, place: str, first: int) -> list[str]:
-        """All words; `first` is the line of the first one. An encoding that is not certain is a `CheckpointError`."""
+    def words(self, place: str, first: int | None = None) -> list[str]:
+        """All words; `first` is the line of the first one. An encoding that is not certain is a `CheckpointError`.
+
+        A binary file has no lines (None), and iconv cannot convert it: its words keep their bytes if the encoding is not certain.
+        """
         encoding = "utf-8"
         if len(self._undecoded) >= _FEW and not self._in_utf8:
             row, sample = next(iter(self._undecoded)), b"\n".join(self._undecoded.values())
-            encoding = encoding_of_lines(sample, place, first + row, error=CheckpointError)
+            line = None if first is None else first + row
+            encoding = encoding_of_lines(sample, place, line, error=CheckpointError) or encoding
         for row, word in self._undecoded.items():
             self._words[row] = word.decode(encoding, "backslashreplace")
         return self._words
