@@ -27,6 +27,7 @@ from cloze.interop import Card
 from cloze.interop.onnx_folder import ABOUT, FILE, KEY, files_in
 from cloze.networks.fast.switch import switched
 from cloze.networks.transformer import Transformer
+from cloze.tasks.mixture import ENTRY as MIXTURE
 from cloze.tasks.result import TASK_FILE, described_in, head_of, read_task
 from cloze.whole import require_new, require_parent, whole_file, whole_folder
 
@@ -94,6 +95,8 @@ def write_onnx(source: Path, out: Path, *, int8: bool = False, task: str | None 
     loaded = load_checkpoint(source)
     _require(loaded)
     head, remarks, labels = _head(loaded, source, task) if heads else (None, [], ())
+    if described_in(source) is not None and MIXTURE in read_task(source, task):
+        remarks = [*remarks, "it holds the network alone, without the linear model that its answers are mixed with in cloze"]
     graph = Graph(loaded, head).eval()
     with tempfile.TemporaryDirectory() as place, torch.no_grad(), switched(False):
         path = Path(place) / "model.onnx"
@@ -145,6 +148,8 @@ def companions(source: Path, place: Path, task: str | None, *, about: Mapping[st
     plain = imported.model.plain
     model = replace(plain, heads={name: head for name, head in plain.heads.items() if name == about["head"]})
     description = read_task(source, task) if described_in(source) is not None else None
+    if description is not None:
+        description.pop(MIXTURE, None)  # the file holds the network alone
     if description is not None and about["head"]:
         description["head"] = about["head"]
     labels = imported.labels if description is None else tuple(description.get("labels") or ())

@@ -18,6 +18,7 @@ from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import learn
 from cloze.assembly.ngrams import compared_with_ngrams
+from cloze.assembly.onnx_file import companions
 from cloze.assembly.share import share as export
 from cloze.assembly.tuned import measured_on
 from cloze.errors import CheckpointError, TaskError
@@ -128,6 +129,9 @@ def test_a_folder_with_a_mixture_answers_with_it_and_says_so(
     assert mixture is not None and mixed != [one.record() for one in predict(learner, examples)]
     export(tuned.folder, tmp_path / "share")
     assert (tmp_path / "share/cloze/ngrams.json").read_bytes() == (tuned.folder / "cloze/ngrams.json").read_bytes()
+    if kind == "sentence_classification":  # an ONNX file holds the network alone
+        about = {"version": 1, "head": "classification", "int8": False}
+        assert "mixture" not in json.loads(companions(tuned.folder, tmp_path / "onnx", None, about=about)["cloze/task.json"])
     (tuned.folder / "cloze/ngrams.json").unlink()
     with pytest.raises(CheckpointError, match=r"cloze/ngrams\.json is missing\.\n  Copy"):
         load_tuned(load_checkpoint(tuned.folder))
