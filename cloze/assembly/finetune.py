@@ -27,7 +27,7 @@ from cloze.assembly.label_counts import Counts, count_labels, stage_recipes
 from cloze.assembly.leakage import Hashes, notes, record, training_texts
 from cloze.assembly.load import load_recipe, named_recipes, own_task_recipe_names, read_tree
 from cloze.assembly.new_heads import is_sentence_encoder
-from cloze.assembly.ngrams import require_mixture
+from cloze.assembly.ngrams import require_mixable, require_mixture
 from cloze.assembly.onto import Origin, depth_groups, put_onto
 from cloze.assembly.origins import add_changes, bound_checkpoints, checkpoint_names, origins_in
 from cloze.assembly.recipe import Recipe
@@ -157,6 +157,7 @@ def learn(
     require_usable(out, **taking)
     assigned = assign(checkpoint, assignment, out=out, seeds=seeds, device=device, from_scratch=from_scratch, report=report)
     made = assigned.recipe
+    require_mixable(made, assignment)
     with claimed(out, **taking, say=note):
         before, closed = is_tuned(out), is_closed(out, seeds, extend=extend)
         if closed:

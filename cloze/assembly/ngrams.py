@@ -4,34 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from cloze.assembly import measuring
 from cloze.assembly.assignment import Assignment
+from cloze.assembly.label_counts import stage_recipes
+from cloze.assembly.recipe import Recipe
 from cloze.errors import ClozeError, MissingExtra, TaskError
 from cloze.tasks.evaluation import linear_next_to
 from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.linear.model import Linear
 from cloze.tasks.mixture import ENTRY, chosen
 from cloze.tasks.result import contents_of
-from cloze.tasks.task import Learner, Task, together
+from cloze.tasks.task import Learner, Task, task, together
 
 Say = Callable[[str], None]
 
 
 def compared_with_ngrams(
-    task: Task, train: Sequence[str], dev: Any, *, labels: Sequence[str] | None, folder: Path, name: str = "", say: Say
+    kind: Task, train: Sequence[str], dev: Any, *, labels: Sequence[str] | None, folder: Path, name: str = "", say: Say
 ) -> dict[str, Any] | None:
-    """What task.json says of the linear model of a task: its metrics on the dev examples, and how it was fitted to the `train`
-    files. The model is saved in the `folder` of a fine-tuned network, `name` being one of several tasks.
+    """What task.json says of the linear model of a `kind` of task: its metrics on the dev examples, and how it was fitted to the
+    `train` files. The model is saved in the `folder` of a fine-tuned network, `name` being one of several tasks.
 
     None, and a line that says why, where none can be fitted: a comparison never stops a run. None without a line for a task that
     has no linear model.
     """
     try:
-        if task.linear() is None:
+        if kind.linear() is None:
             return None
-        linear = fit_linear(task, together([task.read(file) for file in train]), dev, labels=tuple(labels or ()))
+        linear = fit_linear(kind, together([kind.read(file) for file in train]), dev, labels=tuple(labels or ()))
         metrics = linear.metrics(dev)
         size = linear.save(folder / "cloze", name)
     except MissingExtra as error:
@@ -67,6 +71,19 @@ def mixed_with_ngrams(learner: Learner, dev: Any, say: Say) -> dict[str, Any]:
     name = next(iter(metrics))
     say(f"mixture: {mixture.share:.0%} of the linear model; {name} {metrics[name]:.4f} on the dev rows that chose it")
     return {**mixture.record(), "dev": metrics}
+
+
+def require_mixable(recipe: Recipe, assignment: Assignment) -> None:
+    """Raise a `UserError` before training if the mixture that is asked for cannot be made."""
+    if not assignment.mix_ngrams:
+        return
+    if not assignment.baselines:
+        raise TaskError("--mix-ngrams: needs the linear model that --no-baselines leaves out. Leave one of the two out.")
+    for head in measuring.task_heads(stage_recipes(recipe)[-1]).values():
+        if task(head.spec.type).linear() is None:
+            raise TaskError(f"--mix-ngrams: there is no linear model on n-grams for {head.spec.type}. Leave it out.")
+    if find_spec("sklearn") is None:
+        raise MissingExtra("scikit-learn", "baselines", "--mix-ngrams")
 
 
 def require_mixture(out: Path, assignment: Assignment) -> None:

@@ -63,13 +63,15 @@ def judged_on_dev(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], ass
         if remark is None and not name and learner.head.weighs_classes and learner.labels is not None:
             remark = _remark_on_loss(tuned, len(learner.labels))
         remarks = [remark]
-        if assignment.baselines or assignment.mix_ngrams:
+        if assignment.baselines:
             linear = compared_with_ngrams(
                 learner.task, texts_of(files[one.source].train), together(every), labels=learner.labels, folder=tuned.folder,
                 name=name, say=say,
             )
             own.update({} if linear is None else {"ngrams": linear})
-            if linear is not None and assignment.mix_ngrams:
+            if assignment.mix_ngrams and linear is None:
+                remarks.append("--mix-ngrams: no linear model was fitted, so the network answers alone")
+            elif assignment.mix_ngrams:
                 own[ENTRY] = mixed_with_ngrams(learner, together(every), say)
             remarks += [] if linear is None else [remark_on_ngrams(figures, linear["dev"], learner.task.metrics)]
         described["remarks"] = [*described["remarks"], *(f"{prefix}dev: {text}" for text in remarks if text is not None)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import learn
-from cloze.assembly.ngrams import compared_with_ngrams
+from cloze.assembly.load import load_recipe
+from cloze.assembly.ngrams import compared_with_ngrams, require_mixable
 from cloze.assembly.onnx_file import companions
 from cloze.assembly.share import share as export
 from cloze.assembly.tuned import measured_on
@@ -135,6 +137,19 @@ def test_a_folder_with_a_mixture_answers_with_it_and_says_so(
     (tuned.folder / "cloze/ngrams.json").unlink()
     with pytest.raises(CheckpointError, match=r"cloze/ngrams\.json is missing\.\n  Copy"):
         load_tuned(load_checkpoint(tuned.folder))
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"baselines": False}, "--mix-ngrams: needs the linear model that --no-baselines leaves out. Leave one of the two out."),
+        ({"task": "text_to_text"}, "--mix-ngrams: there is no linear model on n-grams for text_to_text. Leave it out."),
+    ],
+)
+def test_a_mixture_that_cannot_be_made_is_refused(asked: dict[str, Any], message: str) -> None:
+    assignment = Assignment(mix_ngrams=True, **asked)
+    with pytest.raises(TaskError, match=f"^{re.escape(message)}$"):
+        require_mixable(load_recipe(assignment.kind), assignment)
 
 
 def test_a_finished_run_without_a_mixture_is_not_given_one_silently(folder: Callable[[str], Path], tmp_path: Path) -> None:
