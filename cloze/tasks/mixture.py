@@ -17,11 +17,9 @@ from torch import Tensor
 
 from cloze.errors import CheckpointError
 from cloze.tasks.linear.model import SETTINGS, TENSORS, Linear
+from cloze.tasks.linear.shares import choose_shares
 from cloze.tasks.linear.task import LinearTask, Outputs
 
-SHARES = tuple(round(0.05 * step, 2) for step in range(21))  # of the linear model
-SHARPNESS = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)  # what the mixed logarithms are multiplied by
-PRICE = 3.0  # nats, of using one model alone
 ENTRY = "mixture"  # of task.json
 
 
@@ -71,25 +69,12 @@ class Mixture:
 
 
 def chosen(linear: Linear, examples: Any, network: Outputs) -> Mixture:
-    """The mixture that is best on examples with answers, which neither model was trained on.
-
-    What counts is the negative log-likelihood of all answers, or their squared error in units of its lowest mean: it changes
-    smoothly with the share, unlike a metric that counts right answers. To it comes a price for leaving equal shares, at most
-    `PRICE`, because a few dev rows say little.
-    """
+    """The mixture that is best on examples with answers, which neither model was trained on (`choose_shares`)."""
     task, others = linear.task, linear.outputs(examples)
-    sharpness = SHARPNESS if task.estimator.sharpens else (1.0,)
-    tried = {
-        (share, sharp): task.loss(examples, pooled(task, network, others, share, sharp))
-        for share in SHARES for sharp in sharpness
-    }  # fmt: skip
-    unit = 1.0 if task.estimator.sharpens else 2.0 * max(min(tried.values()), _LEAST)
-    answers = len(task.targets(examples))
-
-    def price(pair: tuple[float, float]) -> float:
-        return answers * tried[pair] / unit + PRICE * (2.0 * pair[0] - 1.0) ** 2
-
-    return Mixture(linear, *min(tried, key=price))
+    return Mixture(linear, *choose_shares(
+        lambda share, sharp: task.loss(examples, pooled(task, network, others, share, sharp)), len(task.targets(examples)),
+        sharpens=task.estimator.sharpens,
+    ))
 
 
 def pooled(task: LinearTask, network: Outputs, linear: Outputs, share: float, sharpness: float) -> Outputs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -36,22 +37,22 @@ def fit_linear(task: Any, train: Any, dev: Any | None = None, *, labels: tuple[s
         raise TaskError(f"{task.name} has none")
     if len(train) < FEWEST:
         raise TaskError(f"too few training rows for a comparison: {len(train)} of at least {FEWEST}")
-    drawn = _drawn(linear, train, CHARACTERS)
-    linear = linear if labels else task.linear(linear.labels_of(drawn))
-    cutter = Cutter.of(linear.texts(drawn))
-    features, rows = Features.learned(linear.blocks, linear.bags(drawn, cutter))
+    examples = draw(linear, train, CHARACTERS)
+    linear = linear if labels else task.linear(linear.labels_of(examples))
+    cutter = Cutter.of(linear.texts(examples))
+    features, rows = Features.learned(linear.blocks, linear.bags(examples, cutter))
     if not features.width:
         raise TaskError("the training rows are empty")
-    training = _Training(linear, drawn, rows, TrainingRows.of(*rows, features.width), linear.targets(drawn))
+    training = Training.of(linear, examples, rows, features.width)
     if len(np.unique(training.targets, axis=0)) < 2:
         raise TaskError("all training rows have the same answer")
     if dev is not None and len(dev) >= FEWEST_DEV:
-        constant, weights = _by_dev(training, cutter, features, _drawn(linear, dev, DEV_CHARACTERS))
+        constant, weights = _by_dev(training, cutter, features, draw(linear, dev, DEV_CHARACTERS))
         chosen_on = "dev rows"
     else:
-        constant, _ = _by_folds(training)
+        constant, _ = by_folds(training)
         weights, chosen_on = training.weights(constant), f"{FOLDS} folds of the training rows"
-    fit = Fit(constant, chosen_on, len(drawn), len(train), features.width, round(perf_counter() - began, 2))
+    fit = Fit(constant, chosen_on, len(examples), len(train), features.width, round(perf_counter() - began, 2))
     return Linear(linear, cutter, features, weights, fit)
 
 
@@ -62,12 +63,12 @@ def fold_outputs(task: Any, train: Any, *, labels: tuple[str, ...] = ()) -> Outp
     linear = linear if labels else task.linear(linear.labels_of(train))
     cutter = Cutter.of(linear.texts(train))
     features, rows = Features.learned(linear.blocks, linear.bags(train, cutter))
-    training = _Training(linear, train, rows, TrainingRows.of(*rows, features.width), linear.targets(train))
-    return _by_folds(training)[1]
+    training = Training.of(linear, train, rows, features.width)
+    return training.outputs(by_folds(training)[1])
 
 
 @dataclass(frozen=True)
-class _Training:
+class Training:
     """Training examples with the features and the targets of their decisions."""
 
     linear: LinearTask
@@ -76,7 +77,12 @@ class _Training:
     matrix: TrainingRows
     targets: NDArray[Any]
 
-    def without(self, left: NDArray[np.bool_]) -> _Training:
+    @classmethod
+    def of(cls, linear: LinearTask, examples: Any, rows: Rows, width: int) -> Training:
+        """Examples with answers, and the rows of `width` features of their decisions."""
+        return cls(linear, examples, rows, TrainingRows.of(*rows, width), linear.targets(examples))
+
+    def without(self, left: NDArray[np.bool_]) -> Training:
         """The same without some decisions."""
         return replace(self, matrix=self.matrix.kept(~left), targets=self.targets[~left])
 
@@ -91,46 +97,55 @@ class _Training:
         return self.linear.outputs(scores, self.examples)
 
 
-def _by_dev(training: _Training, cutter: Cutter, features: Features, dev: Any) -> tuple[float, Weights]:
+def _by_dev(training: Training, cutter: Cutter, features: Features, dev: Any) -> tuple[float, Weights]:
     """The constant that is best on dev examples, and its weights."""
     linear = training.linear
     rows = features.rows(linear.bags(dev, cutter))
     tried = {constant: training.weights(constant) for constant in linear.estimator.constants}
-    worth = {constant: _worth(linear, dev, linear.outputs(_scores(rows, weights), dev)) for constant, weights in tried.items()}
+    worth = {
+        constant: worth_of(linear, dev, linear.outputs(scores_of(rows, weights), dev)) for constant, weights in tried.items()
+    }
     best = max(worth, key=lambda constant: worth[constant])
     return best, tried[best]
 
 
-def _by_folds(training: _Training) -> tuple[float, Outputs]:
-    """The constant that is best on training examples, each answered by weights that are learned without its fold, and these
-    answers."""
+def by_folds(training: Training) -> tuple[float, NDArray[np.float32]]:
+    """The constant that is best on training examples, each answered by weights that are learned without its fold, and the scores
+    (D, K) of all decisions by these weights."""
+    scores: dict[float, NDArray[np.float32]] = {}
+    for inside, others in folds_of(training):
+        for constant in training.linear.estimator.constants:
+            held = scores_of(training.rows, others.weights(constant))
+            scores[constant] = np.where(inside[:, None], held, scores.get(constant, held))
+    worth = {
+        constant: worth_of(training.linear, training.examples, training.outputs(held)) for constant, held in scores.items()
+    }
+    best = max(worth, key=lambda constant: worth[constant])
+    return best, scores[best]
+
+
+def folds_of(training: Training) -> Iterator[tuple[NDArray[np.bool_], Training]]:
+    """Which decisions each fold has, (D,), and the training set without them. Decisions of an example are in one fold."""
     fold = np.empty(len(training.examples), np.int64)
     fold[rng.permutation(len(fold), 0, "folds")] = np.arange(len(fold)) % FOLDS
     fold_of_decision = np.repeat(fold, training.linear.decisions(training.examples))
-    scores: dict[float, NDArray[np.float32]] = {}
     for number in range(FOLDS):
         inside = fold_of_decision == number
-        others = training.without(inside)
-        for constant in training.linear.estimator.constants:
-            own = _scores(training.rows, others.weights(constant))
-            scores[constant] = np.where(inside[:, None], own, scores.get(constant, own))
-    outputs = {constant: training.outputs(own) for constant, own in scores.items()}
-    best = max(outputs, key=lambda constant: _worth(training.linear, training.examples, outputs[constant]))
-    return best, outputs[best]
+        yield inside, training.without(inside)
 
 
-def _scores(rows: Rows, weights: Weights) -> NDArray[np.float32]:
+def scores_of(rows: Rows, weights: Weights) -> NDArray[np.float32]:
     """The scores (D, K) of rows."""
     return rows.product(weights.coefficients) + weights.intercepts
 
 
-def _worth(linear: LinearTask, examples: Any, outputs: Outputs) -> tuple[float, ...]:
+def worth_of(linear: LinearTask, examples: Any, outputs: Outputs) -> tuple[float, ...]:
     """The metrics of outputs in their order, more being better."""
     metrics = linear.metrics(linear.judged(examples, outputs))
     return tuple(metrics[name] * (1 if more else -1) for name, more in linear.task.metrics.items() if name in metrics)
 
 
-def _drawn(linear: LinearTask, examples: Any, characters: int) -> Any:
+def draw(linear: LinearTask, examples: Any, characters: int) -> Any:
     """The examples, or as many of them as have so many characters and decisions, drawn at random, in their order."""
     order = rng.permutation(len(examples), 0, "drawn")
     lengths = np.array([min(len(text), LONGEST) for text in linear.texts(examples)], np.int64)

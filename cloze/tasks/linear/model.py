@@ -24,7 +24,8 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Fit:
-    """How a model was fitted: the regularisation that was chosen, on what, and what it took."""
+    """How a model was fitted: the regularisation that was chosen, on what, and what it took; with texts without labels, how many,
+    and the share of naive Bayes in it."""
 
     constant: float
     chosen_on: str
@@ -32,6 +33,8 @@ class Fit:
     of_rows: int
     features: int
     seconds: float
+    texts: int = 0
+    bayes: float = 0.0
 
 
 @dataclass(frozen=True)
