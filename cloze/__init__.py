@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cloze.assembly.load import load_recipe
     from cloze.assembly.planning import plan
     from cloze.errors import ClozeError
+    from cloze.notebook.best import Best, best
     from cloze.notebook.compare import Comparison, compare
     from cloze.notebook.frames import frame
     from cloze.notebook.model import Model, load
@@ -36,6 +37,8 @@ _PUBLIC: dict[str, tuple[str, str]] = {
     "pretrain": ("cloze.notebook.train", "pretrain"),
     "finetune": ("cloze.notebook.train", "finetune"),
     "compare": ("cloze.notebook.compare", "compare"),
+    "best": ("cloze.notebook.best", "best"),
+    "Best": ("cloze.notebook.best", "Best"),
     "Comparison": ("cloze.notebook.compare", "Comparison"),
     "sweep": ("cloze.notebook.sweep", "sweep"),
     "Swept": ("cloze.notebook.sweep", "Swept"),
@@ -52,6 +55,7 @@ _PUBLIC: dict[str, tuple[str, str]] = {
 }
 
 __all__ = [
+    "Best",
     "ClozeError",
     "Comparison",
     "Given",
@@ -60,6 +64,7 @@ __all__ = [
     "Part",
     "Swept",
     "__version__",
+    "best",
     "compare",
     "finetune",
     "frame",

@@ -25,7 +25,7 @@ from typing import Any, Literal, Protocol
 
 from cloze.whole import whole_file
 
-Kind = Literal["corpus", "pretrain", "finetune", "ngrams"]
+Kind = Literal["corpus", "pretrain", "finetune", "ngrams", "texts", "fasttext", "network", "curve", "tune"]
 RESULT, FAILED, CELL, LOG = "result.json", "failed.json", "cell.json", "log.txt"
 
 

@@ -248,7 +248,7 @@ class Grid:
         """A run of fine-tuning; None where the checkpoint is not finished."""
         if budget is None:
             assert candidate.checkpoint is not None
-            start, folder = self._weights(candidate.checkpoint), Path(os.path.abspath(candidate.checkpoint))
+            start, folder = self.weights(candidate.checkpoint), Path(os.path.abspath(candidate.checkpoint))
         else:
             starting = self.starting(candidate, budget)
             if len(starting) < seed or self.result(starting[seed - 1]) is None:
@@ -292,7 +292,7 @@ class Grid:
         }  # fmt: skip
         return Cell("ngrams", task.name, identity, files)
 
-    def _weights(self, checkpoint: Path) -> str:
+    def weights(self, checkpoint: Path) -> str:
         """A digest of a checkpoint's weights, and of the user's files if its network has parts of theirs."""
         if checkpoint not in self._digests:
             files = sorted(file["sha256"] for file in weights_input(checkpoint)["files"])

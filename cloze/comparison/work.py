@@ -31,6 +31,7 @@ from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import CommandLine, to_be_fitted
 from cloze.assembly.run import pretrain
 from cloze.assembly.user_files import import_files
+from cloze.comparison.best import answers
 from cloze.comparison.cell import CELL, FAILED, read_json, result_file, result_of, write_json
 from cloze.comparison.design import FROZEN, FROZEN_RECIPES
 from cloze.errors import ClozeError
@@ -197,7 +198,11 @@ def example_scores(learner: Learner, found: Evaluation, metric: str) -> list[flo
     return made if all(map(math.isfinite, made)) else None
 
 
-WORK = {"corpus": store, "pretrain": pre_train, "finetune": fine_tune}
+WORK = {
+    "corpus": store, "pretrain": pre_train, "finetune": fine_tune, "ngrams": answers.answer_by_ngrams,
+    "texts": answers.answer_by_texts, "fasttext": answers.answer_by_fasttext, "network": answers.answer_by_network,
+    "curve": answers.learn_from_parts, "tune": answers.tune,
+}  # fmt: skip
 
 
 def run(folder: Path, until: float = 1.0) -> int:
@@ -226,7 +231,7 @@ def run(folder: Path, until: float = 1.0) -> int:
             return 1
         write_json(folder / result_file(until), result)
         (folder / FAILED).unlink(missing_ok=True)
-        if described["kind"] == "finetune":  # cells are many; `run` holds the best network itself
+        if described["kind"] != "pretrain":  # cells are many; `run` holds the best network itself
             shutil.rmtree(folder / "run" / "cloze" / "checkpoints", ignore_errors=True)
         return 0
 

@@ -126,12 +126,17 @@ def by_folds(training: Training) -> tuple[float, NDArray[np.float32]]:
 
 def folds_of(training: Training) -> Iterator[tuple[NDArray[np.bool_], Training]]:
     """Which decisions each fold has, (D,), and the training set without them. Decisions of an example are in one fold."""
-    fold = np.empty(len(training.examples), np.int64)
-    fold[rng.permutation(len(fold), 0, "folds")] = np.arange(len(fold)) % FOLDS
-    fold_of_decision = np.repeat(fold, training.linear.decisions(training.examples))
+    fold_of_decision = np.repeat(fold_numbers(len(training.examples)), training.linear.decisions(training.examples))
     for number in range(FOLDS):
         inside = fold_of_decision == number
         yield inside, training.without(inside)
+
+
+def fold_numbers(count: int) -> NDArray[np.int64]:
+    """The fold of each of so many rows, the same for every model."""
+    folds = np.empty(count, np.int64)
+    folds[rng.permutation(count, 0, "folds")] = np.arange(count) % FOLDS
+    return folds
 
 
 def scores_of(rows: Rows, weights: Weights) -> NDArray[np.float32]:

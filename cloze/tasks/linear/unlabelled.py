@@ -27,7 +27,7 @@ from cloze.tasks.linear.model import Fit, Linear
 from cloze.tasks.linear.shares import choose_shares
 from cloze.tasks.linear.task import LinearTask, Outputs
 
-COUNTS = (0.0, 0.1, 1.0)  # what a text without a label counts, a labelled row being 1
+WEIGHTS = (0.0, 0.1, 1.0)  # what a text without a label weighs, a labelled row being 1
 SHARPNESS = (2.0, 4.0, 10.0)  # of the scores of naive Bayes
 SMOOTHING = (0.01, 0.05)  # added to the count of every feature
 SCALES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # of its scores afterwards
@@ -54,7 +54,7 @@ def learns_from_texts(linear: LinearTask | None) -> bool:
 def fit_with_texts(task: Any, train: Any, texts: Any, *, labels: tuple[str, ...] = ()) -> Learned:
     """The linear model of a task on its training rows and on further examples without labels, `texts`.
 
-    What a text counts, the sharpness of naive Bayes and the share of naive Bayes are chosen by the loss of training rows that are
+    What a text weighs, the sharpness of naive Bayes and the share of naive Bayes are chosen by the loss of training rows that are
     left out in turn. Raises a `TaskError` where nothing can be learned so.
     """
     began = perf_counter()
@@ -66,10 +66,11 @@ def fit_with_texts(task: Any, train: Any, texts: Any, *, labels: tuple[str, ...]
     cutter = Cutter.of(linear.texts(train))
     features, rows = Features.learned(linear.blocks, chain(linear.bags(train, cutter), linear.bags(texts, cutter)))
     training = Training.of(linear, train, _part(rows, 0, len(train)), features.width)
-    others = _part(rows, len(train), _enough(rows, len(train), NUMBERS // len(linear.labels)))
     columns = _columns(features, rows)
+    others = TrainingRows.of(*rows, features.width).matrix[len(train) :, columns].tocsr()
+    others = others[: _enough(others.indptr, NUMBERS // len(linear.labels))]
     constant, alone = by_folds(training)
-    second, held = _NaiveBayes(training, TrainingRows.of(*others, features.width).matrix[:, columns].tocsr(), columns).best()
+    second, held = _NaiveBayes(training, others, columns).best()
     targets = training.targets
     share, sharpness = choose_shares(
         lambda share, sharp: linear.estimator.loss(linear.estimator.outputs(sharp * _mixed(alone, held, share)), targets),
@@ -81,7 +82,7 @@ def fit_with_texts(task: Any, train: Any, texts: Any, *, labels: tuple[str, ...]
     weights = Weights(coefficients.astype(np.float16).astype(np.float32), intercepts.astype(np.float32))
     chosen_on = f"{FOLDS} folds of the training rows"
     fit = Fit(
-        constant, chosen_on, len(train), len(train), features.width, round(perf_counter() - began, 2), len(others),
+        constant, chosen_on, len(train), len(train), features.width, round(perf_counter() - began, 2), others.shape[0],
         round(share, 2),
     )
     return Learned(
@@ -106,16 +107,15 @@ def _columns(features: Features, rows: Rows) -> NDArray[np.int64]:
     return np.flatnonzero(np.bincount(rows.columns, minlength=features.width)[:width] > 1)
 
 
-def _enough(rows: Rows, begin: int, entries: int) -> int:
-    """The end of those rows from `begin` on that have at most so many entries, and are at most `TEXTS`."""
-    most = int(np.searchsorted(rows.starts, rows.starts[begin] + entries, side="right")) - 1
-    return max(min(most, begin + TEXTS), begin)
+def _enough(starts: NDArray[Any], entries: int) -> int:
+    """How many rows have at most so many entries, and are at most `TEXTS`."""
+    return max(min(int(np.searchsorted(starts, entries, side="right")) - 1, TEXTS), 0)
 
 
 class _Settings(NamedTuple):
-    """What a text without a label counts, a labelled row being 1; what scores are multiplied by; what is added to each count."""
+    """What a text without a label weighs, a labelled row being 1; what scores are multiplied by; what is added to each count."""
 
-    count: float
+    weight: float
     sharpness: float
     smoothing: float
 
@@ -158,13 +158,13 @@ class _NaiveBayes:
         counts, sizes = rows.T @ answers, answers.sum(0)
         weights = _most_probable(counts, sizes, settings)
         guesses = np.zeros((0, self.classes), np.float32)
-        for _ in range(STEPS if settings.count and self.texts.shape[0] else 0):
+        for _ in range(STEPS if settings.weight and self.texts.shape[0] else 0):
             before = guesses
             guesses = Classes(self.classes).outputs(self.texts @ weights.coefficients + weights.intercepts)
             if len(before) and np.abs(guesses - before).mean() < SETTLED:
                 break
-            more = settings.count * (self.texts.T @ guesses)
-            weights = _most_probable(counts + more, sizes + settings.count * guesses.sum(0), settings)
+            more = settings.weight * (self.texts.T @ guesses)
+            weights = _most_probable(counts + more, sizes + settings.weight * guesses.sum(0), settings)
         return weights
 
 
@@ -177,4 +177,4 @@ def _most_probable(counts: NDArray[Any], sizes: NDArray[Any], settings: _Setting
     return Weights((settings.sharpness * logs).astype(np.float32), priors.astype(np.float32))
 
 
-_SETTINGS = [_Settings(*values) for values in product(COUNTS, SHARPNESS, SMOOTHING)]
+_SETTINGS = [_Settings(*values) for values in product(WEIGHTS, SHARPNESS, SMOOTHING)]

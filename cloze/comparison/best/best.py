@@ -1,0 +1,103 @@
+"""Answers a question: runs the cells that are missing, writes the table and the page, and keeps the best model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from cloze.assembly.build import load_checkpoint
+from cloze.assembly.tuned import write_description
+from cloze.comparison.best.answers import NGRAMS
+from cloze.comparison.best.cells import Systems
+from cloze.comparison.best.page import write_page
+from cloze.comparison.best.question import Question, require_answerable
+from cloze.comparison.best.verdict import Verdict, as_data, sentences, verdict_of
+from cloze.comparison.cell import planned, read_json, write_json
+from cloze.comparison.compare import finished, require_own
+from cloze.corpus.readers.not_text import require_apart
+from cloze.errors import CheckpointError
+from cloze.jobs import LocalWorkers, Workers
+from cloze.tasks.linear.fit import fit_linear
+from cloze.tasks.linear.model import load_linear
+from cloze.tasks.mixture import ENTRY, Mixture
+from cloze.tasks.result import TASK_FILE, task_of
+from cloze.training.precision import choose_device
+from cloze.whole import require_new
+
+Say = Callable[[str], None]
+KEPT = "kept"  # in task.json: which system of a comparison it is
+
+
+def answer(
+    question: Question, out: Path, workers: Workers, *, keep: Path | None = None, command: str = "", say: Say = lambda line: None
+) -> tuple[Verdict, Path]:
+    """The verdict and its page. A cell that is finished is never run again; after Ctrl-C the page says what the finished cells
+    say, and `Interrupted` is raised. The model is written into `keep`. Raises a `UserError` before anything is written."""
+    require(question, out, workers, keep)
+    systems = Systems(question, out)
+    if systems.rows.texts is None:
+        say("note: the corpus has no texts that are like the labelled rows, or the task cannot learn from them")
+
+    def write(cells: Systems) -> tuple[Verdict, Path]:
+        verdict = verdict_of(cells)
+        write_json(out / "best.json", as_data(verdict))
+        return verdict, write_page(verdict, out, command=command)
+
+    verdict, page = finished(systems, workers, write, say=say)
+    if keep is not None and verdict.kept is not None:
+        keep_model(systems, verdict, keep)
+        say(f"{keep}: {verdict.kept}, a Hugging Face folder")
+    return verdict, page
+
+
+def plan(question: Question, out: Path) -> list[str]:
+    """Lines that say how many cells there will be, and how many texts of the corpus are like the rows."""
+    with TemporaryDirectory() as folder:
+        fresh = Systems(question, out if out.exists() else Path(folder))
+        texts = "no texts" if fresh.rows.texts is None else f"{len(fresh.rows.texts):,} texts"
+        return [*planned(fresh), f"{len(fresh.rows.labelled):,} labelled rows; the corpus has {texts} that are like them"]
+
+
+def require(question: Question, out: Path, workers: Workers, keep: Path | None) -> None:
+    """Raise a `UserError` if the question cannot be answered, or a folder cannot be written."""
+    test = [] if question.test is None else [question.test]
+    require_apart([*question.corpus, *question.labelled, *test], out)
+    require_own(out)
+    if keep is not None and not _is_kept(keep):
+        require_new(keep)
+    if isinstance(workers, LocalWorkers):
+        choose_device(question.device)
+    require_answerable(question)
+
+
+def keep_model(systems: Systems, verdict: Verdict, keep: Path) -> None:
+    """Write the network that was fine-tuned with all rows, with the linear model on n-grams next to it and their shares."""
+    if verdict.start is None or verdict.shares is None:
+        raise CheckpointError(f"{keep}: no model was fine-tuned, so there is none to keep.")
+    run = systems.tuned(verdict.start)[-1].folder(systems.out) / "run"
+    fresh = keep.with_name(f".{keep.name}.part")
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.copytree(run, fresh, ignore=shutil.ignore_patterns("checkpoints", "lock"))
+    described = json.loads((fresh / TASK_FILE).read_text(encoding="utf-8"))
+    labels = tuple(described.get("labels") or ())
+    rows, words = systems.rows, systems.words()
+    assert words is not None  # a start was fine-tuned, so n-grams have answered
+    linear = load_linear(words.folder(systems.out) / NGRAMS, task_of(fresh), labels=labels)
+    if linear is None:
+        linear = fit_linear(rows.kind, rows.labelled, labels=labels)
+    linear.save(fresh / "cloze")
+    described[ENTRY] = Mixture(linear, *verdict.shares).record()
+    described["remarks"] = [*described.get("remarks", []), *sentences(verdict)]
+    described[KEPT] = verdict.kept
+    write_description(fresh / TASK_FILE, described)
+    load_checkpoint(fresh)  # it opens
+    shutil.rmtree(keep, ignore_errors=True)  # an earlier model of a comparison
+    fresh.rename(keep)
+
+
+def _is_kept(folder: Path) -> bool:
+    """Whether a folder holds a model that a comparison has kept, so that another may take its place."""
+    return KEPT in (read_json(folder / TASK_FILE) or {})

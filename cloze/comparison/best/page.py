@@ -1,0 +1,71 @@
+"""The verdict as one HTML page: what is kept and how sure that is, every system, and the learning curve."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from markupsafe import Markup, escape
+
+from cloze.comparison.best.verdict import Standing, Verdict, sentences, table
+from cloze.reports.figures import COLOURS, Line, Scale, chart, ticks
+from cloze.reports.page import fill_page
+from cloze.reports.sections import Figure
+from cloze.whole import whole_file
+
+_ROW, _AXIS = 34, 26  # pixels
+
+
+def write_page(verdict: Verdict, out: Path, *, command: str = "", made: datetime | None = None) -> Path:
+    """Write the page into the folder of the question."""
+    target = out / "best.html"
+    first, *others = sentences(verdict)
+    columns, rows = table(verdict)
+    text = fill_page(
+        "best.html", made, sentence=first, others=others, verdict=verdict, columns=columns, rows=rows,
+        figure=_systems(verdict), curve=_curve(verdict), command=command,
+    )
+    with whole_file(target) as fresh:
+        fresh.write_text(text, encoding="utf-8")
+    return target
+
+
+def _systems(verdict: Verdict) -> Figure | None:
+    """A row per system: a mark at its score, a line over the 95 % interval."""
+    if not verdict.standings:
+        return None
+    title = f"{verdict.metric.replace('_', ' ')} on labelled rows that the system had not seen"
+    low, high = min(one.score.low for one in verdict.standings), max(one.score.high for one in verdict.standings)
+    at = Scale(low, high if high > low else low + 1.0, 34.0, 98.0)
+    bottom = _ROW * len(verdict.standings)
+    parts = [f'<svg class="spreads" width="100%" height="{bottom + _AXIS}" role="img" aria-label="{escape(title)}">']
+    for value in ticks(low, high, 4):
+        x = f"{at(value):.2f}%"
+        parts.append(f'<line class="grid" x1="{x}" x2="{x}" y1="0" y2="{bottom}"/>')
+        parts.append(f'<text class="tick" x="{x}" y="{bottom + 18}" text-anchor="middle">{100 * value:g}</text>')
+    parts += [_row(one, at, _ROW * number, kept=one.name == verdict.kept) for number, one in enumerate(verdict.standings)]
+    return Figure(title, Markup("".join([*parts, "</svg>"])))
+
+
+def _row(one: Standing, at: Scale, top: int, *, kept: bool) -> str:
+    y, style = top + _ROW // 2, f'style="--c:var(--series-{0 if kept else 3 % COLOURS})"'
+    weight = ' font-weight="700"' if kept else ""
+    x = f"{at(one.score.value):.2f}%"
+    return (
+        f'<text class="label" x="0" y="{y + 5}"{weight}>{escape(one.name)}</text>'
+        f'<line class="interval" {style} x1="{at(one.score.low):.2f}%" x2="{at(one.score.high):.2f}%" y1="{y}" y2="{y}"/>'
+        f'<circle class="mark" {style} cx="{x}" cy="{y}" r="6"><title>{100 * one.score.value:.1f}</title></circle>'
+    )
+
+
+def _curve(verdict: Verdict) -> Figure | None:
+    """Scores against the number of labelled rows."""
+    curve = verdict.curve
+    if curve is None:
+        return None
+    lines = [
+        Line(name, [(float(rows), 100 * score) for rows, score in zip(curve.rows, scores, strict=True)], number, marks=True)
+        for number, (name, scores) in enumerate((("mixture", curve.mixture), ("n-grams", curve.ngrams)))
+    ]
+    title = "Score by the number of labelled rows"
+    return Figure(title, chart(lines, title=title, x="labelled rows"))

@@ -1,0 +1,180 @@
+"""What is asked: which model is best for a text and a few labelled rows."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cloze import rng
+from cloze.assembly.label_counts import stage_recipes
+from cloze.assembly.load import load_recipe, task_recipe_names
+from cloze.assembly.measuring import task_of_recipe
+from cloze.assembly.several import similar_task
+from cloze.corpus import Store
+from cloze.corpus.readers import read_documents
+from cloze.corpus.readers.text_files import require_files
+from cloze.errors import CorpusError, MissingExtra, TaskError, naming_options
+from cloze.missing import require_checkpoint
+from cloze.tasks.linear.classes import LinearTexts
+from cloze.tasks.linear.fit import FEWEST
+from cloze.tasks.linear.task import LinearTask
+from cloze.tasks.linear.unlabelled import learns_from_texts
+from cloze.tasks.task import Task, together
+from cloze.text.encodings import reading_as
+from cloze.training.budget import Budget
+from cloze.whole import whole_file
+
+BUDGET, SIZE = "2m", "tiny"  # of each run of pre-training, if none is named
+TEXTS = 8_000  # without labels that are read at most
+_DOCUMENTS = 200_000  # of the corpus that texts are drawn from
+_SHORTEST, _LONGEST = 0.25, 4.0  # how many times shorter and longer than nearly all rows a text may be
+_NEARLY_ALL = (5, 95)  # percentiles
+
+
+@dataclass(frozen=True)
+class Question:
+    """A corpus, and a task with `labelled` files of rows; `test` is a file of rows that are not learned from.
+
+    `models` are folders of further networks. Every run of pre-training may spend `budget`. `tuning` are values for the recipe of
+    the task; `encoding` is that of its files.
+    """
+
+    name: str
+    type: str
+    labelled: Sequence[str]
+    test: str | None
+    corpus: Sequence[str]
+    models: Sequence[Path] = ()
+    budget: str = BUDGET
+    size: str = SIZE
+    seed: int = 1
+    tuning: Sequence[str] = ()
+    text_format: str = "auto"
+    device: str = "auto"
+    encoding: str | None = None
+    fit: bool | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a question: the task, its linear form with the labels in their order, labelled examples, test examples, and
+    texts without labels (None where there are none to learn from)."""
+
+    kind: Task
+    linear: LinearTask
+    labelled: Any
+    test: Any | None
+    texts: Any | None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels in the order of probabilities."""
+        return self.linear.labels
+
+    @property
+    def metric(self) -> str:
+        """What systems are measured by: the first metric of the task."""
+        return next(iter(self.kind.metrics))
+
+    @property
+    def more(self) -> bool:
+        """Whether more of the metric is better."""
+        return self.kind.metrics[self.metric]
+
+
+def asked(task: str) -> tuple[str, str, list[str], str | None]:
+    """NAME=TRAIN, NAME=TRAIN,DEV or NAME=TRAIN,DEV,TEST, with TYPE: before the files if it is not a classification of sentences,
+    as (name, type, files of labelled rows, test file). The dev rows are labelled rows: all systems are measured by folds."""
+    name, equals, rest = task.partition("=")
+    kind, colon, files = rest.partition(":")
+    if not colon or kind not in task_recipe_names() and Path(rest.split(",")[0]).exists():
+        kind, files = name if name in task_recipe_names() else "sentence_classification", rest
+    if kind not in task_recipe_names():
+        raise TaskError(f"--task {task}: unknown task {kind!r}. {similar_task(kind)}")
+    parts = files.split(",")
+    if not equals or len(parts) > 3 or not all(parts) or not name.replace("_", "").replace("-", "").isalnum():
+        raise TaskError(
+            f"--task {task}: expected NAME=TRAIN, NAME=TRAIN,DEV or NAME=TRAIN,DEV,TEST, or NAME=TYPE:TRAIN; a name has letters, "
+            "digits, _ and -."
+        )
+    paths = [os.path.abspath(part) for part in parts]
+    return name, kind, paths[:2], paths[2] if len(paths) == 3 else None
+
+
+def require_answerable(question: Question) -> None:
+    """Raise a `UserError` before anything is trained or written if the question cannot be answered."""
+    if find_spec("sklearn") is None:
+        raise MissingExtra("scikit-learn", "baselines", "cloze compare without candidates")
+    Budget.parse(question.budget)
+    if not question.corpus:
+        raise CorpusError("--corpus is missing: your text without labels, from which a network is pre-trained.")
+    if "-" in question.corpus:
+        raise CorpusError("--corpus -: standard input can be read only once. Write the text into a file.")
+    if len(question.corpus) == 1 and Store.is_store(question.corpus[0]):
+        raise CorpusError(
+            f"--corpus {question.corpus[0]}: is a token store. Give the text itself: its lines are read as texts, too."
+        )
+    require_files([*question.labelled, *([] if question.test is None else [question.test])])
+    for model in question.models:
+        require_checkpoint(model, expected="--from needs the folder of a model")
+    with reading_as(question.encoding, lambda line: None):
+        read_rows(question)
+
+
+def read_rows(question: Question, texts: Path | None = None) -> Rows:
+    """The rows of a question; `texts` is the file of texts without labels that `write_texts` wrote."""
+    with naming_options({"--set ": "--tune "}):
+        recipe = load_recipe(question.type, overrides=list(question.tuning))
+    kind: Any = task_of_recipe(stage_recipes(recipe)[-1])
+    linear = kind.linear()
+    if not isinstance(linear, LinearTexts):
+        raise TaskError(
+            f"{question.type}: without candidates, tasks on a text or a pair of texts are compared.\n"
+            "  For this task, name candidates: cloze compare quick --task …"
+        )
+    labelled = together([kind.read(file) for file in question.labelled])
+    if len(labelled) < FEWEST:
+        raise TaskError(f"{labelled.path}: has {len(labelled)} labelled rows; at least {FEWEST} are needed to compare anything.")
+    linear = kind.linear(linear.labels_of(labelled))
+    test = None if question.test is None else kind.read(question.test)
+    if test is not None:
+        linear.targets(test)  # labels that no labelled row has are an error
+    if len(np.unique(linear.targets(labelled), axis=0)) < 2:
+        raise TaskError(f"{labelled.path}: all rows have the same answer, so there is nothing to learn.")
+    without = None
+    if texts is not None and learns_from_texts(linear) and labelled.others is None:
+        lines = json.loads(texts.read_text(encoding="utf-8"))
+        if lines:
+            without = type(labelled)(lines, None, None, str(texts), tuple(range(1, len(lines) + 1)))
+    return Rows(kind, linear, labelled, test, without)
+
+
+def write_texts(question: Question, path: Path) -> None:
+    """Write texts of the corpus that are like the labelled rows: documents or lines of about their length that are no rows."""
+    rows = read_rows(question)
+    known = {_joined(text) for examples in (rows.labelled, rows.test) if examples is not None for text in examples.texts}
+    low, high = np.percentile([len(text) for text in rows.labelled.texts], _NEARLY_ALL)
+    least, most = low * _SHORTEST, high * _LONGEST
+    texts = [text for text in dict.fromkeys(_pieces(question, most)) if least <= len(text) <= most and text not in known]
+    order = rng.permutation(len(texts), 0, "texts")[:TEXTS]
+    with whole_file(path) as fresh:
+        fresh.write_text(json.dumps([texts[number] for number in order], ensure_ascii=False), encoding="utf-8")
+
+
+def _pieces(question: Question, most: float) -> Iterator[str]:
+    """The documents of the corpus with at most so many characters, and the lines of the others."""
+    for document in islice(read_documents(list(question.corpus), format=question.text_format), _DOCUMENTS):
+        whole = _joined(document.text)
+        yield from [whole] if len(whole) <= most else filter(None, map(_joined, document.text.split("\n")))
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())

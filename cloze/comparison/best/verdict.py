@@ -1,0 +1,306 @@
+"""What the finished cells of a question say: the score of every system on rows that it has not seen, and what is sure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cloze import rng
+from cloze.comparison.best.answers import HELD, TEST, outputs_in, shares_of
+from cloze.comparison.best.cells import NGRAMS, VECTORS, Start, Systems
+from cloze.comparison.cell import Cell, failure_of
+from cloze.tasks.linear.fit import FOLDS, fold_numbers
+from cloze.tasks.linear.shares import Shares
+from cloze.tasks.linear.task import Outputs
+from cloze.tasks.mixture import pooled
+
+_RESAMPLES = 1000
+_LEVEL = 0.05
+
+
+class Interval(NamedTuple):
+    """A value, and where it lies in 95 % of bootstrap samples of the labelled rows."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def apart(self) -> bool:
+        """Whether zero is outside."""
+        return self.low > 0 or self.high < 0
+
+
+class Standing(NamedTuple):
+    """A system: its score on labelled rows that it has not seen, the difference from n-grams (None of n-grams and of the constant
+    answer), its score on test rows, the seconds that it took, and what it is."""
+
+    name: str
+    score: Interval
+    above: Interval | None
+    test: float | None
+    seconds: float
+    about: str = ""
+
+
+class Curve(NamedTuple):
+    """Scores of n-grams and of the mixture by the number of labelled rows that they have learned from."""
+
+    rows: Sequence[int]
+    ngrams: Sequence[float]
+    mixture: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer to a question. `standings` are the systems, the best first; `kept` is the one that is written into a folder,
+    with the `shares` of network and n-grams and its `start`."""
+
+    metric: str
+    labelled: int
+    tested: int
+    texts: int
+    standings: Sequence[Standing]
+    kept: str | None
+    start: Start | None
+    shares: Shares | None
+    curve: Curve | None
+    failures: Mapping[str, str]
+    unfinished: int
+
+    def standing(self, name: str) -> Standing | None:
+        """A system by its name."""
+        return next((one for one in self.standings if one.name == name), None)
+
+
+def mixed_name(name: str) -> str:
+    """The name of a network's mixture with n-grams."""
+    return f"{name} + n-grams"
+
+
+def tuned_name(name: str) -> str:
+    """The name of a fine-tuned network."""
+    return f"{name}, fine-tuned"
+
+
+def verdict_of(systems: Systems) -> Verdict:
+    """What the finished cells say."""
+    rows = systems.rows
+    held, test, seconds, about = _answers(systems)
+    start, shares = systems.best_start(), None
+    kept: str | None = None
+    if start is not None and (tuned := _tuned(systems, start)) is not None:
+        name = tuned_name(start.name)
+        held[name], test[name], seconds[name] = tuned
+        about[name] = "one network, which transformers opens"
+        words = systems.words()
+        assert words is not None  # the best start is known, so n-grams have answered
+        outputs = outputs_in(words.folder(systems.out))
+        shares = shares_of(rows, rows.labelled, held[name], outputs[HELD])
+        kept = mixed_name(name)
+        held[kept] = pooled(rows.linear, held[name], outputs[HELD], *shares)
+        test[kept] = None if test[name] is None else pooled(rows.linear, test[name], outputs[TEST], *shares)
+        seconds[kept], about[kept] = seconds[name], "what is kept"
+    standings = _standings(systems, held, test, seconds, about)
+    failures = {
+        cell.label: systems.failed.get(cell.key) or failure_of(cell.folder(systems.out)) or ""
+        for cell in systems.cells() if systems.result(cell) is None and _failed(systems, cell)
+    }  # fmt: skip
+    texts = 0 if rows.texts is None else len(rows.texts)
+    return Verdict(
+        rows.metric, len(rows.labelled), 0 if rows.test is None else len(rows.test), texts, standings, kept, start, shares,
+        _curve(systems, start, standings), failures, len(systems.ready()),
+    )
+
+
+def _failed(systems: Systems, cell: Cell) -> bool:
+    return cell.key in systems.failed or failure_of(cell.folder(systems.out)) is not None
+
+
+def _answers(systems: Systems) -> tuple[dict[str, Outputs], dict[str, Outputs | None], dict[str, float], dict[str, str]]:
+    """The answers of systems to labelled and to test rows, what they took, and what they are."""
+    held: dict[str, Outputs] = {}
+    test: dict[str, Outputs | None] = {}
+    seconds: dict[str, float] = {}
+    about: dict[str, str] = {}
+    trained = {start.name: start for start in systems.starts()}
+    words = systems.words()
+    for name, cell in systems.answers().items():
+        result = systems.result(cell)
+        if result is None:
+            continue
+        outputs = outputs_in(cell.folder(systems.out))
+        held[name], test[name], seconds[name] = outputs[HELD], outputs.get(TEST), result["seconds"]
+        about[name] = "" if name not in trained else "frozen, with a linear head"
+        start = trained.get(name)
+        if start is not None and start.cell is not None and (run := systems.result(start.cell)) is not None:
+            seconds[name] += run["seconds"]
+        if name in trained and name != VECTORS and words is not None:
+            others = outputs_in(words.folder(systems.out))
+            shares = shares_of(systems.rows, systems.rows.labelled, outputs[HELD], others[HELD])
+            both = mixed_name(name)
+            held[both] = pooled(systems.rows.linear, outputs[HELD], others[HELD], *shares)
+            test[both] = pooled(systems.rows.linear, outputs[TEST], others[TEST], *shares) if TEST in outputs else None
+            seconds[both], about[both] = seconds[name], "frozen, with a linear head"
+    return held, test, seconds, about
+
+
+def _tuned(systems: Systems, start: Start) -> tuple[Outputs, Outputs | None, float] | None:
+    """The answers of a start that was fine-tuned without each fold, to test rows those of all rows; None until all are done."""
+    cells = systems.tuned(start)
+    results = [systems.result(cell) for cell in cells]
+    if any(result is None for result in results):
+        return None
+    folds = fold_numbers(len(systems.rows.labelled))
+    held: Any = None
+    for number, cell in enumerate(cells[:FOLDS]):
+        outputs = outputs_in(cell.folder(systems.out))[HELD]
+        held = np.zeros((len(folds), *outputs.shape[1:]), np.float32) if held is None else held
+        held[folds == number] = outputs
+    spent = sum(result["seconds"] for result in results if result is not None)
+    return held, outputs_in(cells[-1].folder(systems.out)).get(TEST), spent
+
+
+def _standings(
+    systems: Systems, held: Mapping[str, Outputs], test: Mapping[str, Outputs | None], seconds: Mapping[str, float],
+    about: Mapping[str, str],
+) -> list[Standing]:
+    rows = systems.rows
+    sign = 1.0 if rows.more else -1.0
+    draws = np.random.Generator(np.random.Philox(key=rng.fold(0, "bootstrap"))).integers(
+        0, len(rows.labelled), (_RESAMPLES, len(rows.labelled))
+    )
+    scores = {name: _scores(systems, outputs, draws) for name, outputs in held.items()}
+    standings = []
+    for name, (value, samples) in scores.items():
+        above = None
+        if name != NGRAMS and NGRAMS in scores:
+            base, others = scores[NGRAMS]
+            above = _interval(sign * (value - base), sign * (samples - others))
+        outputs = test[name]
+        on_test = None if outputs is None else _metric(systems, rows.test, outputs)
+        standings.append(Standing(name, _interval(value, samples), above, on_test, seconds[name], about[name]))
+    return sorted(standings, key=lambda one: -sign * one.score.value)
+
+
+def _scores(systems: Systems, outputs: Outputs, draws: Any) -> tuple[float, Any]:
+    """The metric on all labelled rows, and on bootstrap samples of them."""
+    rows = systems.rows
+    judged = np.asarray(rows.linear.judged(rows.labelled, outputs))
+    measure: Callable[[Any], float] = lambda items: rows.linear.metrics(items)[rows.metric]  # noqa: E731
+    return measure(judged), np.array([measure(judged[draw]) for draw in draws])
+
+
+def _metric(systems: Systems, examples: Any, outputs: Outputs) -> float:
+    linear = systems.rows.linear
+    return float(linear.metrics(linear.judged(examples, outputs))[systems.rows.metric])
+
+
+def _interval(value: float, samples: Any) -> Interval:
+    known = samples[np.isfinite(samples)]
+    if not len(known):
+        return Interval(value, -math.inf, math.inf)
+    low, high = np.quantile(known, (_LEVEL / 2, 1 - _LEVEL / 2))
+    return Interval(float(value), float(low), float(high))
+
+
+def _curve(systems: Systems, start: Start | None, standings: Sequence[Standing]) -> Curve | None:
+    """Scores after a quarter and half of the labelled rows, and after the four fifths that cross-validation learns from."""
+    result = None if start is None else systems.result(systems.curve(start))
+    if result is None or start is None:
+        return None
+    full = {one.name: one.score.value for one in standings}
+    whole = [full.get(NGRAMS, math.nan), full.get(mixed_name(start.name), math.nan)]
+    points = [[*result["curve"][system].values(), last] for system, last in zip(("n-grams", "mixture"), whole, strict=True)]
+    counts = [*result["rows"].values(), round(0.8 * len(systems.rows.labelled))]
+    return Curve(counts, points[0], points[1])
+
+
+def sentences(verdict: Verdict) -> list[str]:
+    """What to know, in sentences: what is kept, whether it is surely better than n-grams, and what more labels would bring."""
+    kept = None if verdict.kept is None else verdict.standing(verdict.kept)
+    if kept is None:
+        return ["Not finished: no model was fine-tuned yet."]
+    name = verdict.metric.replace("_", " ")
+    said = [
+        f"Kept: {kept.name}. Its {name} is {_shown(kept.score.value)} on labelled rows that it had not seen "
+        f"(95 %: {_shown(kept.score.low)} to {_shown(kept.score.high)}; {verdict.labelled:,} rows)."
+    ]
+    if kept.above is not None:
+        gap = f"{_points(kept.above.value)} (95 %: {_points(kept.above.low)} to {_points(kept.above.high)})"
+        if not kept.above.apart:
+            said.append(
+                f"Its difference from n-grams is {gap}: these rows do not tell them apart. A linear model on n-grams may be as "
+                "good, and needs no network."
+            )
+        else:
+            said.append(f"It is {gap} {'above' if kept.above.value > 0 else 'below'} n-grams.".replace("+", "").replace("−", ""))
+    best = verdict.standings[0]
+    if best.name != kept.name and best.score.value != kept.score.value:
+        said.append(f"{best.name} has the highest score, {_shown(best.score.value)}; the difference may be chance.")
+    if verdict.curve is not None:
+        said.append(_on_more_labels(verdict.curve, verdict.start))
+    return said
+
+
+def _on_more_labels(curve: Curve, start: Start | None) -> str:
+    name = "The mixture" if start is None else mixed_name(start.name)
+    gain = curve.mixture[-1] - curve.mixture[0]
+    steps = ", ".join(f"{_shown(score)} from {rows:,}" for rows, score in zip(curve.rows, curve.mixture, strict=True))
+    times = curve.rows[-1] / max(curve.rows[0], 1)
+    return f"{name} by the number of labelled rows: {steps}. {times:.1f} times as many rows brought {_points(gain)}."
+
+
+def _shown(score: float) -> str:
+    return f"{100 * score:.1f} %" if abs(score) <= 1 else f"{score:.4g}"
+
+
+def _points(difference: float) -> str:
+    return f"{100 * difference:+.1f} points".replace("-", "−")
+
+
+def table(verdict: Verdict) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of the table of systems."""
+    columns = ["system", f"{verdict.metric.replace('_', ' ')}, rows left out", "95 %", "above n-grams"]
+    columns += [f"{verdict.tested:,} test rows"] if verdict.tested else []
+    rows = []
+    for one in verdict.standings:
+        above = "" if one.above is None else _points(one.above.value).removesuffix(" points") + (" *" if one.above.apart else "")
+        row = [one.name, _shown(one.score.value), f"{_shown(one.score.low)} to {_shown(one.score.high)}", above]
+        row += [] if not verdict.tested else ["" if one.test is None else _shown(one.test)]
+        rows.append([*row, f"{one.seconds:.0f} s", one.about])
+    return [*columns, "time", ""], rows
+
+
+def as_text(verdict: Verdict) -> str:
+    """The table and the sentences for a terminal."""
+    columns, rows = table(verdict)
+    widths = [max(len(row[number]) for row in [columns, *rows]) for number in range(len(columns))]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:-1], widths[1:-1]), row[-1]]).rstrip()
+        for row in [columns, *rows]
+    ]
+    note = "* surely different from n-grams: zero is outside the 95 % interval of the difference (bootstrap over rows)"
+    return "\n".join([*lines, "", *(["" + note, ""] if any("*" in row[3] for row in rows) else []), *sentences(verdict)])
+
+
+def as_data(verdict: Verdict) -> dict[str, Any]:
+    """Plain values, for `--json`."""
+    return {
+        "metric": verdict.metric, "labelled": verdict.labelled, "tested": verdict.tested, "texts": verdict.texts,
+        "systems": [
+            {
+                "name": one.name, "score": one.score.value, "low": one.score.low, "high": one.score.high,
+                "above_ngrams": None if one.above is None else {**one.above._asdict(), "apart": one.above.apart},
+                "test": one.test, "seconds": one.seconds,
+            }
+            for one in verdict.standings
+        ],
+        "kept": verdict.kept, "shares": None if verdict.shares is None else verdict.shares._asdict(),
+        "curve": None if verdict.curve is None else verdict.curve._asdict(), "sentences": sentences(verdict),
+        "failed": dict(verdict.failures), "unfinished": verdict.unfinished,
+    }  # fmt: skip
