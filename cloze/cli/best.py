@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 #: Options that have no meaning with candidates, and those that have none without.
-_WITHOUT = ("models", "keep")
+_WITHOUT = ("models", "unlabelled", "keep")
 _WITH = (
     "seeds", "transfer", "vary", "values", "rates", "tokenizer", "reach", "shared", "no_baselines", "with_files", "csv",
 )  # fmt: skip
@@ -41,9 +41,9 @@ def answer_question(context: typer.Context, *, as_json: bool) -> None:
         raise UserError("--budget is given more than once: without candidates, there is one budget for each pre-training.")
     name, kind, labelled, test = asked(tasks[0])
     question = Question(
-        name, kind, labelled, test, given["corpus"] or [], given["models"] or [], budgets[0], given["size"] or SIZE,
-        tuning=given["tuning"] or [], text_format=given["text_format"], device=given["device"], encoding=given["encoding"],
-        fit=given["fit"],
+        name, kind, labelled, test, given["corpus"] or [], given["unlabelled"] or [], given["models"] or [], budgets[0],
+        given["size"] or SIZE, tuning=given["tuning"] or [], text_format=given["text_format"], device=given["device"],
+        encoding=given["encoding"], fit=given["fit"],
     )  # fmt: skip
     out: Path | None = given["out"]
     if out is None:

@@ -51,6 +51,9 @@ def command(
     models: Annotated[list[Path] | None, typer.Option(
         "--from", help="Without candidates: the folder of a model to compare with; repeatable."
     )] = None,
+    unlabelled: Annotated[list[str] | None, typer.Option(
+        "--unlabelled", help="Without candidates: a table of texts like the rows, without labels; default: those in --corpus."
+    )] = None,
     keep: Annotated[Path | None, typer.Option(help="Without candidates: a new folder for the best model.")] = None,
     fit: Fit = None,
     encoding: Encoding = None,

@@ -46,7 +46,7 @@ class Best:
 
 @checked
 def best(
-    *, corpus: Texts, train: str | Path | Sequence[str | Path], out: str | Path, test: str | Path | None = None,
+    *, corpus: Texts, train: Texts, out: str | Path, test: str | Path | None = None, unlabelled: Texts = (),
     task: str = "sentence_classification", models: Sequence[str | Path | Model] = (), budget: str = BUDGET, size: str = SIZE,
     tuning: Values = (), jobs: int = 1, text_format: str = "auto", device: str = "auto", report: Say | None = print,
 ) -> Best:
@@ -61,6 +61,7 @@ def best(
         train: Files of labelled rows. There are no dev rows: all systems are measured by cross-validation.
         out: The folder of the comparison; the model is in `out/best`.
         test: A file of rows that are not learned from.
+        unlabelled: Files of texts like the rows, without labels. None: such texts are looked for in the corpus.
         task: The type of the task, one on a text or a pair of texts.
         models: Further networks to compare, folders of Hugging Face.
         budget: What each run of pre-training may spend.
@@ -73,13 +74,13 @@ def best(
         ClozeError: The question cannot be answered. Nothing has been trained.
         KeyboardInterrupt: The kernel was interrupted. Finished cells are kept.
     """
-    rows = [os.path.abspath(file) for file in ([train] if isinstance(train, str | Path) else train)]
+    rows = [os.path.abspath(file) for file in paths_of(train)]
     folders = [Path(one.folder if isinstance(one, Model) else one) for one in models]
     kept = Path(out) / "best"
     with cells_run(out, report) as say:
         question = Question(
-            "task", task, rows, None if test is None else os.path.abspath(test), paths_of(corpus), folders, budget, size,
-            tuning=overrides_of(tuning), text_format=text_format, device=device,
+            "task", task, rows, None if test is None else os.path.abspath(test), paths_of(corpus), paths_of(unlabelled),
+            folders, budget, size, tuning=overrides_of(tuning), text_format=text_format, device=device,
         )
         verdict, page = answer(question, Path(out), workers_on("local", jobs), keep=kept, say=say)
         return Best(verdict, page, kept)

@@ -58,7 +58,8 @@ class Systems:
     @cached_property
     def texts_file(self) -> Path:
         """Where the texts without labels of this question are kept; another corpus or other rows have another file."""
-        depends = json.dumps([self._grids[QUICK].corpus, self.question.text_format, self._files])
+        unlabelled = [file_hash(Path(file)) for file in self.question.unlabelled]
+        depends = json.dumps([self._grids[QUICK].corpus, self.question.text_format, self._files, unlabelled])
         return self.out / f"texts-{sha256(depends.encode()).hexdigest()[:12]}.json"
 
     @cached_property
@@ -166,6 +167,7 @@ class Systems:
     def _request(self) -> dict[str, Any]:
         question = {
             **asdict(self.question), "models": [os.path.abspath(model) for model in self.question.models],
+            "unlabelled": [os.path.abspath(file) for file in self.question.unlabelled],
             "corpus": [os.path.abspath(path) if os.path.exists(path) else path for path in self.question.corpus],
         }  # fmt: skip
         return {"question": question, "texts": os.path.abspath(self.texts_file), "with": [], "encoding": self.question.encoding}

@@ -43,7 +43,8 @@ _NEARLY_ALL = (5, 95)  # percentiles
 class Question:
     """A corpus, and a task with `labelled` files of rows; `test` is a file of rows that are not learned from.
 
-    `models` are folders of further networks. Every run of pre-training may spend `budget`. `tuning` are values for the recipe of
+    `unlabelled` are files of texts like the rows; without any, they are looked for in the corpus. `models` are folders of further
+    networks. Every run of pre-training may spend `budget`. `tuning` are values for the recipe of
     the task; `encoding` is that of its files.
     """
 
@@ -52,6 +53,7 @@ class Question:
     labelled: Sequence[str]
     test: str | None
     corpus: Sequence[str]
+    unlabelled: Sequence[str] = ()
     models: Sequence[Path] = ()
     budget: str = BUDGET
     size: str = SIZE
@@ -122,7 +124,7 @@ def require_answerable(question: Question) -> None:
         raise CorpusError(
             f"--corpus {question.corpus[0]}: is a token store. Give the text itself: its lines are read as texts, too."
         )
-    require_files([*question.labelled, *([] if question.test is None else [question.test])])
+    require_files([*question.labelled, *([] if question.test is None else [question.test]), *question.unlabelled])
     for model in question.models:
         require_checkpoint(model, expected="--from needs the folder of a model")
     with reading_as(question.encoding, lambda line: None):
@@ -158,12 +160,17 @@ def read_rows(question: Question, texts: Path | None = None) -> Rows:
 
 
 def write_texts(question: Question, path: Path) -> None:
-    """Write texts of the corpus that are like the labelled rows: documents or lines of about their length that are no rows."""
+    """Write the texts without labels that are not among the rows: those of the question, or documents and lines of the corpus
+    that have about the length of rows."""
     rows = read_rows(question)
     known = {_joined(text) for examples in (rows.labelled, rows.test) if examples is not None for text in examples.texts}
-    low, high = np.percentile([len(text) for text in rows.labelled.texts], _NEARLY_ALL)
-    least, most = low * _SHORTEST, high * _LONGEST
-    texts = [text for text in dict.fromkeys(_pieces(question, most)) if least <= len(text) <= most and text not in known]
+    if question.unlabelled:
+        files = [rows.kind.read(file, labelled=False) for file in question.unlabelled]
+        texts = [text for text in dict.fromkeys(_joined(one) for file in files for one in file.texts) if text not in known]
+    else:
+        low, high = np.percentile([len(text) for text in rows.labelled.texts], _NEARLY_ALL)
+        least, most = low * _SHORTEST, high * _LONGEST
+        texts = [text for text in dict.fromkeys(_pieces(question, most)) if least <= len(text) <= most and text not in known]
     order = rng.permutation(len(texts), 0, "texts")[:TEXTS]
     with whole_file(path) as fresh:
         fresh.write_text(json.dumps([texts[number] for number in order], ensure_ascii=False), encoding="utf-8")
