@@ -136,6 +136,7 @@ def _described(recipe: Recipe, one: TaskHead, store: Store) -> dict[str, Any]:
     made |= {FILES: options} if options else {}
     made |= {name: recipe.sources[one.source].arguments[name] for name in ("length", "stride")}
     made |= {} if store.about.get("usual") is None else {"usual": store.about["usual"]}
+    made |= store.about.get("described", {})
     answer = build_part(recipe.sources[one.source]).answer
     ends = {} if store.bounds is None else {"bounds": store.bounds}
     description = answer.description({**store.columns, **ends}, store.classes)

@@ -21,6 +21,7 @@ from torch import nn
 from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
+from cloze.decoding.unknown import answer_remark
 from cloze.errors import TaskError, nearest
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.registry import lookup, names, parameters
@@ -267,6 +268,16 @@ class Learner(nn.Module, ABC):
         """Every example with the probabilities of all labels in place of its label (soft labels); with `cut` if it lost
         tokens."""
         raise TaskError(f"{self.task.name} chooses no class whose probabilities could be written: leave --scores out.")
+
+    def texts_of(self, examples: Any) -> Sequence[str]:
+        """The texts that examples are about; none if the task is not about texts of a user."""
+        return ()
+
+    def remarks_on_texts(self, examples: Any) -> list[str]:
+        """Sentences on how texts are read. One is about texts of which the network knows no word, unless a linear model answers,
+        too."""
+        remark = None if self.mixture is not None else answer_remark(self.reader, self.texts_of(examples))
+        return [] if remark is None else [remark]
 
     @abstractmethod
     def predict(self, examples: Any, *, size: int, report: Report) -> Sequence[Prediction]:
