@@ -65,7 +65,7 @@ def run_recipe(
             hint(out)
             raise typer.Exit(stopped[0].exit_code)
         if assignment.test is not None:
-            tuned = measured_on(tuned, [assignment.test], "test", assignment.shown.given)
+            tuned = measured_on(tuned, [assignment.test], "test", assignment.shown.given, assignment.annotate)
     show(tuned.described, out, as_json=as_json)
     if not as_json:
         hint(out)

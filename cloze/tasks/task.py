@@ -210,6 +210,7 @@ class Learner(nn.Module, ABC):
     labels: tuple[str, ...] | None = None
     tuned: tuple[Path, str] | None = None  # the folder that it is from, and its name there if it is one of several tasks
     mixture: Mixture | None = None  # with the linear model in that folder
+    annotated: tuple[str, ...] = ()  # the labelled layers that the training text had
 
     def __init__(self, reader: Reader, head: nn.Module, task: Any, *, length: int | None) -> None:
         super().__init__()
@@ -274,10 +275,12 @@ class Learner(nn.Module, ABC):
         return ()
 
     def remarks_on_texts(self, examples: Any) -> list[str]:
-        """Sentences on how texts are read. One is about texts of which the network knows no word, unless a linear model answers,
-        too."""
+        """Sentences on how texts are read: without the annotations of training; or without a word that the network knows, unless
+        a linear model answers, too."""
         remark = None if self.mixture is not None else answer_remark(self.reader, self.texts_of(examples))
-        return [] if remark is None else [remark]
+        missing = [layer for layer in self.annotated if layer not in self.reader.annotations.layers]
+        said = "the texts of training were annotated ({0}), these are not: --annotate {0}=PART:FILE"
+        return [*(said.format(layer) for layer in missing), *([] if remark is None else [remark])]
 
     @abstractmethod
     def predict(self, examples: Any, *, size: int, report: Report) -> Sequence[Prediction]:
