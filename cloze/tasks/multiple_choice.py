@@ -189,7 +189,7 @@ class Chosen:
 class Chooser(SummaryLearner):
     """A network with a head of one output that scores each text which an example offers."""
 
-    def texts_of(self, examples: Offered) -> Sequence[str]:
+    def texts_of(self, examples: Any) -> Sequence[str]:
         """The texts with all that they offer."""
         return [" ".join([text, *choices]) for text, choices in zip(examples.texts, examples.choices, strict=True)]
 
