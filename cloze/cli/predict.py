@@ -100,9 +100,8 @@ def command(
             predictions = [] if scores else predict(learner, examples, size=batch, report=progress)
         require_met(loaded.annotations, annotate or [])
     cut = [row.get("cut", 0) for row in soft] if scores else [one.cut for one in predictions]
-    for remark in (cut_remark(cut, learner.length), *learner.remarks_on_texts(examples)):
-        if remark is not None:
-            typer.echo(f"note: {remark}", err=True)
+    for remark in filter(None, (cut_remark(cut, learner.length), *learner.remarks_on_texts(examples))):
+        typer.echo(f"note: {remark}", err=True)
     if scores:
         write_records(soft, out)
         return

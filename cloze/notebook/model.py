@@ -348,9 +348,8 @@ class Model:
         with self._reading(encoding), given_examples(learner.task, [texts] if alone else texts, labelled=False) as examples:
             learner = self._shown(learner, items, task, length, examples)
             found: Sequence[Prediction] = predict(learner, examples, size=batch)
-        for remark in (cut_of(found, learner.length), *learner.remarks_on_texts(examples)):
-            if remark is not None:
-                warnings.warn(remark, stacklevel=2)
+        for remark in filter(None, (cut_of(found, learner.length), *learner.remarks_on_texts(examples))):
+            warnings.warn(remark, stacklevel=2)
         return found[0] if alone else Predictions(found, learner.labels or ())
 
     def evaluate(
