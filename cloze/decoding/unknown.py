@@ -44,7 +44,7 @@ def vector_remarks(reader: Reader, framed: Sequence[Framed], vectors: NDArray[np
         if partly := int(((unknown > 0) & (unknown < tokens)).sum()):
             remarks.append(
                 f"{unknown.sum():,} of {tokens.sum():,} words are unknown and left out: the vectors of {partly} of "
-                f"{len(vectors)} texts are means of their known words."
+                f"{len(vectors)} texts come from their known words alone."
             )
         return remarks
     alike = int((~zeros & (tokens > 0) & (unknown == tokens)).sum())

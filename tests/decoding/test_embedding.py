@@ -56,7 +56,7 @@ def test_a_table_of_word_vectors_leaves_unknown_words_out_and_says_so() -> None:
     assert not vectors[2].any()
     assert vector_remarks(reader, framed, vectors) == [
         "1 of 3 texts have no known tokens: their vectors are zeros.",
-        "4 of 8 words are unknown and left out: the vectors of 1 of 3 texts are means of their known words.",
+        "4 of 8 words are unknown and left out: the vectors of 1 of 3 texts come from their known words alone.",
     ]
 
 
