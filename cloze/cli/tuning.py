@@ -114,8 +114,10 @@ def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
 
 def _which(trial: Mapping[str, Any]) -> str:
     """The evaluation that a trial keeps, in words; the one before the first step has the number 0."""
+    from cloze.errors import counted
+
     if trial["epoch"] == 0:
-        return f"frozen start: {trial['epochs']} epochs of training were not better"
+        return f"frozen start: training for {counted(trial['epochs'], 'epoch')} was not better"
     return f"epoch {trial['epoch']} of {trial['epochs']}"
 
 
