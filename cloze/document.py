@@ -125,7 +125,21 @@ def read_value(text: str, where: Where) -> Node:
     )
     if (sign := text.strip()[:1]) in _NO_VALUE:
         raise RecipeError(f"{where}: {sign!r} begins a block or a comment in YAML, not a value.\n  {way_out}")
-    return read_yaml(f"x: {text}", where.file, numbered=False, way_out=way_out).value["x"]
+    value = read_yaml(f"x: {text}", where.file, numbered=False, way_out=way_out).value["x"]
+    if comment := _comment_of(text):
+        raise RecipeError(f"{where}: YAML reads {comment!r} as a comment and leaves it out.\n  {way_out}")
+    return value
+
+
+def _comment_of(text: str) -> str:
+    """The comment behind a value that YAML can read; empty if there is none."""
+    import yaml
+
+    if "#" not in text:
+        return ""
+    content = (yaml.ScalarEvent, yaml.SequenceEndEvent, yaml.MappingEndEvent)
+    end = max(event.end_mark.index for event in yaml.parse(text, yaml.SafeLoader) if isinstance(event, content))
+    return text[end:].strip()
 
 
 @lru_cache(maxsize=256)  # more than there are built-in recipes

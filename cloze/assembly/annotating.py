@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,6 +99,12 @@ def annotations_of(kept: Mapping[str, Annotating], given: Given | None = None) -
     found = {**described(kept), **completed(given or {}, kept)}
     made = {layer: build(builder_of("annotator", part), own, {}) for layer, one in found.items() for part, own in one.items()}
     return Annotations(layers=made)
+
+
+def annotators_read(folder: Path, given: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The annotators of `--annotate` whose layers the checkpoint of a run reads; the others were for its training alone."""
+    kept = json.loads((folder / "cloze" / "network.json").read_text(encoding="utf-8")).get("annotators", {})
+    return {layer: one for layer, one in parse_annotators(given).items() if layer in kept}
 
 
 def require_met(annotations: Annotations, given: Sequence[str]) -> None:

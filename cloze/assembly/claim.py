@@ -39,7 +39,7 @@ def claimed(
     interrupted process has already read is kept for the next one. With `overwrite` (None: the verb has no such option), what the
     folder holds is set aside, unless it is an unfinished run of the same `command`, which resumes; it is removed when the new run
     has finished, and put back if that has written no checkpoint. Without `resume`, a run in the folder is refused. Raises
-    `CheckpointError` if the folder holds something else or cannot be written, `RunError` if another process trains there.
+    `CheckpointError` if the folder holds something else or cannot be written, or if another process trains there.
     """
     if rank() != 0 or holds(out):
         _wait_until_set_aside(out, overwrite=overwrite, command=command)

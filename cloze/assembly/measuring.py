@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cloze.assembly.annotating import entry_annotations, read_layers
+from cloze.assembly.annotating import entry_annotations, read_layers, written
 from cloze.assembly.build import Loaded, build_part
 from cloze.assembly.given import naming
 from cloze.assembly.origins import borrowed
@@ -136,6 +136,9 @@ def _described(recipe: Recipe, one: TaskHead, store: Store) -> dict[str, Any]:
     made |= {FILES: options} if options else {}
     made |= {name: recipe.sources[one.source].arguments[name] for name in ("length", "stride")}
     made |= {} if store.about.get("usual") is None else {"usual": store.about["usual"]}
+    made |= store.about.get("described", {})
+    layers = [layer for layer in written(recipe, one.entry) if layer in store.layers]
+    made |= {"annotated": layers} if layers else {}
     answer = build_part(recipe.sources[one.source]).answer
     ends = {} if store.bounds is None else {"bounds": store.bounds}
     description = answer.description({**store.columns, **ends}, store.classes)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.assembly import measuring
+from cloze.assembly.annotating import annotators_read
 from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.label_counts import stage_recipes
@@ -46,7 +47,7 @@ def judged_on_dev(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled], ass
     if not tuned.described:
         return tuned
     described = deepcopy(dict(tuned.described))
-    loaded = load_checkpoint(tuned.folder)
+    loaded = load_checkpoint(tuned.folder, annotate=annotators_read(tuned.folder, assignment.annotate))
     for name, one in measuring.task_heads(stage_recipes(made)[-1]).items():
         prefix, own = (f"{name}/", described["tasks"][name]) if name else ("", described)
         every = [task_of(tuned.folder, name or None).read(file) for file in texts_of(files[one.source].dev)]
@@ -103,13 +104,16 @@ def write_description(path: Path, described: Mapping[str, Any]) -> None:
     add_results(path.parent.parent / "README.md", described)
 
 
-def measured_on(tuned: Tuned, files: Sequence[str], part: str, items: Sequence[str] = ()) -> Tuned:
+def measured_on(
+    tuned: Tuned, files: Sequence[str], part: str, items: Sequence[str] = (), annotate: Sequence[str] = ()
+) -> Tuned:
     """Add the metrics of the result on further files to task.json; only the first rank does so. `items` are the files with the
-    items of the pictures that rows are about."""
+    items of the pictures that rows are about, `annotate` the annotators of the texts."""
     if not tuned.described:
         return tuned
     every = [task_of(tuned.folder).read(file) for file in files]
-    learner, described = load_tuned(with_pictures(load_checkpoint(tuned.folder), items, every))
+    loaded = load_checkpoint(tuned.folder, annotate=annotators_read(tuned.folder, annotate))
+    learner, described = load_tuned(with_pictures(loaded, items, every))
     found = [evaluate(learner, one, always=described.get("usual")) for one in every]
     remarks = [f"{part}: {remark}" for evaluation in found for remark in evaluation.remarks]
     described = {**described, part: found[0].metrics if len(found) == 1 else [one.metrics for one in found]}

@@ -53,10 +53,11 @@ def command(
         raise UserError("--layers gives many vectors per text: name the file to write, such as --out F.npz.")
 
     from cloze.assembly.build import load_checkpoint
-    from cloze.decoding.embedding import embed, length_of, save_vectors, sentence_head, unread_remarks
+    from cloze.decoding.embedding import embed, length_of, save_vectors, sentence_head
     from cloze.decoding.features import save_features, token_features
     from cloze.decoding.progress import Progress
     from cloze.decoding.reader import Reader
+    from cloze.decoding.unknown import vector_remarks
     from cloze.training.precision import as_dtype
 
     loaded = load_checkpoint(checkpoint, device)
@@ -74,12 +75,13 @@ def command(
             path = save_features(out, token_features(reader, framed, layers, rows=batch or 64, report=progress), given)
         typer.echo(f"{path}: an array (layers, tokens, width) for each of {len(given)} texts")
         return
+    head = sentence_head(loaded) if pooling is None and layer == -1 else None
     with Progress(len(given), "texts") as progress:
         vectors = embed(
             reader, framed, layer=layer, pooling=pooling,  # type: ignore[arg-type]  # checked by embed
-            normalise=normalise, rows=batch, head=sentence_head(loaded), report=progress,
+            normalise=normalise, rows=batch, head=head, report=progress,
         )
-    for remark in unread_remarks(reader, framed, vectors):
+    for remark in vector_remarks(reader, framed, vectors, head=head):
         typer.echo(f"note: {remark}", err=True)
     if out is not None:
         path = save_vectors(out, vectors)

@@ -100,7 +100,7 @@ def command(
             predictions = [] if scores else predict(learner, examples, size=batch, report=progress)
         require_met(loaded.annotations, annotate or [])
     cut = [row.get("cut", 0) for row in soft] if scores else [one.cut for one in predictions]
-    if (remark := cut_remark(cut, learner.length)) is not None:
+    for remark in filter(None, (cut_remark(cut, learner.length), *learner.remarks_on_texts(examples))):
         typer.echo(f"note: {remark}", err=True)
     if scores:
         write_records(soft, out)

@@ -65,7 +65,7 @@ def run_recipe(
             hint(out)
             raise typer.Exit(stopped[0].exit_code)
         if assignment.test is not None:
-            tuned = measured_on(tuned, [assignment.test], "test", assignment.shown.given)
+            tuned = measured_on(tuned, [assignment.test], "test", assignment.shown.given, assignment.annotate)
     show(tuned.described, out, as_json=as_json)
     if not as_json:
         hint(out)
@@ -114,8 +114,10 @@ def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
 
 def _which(trial: Mapping[str, Any]) -> str:
     """The evaluation that a trial keeps, in words; the one before the first step has the number 0."""
+    from cloze.errors import counted
+
     if trial["epoch"] == 0:
-        return f"frozen start: {trial['epochs']} epochs of training were not better"
+        return f"frozen start: training for {counted(trial['epochs'], 'epoch')} was not better"
     return f"epoch {trial['epoch']} of {trial['epochs']}"
 
 

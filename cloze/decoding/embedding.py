@@ -15,6 +15,7 @@ from cloze.batch import Batch
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, bound
+from cloze.decoding.unknown import known_words, leaves_out_unknown
 from cloze.errors import UserError, nearest
 from cloze.objectives.embedding import Embedding
 from cloze.whole import whole_file
@@ -44,13 +45,16 @@ def embed(
     and `max` over every token that is not padding, [CLS] and [SEP] included (as sentence-transformers does), `first` the
     first token, `summary` the token that the system's reading names. `normalise` gives vectors of length 1. Texts are cut
     to what the network can read, or to `length` tokens. `rows` are the texts of a batch; None: as many as have `TOGETHER` tokens
-    with their padding, on a GPU `TOGETHER_ON_GPU`. The vector of a text without tokens is zero (`unread_remarks`).
+    with their padding, on a GPU `TOGETHER_ON_GPU`. The vector of a text without tokens is zero; a table of word vectors leaves
+    unknown words out (`vector_remarks`).
     """
     own = head if pooling is None and layer == -1 else None
     pooling = pooling or "mean"
     if pooling not in get_args(Pooling):
         raise UserError(f"unknown pooling {pooling!r}. {nearest(pooling, get_args(Pooling))}")
     framed = [t if isinstance(t, Framed) else reader.encode([t], max_length=length)[0] for t in texts]
+    if own is None and leaves_out_unknown(reader):
+        framed = known_words(reader, framed)
     vectors: NDArray[np.float32] | None = None
     tokens = None if rows is not None else TOGETHER if reader.device.type == "cpu" else TOGETHER_ON_GPU
     for index in by_length([len(row) for row in framed], rows=rows or len(framed), tokens=tokens):
@@ -65,26 +69,6 @@ def embed(
     if normalise:
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return vectors
-
-
-def unread_remarks(reader: Reader, framed: Sequence[Framed], vectors: NDArray[np.float32]) -> list[str]:
-    """Sentences on how many texts have a vector that says nothing of them: of zeros, or of [UNK] alone.
-
-    Zeros: a text has no token, or no word that has a vector. A network that reads characters needs no known word.
-    """
-    zeros = (vectors == 0).all(axis=1)
-    unknown = reader.tokenizer.roles.get("[UNK]")
-    alike = 0
-    if unknown is not None and "characters" not in reader.network.takes:
-        texts = [row.ids[row.part >= 0] for row, zero in zip(framed, zeros.tolist(), strict=True) if not zero]
-        alike = sum(len(ids) > 0 and bool((ids == unknown).all()) for ids in texts)
-    remarks = [f"{zeros.sum()} of {len(vectors)} texts have no known tokens: their vectors are zeros."] if zeros.any() else []
-    if alike:
-        remarks.append(
-            f"every word of {alike} of {len(vectors)} texts is unknown ([UNK]): their vectors say only how long "
-            "they are. A vocabulary of pieces does not know scripts that it was not trained on, nor words of many characters."
-        )
-    return remarks
 
 
 @torch.inference_mode()

@@ -1,10 +1,14 @@
-"""A progress line: what is done, how fast, how long it will take. Only on a terminal, only after two seconds."""
+"""Progress: what is done, how fast, how long it will take. On a terminal it is one line, from the third second on; in a file a
+further line, first after half a minute and then ever more rarely."""
 
 from __future__ import annotations
 
 import sys
 import time
 from typing import TextIO
+
+
+_RARELY = 30.0  # seconds between two lines of a file, or a tenth of the time so far
 
 
 class Progress:
@@ -28,13 +32,18 @@ class Progress:
         """Add `done` units; `note` is shown after the figures."""
         self.done += done
         now = time.monotonic()
-        if now - self.started < 2.0 or now - self.shown < 0.2 or not self.stream.isatty():
+        terminal = self.stream.isatty()
+        pause = 0.2 if terminal else max(_RARELY, (now - self.started) / 10)
+        if now - self.started < 2.0 or now - self.shown < pause:
             return
         self.shown = now
         rate = self.done / (now - self.started)
         left = (self.total - self.done) / rate if rate else 0.0
         text = f"  {self.done:,} of {self.total:,} {self.unit}, {rate:,.0f}/s, {duration(left)} left{note}"
-        self._write(text)
+        if terminal:
+            self._write(text)
+        else:
+            print(text.strip(), file=self.stream, flush=True)
 
     def _write(self, text: str) -> None:
         self.stream.write("\r" + text.ljust(self.width))

@@ -23,7 +23,7 @@ from cloze.assembly.showing import with_pictures
 from cloze.assembly.user_files import import_files
 from cloze.decoding.answer_scoring import score_answers
 from cloze.decoding.drafting import Draft
-from cloze.decoding.embedding import Pooling, embed, length_of, sentence_head, unread_remarks
+from cloze.decoding.embedding import Pooling, embed, length_of, sentence_head
 from cloze.decoding.filling import Filled, fill
 from cloze.decoding.generation import Generated, generate
 from cloze.decoding.links import given_links
@@ -33,6 +33,7 @@ from cloze.decoding.pictures import shown_picture
 from cloze.decoding.reader import Reader
 from cloze.decoding.ready import to_fill, to_generate, to_score
 from cloze.decoding.scoring import Score, score
+from cloze.decoding.unknown import vector_remarks
 from cloze.decoding.windows import Windows
 from cloze.decoding.word_sets import fitting
 from cloze.errors import CheckpointError, ClozeError, UserError
@@ -260,10 +261,9 @@ class Model:
         if cut := sum(row.cut > 0 for row in framed):
             most = max(map(len, framed))
             warnings.warn(f"{cut} of {len(given)} texts have more than {most} tokens and lost their end.", stacklevel=2)
-        vectors = embed(
-            reader, framed, layer=layer, pooling=pooling, normalise=normalise, rows=batch, head=sentence_head(self.checkpoint)
-        )
-        for remark in unread_remarks(reader, framed, vectors):
+        head = sentence_head(self.checkpoint) if pooling is None and layer == -1 else None
+        vectors = embed(reader, framed, layer=layer, pooling=pooling, normalise=normalise, rows=batch, head=head)
+        for remark in vector_remarks(reader, framed, vectors, head=head):
             warnings.warn(remark, stacklevel=2)
         return vectors[0] if alone else vectors
 
@@ -348,7 +348,7 @@ class Model:
         with self._reading(encoding), given_examples(learner.task, [texts] if alone else texts, labelled=False) as examples:
             learner = self._shown(learner, items, task, length, examples)
             found: Sequence[Prediction] = predict(learner, examples, size=batch)
-        if (remark := cut_of(found, learner.length)) is not None:
+        for remark in filter(None, (cut_of(found, learner.length), *learner.remarks_on_texts(examples))):
             warnings.warn(remark, stacklevel=2)
         return found[0] if alone else Predictions(found, learner.labels or ())
 

@@ -44,6 +44,7 @@ class EntityPrediction(TargetsAtPositions):
 
     scope: Literal["row", "batch", "step"] = "batch"
     in_training_alone = True
+    likelihood = False  # among the entities of a batch: how often each occurs in the text is no baseline
     reads = ("hidden",)
 
     def __init__(

@@ -53,7 +53,10 @@ class DependencyParsing(Unsearched):
         if name not in loaded.heads:
             raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
         reader = Reader.of(loaded, precision=precision)
-        return Parser(reader, loaded.heads[name], described["labels"], self, length=described.get("length"))
+        return Parser(
+            reader, loaded.heads[name], described["labels"], self, length=described.get("length"),
+            ideographs=described.get("ideographs"),
+        )
 
     def constant(self, always: str, examples: Trees, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of attaching every word to the next one with one relation, and the last to the root."""

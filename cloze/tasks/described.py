@@ -63,6 +63,7 @@ _ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "task": (_text, "the name of a task"), "columns": (_columns, "an object with names of columns"),
     "head": (_text, "the name of a head"), "length": (_whole, "a whole number"), "stride": (_whole, "a whole number"),
     "target_length": (_whole, "a whole number"), "longest": (_whole, "a whole number"), "numbered": (_truth, "true or false"),
+    "ideographs": (_number, "a number"), "annotated": (_texts, "a list of texts"),
     "labels": (_distinct, "a list of different names"), "usual": (_text, "a text"),
     "label_counts": (_numbers, "an object with numbers"),
     "files": (_object, "an object"), "dev": (_measured, "an object with numbers"), "spread": (_spread, "an object with numbers"),

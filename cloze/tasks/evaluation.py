@@ -30,6 +30,7 @@ def evaluate(
             found = replace(found, remarks=(remark, *found.remarks))
     if (remark := remark_on(learner, found.judged, found.metrics, found.baseline)) is not None:
         found = replace(found, remarks=(remark, *found.remarks))
+    found = replace(found, remarks=(*found.remarks, *learner.remarks_on_texts(examples)))
     if bootstrap is None:
         return found
     if not len(found.judged):

@@ -145,11 +145,9 @@ def evaluate(
         why = "; ".join(f"{number}: {reason}" for reason, number in left.items() if number)
         raise TaskError(f"none of {len(facts)} facts can be asked ({why}).\n  Give facts whose objects are single common words.")
     ranks = np.zeros(len(gaps))
-    done = 0
     for index in by_length([len(gap.row) for gap in gaps], rows=rows):
         ranks[index] = _ranks(reader, head, [gaps[i] for i in index])
-        done += len(index)
-        report(done)
+        report(len(index))
     return _found([gap.fact for gap in gaps], ranks, {reason: number for reason, number in left.items() if number})
 
 

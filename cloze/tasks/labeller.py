@@ -27,7 +27,7 @@ from cloze.tasks.spans import Counts, counts_by_kind, f1_of, span_counts
 from cloze.tasks.task import Evaluation, Learner, Report
 from cloze.tasks.words import Positions, WordWindow, read_words, word_windows
 from cloze.text.matching import Span
-from cloze.text.running import as_text, word_spans
+from cloze.text.running import as_text, remark_on_units, word_spans
 
 #: What is measured: all of it is better when there is more.
 NAMES = ("span_f1", "accuracy", "macro_f1")
@@ -57,15 +57,16 @@ class WordLabeller(Learner):
     """A reader with a head over `labels`, which reads a text in windows.
 
     A word of which the tokenizer leaves no token gets `usual`, the most frequent label of the training texts, unless the head
-    labels a text as a whole. `numbered`: files may give the labels by their numbers.
+    labels a text as a whole. `numbered`: files may give the labels by their numbers. `ideographs`: how many a word of training
+    had that is written in them.
     """
 
     def __init__(
         self, reader: Reader, head: nn.Module, labels: Sequence[str], usual: str, task: Any, *, length: int | None,
-        numbered: bool = False,
+        numbered: bool = False, ideographs: float | None = None,
     ) -> None:
         super().__init__(reader, head, task, length=length)
-        self.numbered = numbered
+        self.numbered, self.ideographs = numbered, ideographs
         self.usual = usual
         self.names = tuple(labels)
         self.labels = self.names
@@ -160,6 +161,15 @@ class WordLabeller(Learner):
                     shares[i] = part
                 report(len(index))
         return shares
+
+    def texts_of(self, examples: Tagged) -> Sequence[str]:
+        """The texts, with a space between words."""
+        return [" ".join(words) for words in examples.words]
+
+    def remarks_on_texts(self, examples: Tagged) -> list[str]:
+        """Also on texts that are not given as words, if these are others than those of training."""
+        units = remark_on_units(examples.running, self.ideographs)
+        return [*super().remarks_on_texts(examples), *([] if units is None else [units])]
 
     def answers(self, judged: Sequence[JudgedText]) -> tuple[Sequence[Any], Sequence[Any]] | None:
         """The labels of all words and those that were found."""

@@ -189,6 +189,10 @@ class Chosen:
 class Chooser(SummaryLearner):
     """A network with a head of one output that scores each text which an example offers."""
 
+    def texts_of(self, examples: Any) -> Sequence[str]:
+        """The texts with all that they offer."""
+        return [" ".join([text, *choices]) for text, choices in zip(examples.texts, examples.choices, strict=True)]
+
     def encode(self, examples: Any) -> list[Any]:
         """The rows of each example, a tuple."""
         counts = np.cumsum([0, *(len(choices) for choices in examples.choices)]).tolist()

@@ -19,7 +19,7 @@ from cloze.tasks.task import Evaluation, Learner, Prediction, Report
 from cloze.tasks.trees import best_tree
 from cloze.tasks.words import WordWindow, read_words, word_windows
 from cloze.text.matching import Span
-from cloze.text.running import as_text, word_spans
+from cloze.text.running import as_text, remark_on_units, word_spans
 
 ROOT = "root"
 PUNCTUATION = "punct"
@@ -102,12 +102,16 @@ class Parsed(Prediction):
 class Parser(Learner):
     """A reader with a head over arcs; the answer is the best tree with one root.
 
-    The word on the root has the relation `root` if training knew it, and no other word has it.
+    The word on the root has the relation `root` if training knew it, and no other word has it. `ideographs`: how many a word of
+    training had that is written in them.
     """
 
-    def __init__(self, reader: Reader, head: Any, relations: Sequence[str], task: Any, *, length: int | None) -> None:
+    def __init__(
+        self, reader: Reader, head: Any, relations: Sequence[str], task: Any, *, length: int | None,
+        ideographs: float | None = None,
+    ) -> None:
         super().__init__(reader, head, task, length=length)
-        self.names = tuple(relations)
+        self.names, self.ideographs = tuple(relations), ideographs
         self.labels = self.names
 
     def answered(self, examples: Trees) -> list[ParsedRow]:
@@ -115,6 +119,15 @@ class Parser(Learner):
         assert examples.heads is not None and examples.relations is not None  # read with labels
         windows = word_windows(self.reader, examples.words, self.length)
         return [ParsedRow(*row) for row in zip(windows, examples.heads, examples.relations, strict=True)]
+
+    def texts_of(self, examples: Trees) -> Sequence[str]:
+        """The sentences, with a space between words."""
+        return [" ".join(words) for words in examples.words]
+
+    def remarks_on_texts(self, examples: Trees) -> list[str]:
+        """Also on texts that are not given as words, if these are others than those of training."""
+        units = remark_on_units(examples.running, self.ideographs)
+        return [*super().remarks_on_texts(examples), *([] if units is None else [units])]
 
     @torch.inference_mode()
     def decode(

@@ -177,7 +177,7 @@ def load_tuned(
         _require_length(loaded, length)
         described = {**described, "length": length}
     learner = (task or task_of(folder, name)).load(loaded, described, precision)
-    learner.tuned = folder, name or ""
+    learner.tuned, learner.annotated = (folder, name or ""), tuple(described.get("annotated") or ())
     if (record := described.get(ENTRY)) is not None:
         linear = load_linear(folder / "cloze", learner.task, name or "", labels=learner.labels or ())
         learner.mixture = Mixture.read(record, linear, folder)

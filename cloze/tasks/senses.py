@@ -137,12 +137,10 @@ def evaluate(
         why = "; ".join(f"{number}: {reason}" for reason, number in left.items())
         raise TaskError(f"none of {len(occurrences)} words can be judged ({why}).")
     right: NDArray[np.float64] = np.zeros((len(kept), 3))
-    done = 0
     for index in by_length([len(row) for _, row, _, _ in kept], rows=rows):
         part = [kept[number] for number in index]
         right[index] = _judged(judge, part)
-        done += len(index)
-        report(done)
+        report(len(index))
     usual = Counter((one.word.casefold(), one.sense) for one, *_ in kept)
     best: dict[str, int] = {}
     for (word, _), number in usual.items():

@@ -219,6 +219,10 @@ class SpanClassifier(Learner):
         self.names = self.labels = tuple(labels)
         self.usual = usual
 
+    def texts_of(self, examples: MarkedTexts) -> Sequence[str]:
+        """The texts with the spans."""
+        return [one.text for one in examples.each]
+
     def encode(self, examples: MarkedTexts) -> list[SpanRow]:
         """The texts as the network reads them, with the positions of their spans."""
         texts = [one.text for one in examples.each]

@@ -21,6 +21,7 @@ from torch import nn
 from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
+from cloze.decoding.unknown import answer_remark
 from cloze.errors import TaskError, nearest
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.registry import lookup, names, parameters
@@ -209,6 +210,7 @@ class Learner(nn.Module, ABC):
     labels: tuple[str, ...] | None = None
     tuned: tuple[Path, str] | None = None  # the folder that it is from, and its name there if it is one of several tasks
     mixture: Mixture | None = None  # with the linear model in that folder
+    annotated: tuple[str, ...] = ()  # the labelled layers that the training text had
 
     def __init__(self, reader: Reader, head: nn.Module, task: Any, *, length: int | None) -> None:
         super().__init__()
@@ -267,6 +269,18 @@ class Learner(nn.Module, ABC):
         """Every example with the probabilities of all labels in place of its label (soft labels); with `cut` if it lost
         tokens."""
         raise TaskError(f"{self.task.name} chooses no class whose probabilities could be written: leave --scores out.")
+
+    def texts_of(self, examples: Any) -> Sequence[str]:
+        """The texts that examples are about; none if the task is not about texts of a user."""
+        return ()
+
+    def remarks_on_texts(self, examples: Any) -> list[str]:
+        """Sentences on how texts are read: without the annotations of training; or without a word that the network knows, unless
+        a linear model answers, too."""
+        remark = None if self.mixture is not None else answer_remark(self.reader, self.texts_of(examples))
+        missing = [layer for layer in self.annotated if layer not in self.reader.annotations.layers]
+        said = "the texts of training were annotated ({0}), these are not: --annotate {0}=PART:FILE"
+        return [*(said.format(layer) for layer in missing), *([] if remark is None else [remark])]
 
     @abstractmethod
     def predict(self, examples: Any, *, size: int, report: Report) -> Sequence[Prediction]:

@@ -150,6 +150,10 @@ class SummaryLearner(Learner):
         """The examples as the network reads them."""
         return self.shown(self.reader.encode(examples.texts, examples.others, max_length=self.length), examples)
 
+    def texts_of(self, examples: AnsweredTexts[Any]) -> Sequence[str]:
+        """The texts; of a pair, both."""
+        return [" ".join(row) for row in examples.rows()]
+
     def shown(self, rows: list[Framed], examples: AnsweredTexts[Any]) -> list[Framed]:
         """Framed rows next to the pictures of their examples."""
         return [replace(row, picture=number) for row, number in zip(rows, numbers_of(self.reader, examples), strict=True)]

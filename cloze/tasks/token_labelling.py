@@ -64,7 +64,7 @@ class TokenLabelling(Unsearched):
             raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
         return WordLabeller(
             Reader.of(loaded, precision=precision), loaded.heads[name], described["labels"], described["usual"], self,
-            length=described.get("length"), numbered=bool(described.get("numbered")),
+            length=described.get("length"), numbered=bool(described.get("numbered")), ideographs=described.get("ideographs"),
         )
 
     def linear(self, labels: Sequence[str] = ()) -> LinearLabelling | None:

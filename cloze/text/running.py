@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from cloze.text.characters import EXTENDING, IDEOGRAPHS, UNSPACED, extends, ideograph, word_pattern
@@ -30,6 +30,8 @@ _WORDS = word_pattern(alone=IDEOGRAPHS, first=_FIRST, joins=_JOINS)
 _SEGMENTED = word_pattern(first=_FIRST, joins=_JOINS)
 _APART = re.compile(rf"[{IDEOGRAPHS}]\s+[{IDEOGRAPHS}]")
 _RUN = re.compile(f"[{IDEOGRAPHS}]+")
+_ADJACENT = re.compile(f"[{IDEOGRAPHS}]{{2}}")
+_CHARACTERS = 1.2  # ideographs of a word, on average, where the words of a file are characters: names may be whole
 _LONGEST = 3  # ideographs between two spaces, on average: words have fewer, clauses more
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 
@@ -63,6 +65,39 @@ def is_segmented(text: str) -> bool:
         return False
     runs = _RUN.findall(text)
     return sum(map(len, runs)) <= _LONGEST * len(runs)
+
+
+class IdeographsOfWords:
+    """Counts how many ideographs words have that are written in them: one, if characters are the words of a file."""
+
+    def __init__(self) -> None:
+        self.words, self.ideographs = 0, 0
+
+    def add(self, words: Iterable[str]) -> None:
+        """Count further words."""
+        sizes = [len(word) for word in words if _RUN.fullmatch(word)]
+        self.words, self.ideographs = self.words + len(sizes), self.ideographs + sum(sizes)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean number of a word; None if no word is written in ideographs."""
+        return round(self.ideographs / self.words, 2) if self.words else None
+
+
+def remark_on_units(texts: Sequence[str | None], ideographs: float | None) -> str | None:
+    """A sentence on texts whose ideographs are taken for words by a model whose words had `ideographs` on average; None without
+    such texts. A text that was given as words is None.
+
+    >>> print(remark_on_units(["我爱北京", "我 爱 北京", None], 1.6))
+    each Chinese character of 1 of 3 texts is taken for a word, and words of training have 1.6: put spaces between words
+    """
+    if ideographs is None or ideographs < _CHARACTERS:
+        return None
+    cut = sum(text is not None and bool(_ADJACENT.search(text)) and not is_segmented(text) for text in texts)
+    return (
+        f"each Chinese character of {cut} of {len(texts)} texts is taken for a word, and words of training have {ideographs:g}: "
+        "put spaces between words"
+    ) if cut else None
 
 
 def as_text(words: Sequence[str]) -> tuple[str, list[Span]]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from cloze.errors import CheckpointError, RunError
+from cloze.errors import CheckpointError
 from cloze.training.plain import open_plain
 
 LOCK = Path("cloze") / "lock"
@@ -22,7 +22,7 @@ _held: dict[Path, tuple[int, int]] = {}  # by folder: the process and the thread
 def alone_in(folder: Path, *, first: bool) -> Iterator[None]:
     """Hold the folder's lock, on the first rank; the lock is re-entrant within a thread.
 
-    The lock is released however the process ends. Raises `RunError` if another process or thread holds it, `CheckpointError`
+    The lock is released however the process ends. Raises `CheckpointError` if another process or thread holds it, or
     if the folder cannot be written.
     """
     if not first or holds(folder):
@@ -46,7 +46,7 @@ def holds(folder: Path) -> bool:
 
 
 def require_free(folder: Path) -> None:
-    """Raise the `RunError` of `alone_in` if another process or thread holds the folder's lock; writes nothing."""
+    """Raise the `CheckpointError` of `alone_in` if another process or thread holds the folder's lock; writes nothing."""
     if not holds(folder) and is_held(folder):
         raise _refused(folder, (folder / LOCK).read_text(encoding="utf-8"))
 
@@ -86,8 +86,8 @@ def _locked(folder: Path) -> Iterator[TextIO]:
             return
 
 
-def _refused(folder: Path, holder: str) -> RunError:
-    return RunError(
+def _refused(folder: Path, holder: str) -> CheckpointError:
+    return CheckpointError(
         f"{folder}: another process ({holder.strip() or 'unknown'}) is training in this folder.\n"
         "  Wait until it has ended, or give this run a folder of its own with --out."
     )

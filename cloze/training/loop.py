@@ -37,9 +37,10 @@ def train(run: Run, engines: Sequence[Engine] = ()) -> Outcome:
     checkpoint. A run with `until` pauses at that share of the budget; called again, it goes on as if it had not paused.
 
     Raises:
-        CheckpointError, BudgetError: the folder holds another run, a damaged checkpoint or another budget.
+        CheckpointError, BudgetError: the folder holds another run, a damaged checkpoint or another budget, or
+            another process trains in it.
         RecipeError, MissingExtra: a compiled engine is required, and none fits or its package is missing.
-        RunError: the loss is not finite, the disk is full, or another process trains in this folder.
+        RunError: the loss is not finite, or the disk is full.
     """
     run.check()
     choice = choose(run, engines, processes())

@@ -125,7 +125,7 @@ def test_a_folder_in_which_another_process_trains_is_refused_and_untouched(out: 
     with held(out):
         before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
         for take in (lambda: require_usable(out, overwrite=True), lambda: claimed(out, overwrite=True).__enter__()):
-            with pytest.raises(RunError, match=r"another process \(pid 1\) is training in this folder"):
+            with pytest.raises(CheckpointError, match=r"another process \(pid 1\) is training in this folder"):
                 take()
         assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before and names(out.parent) == ["out"]
 

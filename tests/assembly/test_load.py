@@ -169,6 +169,7 @@ def test_overrides_reach_values_by_every_kind_of_path(write: Write) -> None:
         ("a..b=1", "is not a value path"),
         ("training.batch=|", "--set training.batch=|: '|' begins a block or a comment in YAML, not a value.\n  Close every"),
         ("training.batch=#", "--set 'training.batch=\"#\"'"),
+        ("training.batch=64 # rows", "training.batch=64 # rows: YAML reads '# rows' as a comment and leaves it out.\n  Close"),
         (
             "training.batch=[1",
             "--set training.batch=[1: not YAML: while parsing a flow sequence did not find expected ',' or ']'.\n"

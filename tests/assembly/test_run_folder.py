@@ -20,7 +20,7 @@ from cloze.assembly.inputs import Mark
 from cloze.assembly.watching import reading_corpus
 from cloze.cli.main import main
 from cloze.corpus.build import build_store
-from cloze.errors import BudgetError, CheckpointError, ClozeError, CorpusError, RunError
+from cloze.errors import BudgetError, CheckpointError, ClozeError, CorpusError
 from cloze.training.session import Session
 
 from .conftest import Train
@@ -76,7 +76,7 @@ def test_a_second_process_that_fails_leaves_the_folder_of_the_first(place: Path,
     try:
         assert holder.stdout.readline() == "held\n"
         for corpus in ("gone.txt", "text.txt"):
-            with pytest.raises(RunError, match=f"pid {holder.pid}"):
+            with pytest.raises(CheckpointError, match=f"pid {holder.pid}"):
                 train(first, corpus=corpus, budget="2steps")
         assert [path.name for path in (first / "cloze").iterdir()] == ["lock"]
     finally:

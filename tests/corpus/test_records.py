@@ -128,6 +128,12 @@ def test_word_labels_stand_at_the_first_token_of_each_word(tmp_path: Path, token
     assert cut["words"][plan.order.tolist().index(0)].tolist() == [0, 1, -1]
 
 
+def test_a_store_of_words_says_how_many_ideographs_a_word_has(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    for words, expected in ((["我", "北京", "cat"], {"ideographs": 1.5}), (["cat"], {})):
+        path = write(tmp_path / f"{len(words)}.conll", [*((word, "X") for word in words), ("",)])
+        assert built(Records(answer="words"), path, tokenizer).about["described"] == expected
+
+
 def test_the_space_before_a_word_may_count_as_its_first_token() -> None:
     """▁a ▁ ½ ▁b of `a ½ \x10 b`, in which the tokenizer drops the third word; transformers' `word_ids`: 0 1 1 3."""
     found = Spelled(

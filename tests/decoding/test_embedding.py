@@ -11,9 +11,14 @@ import pytest
 import torch
 
 from cloze.cli.embed import with_ending
-from cloze.decoding.embedding import embed, save_vectors, unread_remarks
+from cloze.decoding.embedding import embed, save_vectors
 from cloze.decoding.reader import Reader
+from cloze.decoding.unknown import vector_remarks
 from cloze.errors import UserError
+from cloze.interop import Reading
+from cloze.networks import Clock, WordVectors
+from cloze.text.normalise import Normalise
+from cloze.text.words import Words
 
 Make = Callable[..., Any]
 TEXTS = ["the cat sleeps", "a dog barks; the cat wakes and runs", "", "rain"]
@@ -32,10 +37,26 @@ def test_padding_and_batches_change_nothing(checkpoint: Make, system: str, pooli
 def test_texts_of_unknown_words_alone_are_told(checkpoint: Make) -> None:
     reader = Reader.of(checkpoint("bert"))
     framed = reader.encode(["the cat", "x" * 101, "猫 犬", "the 猫"])
-    assert unread_remarks(reader, framed[:1], np.ones((1, 2), np.float32)) == []
-    assert unread_remarks(reader, framed, np.ones((4, 2), np.float32)) == [
+    assert vector_remarks(reader, framed[:1], np.ones((1, 2), np.float32)) == []
+    assert vector_remarks(reader, framed, np.ones((4, 2), np.float32)) == [
         "every word of 2 of 4 texts is unknown ([UNK]): their vectors say only how long they are. "
-        "A vocabulary of pieces does not know scripts that it was not trained on, nor words of many characters."
+        "A vocabulary of pieces does not know scripts that it was not trained on, nor words of many characters.",
+        "half of the tokens or more of 1 of 4 texts are unknown ([UNK]).",
+    ]
+
+
+def test_a_table_of_word_vectors_leaves_unknown_words_out_and_says_so() -> None:
+    words = Words(min_count=1).of_words(["the", "cat", "sat"], Normalise(lower=True))
+    network = WordVectors(width=3, vocab_size=words.size, clock=Clock())
+    reader = Reader(network, words, Reading("{A}", None, "first"))
+    framed = reader.encode(["the zzz cat qqq", "the cat", "zzz qqq"])
+    vectors = embed(reader, framed)
+    row = network.embeddings.weight.detach().numpy()
+    assert np.allclose(vectors[0], row[[words.id("the"), words.id("cat")]].mean(0)) and np.array_equal(vectors[0], vectors[1])
+    assert not vectors[2].any()
+    assert vector_remarks(reader, framed, vectors) == [
+        "1 of 3 texts have no known tokens: their vectors are zeros.",
+        "4 of 8 words are unknown and left out: the vectors of 1 of 3 texts come from their known words alone.",
     ]
 
 

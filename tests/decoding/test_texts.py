@@ -81,10 +81,15 @@ def test_json_lines_name_line_and_field(tmp_path: Path) -> None:
             gather([], str(path))
 
 
-def test_progress_is_silent_in_a_pipe_and_durations_read_well() -> None:
-    stream = io.StringIO()
-    with Progress(2, "texts", stream) as progress:
-        progress.started = progress.shown = -10.0
-        progress(2)
-    assert stream.getvalue() == ""
+def test_progress_writes_few_lines_to_a_file_and_durations_read_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, clock = io.StringIO(), iter([0.0, 29.0, 30.0, 45.0, 60.0, 600.0, 650.0, 660.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    with Progress(1200, "texts", stream) as progress:
+        for _ in range(7):
+            progress(60)
+    assert stream.getvalue().splitlines() == [
+        "120 of 1,200 texts, 4/s, 4 min 30 s left",  # at 30 s, 60 s and 600 s; at 660 s a tenth of them has not passed
+        "240 of 1,200 texts, 4/s, 4 min 00 s left",
+        "300 of 1,200 texts, 0/s, 30 min 00 s left",
+    ]
     assert [duration(s) for s in (4.4, 185, 7805)] == ["4 s", "3 min 05 s", "2 h 10 min"]

@@ -12,6 +12,7 @@ import pytest
 
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import finetune
+from cloze.assembly.tuned import Tuned, measured_on
 from cloze.cli.main import main
 from cloze.corpus import RecordStore, Store
 from cloze.corpus.linking import link_text, linker_of
@@ -51,6 +52,8 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
     values = [word for value in [*SMALL, linker] for word in ("--set", value)]
     words = ["pretrain", "ernie-thu", "--corpus", str(made / "text.txt"), "--bind", f"entities={made / 'vectors.txt'}", *values]
     assert main([*words, "--size", "tiny", "--as-published", "--budget", "1steps", "--out", str(made / "run")]) == 0
+    started = json.loads((made / "run" / "cloze" / "log.jsonl").read_text().splitlines()[0])
+    assert started["baselines"].keys() == {"token_prediction", "relation_prediction"}  # entities compete within a batch alone
     files = [made / "train.jsonl", made / "dev.jsonl"]
     link_text(files, linker_of([str(made / "entities.tsv")]), made / "m.jsonl", format="auto:text")
     return made
@@ -90,8 +93,16 @@ def test_mentions_are_given_with_the_texts_and_without_them_nothing_is_known(
     given = f"entity=mentions:{town / 'm.jsonl'}"
     assert tuned(town, "run", "given", annotate=[given]) == 1.0
     assert not (town / "given" / "cloze" / "annotators").exists()
+    described = json.loads((town / "given" / "cloze" / "task.json").read_text())
+    assert {row["recall"] for row in described["dev_report"]["report"]} == {1.0}
+    tested = measured_on(Tuned({}, town / "given", described), [str(town / "dev.jsonl")], "test", annotate=[given])
+    assert tested.described["test"]["accuracy"] == 1.0
     capsys.readouterr()
     assert measured(capsys, town / "given", town) <= 0.75
+    said = "note: the texts of training were annotated (entity), these are not: --annotate entity=PART:FILE\n"
+    for words, count in (([], 1), (["--annotate", given], 0)):
+        assert main(["predict", str(town / "given"), str(town / "dev.jsonl"), *words]) == 0
+        assert capsys.readouterr().err.count(said) == count
     assert measured(capsys, town / "given", town, "--annotate", given) == 1.0
     assert measured(capsys, town / "given", town, "--annotate", f"entity=linker:{town / 'entities.tsv'}") == 1.0
 

@@ -51,6 +51,15 @@ def test_evaluate_reports_classes_confusions_calibration_and_a_threshold(cloze: 
     assert all(one["probability"] == one["probabilities"][one["label"]] for one in chosen)
 
 
+def test_texts_without_a_known_word_are_told(cloze: Any, tuned: Tuned, tmp_path: Path) -> None:
+    said = "1 of 2 texts have no word that the vocabulary knows: their answers say nothing of them"
+    assert f"note: {said}" in cloze("predict", tuned(), "猫 犬", "the cat").err
+    (tmp_path / "rows.tsv").write_text("text\tlabel\n猫 犬\tanimal\nthe cat\tanimal\n", encoding="utf-8")
+    assert f"note: {said}" in cloze("evaluate", tuned(), tmp_path / "rows.tsv").out
+    with pytest.warns(UserWarning, match=said):
+        package.load(tuned()).predict(["猫 犬", "the cat"])
+
+
 def test_a_threshold_is_for_two_classes_and_a_probability(cloze: Any, tuned: Tuned, rows: Path) -> None:
     refused = cloze("predict", tuned(), rows, "--threshold", "1.5")
     assert refused.code == 2 and "--threshold 1.5: expected a probability between 0 and 1, such as 0.5." in refused.err

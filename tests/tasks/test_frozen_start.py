@@ -153,7 +153,7 @@ def test_a_fitted_head_is_the_same_for_every_seed_and_kept_if_training_does_not_
     show(tuned.described, tmp_path / "2", as_json=False)
     printed = capsys.readouterr().out
     assert "\nfrozen start: accuracy " in printed
-    assert printed.endswith(": seed 2, frozen start: 1 epochs of training were not better\n")
+    assert printed.endswith(": seed 2, frozen start: training for 1 epoch was not better\n")
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_the_same_head_again(

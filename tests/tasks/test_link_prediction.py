@@ -51,7 +51,10 @@ def test_the_worked_example_has_the_rank_two_and_a_half() -> None:
 
 
 def test_a_model_that_scores_everything_alike_gains_nothing() -> None:
-    found = evaluate_links(Fixed(*[1.0] * 8), questions((0, 0, 1), (2, 0, 3)))
+    scorer, done = Fixed(*[1.0] * 8), list[int]()
+    scorer.at_once = 8  # one fact at a time
+    found = evaluate_links(scorer, questions((0, 0, 1), (2, 0, 3)), report=done.append)
+    assert done == [1, 1, 1, 1]  # each fact twice, for its head and its tail
     assert found.metrics == {"mean_rank": 4.5, "mrr": 1 / 4.5, "hits@1": 0.0, "hits@3": 0.0, "hits@10": 1.0}
     assert found.baseline == {"always": "the same score", **found.metrics}
 

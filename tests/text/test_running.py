@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloze.text.running import as_text, word_spans
+from cloze.text.running import IdeographsOfWords, as_text, remark_on_units, word_spans
 
 #: Cuts every two characters.
 IN_TWOS: Any = SimpleNamespace(encode_spelled=lambda texts: SimpleNamespace(begin=np.arange(0, len(texts[0]), 2)))
@@ -40,3 +40,15 @@ def test_words_of_chinese_are_a_text_without_spaces() -> None:
     text, places = as_text(["我", "爱", "New", "York", "的", "雨"])
     assert text == "我爱 New York 的雨"
     assert [text[a:b] for a, b in places] == ["我", "爱", "New", "York", "的", "雨"]
+
+
+def test_texts_that_are_not_segmented_are_told_where_training_had_words() -> None:
+    texts = ["我爱北京", "我 爱 北京 。", None, "cat"]
+    assert remark_on_units(texts, 1.6) == (
+        "each Chinese character of 1 of 4 texts is taken for a word, and words of training have 1.6: put spaces between words"
+    )
+    assert remark_on_units(texts[1:], 1.6) is None
+    for words, mean in ((["我", "爱", "北", "京", "cat"], 1.0), (["我", "爱", "北京", "。"], 1.33), (["cat"], None)):
+        counted = IdeographsOfWords()
+        counted.add(words)
+        assert counted.mean == mean and (remark_on_units(texts, mean) is None) == (mean in (1.0, None))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloze.errors import RunError
+from cloze.errors import CheckpointError
 from cloze.training.lock import LOCK, alone_in
 
 HOLD = """
@@ -26,8 +26,9 @@ def test_a_second_process_is_told_who_trains_there_and_a_killed_one_holds_nothin
     assert holder.stdout is not None
     try:
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(RunError, match=rf"(?s)pid {holder.pid}.*--out"), alone_in(tmp_path, first=True):
+        with pytest.raises(CheckpointError, match=rf"(?s)pid {holder.pid}.*--out") as refused, alone_in(tmp_path, first=True):
             pass
+        assert refused.value.exit_code == 2  # the work has not failed: it has not begun
     finally:
         holder.kill()
         holder.communicate()

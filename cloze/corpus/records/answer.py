@@ -78,6 +78,11 @@ class Encoder(ABC):
         return ()
 
     @property
+    def described(self) -> Mapping[str, Any]:
+        """Further entries of task.json, about the training text as it was written."""
+        return {}
+
+    @property
     def usual(self) -> str | None:
         """The most frequent answer, if answers are free texts."""
         return None

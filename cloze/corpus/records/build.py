@@ -140,6 +140,7 @@ class RecordWriter(StoreWriter):
         self.header["records"] = {
             **self.about, **({"encodings": encodings} if encodings else {}),
             "classes": None if classes is None else list(classes), "usual": encoder.usual, "given": dict(encoder.given),
+            "described": dict(encoder.described),
         }
         files = ", ".join(self.about["files"])
         found = [counted(self.documents, "record"), counted(self.tokens, "token")]

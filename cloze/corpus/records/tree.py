@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.trees import Tree, each_tree
 from cloze.corpus.readers.unusable import Fault
-from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Labels, Record, described_classes
-from cloze.corpus.records.words import first_tokens
+from cloze.corpus.records.answer import Answer, Block, Columns, Labels, Record, described_classes
+from cloze.corpus.records.words import EncoderOfWords, first_tokens
 from cloze.errors import TaskError
 from cloze.registry import register
 
@@ -68,12 +68,11 @@ class TreeAnswers(Answer):
         return described_classes(stored["label"], classes)
 
 
-class _TreeEncoder(Encoder):
-    labels: Labels
-
+class _TreeEncoder(EncoderOfWords):
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])
         trees: list[Tree] = [record.answer for record in records]
+        self.ideographs.add(word for tree in trees for word in tree.words)
         columns = {
             "label": np.array([self.labels.code(relation) for tree in trees for relation in tree.relations], dtype=np.int32),
             "head": np.array([head for tree in trees for head in tree.heads], dtype=np.int32),

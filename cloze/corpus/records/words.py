@@ -16,6 +16,7 @@ from cloze.corpus.records.audits import Audit, BrokenSchemes, Undivided
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError
 from cloze.registry import register
+from cloze.text.running import IdeographsOfWords
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Spelled, Tokenizer
@@ -80,12 +81,26 @@ class WordAnswers(Answer):
         return described_classes(stored["label"], classes)
 
 
-class _WordEncoder(Encoder):
+class EncoderOfWords(Encoder):
+    """An encoder of texts that are given as words."""
+
     labels: Labels
 
+    def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
+        super().__init__(tokenizer, labels)
+        self.ideographs = IdeographsOfWords()
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """How many ideographs a word has that is written in them."""
+        return {} if self.ideographs.mean is None else {"ideographs": self.ideographs.mean}
+
+
+class _WordEncoder(EncoderOfWords):
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])
         words = [record.answer.words for record in records]
+        self.ideographs.add(word for own in words for word in own)
         codes = np.array([self.labels.code(label) for record in records for label in record.answer.labels], dtype=np.int32)
         first = [first_tokens(spelled, number, own) for number, own in enumerate(words)]
         counts = np.array([len(own) for own in words], dtype=np.int64)
