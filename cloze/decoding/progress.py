@@ -7,7 +7,6 @@ import sys
 import time
 from typing import TextIO
 
-
 _RARELY = 30.0  # seconds between two lines of a file, or a tenth of the time so far
 
 
