@@ -91,7 +91,7 @@ $(VENV)/.torch: constraints.txt
 	@touch $@
 
 $(VENV)/.core: $(VENV)/.torch pyproject.toml
-	@$(PIP) --editable .
+	@$(PIP) --editable '.[baselines]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core

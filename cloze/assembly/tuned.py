@@ -21,8 +21,10 @@ from cloze.assembly.showing import with_pictures
 from cloze.corpus import RecordStore, Store
 from cloze.interop.card_results import add_results
 from cloze.tasks.evaluation import evaluate
-from cloze.tasks.mixture import ENTRY
-from cloze.tasks.result import load_tuned, task_of
+from cloze.tasks.linear.model import Linear
+from cloze.tasks.linear.shares import Shares
+from cloze.tasks.mixture import ENTRY, Mixture
+from cloze.tasks.result import TASK_FILE, load_tuned, task_of
 from cloze.tasks.task import together
 from cloze.tasks.worth import remark_on, remark_on_loss, remark_on_ngrams
 from cloze.training.run import Outcome
@@ -102,6 +104,15 @@ def write_description(path: Path, described: Mapping[str, Any]) -> None:
     with whole_file(path) as fresh:
         fresh.write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     add_results(path.parent.parent / "README.md", described)
+
+
+def add_mixture(folder: Path, linear: Linear, shares: Shares, **more: Any) -> None:
+    """Save a linear model next to the network of a fine-tuned folder, and mix their answers from now on. `more` are further
+    entries of task.json."""
+    linear.save(folder / "cloze")
+    path = folder / TASK_FILE
+    described = json.loads(path.read_text(encoding="utf-8"))
+    write_description(path, {**described, ENTRY: Mixture(linear, *shares).record(), **more})
 
 
 def measured_on(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +21,7 @@ BLANKS = (
     "The default value is [MASK].",
 )
 OVERRIDES = ("text.tokenizer.size=6000",)  # a smaller vocabulary splits the names of modules, which distinguish packages
-EPOCHS = 8
+LABELS = 100  # docstrings whose package is known
 LENGTH = 64  # most docstrings are shorter, and the start of the others suffices
 
 
@@ -29,10 +30,11 @@ def command(
     budget: Annotated[str, typer.Option(help="The budget of pre-training: 2m, 500steps, 1Mtokens.")] = "2m",
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 1,
 ) -> None:
-    """Pre-train a small encoder on Python's own documentation, fine-tune it, and compare it with a random start.
+    """Pre-train a small encoder on Python's own documentation, fine-tune it with a hundred labels, and compare it.
 
     Needs no data and no internet connection: the text consists of the standard library's docstrings and help topics. The task is
-    to tell which package a docstring comes from. Takes less than five minutes on two cores.
+    to tell which package a docstring comes from; a linear model on n-grams and a random start stand next to the network. Takes
+    less than five minutes on two cores.
     """
     from cloze.training.budget import Budget
 
@@ -40,7 +42,7 @@ def command(
     started = time.monotonic()
     say("cloze demo: an encoder trained from scratch on the documentation that comes with Python")
     with chapter("1  Text"):
-        packages = write_task(out)
+        packages = write_task(out, seed=seed)
     with chapter(f"2  Pre-training: quick, budget {budget}"):
         run = pretrain(out / "quick", budget=budget, seed=seed)
     with chapter("3  Filled masks"):
@@ -72,14 +74,13 @@ def chapter(title: str) -> Iterator[None]:
 # --- 1 text -----------------------------------------------------------------------------------------------------------
 
 
-def write_task(out: Path) -> dict[str, Path]:
-    """Say what the text is, and write the labelled docstrings, one JSON-lines file per part."""
-    import json
-
+def write_task(out: Path, *, seed: int) -> dict[str, Path]:
+    """Say what the text is, and write docstrings as JSON lines: a few with their package as label, those to test on, and all
+    others of the packages without labels."""
     from cloze.corpus.readers.python_docs import python_docs, python_docs_records
     from cloze.whole import require_output
 
-    parts = {part: out / f"packages-{part}.jsonl" for part in ("train", "dev", "test")}
+    parts = {part: out / f"packages-{part}.jsonl" for part in ("labelled", "unlabelled", "test")}
     for path in parts.values() if out.is_dir() else ():
         require_output(path, what="docstrings of the demo", holds=_holds_docstrings)
     documents = list(python_docs())
@@ -87,12 +88,42 @@ def write_task(out: Path) -> dict[str, Path]:
     say(
         f"   docstrings of the standard library and the language reference: {len(documents):,} documents, {size:.1f} MB"
     )
-    out.mkdir(parents=True, exist_ok=True)
     records = python_docs_records()
+    train = [record for record in records if record.part == "train"]
+    chosen = labelled_rows([record.package for record in train], seed=seed)
+    rows = {
+        "labelled": [_row_of(train[number], labelled=True) for number in chosen],
+        "unlabelled": [_row_of(train[number], labelled=False) for number in range(len(train)) if number not in set(chosen)],
+        "test": [_row_of(record, labelled=True) for record in records if record.part != "train"],
+    }
+    say(
+        f"   of {len(rows['labelled'])} docstrings the package is known, of {len(rows['unlabelled']):,} it is not; "
+        f"{len(rows['test'])} from other modules are for testing"
+    )
+    out.mkdir(parents=True, exist_ok=True)
     for part, path in parts.items():
-        lines = [json.dumps({"text": r.text, "label": r.package}) for r in records if r.part == part]
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        path.write_text("".join(f"{line}\n" for line in rows[part]), encoding="utf-8")
     return parts
+
+
+def labelled_rows(packages: Sequence[str], *, seed: int) -> list[int]:
+    """The numbers of `LABELS` rows, as many of each package."""
+    import numpy as np
+
+    draws = np.random.default_rng(seed)
+    rows: list[int] = []
+    names = sorted(set(packages))
+    for name in names:
+        same = [number for number, package in enumerate(packages) if package == name]
+        rows += [same[place] for place in draws.permutation(len(same))[: LABELS // len(names)]]
+    return rows
+
+
+def _row_of(record: Any, *, labelled: bool) -> str:
+    import json
+
+    text = " ".join(record.text.split())
+    return json.dumps({"text": text, "label": record.package} if labelled else {"text": text})
 
 
 def _holds_docstrings(path: Path) -> bool:
@@ -134,32 +165,78 @@ def fill_blanks(run: Path) -> None:
 
 
 def compare_starts(run: Path, packages: dict[str, Path], out: Path, *, seed: int) -> tuple[list[list[str]], str]:
-    """Fine-tune the pre-trained network, kept in `out`, and a random twin; returns a table and a note under it."""
+    """What a linear model on n-grams, a random start and the pre-trained network, kept in `out`, make of the labelled docstrings;
+    returns a table and a note under it. The network also learns from docstrings without labels, if scikit-learn is there."""
+    from importlib.util import find_spec
+
     from cloze.assembly.build import load_checkpoint
+    from cloze.comparison.best.question import Question, read_rows, write_texts
+    from cloze.comparison.best.teaching import STUDENT, teach, vectors_for, write_rows
+    from cloze.tasks.metrics import measure
+
+    question = Question(
+        "packages", "sentence_classification", [str(packages["labelled"])], str(packages["test"]), [CORPUS],
+        [str(packages["unlabelled"])],
+    )
+    texts = out.with_name(f"{out.name}-texts.json")
+    write_texts(question, texts)
+    rows = read_rows(question, texts)
+    test: Any = rows.test
+    counts = Counter(test.answers)
+    usual = max(counts, key=lambda name: counts[name])
+    truth = rows.linear.targets(test)
+    table = [_row(f"always {usual!r}", measure(truth, truth * 0 + rows.labels.index(usual), len(rows.labels)))]
+    plain = write_rows(rows, out.with_name(f"{out.name}-rows"))
+    random = _tuned(run, plain, out.with_name(f"{out.name}-random"), seed=seed, from_scratch=True)
+    table.append(_row("random start", _metrics(random, rows)))
+    if find_spec("sklearn") is None:
+        table.append(_row("pre-trained", _metrics(_tuned(run, plain, out, seed=seed), rows)))
+        say('   n-grams, and learning from docstrings without labels, need scikit-learn: pip install "cloze-lm[baselines]"')
+    else:
+        from cloze.assembly.tuned import add_mixture
+        from cloze.tasks.linear.fit import fit_linear
+        from cloze.tasks.linear.shares import Shares
+        from cloze.tasks.linear.unlabelled import fit_with_texts
+
+        table.append(_row("n-grams", fit_linear(rows.kind, rows.labelled, labels=rows.labels).metrics(test)))
+        taught = teach(rows, vectors_for(load_checkpoint(run), rows))
+        files = write_rows(rows, out.with_name(f"{out.name}-taught"), taught=taught)
+        network = _tuned(run, files, out, seed=seed, values=STUDENT)
+        table.append(_row("pre-trained", _metrics(network, rows)))
+        add_mixture(out, fit_with_texts(rows.kind, rows.labelled, rows.texts, labels=rows.labels).linear, Shares(0.5, 1.0))
+        table.append(_row("pre-trained + n-grams", _metrics(out, rows, mixed=True)))
+    return table, (
+        f"{len(rows.labels)} packages; {len(rows.labelled)} docstrings with labels, {len(rows.texts or ()):,} without; "
+        f"{len(test)} to test, from modules that no other part has. The pre-trained network also learns from docstrings without "
+        f"labels, as a teacher of n-grams and vectors labels them. Seed {seed}."
+    )
+
+
+def _tuned(
+    run: Path, files: Mapping[str, Path], out: Path, *, seed: int, from_scratch: bool = False, values: Sequence[str] = ()
+) -> Path:
+    """Fine-tune a start, or the same network with random weights."""
     from cloze.assembly.finetune import finetune
-    from cloze.tasks.evaluation import evaluate
+
+    tuned = finetune(
+        run, train=[str(files["train"])], dev=[str(files["dev"])], out=out, overrides=[f"length={LENGTH}", *values],
+        seeds=(seed,), from_scratch=from_scratch, report=lambda line: None, baselines=False,
+    )
+    if not tuned.described:
+        raise RunError(f"{out}: stopped. Rerun the command; it resumes there.")
+    return out
+
+
+def _metrics(folder: Path, rows: Any, *, mixed: bool = False) -> Mapping[str, Any]:
+    """The metrics of a fine-tuned folder on the test rows: of its network, or of what it answers."""
+    from cloze.assembly.build import load_checkpoint
     from cloze.tasks.result import load_tuned
 
-    rows: list[list[str]] = []
-    values = [f"training.epochs={EPOCHS}", f"length={LENGTH}", "task.patience=0"]
-    found: Any = None
-    for name, folder in (("random start", out.with_name(f"{out.name}-random")), ("pre-trained", out)):
-        tuned = finetune(
-            run, train=[str(packages["train"])], dev=[str(packages["dev"])], out=folder, overrides=values, seeds=(seed,),
-            from_scratch=folder != out, report=lambda line: None,
-        )
-        if not tuned.described:
-            raise RunError(f"{folder}: stopped. Rerun the command; it resumes there.")
-        learner, described = load_tuned(load_checkpoint(folder))
-        found = evaluate(learner, learner.task.read(packages["test"]), always=described["usual"])
-        if not rows:
-            rows.append(_row(f"always {described['usual']!r}", found.baseline))
-        rows.append(_row(name, found.metrics))
-    examples = described["examples"]
-    return rows, (
-        f"{len(described['labels'])} packages; {examples['train']:,} docstrings to train on, {examples['dev']:,} to choose the "
-        f"epoch, {found.examples:,} to test; no module is in two parts. Both runs: {EPOCHS} epochs, seed {seed}."
-    )
+    learner, _ = load_tuned(load_checkpoint(folder))
+    outputs = learner.outputs(rows.test)
+    outputs = learner.mixed(rows.test, outputs) if mixed else outputs
+    metrics: Mapping[str, Any] = rows.linear.metrics(rows.linear.judged(rows.test, outputs))
+    return metrics
 
 
 def _row(name: str, metrics: Mapping[str, Any]) -> list[str]:

@@ -107,7 +107,7 @@ def test_a_file_of_the_user_is_refused_and_stays(name: str, capsys: pytest.Captu
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_of_the_user_is_refused_and_stays(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    held = {"probe": "probe.json", "demo": "packages-train.jsonl"}.get(name, "notes.txt")
+    held = {"probe": "probe.json", "demo": "packages-labelled.jsonl"}.get(name, "notes.txt")
     Path("d").mkdir()
     Path("d", held).write_text("mine")
     assert main([*name.partition(" --")[0].split(), *FOLDERS[name]]) == 2

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cloze.assembly.build import load_checkpoint
-from cloze.assembly.tuned import write_description
+from cloze.assembly.tuned import add_mixture
 from cloze.comparison.best.answers import NGRAMS
 from cloze.comparison.best.cells import Systems
 from cloze.comparison.best.page import write_page
@@ -22,7 +22,6 @@ from cloze.errors import CheckpointError
 from cloze.jobs import LocalWorkers, Workers
 from cloze.tasks.linear.fit import fit_linear
 from cloze.tasks.linear.model import load_linear
-from cloze.tasks.mixture import ENTRY, Mixture
 from cloze.tasks.result import TASK_FILE, task_of
 from cloze.training.precision import choose_device
 from cloze.whole import require_new
@@ -88,11 +87,8 @@ def keep_model(systems: Systems, verdict: Verdict, keep: Path) -> None:
     linear = load_linear(words.folder(systems.out) / NGRAMS, task_of(fresh), labels=labels)
     if linear is None:
         linear = fit_linear(rows.kind, rows.labelled, labels=labels)
-    linear.save(fresh / "cloze")
-    described[ENTRY] = Mixture(linear, *verdict.shares).record()
-    described["remarks"] = [*described.get("remarks", []), *sentences(verdict)]
-    described[KEPT] = verdict.kept
-    write_description(fresh / TASK_FILE, described)
+    remarks = [*described.get("remarks", []), *sentences(verdict)]
+    add_mixture(fresh, linear, verdict.shares, remarks=remarks, **{KEPT: verdict.kept})
     load_checkpoint(fresh)  # it opens
     shutil.rmtree(keep, ignore_errors=True)  # an earlier model of a comparison
     fresh.rename(keep)

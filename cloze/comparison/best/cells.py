@@ -15,8 +15,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cloze.comparison.best.answers import HELD, outputs_in, shares_of
+from cloze.comparison.best.answers import HELD, outputs_in
 from cloze.comparison.best.question import Question, Rows, read_rows, write_texts
+from cloze.comparison.best.teaching import shares_of
 from cloze.comparison.cell import Cell, result_of
 from cloze.comparison.design import Candidate, Design, checked
 from cloze.comparison.grid import Grid

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cloze import rng
-from cloze.comparison.best.answers import HELD, TEST, outputs_in, shares_of
+from cloze.comparison.best.answers import HELD, TEST, outputs_in
 from cloze.comparison.best.cells import NGRAMS, VECTORS, Start, Systems
+from cloze.comparison.best.teaching import shares_of
 from cloze.comparison.cell import Cell, failure_of
 from cloze.tasks.linear.fit import FOLDS, fold_numbers
 from cloze.tasks.linear.shares import Shares
@@ -95,7 +96,8 @@ def verdict_of(systems: Systems) -> Verdict:
     kept: str | None = None
     if start is not None and (tuned := _tuned(systems, start)) is not None:
         name = tuned_name(start.name)
-        held[name], test[name], seconds[name] = tuned
+        held[name], test[name], spent = tuned
+        seconds[name] = seconds[start.name] + spent
         about[name] = "one network, which transformers opens"
         words = systems.words()
         assert words is not None  # the best start is known, so n-grams have answered
