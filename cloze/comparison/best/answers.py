@@ -27,7 +27,7 @@ from cloze.comparison.best.teaching import (
     vectors_of,
     write_rows,
 )
-from cloze.tasks.linear.fit import FOLDS, fit_linear, fold_numbers, fold_outputs
+from cloze.tasks.linear.fit import FEWEST, FOLDS, fit_linear, fold_numbers, fold_outputs
 from cloze.tasks.linear.unlabelled import fit_with_texts
 from cloze.tasks.linear.vectors import fit_vectors
 from cloze.tasks.mixture import pooled
@@ -130,7 +130,8 @@ def learn_from_parts(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]
     rows, began = rows_of(request), time.perf_counter()
     vectors = load_file(Path(request["vectors"]) / VECTORS)
     scores: dict[str, dict[str, list[float]]] = {}
-    for part, share in _CURVE.items():
+    parts = {part: share for part, share in _CURVE.items() if _drawn(rows, share, 0).sum() >= FEWEST}
+    for part, share in parts.items():
         for draw in range(_DRAWS):
             learned = _drawn(rows, share, draw)
             train, others = (selected(rows.labelled, np.flatnonzero(chosen).tolist()) for chosen in (learned, ~learned))
@@ -149,8 +150,10 @@ def learn_from_parts(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]
                 scores.setdefault(system, {}).setdefault(part, []).append(metrics[rows.metric])
     return {
         "seconds": time.perf_counter() - began,
-        "curve": {system: {part: float(np.mean(values)) for part, values in parts.items()} for system, parts in scores.items()},
-        "rows": {part: int(_drawn(rows, share, 0).sum()) for part, share in _CURVE.items()},
+        "curve": {
+            system: {part: float(np.mean(values)) for part, values in of_parts.items()} for system, of_parts in scores.items()
+        },
+        "rows": {part: int(_drawn(rows, share, 0).sum()) for part, share in parts.items()},
     }
 
 

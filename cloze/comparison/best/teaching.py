@@ -35,13 +35,21 @@ STUDENT = ("training.epochs=2", "task.patience=0")
 
 def vectors_of(loaded: Loaded, examples: Any) -> Vectors:
     """The vectors (N, W) of examples: those that a sentence encoder was trained to give, else the means of the states of the
-    middle layer and of the top layer, one after the other."""
+    middle layer and of the top layer, one after the other. A network that reads one text at a time, as encoders of sentences and
+    tables of words do, gives a pair both vectors and their absolute difference."""
     reader, head = Reader.of(loaded), sentence_head(loaded)
-    framed = reader.encode(examples.texts, examples.others, max_length=length_of(loaded))
     network: Any = loaded.network
     depth = len(network.layers) if head is None and "layers" in network.gives and not network.of_words else 0
-    chosen = [depth // 2, -1] if depth > 1 else [-1]
-    return np.concatenate([embed(reader, framed, layer=layer, head=head) for layer in chosen], axis=1)
+    layers = [depth // 2, -1] if depth > 1 else [-1]
+
+    def read(texts: Sequence[str], others: Sequence[str] | None = None) -> Vectors:
+        framed = reader.encode(texts, others, max_length=length_of(loaded))
+        return np.concatenate([embed(reader, framed, layer=layer, head=head) for layer in layers], axis=1)
+
+    if examples.others is None or not (head is not None or network.of_words):
+        return read(examples.texts, examples.others)
+    first, second = read(examples.texts), read(examples.others)
+    return np.concatenate([first, second, np.abs(first - second)], axis=1)
 
 
 def vectors_for(loaded: Loaded, rows: Rows) -> dict[str, Vectors]:

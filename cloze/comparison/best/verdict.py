@@ -213,7 +213,7 @@ def _interval(value: float, samples: Any) -> Interval:
 def _curve(systems: Systems, start: Start | None, standings: Sequence[Standing]) -> Curve | None:
     """Scores after a quarter and half of the labelled rows, and after the four fifths that cross-validation learns from."""
     result = None if start is None else systems.result(systems.curve(start))
-    if result is None or start is None:
+    if result is None or start is None or not result["rows"]:
         return None
     full = {one.name: one.score.value for one in standings}
     whole = [full.get(NGRAMS, math.nan), full.get(mixed_name(start.name), math.nan)]

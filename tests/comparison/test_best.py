@@ -1,0 +1,245 @@
+"""Comparisons without candidates: what answers, what is kept, what is repeated, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cloze
+from cloze.cli.main import main
+from cloze.comparison import work
+from cloze.comparison.best.best import answer, plan
+from cloze.comparison.best.cells import Systems
+from cloze.comparison.best.question import Question, asked, read_rows, write_texts
+from cloze.comparison.best.verdict import Verdict, as_data, as_text, sentences
+from cloze.comparison.compare import Interrupted
+from cloze.errors import TaskError
+from cloze.jobs import Job
+
+from .conftest import Here
+
+pytest.importorskip("sklearn")
+
+SEA, LAND = (
+    ["boat", "quay", "tide", "gull", "sail", "anchor", "harbour", "crane"],
+    ["oven", "bread", "flour", "garden", "river", "stone", "cart", "market"],
+)
+
+
+TUNING = ["length=16", "training.batch=32", "training.new_heads=drawn"]
+
+
+def written(folder: Path) -> Path:
+    """text.txt with lines of two topics, labelled.tsv with forty rows of them, and test.tsv."""
+    draws = np.random.default_rng(0)
+    lines = [" ".join(draws.choice((SEA, LAND)[number % 2], 5)) for number in range(190)]
+    (folder / "text.txt").write_text("\n".join(lines[:130]) + "\n", encoding="utf-8")
+    for name, begin, end in (("labelled", 130, 170), ("test", 170, 190)):
+        rows = [f"{lines[number]}\t{('sea', 'land')[number % 2]}" for number in range(begin, end)]
+        (folder / f"{name}.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    return folder
+
+
+def question(folder: Path, **values: Any) -> Question:
+    given: dict[str, Any] = {
+        "test": str(folder / "test.tsv"), "corpus": [str(folder / "text.txt")], "budget": "3steps", "text_format": "line",
+        "device": "cpu", "tuning": TUNING,
+    }  # fmt: skip
+    labelled = [str(folder / "labelled.tsv")]
+    return Question("topic", "sentence_classification", labelled, **{**given, **values})
+
+
+class Counted(Here):
+    """Workers that stop as Ctrl-C does before the cell with this number."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        super().__init__(work.run)
+        self.stop_at = stop_at
+
+    def start(self, job: Job) -> None:
+        if len(self.started) == self.stop_at:
+            raise KeyboardInterrupt
+        super().start(job)
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Verdict, list[list[str]]]:
+    """A question that was stopped twice and then answered: its folder, the verdict, and the cells of each try."""
+    folder = written(tmp_path_factory.mktemp("best"))
+    tries = [Counted(3), Counted(5), Counted()]
+    for stopped in tries[:2]:
+        with pytest.raises(Interrupted):
+            answer(question(folder), folder / "out", stopped, keep=folder / "kept")
+    verdict, _ = answer(question(folder), folder / "out", tries[2], keep=folder / "kept")
+    return folder, verdict, [one.started for one in tries]
+
+
+def test_nothing_is_repeated_after_two_stops(answered: tuple[Path, Verdict, list[list[str]]]) -> None:
+    folder, verdict, tries = answered
+    cells = [name for started in tries for name in started]
+    assert len(cells) == len(set(cells)) == len(list((folder / "out" / "cells").iterdir())) and not verdict.failures
+    again = Counted()
+    same, _ = answer(question(folder), folder / "out", again, keep=folder / "kept")
+    assert again.started == [] and as_data(same) == as_data(verdict)
+
+
+def test_every_system_stands_in_the_table_and_learned_topics_beat_none(
+    answered: tuple[Path, Verdict, list[list[str]]]
+) -> None:
+    folder, verdict, _ = answered
+    assert {one.name for one in verdict.standings} == {
+        "n-grams", "n-grams and texts", "fastText", "word vectors", "quick", "quick + n-grams", "quick, fine-tuned",
+        "quick, fine-tuned + n-grams",
+    }  # fmt: skip
+    texts = verdict.standing("n-grams and texts")
+    assert texts is not None and texts.score.value > 0.9 and texts.score.low <= texts.score.value <= texts.score.high
+    assert texts.test is not None and texts.test > 0.9 and texts.above is not None
+    assert verdict.texts > 100 and verdict.labelled == 40 and verdict.tested == 20
+    assert verdict.curve is not None and [*verdict.curve.rows] == [20, 32]
+    page = (folder / "out" / "best.html").read_text(encoding="utf-8")
+    assert sentences(verdict)[0] in page.replace("&#39;", "'") and "What more labels bring" in page
+    assert "quick, fine-tuned + n-grams" in as_text(verdict)
+    assert json.loads((folder / "out" / "best.json").read_text(encoding="utf-8"))["kept"] == verdict.kept
+
+
+def test_the_kept_folder_answers_as_the_table_says_and_opens_in_transformers(
+    answered: tuple[Path, Verdict, list[list[str]]]
+) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    folder, verdict, _ = answered
+    kept = verdict.standing(str(verdict.kept))
+    model = cloze.load(folder / "kept")
+    assert kept is not None and kept.test == pytest.approx(model.evaluate(folder / "test.tsv").metrics["accuracy"])
+    network = AutoModelForSequenceClassification.from_pretrained(folder / "kept")
+    assert set(network.config.id2label.values()) == {"sea", "land"}
+
+
+def test_a_cell_depends_on_the_rows_and_on_the_texts(answered: tuple[Path, Verdict, list[list[str]]], tmp_path: Path) -> None:
+    folder, _, _ = answered
+    fewer = (folder / "labelled.tsv").read_text(encoding="utf-8").splitlines()[:-2]
+    (tmp_path / "labelled.tsv").write_text("\n".join(fewer) + "\n", encoding="utf-8")
+    whole = Systems(question(folder), folder / "out")
+    other = Systems(Question(**{**vars(question(folder)), "labelled": [str(tmp_path / "labelled.tsv")]}), folder / "out")
+    assert whole.ready() == []
+    kinds = {cell.kind for cell in other.ready()}
+    assert "pretrain" not in kinds and {"ngrams", "texts", "network"} <= kinds  # the text is the same, the rows are not
+    other.texts_file.unlink()
+
+
+def test_texts_are_lines_like_the_rows_and_none_of_them(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    first = (folder / "labelled.tsv").read_text(encoding="utf-8").splitlines()[1].split("\t")[0]
+    with (folder / "text.txt").open("a", encoding="utf-8") as text:
+        text.write(f"{first}\nab\n{'a very long line ' * 40}\n")
+    write_texts(question(folder), folder / "texts.json")
+    texts = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
+    assert first not in texts and "ab" not in texts and max(map(len, texts)) < 200 and len(texts) > 100
+    (folder / "own.tsv").write_text("text\nboat boat\nboat boat\nquay\n", encoding="utf-8")
+    write_texts(question(folder, unlabelled=[str(folder / "own.tsv")]), folder / "own.json")
+    assert sorted(json.loads((folder / "own.json").read_text(encoding="utf-8"))) == ["boat boat", "quay"]
+    rows = read_rows(question(folder), folder / "own.json")
+    assert rows.texts is not None and len(rows.texts) == 2 and rows.metric == "accuracy"
+
+
+def test_numbers_and_pairs_are_answered_without_texts(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    draws = np.random.default_rng(1)
+    pairs = [[" ".join(draws.choice(words, 4)) for words in (SEA, (SEA, LAND)[number % 2])] for number in range(40)]
+    text = "".join(f"{first}\t{second}\t{4 * (1 - number % 2)}\n" for number, (first, second) in enumerate(pairs))
+    (folder / "pairs.tsv").write_text(f"text\ttext_b\tlabel\n{text}", encoding="utf-8")
+    asking = Question(
+        "near", "regression", [str(folder / "pairs.tsv")], None, [str(folder / "text.txt")], budget="3steps", text_format="line",
+        device="cpu", tuning=[*TUNING, "corpus.text_b=text_b"],
+    )
+    verdict, _ = answer(asking, folder / "out", Here())
+    assert not verdict.failures and verdict.texts == 0 and verdict.metric == "pearson"
+    ngrams = verdict.standing("n-grams")
+    assert ngrams is not None and ngrams.score.value > 0.5 and verdict.kept == "quick, fine-tuned + n-grams"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"corpus": []}, "--corpus is missing: your text without labels"),
+        ({"corpus": ["-"]}, "standard input can be read only once"),
+        ({"budget": "soon"}, "soon"),
+        ({"models": [Path("nowhere")]}, "nowhere"),
+        ({"type": "token_labelling"}, "without candidates, tasks on a text or a pair of texts are compared"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_before_anything_is_written(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    folder = written(tmp_path)
+    asking = Question(**{**vars(question(folder)), **change})
+    with pytest.raises(cloze.ClozeError, match=message):
+        answer(asking, folder / "out", Here())
+    assert not (folder / "out").exists()
+
+
+def test_too_few_rows_and_one_label_are_refused(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    lines = (folder / "labelled.tsv").read_text(encoding="utf-8").splitlines()
+    (folder / "labelled.tsv").write_text("\n".join(lines[:11]) + "\n", encoding="utf-8")
+    with pytest.raises(TaskError, match="has 10 labelled rows; at least 20 are needed"):
+        plan(question(folder), folder / "out")
+    same = [line.replace("land", "sea") for line in lines]
+    (folder / "labelled.tsv").write_text("\n".join(same) + "\n", encoding="utf-8")
+    with pytest.raises(TaskError, match="all rows have the same answer"):
+        plan(question(folder, test=None), folder / "out")
+
+
+def test_a_task_is_a_name_with_one_file_or_more() -> None:
+    name, kind, labelled, test = asked("mood=a.tsv,b.tsv,c.tsv")
+    assert (name, kind, [Path(one).name for one in labelled]) == ("mood", "sentence_classification", ["a.tsv", "b.tsv"])
+    assert test is not None and Path(test).name == "c.tsv"
+    assert asked("near=regression:a.tsv")[1:] == ("regression", [str(Path("a.tsv").absolute())], None)
+    for wrong in ("a.tsv", "mood=", "mood=a,b,c,d", "mo od=a"):
+        with pytest.raises(TaskError, match="expected NAME=TRAIN"):
+            asked(wrong)
+
+
+def test_the_command_plans_answers_and_refuses(
+    answered: tuple[Path, Verdict, list[list[str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    folder, verdict, _ = answered
+    monkeypatch.setattr("cloze.jobs.workers_on", lambda place, count: Here())
+    shutil.copytree(folder / "out", tmp_path / "out")
+    typed = [
+        "compare", "--corpus", str(folder / "text.txt"), "--task", f"topic={folder}/labelled.tsv,{folder}/test.tsv", "--budget",
+        "3steps", "--format", "line", "--device", "cpu", *(word for value in TUNING for word in ("--tune", value)), "--out",
+        str(tmp_path / "out"),
+    ]  # fmt: skip
+    assert main([*typed, "--plan"]) == 0
+    assert "60 labelled rows; the corpus has" in capsys.readouterr().out
+    refused: dict[str, Callable[[], list[str]]] = {
+        "--seeds compares candidates, and none is named": lambda: [*typed, "--seeds", "2"],
+        "--task is missing: without candidates": lambda: ["compare", "--corpus", str(folder / "text.txt")],
+        "--out is missing": lambda: typed[:-2],
+        "--from is for a comparison without candidates": lambda: [*typed, "quick", "--from", "m"],
+    }
+    for message, words in refused.items():
+        assert main(words()) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_python_gives_the_same_verdict(
+    answered: tuple[Path, Verdict, list[list[str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, verdict, _ = answered
+    started = Here()
+    monkeypatch.setattr("cloze.notebook.best.workers_on", lambda place, count: started)
+    found = cloze.best(
+        corpus=folder / "text.txt", train=folder / "labelled.tsv", test=folder / "test.tsv", out=folder / "out", budget="3steps",
+        text_format="line", device="cpu", tuning=TUNING, report=None,
+    )
+    assert found.data() == as_data(verdict) and started.started == []
+    assert found.sentences[0] in repr(found) and found.page.name == "best.html"
+    assert found.model.predict(["boat quay tide"])[0].label == "sea"
